@@ -1,0 +1,209 @@
+"""Every interface between meshq and the outside world, each a contract.
+
+Nothing in meshq opens a file or a socket, reads a wall clock, draws a random number or starts a thread but
+through these.  Monotonic time is trio's own (``trio.current_time``).  ``meshq.env`` has the real
+implementations; the testing kit has simulated ones that pass the same conformance suites.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import attrs
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+
+
+class File(ABC):
+    """An open file, for one user at a time.  All calls block; they are made from worker threads.
+
+    Errors are ``OSError``s as the operating system gives them.  After an error of ``write_at`` or ``sync``
+    nothing may be assumed of what was written: the caller stops (fail-stop), and never syncs again.
+    """
+
+    @abstractmethod
+    def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers, one after the other, from ``offset`` (bytes) on; short writes are continued."""
+
+    @abstractmethod
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """The length of the file in bytes."""
+
+    @abstractmethod
+    def sync(self) -> float:
+        """Make every completed write durable; returns how long that took, in seconds."""
+
+    @abstractmethod
+    def lock(self) -> bool:
+        """Take the file's exclusive lock, kept until ``close``; False if somebody else has it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close; nothing is synced by it.  Closing twice is silent."""
+
+
+class Disk(ABC):
+    """A tree of directories and files.  Paths are strings with ``/``.  All calls block.
+
+    A created, renamed or removed name is durable only once its directory has been synced.
+    """
+
+    @abstractmethod
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; ``create=True`` makes a new file (mode 0600) and fails if it exists."""
+
+    @abstractmethod
+    def replace(self, old: str, new: str) -> None:
+        """Give the file ``old`` the name ``new``, in place of a file that has it."""
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
+    @abstractmethod
+    def names(self, directory: str) -> list[str]:
+        """The names in a directory, sorted; ``FileNotFoundError`` if there is none."""
+
+    @abstractmethod
+    def make_directory(self, path: str) -> None:
+        """Make a directory (mode 0700) and its missing parents; silent if it exists."""
+
+    @abstractmethod
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+
+
+class Threads(ABC):
+    """Worker threads, for calls that release the interpreter lock."""
+
+    @abstractmethod
+    async def run(self, function: Callable[..., T], *arguments: Any, pool: str = "default") -> T:
+        """Call ``function`` in a worker thread of the named pool (one thread for ``"journal"``).
+
+        Checkpoint: always.
+        Cancellation: the call is waited for; its effects stand and its result is lost.
+        """
+
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether no task of this loop could run now: a short blocking call made inline then delays nobody."""
+
+
+class Stream(ABC):
+    """A byte stream to a peer; one task reads, one task sends at a time."""
+
+    @abstractmethod
+    def send_nowait(self, data: Buffer) -> int:
+        """Take all of ``data``; returns how many bytes wait here unsent.
+
+        Raises:
+            ConnectionBrokenError: the stream is broken or closed.
+        """
+
+    @abstractmethod
+    async def flush(self) -> None:
+        """Return when nothing waits unsent.
+
+        Checkpoint: when something waits.  Cancellation: what waits stays in line.
+        Raises: ConnectionBrokenError.
+        """
+
+    @abstractmethod
+    async def receive(self, size_max: int) -> bytes:
+        """At least one and at most ``size_max`` bytes; ``b""`` when the peer has closed in an orderly way.
+
+        Checkpoint: when nothing has arrived yet, and at least every 64th call.  Cancellation: nothing is lost.
+        Raises: ConnectionBrokenError.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close at once; what waits unsent is dropped.  A task in ``flush`` or ``receive`` gets
+        ``ConnectionBrokenError``.  Closing twice is silent."""
+
+    @property
+    @abstractmethod
+    def peer(self) -> str:
+        """The other side's address, ``host:port``, for logs and errors."""
+
+
+class Listener(ABC):
+    """A listening endpoint."""
+
+    @abstractmethod
+    async def accept(self) -> Stream:
+        """The next connection.  Checkpoint: always.  Cancellation: no connection is lost.
+        Raises: ClosedError once closed; OSError if the system refuses for the moment (too many open files)."""
+
+    @property
+    @abstractmethod
+    def port(self) -> int:
+        """The port that is really bound."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop listening.  Closing twice is silent."""
+
+
+class Network(ABC):
+    """Byte streams between hosts."""
+
+    @abstractmethod
+    async def connect(self, host: str, port: int) -> Stream:
+        """Open a stream.  Checkpoint: always.  Cancellation: the attempt is given up and nothing is left.
+        Raises: ConnectionBrokenError."""
+
+    @abstractmethod
+    async def listen(self, host: str, port: int) -> Listener:
+        """Listen; port 0 chooses a free one.  Checkpoint: always.  Raises: OSError."""
+
+
+class WallClock(ABC):
+    """The time of day, for timestamps and expiry only; never for intervals."""
+
+    @abstractmethod
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, UTC."""
+
+
+class Entropy(ABC):
+    """Randomness."""
+
+    @abstractmethod
+    def token(self, size: int) -> bytes:
+        """``size`` random bytes that nobody can guess."""
+
+    @abstractmethod
+    def generator(self) -> random.Random:
+        """A new generator for jitter and choices that need not be secret."""
+
+
+def no_chaos(name: str) -> bool:
+    """The chaos of production: none."""
+    return False
+
+
+@attrs.frozen(kw_only=True)
+class Env:
+    """All of the outside world that one node or client can reach."""
+
+    disk: Disk
+    threads: Threads
+    network: Network
+    wall: WallClock
+    entropy: Entropy
+    #: Bytes of memory that this host has.
+    memory_bytes: int
+    #: Asked at named points; True takes the rare way there.  Constant False outside the simulation.
+    chaos: Callable[[str], bool] = no_chaos
+    #: In-process endpoints by name: ``inproc://name`` finds its broker here.  Whoever shares the dictionary
+    #: shares the process.
+    local: dict[str, Any] = attrs.field(factory=dict, repr=False)

@@ -1,0 +1,201 @@
+"""Every error that meshq raises, by who did it and what the caller can do now.
+
+Each error says in ``outcome`` what became of the operation: ``"done"``, ``"not_done"`` or
+``"unknown"``.  Send again only what is not done, or what carries a duplicate id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+Outcome = Literal["done", "not_done", "unknown"]
+
+
+class MeshqError(Exception):
+    """The root of all meshq errors.
+
+    ``outcome``: what became of the operation.  ``code``: a stable name for programs and logs.
+    ``results``: for an operation on many messages, what became of each, in the order given.
+    """
+
+    default_outcome: ClassVar[Outcome] = "not_done"
+    code: ClassVar[str] = "error"
+
+    def __init__(
+        self, message: str, *, outcome: Outcome | None = None, results: Sequence[MeshqError | None] = ()
+    ) -> None:
+        super().__init__(message)
+        self.outcome: Outcome = self.default_outcome if outcome is None else outcome
+        self.results: tuple[MeshqError | None, ...] = tuple(results)
+
+
+class UsageError(MeshqError):
+    """The call was wrong; nothing changed."""
+
+    code = "usage"
+
+
+class SettingsError(UsageError, ValueError):
+    """A setting has a value that is not allowed: names the setting, the value and what is allowed."""
+
+    code = "settings"
+
+    def __init__(self, setting: str, value: Any, allowed: str) -> None:
+        super().__init__(f"{setting}={value!r} is not allowed; allowed: {allowed}")
+        self.setting = setting
+        self.value = value
+        self.allowed = allowed
+
+
+class BusyError(UsageError):
+    """Two tasks used a thing that is made for one."""
+
+    code = "busy"
+
+
+class ClosedError(MeshqError):
+    """The caller, or another task of the same program, closed the thing."""
+
+    code = "closed"
+
+
+class BrokenError(MeshqError):
+    """The outside failed; ``__cause__`` says how."""
+
+    default_outcome = "unknown"
+    code = "broken"
+
+
+class ConnectionBrokenError(BrokenError, ConnectionError):
+    """The connection failed or could not be made."""
+
+    code = "connection_broken"
+
+
+class UnblockedError(BrokenError):
+    """A waiting call was cut off because its session was lost and made anew."""
+
+    code = "unblocked"
+
+
+class JournalBrokenError(BrokenError):
+    """The disk failed; the journal accepts nothing more until it is opened again."""
+
+    code = "journal_broken"
+
+
+class CallTimeoutError(BrokenError, TimeoutError):
+    """The peer did not answer in time."""
+
+    code = "call_timeout"
+
+
+class RefusedError(MeshqError):
+    """The broker understood the request and said no."""
+
+    code = "refused"
+
+
+class AddressFullError(RefusedError):
+    """There is no room for the message, in memory or on disk."""
+
+    code = "address_full"
+
+
+class DuplicateError(RefusedError):
+    """A duplicate id inside a transaction is known already."""
+
+    code = "duplicate"
+
+
+class NotFoundError(RefusedError):
+    """No such address, queue, session or subscription."""
+
+    code = "not_found"
+
+
+class SecurityError(RefusedError):
+    """The peer may not do this, or could not show who it is."""
+
+    code = "security"
+
+
+class NotActiveError(RefusedError):
+    """The node is starting, stopping, or waiting as a backup."""
+
+    code = "not_active"
+
+
+class UseAnotherServerError(RefusedError):
+    """The node asks its client to go to another one."""
+
+    code = "use_another_server"
+
+
+class StaleDeliveryError(RefusedError):
+    """The delivery belongs to a session or consumer that is gone; the message comes again."""
+
+    code = "stale_delivery"
+
+
+class TransactionRolledBackError(RefusedError):
+    """The transaction was rolled back."""
+
+    code = "transaction_rolled_back"
+
+
+class RetryTransactionError(RefusedError):
+    """The outcome of a prepared transaction isn't known yet; try again later."""
+
+    code = "retry_transaction"
+
+
+class ProtocolError(MeshqError):
+    """The rules of the wire protocol were broken."""
+
+    default_outcome = "unknown"
+    code = "protocol"
+
+
+class LocalProtocolError(ProtocolError):
+    """This side was about to break the protocol; nothing was sent."""
+
+    default_outcome = "not_done"
+    code = "local_protocol"
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke the protocol; ``refusal`` names the registry entry that says how."""
+
+    code = "remote_protocol"
+
+    def __init__(self, message: str, *, refusal: str = "malformed_frame") -> None:
+        super().__init__(message)
+        self.refusal = refusal
+
+
+class DamagedError(MeshqError):
+    """Bytes on disk fail their check: which file, where, what was expected and what was found."""
+
+    code = "damaged"
+
+    def __init__(self, file: str, offset: int, expected: str, found: str) -> None:
+        super().__init__(f"{file} is damaged at offset {offset}: expected {expected}, found {found}")
+        self.file = file
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+
+
+class InvariantError(AssertionError):
+    """A promise that meshq makes to itself does not hold: a defect in meshq."""
+
+
+def invariant(holds: object, message: str) -> None:
+    """Raise ``InvariantError`` unless ``holds``; ``python -O`` does not strip it.
+
+    Never for what a user, a peer or a disk gave: that gets a typed error.
+    """
+    if not holds:
+        raise InvariantError(message)

@@ -1,0 +1,46 @@
+"""Names that identify: nodes, sessions, producers, messages, places in the journal."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NewType
+
+#: The number of a record since its journal began; the first is 1, and 0 means "nowhere".
+Position = NewType("Position", int)
+
+#: Rises each time a session is made anew or a node becomes active; whoever has an older one is refused.
+Epoch = NewType("Epoch", int)
+
+#: The number of a message within one queue, in placing order; the first is 1; never reused.
+Sequence = NewType("Sequence", int)
+
+#: The number of a queue within its node; never reused.
+QueueId = NewType("QueueId", int)
+
+IDENTITY_BYTES = 16
+
+
+class NodeId(bytes):
+    """Sixteen random bytes in the first file of a node's store: who the node is, for life."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: bytes) -> NodeId:
+        if len(value) != IDENTITY_BYTES:
+            raise ValueError(f"a node id has {IDENTITY_BYTES} bytes, not {len(value)}")
+        return super().__new__(cls, value)
+
+    def __str__(self) -> str:
+        return self.hex()
+
+    def __repr__(self) -> str:
+        return f"NodeId({self.hex()})"
+
+
+class MessageId(NamedTuple):
+    """Who sent a message, and its number among all that this producer sent; kept for life."""
+
+    producer: bytes
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.producer.hex()}-{self.number}"

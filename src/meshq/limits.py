@@ -1,0 +1,85 @@
+"""Every bound in meshq: the unit in its name, its reason beside it, related ones tied at import."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+# -- the run: the unit of storage -----------------------------------------------------------------------------
+#: Messages in one run.  A million queued messages are 4,000 runs; a bitmap of one is 32 bytes.
+RUN_MESSAGES_MAX: Final = 256
+#: Bytes at which a producer closes a run that could still take messages: large enough that the fixed cost of a
+#: frame vanishes, small enough that a run is never a burden to hold.
+RUN_BYTES_TARGET: Final = 256 * KIB
+#: Bytes of one message (properties and body).  Larger ones need streaming.
+MESSAGE_BYTES_MAX: Final = 16 * MIB
+#: Messages a queue hands out in one step, so that a step stays bounded.
+STEP_MESSAGES_MAX: Final = 1_000
+
+# -- frames -----------------------------------------------------------------------------------------------------
+#: Shared header of a frame (msgpack).  It carries names and numbers only.
+HEADER_BYTES_MAX: Final = 4 * KIB
+#: Nesting allowed in any msgpack value that comes from a peer; headers and properties are flat maps.
+MSGPACK_DEPTH_MAX: Final = 2
+#: Body region of one frame: one message at least always fits.
+BODY_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 64 * KIB
+#: Body region of a frame before authentication.
+UNAUTHENTICATED_BYTES_MAX: Final = 64 * KIB
+#: Bytes read from a stream at a time.
+RECEIVE_BYTES: Final = 256 * KIB
+
+# -- names and properties ---------------------------------------------------------------------------------------
+ADDRESS_BYTES_MAX: Final = 512
+DUPLICATE_ID_BYTES_MAX: Final = 255
+PROPERTY_NAME_BYTES_MAX: Final = 255
+PROPERTIES_MAX: Final = 256
+#: Properties, and the optional headers, of one message, encoded.
+PROPERTIES_BYTES_MAX: Final = 64 * KIB
+PRIORITY_DEFAULT: Final = 4
+PRIORITY_MAX: Final = 9
+
+# -- sessions -----------------------------------------------------------------------------------------------------
+#: Consumers and producers of one session: a channel number is 32 bits, but each one has a cost at the broker.
+CHANNELS_MAX: Final = 4_096
+#: Sessions of one broker.
+SESSIONS_MAX: Final = 16_384
+#: Bytes of frames sent and not yet known to have arrived, kept for a resume.
+CONFIRMATION_WINDOW_BYTES: Final = 1 * MIB
+#: Producers whose durable high mark a node remembers.
+PRODUCERS_MAX: Final = 65_536
+#: Bytes that a session may send before the broker grants more.
+SEND_CREDIT_BYTES: Final = 4 * MIB
+#: Messages a producer keeps in flight unless told otherwise.
+PRODUCER_WINDOW_MESSAGES: Final = 4_000
+#: Calls (create a queue, ask for statistics, ...) of one session that wait for their answer.
+CALLS_MAX: Final = 1_024
+#: ``async for`` and ``producer.send`` may skip the scheduler, but not longer than this many messages.
+CHECKPOINT_MESSAGES: Final = 64
+
+# -- store --------------------------------------------------------------------------------------------------------
+SEGMENT_BYTES: Final = 10 * MIB
+SEGMENT_BYTES_MIN: Final = 64 * KIB
+SEGMENT_BYTES_MAX: Final = 1 * GIB
+SEGMENT_HEADER_BYTES: Final = 4 * KIB
+SECTOR_BYTES: Final = 512
+#: One record: a run of the largest message with its envelope.
+RECORD_BYTES_MAX: Final = BODY_BYTES_MAX + 64 * KIB
+#: One batch: what one group commit writes.
+BATCH_BYTES_MAX: Final = 32 * MIB
+#: Segments and live share at which compaction begins.
+COMPACT_SEGMENTS_MIN: Final = 10
+COMPACT_LIVE_PERCENT: Final = 30
+#: Acknowledgements alone wait this long for company before they are synced.
+LAZY_COMMIT_S: Final = 0.005
+#: Duplicate ids kept per address.
+DUPLICATE_IDS_DEFAULT: Final = 20_000
+#: Sequence numbers reserved at a time for messages that leave no trace on disk.
+SEQUENCE_RESERVE: Final = 65_536
+
+assert RUN_BYTES_TARGET <= BODY_BYTES_MAX, "a full run must fit in a frame"
+assert RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES <= BATCH_BYTES_MAX, "a batch must hold the largest record"
+assert RUN_MESSAGES_MAX <= STEP_MESSAGES_MAX, "a step must be able to take a whole run"
+assert SEGMENT_BYTES_MIN >= 2 * SEGMENT_HEADER_BYTES, "a segment must hold more than its header"
