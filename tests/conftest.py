@@ -1,0 +1,105 @@
+"""How tests run here.
+
+``async def`` tests run under trio on a clock that jumps to the next deadline, so that an hour of waiting
+takes no time.  Tests in ``tests/real/`` and those marked ``real`` run on the real clock, and only they may
+sleep.
+Hypothesis draws the same examples each time; ``HYPOTHESIS_PROFILE=explore`` looks for new ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import trio
+import trio.testing
+
+TESTS = Path(__file__).parent
+
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=2_000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever lies in ``tests/real/`` is marked so, and ``-m "not real"`` leaves it out."""
+    for item in items:
+        if item.path.is_relative_to(TESTS / "real"):
+            item.add_marker("real")
+
+
+def is_real(item: pytest.Item) -> bool:
+    """Whether this test runs on the real clock."""
+    return item.get_closest_marker("real") is not None
+
+
+def run_with_trio(test: Callable[..., Any], *, real: bool) -> Callable[..., None]:
+    """A plain function that runs an async test, on the real clock or on one that jumps."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        clock = None if real else trio.testing.MockClock(autojump_threshold=0)
+        trio.run(functools.partial(test, *args, **kwargs), clock=clock)
+
+    return run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run async tests; with ``@given``, each example is a run of its own."""
+    test = pyfuncitem.obj
+    given = getattr(test, "hypothesis", None)
+    if given is not None:
+        if inspect.iscoroutinefunction(given.inner_test):
+            given.inner_test = run_with_trio(given.inner_test, real=is_real(pyfuncitem))
+        return None
+    if not inspect.iscoroutinefunction(test):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    run_with_trio(test, real=is_real(pyfuncitem))(**arguments)
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """A test that sleeps in real time without being marked ``real`` fails where it does so."""
+    if is_real(item):
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", _refuse_sleep(time.sleep))
+        patch.setattr(trio, "sleep", _refuse_real_sleep(trio.sleep))
+        return (yield)
+
+
+def _called_by_a_test() -> bool:
+    """Whether the caller's caller is a file of ours in ``tests/``: libraries may do as they please."""
+    return Path(sys._getframe(2).f_code.co_filename).is_relative_to(TESTS)
+
+
+def _refuse_sleep(sleep: Callable[[float], None]) -> Callable[[float], None]:
+    @functools.wraps(sleep)
+    def guarded(seconds: float) -> None:
+        if _called_by_a_test():
+            pytest.fail("time.sleep in a test that is not marked real")
+        sleep(seconds)
+
+    return guarded
+
+
+def _refuse_real_sleep(sleep: Callable[[float], Any]) -> Callable[[float], Any]:
+    @functools.wraps(sleep)
+    def guarded(seconds: float) -> Any:
+        mocked = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
+        if seconds > 0 and not mocked and _called_by_a_test():
+            pytest.fail("trio.sleep on the real clock in a test that is not marked real")
+        return sleep(seconds)
+
+    return guarded
