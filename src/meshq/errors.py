@@ -63,7 +63,7 @@ class ClosedError(MeshqError):
 class BrokenError(MeshqError):
     """The outside failed; ``__cause__`` says how."""
 
-    default_outcome = "unknown"
+    default_outcome: ClassVar[Outcome] = "unknown"
     code = "broken"
 
 
@@ -154,7 +154,7 @@ class RetryTransactionError(RefusedError):
 class ProtocolError(MeshqError):
     """The rules of the wire protocol were broken."""
 
-    default_outcome = "unknown"
+    default_outcome: ClassVar[Outcome] = "unknown"
     code = "protocol"
 
 
