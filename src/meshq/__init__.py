@@ -1,0 +1,117 @@
+"""meshq: a durable message broker that is a Python library.
+
+Every public name is importable from here and loaded when it is first used: ``import meshq`` loads nothing
+else.  The map of the layers, top first; imports go down only:
+
+==========  ====================================================================================
+layer       packages
+==========  ====================================================================================
+L7          ``demo``: two commands that show everything; ``testing``: the kit that others test with
+L6          ``node``: ``Broker``, one node put together
+L2          ``broker``: queues, routing, sessions; ``client``: connections, failover
+L1          ``store``: the journal; ``wire``: frames without I/O
+L0          ``abc``: every interface; ``env``: the real outside world
+vocabulary  ``errors``, ``limits``, ``ids``, ``message``, ``address``, ``settings``
+==========  ====================================================================================
+
+``broker`` and ``client`` don't know each other: what they share is ``wire`` and the vocabulary.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from meshq.errors import AddressFullError as AddressFullError
+    from meshq.errors import BrokenError as BrokenError
+    from meshq.errors import BusyError as BusyError
+    from meshq.errors import CallTimeoutError as CallTimeoutError
+    from meshq.errors import ClosedError as ClosedError
+    from meshq.errors import ConnectionBrokenError as ConnectionBrokenError
+    from meshq.errors import DamagedError as DamagedError
+    from meshq.errors import DuplicateError as DuplicateError
+    from meshq.errors import InvariantError as InvariantError
+    from meshq.errors import JournalBrokenError as JournalBrokenError
+    from meshq.errors import LocalProtocolError as LocalProtocolError
+    from meshq.errors import MeshqError as MeshqError
+    from meshq.errors import NotActiveError as NotActiveError
+    from meshq.errors import NotFoundError as NotFoundError
+    from meshq.errors import ProtocolError as ProtocolError
+    from meshq.errors import RefusedError as RefusedError
+    from meshq.errors import RemoteProtocolError as RemoteProtocolError
+    from meshq.errors import RetryTransactionError as RetryTransactionError
+    from meshq.errors import SecurityError as SecurityError
+    from meshq.errors import SettingsError as SettingsError
+    from meshq.errors import StaleDeliveryError as StaleDeliveryError
+    from meshq.errors import TransactionRolledBackError as TransactionRolledBackError
+    from meshq.errors import UnblockedError as UnblockedError
+    from meshq.errors import UsageError as UsageError
+    from meshq.errors import UseAnotherServerError as UseAnotherServerError
+    from meshq.ids import MessageId as MessageId
+    from meshq.ids import NodeId as NodeId
+
+_ERRORS: Final = (
+    "AddressFullError",
+    "BrokenError",
+    "BusyError",
+    "CallTimeoutError",
+    "ClosedError",
+    "ConnectionBrokenError",
+    "DamagedError",
+    "DuplicateError",
+    "InvariantError",
+    "JournalBrokenError",
+    "LocalProtocolError",
+    "MeshqError",
+    "NotActiveError",
+    "NotFoundError",
+    "ProtocolError",
+    "RefusedError",
+    "RemoteProtocolError",
+    "RetryTransactionError",
+    "SecurityError",
+    "SettingsError",
+    "StaleDeliveryError",
+    "TransactionRolledBackError",
+    "UnblockedError",
+    "UsageError",
+    "UseAnotherServerError",
+)
+
+#: Where each public name lives.
+_HOME: Final = {
+    "Acceptor": "meshq.settings",
+    "AddressSettings": "meshq.settings",
+    "Broker": "meshq.node",
+    "Client": "meshq.client",
+    "ClientFactory": "meshq.client",
+    "Consumer": "meshq.client",
+    "Delivery": "meshq.client",
+    "Disconnected": "meshq.client",
+    "FailedOver": "meshq.client",
+    "Journal": "meshq.store",
+    "Message": "meshq.message",
+    "MessageId": "meshq.ids",
+    "NodeId": "meshq.ids",
+    "Producer": "meshq.client",
+    "Reattached": "meshq.client",
+    "connect": "meshq.client",
+    **dict.fromkeys(_ERRORS, "meshq.errors"),
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOME[name]
+    except KeyError:
+        raise AttributeError(f"module 'meshq' has no attribute {name!r}") from None
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

@@ -1,0 +1,64 @@
+"""What ``import meshq`` loads, and what it offers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import meshq
+from meshq import errors
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules in a fresh interpreter after this statement."""
+    code = f"{statement}\nimport sys\nprint(*sys.modules, sep='\\n')"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(result.stdout.split())
+
+
+def type_checked_names() -> dict[str, str]:
+    """Public name to module, as the type checker sees it."""
+    tree = ast.parse(Path(meshq.__file__).read_text())
+    return {
+        alias.asname: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("meshq.")
+        for alias in node.names
+        if alias.asname
+    }
+
+
+def test_importing_meshq_loads_neither_trio_nor_the_broker() -> None:
+    modules = loaded_by("import meshq")
+    assert "meshq" in modules
+    assert [name for name in modules if name == "trio" or name.startswith("meshq.")] == []
+
+
+def test_a_vocabulary_name_loads_neither_trio_nor_the_broker() -> None:
+    modules = loaded_by("from meshq import MeshqError, MessageId")
+    assert "meshq.errors" in modules
+    assert "trio" not in modules
+    assert "meshq.broker" not in modules
+
+
+def test_every_error_is_importable_from_meshq() -> None:
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and value.__module__ == errors.__name__
+    }
+    assert {name for name, home in meshq._HOME.items() if home == "meshq.errors"} == defined
+
+
+def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
+    with pytest.raises(AttributeError, match="'Brokr'"):
+        meshq.Brokr  # noqa: B018
+
+
+def test_dir_lists_every_public_name() -> None:
+    assert set(meshq.__all__) <= set(dir(meshq))
