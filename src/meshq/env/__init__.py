@@ -1,0 +1,20 @@
+"""The real outside world: the implementations of ``meshq.abc`` that production runs on."""
+
+from meshq.env._disk import RealDisk, RealFile
+from meshq.env._fuse import FusedDisk
+from meshq.env._host import memory_bytes
+from meshq.env._network import TcpListener, TcpNetwork, TcpStream
+from meshq.env._real import real_env
+from meshq.env._threads import WorkerThreads
+
+__all__ = [
+    "FusedDisk",
+    "RealDisk",
+    "RealFile",
+    "TcpListener",
+    "TcpNetwork",
+    "TcpStream",
+    "WorkerThreads",
+    "memory_bytes",
+    "real_env",
+]

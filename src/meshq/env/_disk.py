@@ -1,0 +1,179 @@
+"""The real disk.
+
+What makes a write durable differs by system.  On Linux ``fdatasync`` writes a file's bytes and length and
+makes the device empty its cache; on macOS only ``F_FULLFSYNC`` does the latter.  A failed sync is never tried
+again: the kernel has marked the pages clean by then, so a second one would report success for bytes that are
+lost.  A file remembers its first failure and refuses every later write and sync.
+
+The lock is ``flock``: it belongs to the open file, so a second open within the same process is refused like
+one of another process, and closing some other descriptor of the same file does not drop it.  A process that
+was forked while the file was open shares the lock and keeps it until it has closed the file, too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from meshq.abc import Buffer, Disk, File
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: the module loads, and opening a file says why it can't be
+    fcntl = None  # type: ignore[assignment]
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+#: Buffers that one system call takes; POSIX promises 16, Linux and macOS have 1,024.
+BUFFERS_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
+
+
+def _flush_to_device(descriptor: int, *, directory: bool = False) -> None:
+    """Return when what was written through ``descriptor`` survives a loss of power."""
+    if sys.platform == "darwin":
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    elif directory:
+        os.fsync(descriptor)
+    else:
+        os.fdatasync(descriptor)
+
+
+class RealFile(File):
+    """An open file of the operating system."""
+
+    __slots__ = ("_descriptor", "_failed", "_path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        #: -1 once closed; the system answers EBADF to that.
+        self._descriptor = descriptor
+        #: The first error of a write or sync; nothing is written or synced after it.
+        self._failed: OSError | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self._descriptor < 0 else "failed" if self._failed else "open"
+        return f"<RealFile {self._path!r} {state}>"
+
+    def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        self._refuse_after_failure()
+        try:
+            self._write_all(offset, buffers)
+        except OSError as error:
+            self._failed = error
+            raise
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, offset)
+        if len(data) == size or not data:
+            return data
+        # A short read is the end of the file or the most that one call moves; only another call can tell.
+        pieces = [data]
+        missing = size - len(data)
+        while missing and (data := os.pread(self._descriptor, missing, offset + size - missing)):
+            pieces.append(data)
+            missing -= len(data)
+        return b"".join(pieces)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def sync(self) -> float:
+        self._refuse_after_failure()
+        begun = time.perf_counter()
+        try:
+            _flush_to_device(self._descriptor)
+        except OSError as error:
+            self._failed = error
+            raise
+        return time.perf_counter() - begun
+
+    def lock(self) -> bool:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _refuse_after_failure(self) -> None:
+        if self._failed is not None:
+            raise OSError(
+                errno.EIO, "an earlier write or sync failed, so this file takes no more", self._path
+            ) from self._failed
+
+    def _write_all(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        views = [memoryview(buffer) for buffer in buffers]
+        total = sum(view.nbytes for view in views)
+        if not total:
+            return
+        written = os.pwritev(self._descriptor, buffers[:BUFFERS_MAX], offset)
+        while written < total:
+            views = _after(views, written)
+            offset += written
+            total -= written
+            written = os.pwritev(self._descriptor, views[:BUFFERS_MAX], offset)
+            if not written:
+                raise OSError(errno.EIO, "the system wrote nothing and named no error", self._path)
+
+
+def _after(views: list[memoryview], count: int) -> list[memoryview]:
+    """What is left of ``views`` without their first ``count`` bytes and without empty ones."""
+    left: list[memoryview] = []
+    for view in views:
+        if count >= view.nbytes:
+            count -= view.nbytes
+            continue
+        left.append(view.cast("B")[count:] if count else view)
+        count = 0
+    return left
+
+
+class RealDisk(Disk):
+    """The files of this host.  Relative paths start at the working directory."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if fcntl is None:
+            raise OSError(errno.ENOTSUP, "a store needs a POSIX system (file locks, directory syncs)", path)
+        flags = os.O_RDWR | os.O_CLOEXEC
+        if create:
+            flags |= os.O_CREAT | os.O_EXCL
+        return RealFile(path, os.open(path, flags, FILE_MODE))
+
+    def replace(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def names(self, directory: str) -> list[str]:
+        return sorted(os.listdir(directory))
+
+    def make_directory(self, path: str) -> None:
+        # Not os.makedirs: it gives the parents that it makes the mode of the umask.
+        try:
+            os.mkdir(path, DIRECTORY_MODE)
+        except FileNotFoundError:
+            parent = os.path.dirname(path.rstrip("/"))
+            if not parent or parent == path:
+                raise
+            self.make_directory(parent)
+            self.make_directory(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _flush_to_device(descriptor, directory=True)
+        finally:
+            os.close(descriptor)

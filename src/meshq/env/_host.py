@@ -1,0 +1,65 @@
+"""What this host has: its memory, as far as this process may use it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from meshq.limits import GIB
+
+#: Assumed where the system tells nothing: small enough to be true of any machine that runs a broker.
+MEMORY_BYTES_UNKNOWN = 1 * GIB
+
+
+def memory_bytes(root: str = "/") -> int:
+    """Bytes of memory this process may use: the machine's, or less if a control group says so.
+
+    ``root`` is where ``proc`` and ``sys`` are looked for.
+    """
+    bounds = [_physical(), *_control_group_limits(Path(root))]
+    return min(bounds)
+
+
+def _physical() -> int:
+    """The memory of the machine."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return MEMORY_BYTES_UNKNOWN
+
+
+def _control_group_limits(root: Path) -> Iterator[int]:
+    """Each limit that holds for this process: its own group's and those of the groups around it.
+
+    A container sees its own group as the root of the tree, or a path that does not exist inside of it; in
+    both cases the limit stands at the root, which is therefore always asked.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    for line in lines:
+        fields = line.split(":", 2)
+        if len(fields) != 3:
+            continue
+        _, controllers, path = fields
+        if controllers == "":
+            tree, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            tree, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        group = PurePosixPath(path)
+        for directory in (group, *group.parents):
+            limit = _read_limit(tree / str(directory).lstrip("/") / name)
+            if limit is not None:
+                yield limit
+
+
+def _read_limit(file: Path) -> int | None:
+    """The number in a limit file; None if there is no such file or no limit (``max``)."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,35 @@
+"""The environment of production, put together."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from meshq.abc import Env
+from meshq.env._clock import SystemClock
+from meshq.env._disk import RealDisk
+from meshq.env._entropy import SystemEntropy
+from meshq.env._host import memory_bytes
+from meshq.env._network import TcpNetwork
+from meshq.env._threads import WorkerThreads
+
+#: The brokers of this process by the name of their ``inproc://`` endpoint.  The one mutable object at module
+#: level: it *is* the process, so that a client finds a broker that another part of the program has started.
+_LOCAL: Final[dict[str, Any]] = {}
+
+if hasattr(os, "register_at_fork"):
+    # The brokers stay with the parent; a child that found them here would wait for tasks it does not run.
+    os.register_at_fork(after_in_child=_LOCAL.clear)
+
+
+def real_env() -> Env:
+    """This host's disk, network, clock, entropy and threads; ``inproc://`` names are shared per process."""
+    return Env(
+        disk=RealDisk(),
+        threads=WorkerThreads(),
+        network=TcpNetwork(),
+        wall=SystemClock(),
+        entropy=SystemEntropy(),
+        memory_bytes=memory_bytes(),
+        local=_LOCAL,
+    )
