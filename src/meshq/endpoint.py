@@ -1,0 +1,68 @@
+"""Where something listens: ``tcp://host:port?key=value`` as an object, and back."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import attrs
+
+from meshq.errors import SettingsError
+
+#: Schemes that name one endpoint.
+SCHEMES = ("tcp", "inproc")
+_ALLOWED = "tcp://HOST:PORT or inproc://NAME"
+
+
+@attrs.frozen
+class Endpoint:
+    """One endpoint.  For ``inproc`` the host is the broker's name and the port 0."""
+
+    scheme: str
+    host: str
+    port: int
+    #: Query keys and values, as written, in order.
+    options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, url: str) -> Endpoint:
+        """Read a URL.
+
+        Raises:
+            SettingsError: it isn't one, or of a scheme that isn't known.
+        """
+        if type(url) is not str:
+            raise SettingsError("url", url, _ALLOWED)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+            host = parts.hostname or ""
+        except ValueError as error:
+            raise SettingsError("url", url, _ALLOWED) from error
+        if parts.scheme not in SCHEMES or parts.path not in ("", "/") or parts.fragment or parts.username is not None:
+            raise SettingsError("url", url, _ALLOWED)
+        try:
+            options = tuple(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        except ValueError as error:
+            raise SettingsError("url", url, "a query of key=value pairs") from error
+        if parts.scheme == "inproc":
+            # A broker's name keeps its capitals, which the host of other URLs has not.
+            host = parts.netloc
+            port = 0 if host and port is None else None
+        if not host or port is None:
+            raise SettingsError("url", url, _ALLOWED)
+        return cls(parts.scheme, host, port, options)
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.scheme == "inproc" or self.host in ("localhost", "::1") or _loopback_v4(self.host)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        where = f"{self.scheme}://{host}" if self.scheme == "inproc" else f"{self.scheme}://{host}:{self.port}"
+        return f"{where}?{urlencode(self.options, quote_via=quote)}" if self.options else where
+
+
+def _loopback_v4(host: str) -> bool:
+    parts = host.split(".")
+    return len(parts) == 4 and parts[0] == "127" and all(part.isdecimal() and int(part) <= 255 for part in parts)

@@ -1,0 +1,174 @@
+"""A link: frames out by a call, frames in by a callback; over bytes, or directly within a process.
+
+Nothing here waits.  Whoever owns a ``StreamLink`` reads its stream and feeds it, and sees to what could not be
+written at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from meshq import abc, limits
+from meshq.errors import ConnectionBrokenError
+from meshq.wire._buffer import ReceiveBuffer
+from meshq.wire._frames import FLAG_BODY_CHECKED, FLAGS, Frame, encode
+
+OnFrames = Callable[[list[Frame]], None]
+
+
+class Link(ABC):
+    """One side of a connection.
+
+    ``on_frames`` gets each batch of frames that has arrived; it must not raise.  ``on_closed`` is called once when
+    the other side, or the outside, has ended the link; not after a ``close`` of our own.
+    """
+
+    on_frames: OnFrames
+    on_closed: Callable[[], None]
+    #: The link can't lose a frame without losing both sides: nothing needs to be kept for a resume.
+    lossless: bool
+    #: In process or on the loopback device.
+    local: bool
+    peer: str
+
+    @abstractmethod
+    def send(self, frame: Frame) -> None:
+        """Put a frame in line; it goes with the next ``flush``.  After ``close`` it goes nowhere."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Send what is in line.  A broken stream is reported through its reader, not here."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the link at once, what is in line sent if it can be without waiting.  Twice is silent."""
+
+    @abstractmethod
+    def admit(self) -> None:
+        """The other side is authenticated: frames may be as large as the protocol allows."""
+
+
+class StreamLink(Link):
+    """A link over a byte stream.
+
+    ``on_backlog`` is called when bytes wait unsent; the owner's writer then awaits ``stream.flush()``.
+    """
+
+    lossless = False
+
+    def __init__(self, stream: abc.Stream, *, local: bool) -> None:
+        self.stream = stream
+        self.peer = stream.peer
+        self.local = local
+        self.on_backlog: Callable[[], None] = _nothing
+        self._buffer = ReceiveBuffer()
+        self._out: list[bytes] = []
+        self._closed = False
+
+    def send(self, frame: Frame) -> None:
+        """Put a frame in line, checked against damage where neither TLS nor loopback protects it."""
+        if not self.local and frame.body and FLAGS.get(frame.type, 0) & FLAG_BODY_CHECKED:
+            frame.flags |= FLAG_BODY_CHECKED
+        self._out.append(encode(frame))
+
+    def flush(self) -> None:
+        """Write what is in line."""
+        out = self._out
+        if not out or self._closed:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        try:
+            waiting = self.stream.send_nowait(data)
+        except ConnectionBrokenError:
+            # The reader of this stream gets the same error, and owns what follows from it.
+            return
+        if waiting:
+            self.on_backlog()
+
+    def feed(self, data: bytes) -> None:
+        """Bytes have arrived.
+
+        Raises:
+            RemoteProtocolError: they break the protocol.
+        """
+        frames = self._buffer.feed(data)
+        if frames:
+            self.on_frames(frames)
+
+    def end(self) -> None:
+        """The stream has ended in an orderly way.
+
+        Raises:
+            RemoteProtocolError: inside a frame.
+        """
+        self._buffer.end()
+
+    def close(self) -> None:
+        """End the stream."""
+        if not self._closed:
+            self.flush()
+            self._closed = True
+            self.stream.close()
+
+    def admit(self) -> None:
+        """Allow large frames."""
+        self._buffer.body_bytes_max = limits.BODY_BYTES_MAX
+
+
+class DirectLink(Link):
+    """A link within a process: frames go over as objects, and are handled in the sender's own turn."""
+
+    lossless = True
+    local = True
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self._other: DirectLink | None = None
+        self._out: list[Frame] = []
+        self._busy = False
+        self._closed = False
+
+    @staticmethod
+    def pair(client: str, server: str) -> tuple[DirectLink, DirectLink]:
+        """Both ends: the client's, the server's.  Each one's ``peer`` is the other's name."""
+        here, there = DirectLink(server), DirectLink(client)
+        here._other, there._other = there, here
+        return here, there
+
+    def send(self, frame: Frame) -> None:
+        """Put a frame in line."""
+        self._out.append(frame)
+
+    def flush(self) -> None:
+        """Hand over what is in line, unless the other side is in the middle of a hand-over: then it goes on there."""
+        other = self._other
+        if other is None or self._closed or other._busy:
+            return
+        other._busy = True
+        try:
+            while self._out and not other._closed:
+                frames, self._out = self._out, []
+                other.on_frames(frames)
+        finally:
+            other._busy = False
+
+    def close(self) -> None:
+        """End the link on both sides."""
+        if self._closed:
+            return
+        self.flush()
+        self._closed = True
+        other, self._other = self._other, None
+        if other is not None and not other._closed:
+            other._closed = True
+            other._other = None
+            other.on_closed()
+
+    def admit(self) -> None:
+        """Nothing to do: both sides are one program."""
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,86 @@
+"""The two numbered streams of a session: what makes it resumable.
+
+Each side numbers its state-changing frames from 1, keeps each one until the other side says that it has arrived,
+and after a reconnect sends again exactly those that had not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from meshq.errors import invariant
+from meshq.wire._frames import NUMBERED, Frame
+from meshq.wire._refusals import violation
+
+
+class Outgoing:
+    """Numbers what is sent, and keeps what may have to be sent again."""
+
+    __slots__ = ("_kept", "_kept_bytes", "last")
+
+    def __init__(self) -> None:
+        #: The highest number given.
+        self.last = 0
+        # Frames sent and not known to have arrived, oldest first.
+        self._kept: deque[Frame] = deque()
+        self._kept_bytes = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of frames that are not known to have arrived."""
+        return self._kept_bytes
+
+    def number(self, frame: Frame, *, keep: bool) -> None:
+        """Give a frame its number if its type has one.  ``keep=False``: the link can't lose it."""
+        if frame.type in NUMBERED:
+            self.last = frame.number = self.last + 1
+            if keep:
+                self._kept.append(frame)
+                self._kept_bytes += frame.size_bytes
+
+    def arrived(self, received: int) -> None:
+        """The other side has received everything up to ``received``.
+
+        Raises:
+            RemoteProtocolError: it has received more than was sent.
+        """
+        if received > self.last:
+            raise violation("bad_number", f"frame {received} is said to have arrived, {self.last} were sent")
+        kept = self._kept
+        while kept and kept[0].number <= received:
+            self._kept_bytes -= kept.popleft().size_bytes
+
+    def resume(self, received: int) -> Iterator[Frame]:
+        """What has to be sent again, in order, when the other side has everything up to ``received``."""
+        self.arrived(received)
+        invariant(
+            len(self._kept) == self.last - received,
+            "every frame that has not arrived is kept, and nothing else",
+        )
+        return iter(tuple(self._kept))
+
+
+class Incoming:
+    """Checks the numbers of what is received."""
+
+    __slots__ = ("last", "unreported_bytes")
+
+    def __init__(self) -> None:
+        #: The highest number received.
+        self.last = 0
+        #: Bytes received since the other side was last told of it.
+        self.unreported_bytes = 0
+
+    def accept(self, frame: Frame) -> None:
+        """Take note of a frame.
+
+        Raises:
+            RemoteProtocolError: its number isn't the next one, or it has one and should not.
+        """
+        expected = self.last + 1 if frame.type in NUMBERED else 0
+        if frame.number != expected:
+            raise violation("bad_number", f"{frame.type.name} has number {frame.number}, not {expected}")
+        if expected:
+            self.last = expected
+            self.unreported_bytes += frame.size_bytes

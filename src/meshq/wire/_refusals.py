@@ -1,0 +1,122 @@
+"""The registry of everything that one side can say no with, across the wire.
+
+Each entry has a number that is never reused, a name, the error that the other side raises, and whether the same
+request may succeed later without anybody changing it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from meshq import errors
+from meshq.errors import MeshqError, Outcome
+
+
+@attrs.frozen
+class Refusal:
+    """One way of saying no."""
+
+    number: int
+    name: str
+    error: type[MeshqError]
+    sentence: str
+    may_retry: bool = False
+    #: The connection is closed with it.
+    closes: bool = False
+
+
+_ENTRIES: Final = (
+    # -- broken frames: the connection is closed
+    Refusal(1, "bad_magic", errors.RemoteProtocolError, "the bytes are not a meshq frame", closes=True),
+    Refusal(
+        2,
+        "unknown_version",
+        errors.RemoteProtocolError,
+        "the frame has another protocol version",
+        closes=True,
+    ),
+    Refusal(3, "unknown_type", errors.RemoteProtocolError, "the frame type is not known", closes=True),
+    Refusal(
+        4,
+        "unknown_flags",
+        errors.RemoteProtocolError,
+        "the frame has flags that its type has not",
+        closes=True,
+    ),
+    Refusal(5, "too_large", errors.RemoteProtocolError, "a part of the frame is over its limit", closes=True),
+    Refusal(6, "bad_checksum", errors.RemoteProtocolError, "the frame's checksum is wrong", closes=True),
+    Refusal(7, "bad_header", errors.RemoteProtocolError, "the frame's header does not fit its type", closes=True),
+    Refusal(8, "bad_table", errors.RemoteProtocolError, "the frame's rows contradict each other", closes=True),
+    Refusal(9, "illegal_frame", errors.RemoteProtocolError, "the frame is not allowed in this state", closes=True),
+    Refusal(10, "bad_number", errors.RemoteProtocolError, "the frame's number is not the next one", closes=True),
+    Refusal(11, "bad_channel", errors.RemoteProtocolError, "the frame's channel does not fit", closes=True),
+    Refusal(12, "bad_tag", errors.RemoteProtocolError, "a settled delivery was never made", closes=True),
+    Refusal(13, "no_credit", errors.RemoteProtocolError, "more was sent than was granted", closes=True),
+    Refusal(14, "truncated", errors.RemoteProtocolError, "the connection ended inside a frame", closes=True),
+    # -- the handshake
+    Refusal(
+        32,
+        "no_common_version",
+        errors.RemoteProtocolError,
+        "there is no common protocol version",
+        closes=True,
+    ),
+    Refusal(33, "unknown_mechanism", errors.SecurityError, "the authentication is not offered", closes=True),
+    Refusal(34, "authentication_failed", errors.SecurityError, "authentication failed", closes=True),
+    Refusal(35, "not_active", errors.NotActiveError, "the node is not active", may_retry=True, closes=True),
+    Refusal(36, "stopping", errors.NotActiveError, "the node is stopping", may_retry=True, closes=True),
+    Refusal(37, "too_many_sessions", errors.NotActiveError, "the node has no room for a session", True, True),
+    Refusal(
+        38,
+        "session_taken",
+        errors.RefusedError,
+        "the session was taken over by another connection",
+        closes=True,
+    ),
+    Refusal(39, "role_not_served", errors.SecurityError, "the node does not serve this role here", closes=True),
+    Refusal(40, "silent", errors.ConnectionBrokenError, "nothing was heard for too long", True, True),
+    # -- requests
+    Refusal(64, "not_found", errors.NotFoundError, "there is no such thing"),
+    Refusal(65, "address_full", errors.AddressFullError, "there is no room for the message", may_retry=True),
+    Refusal(66, "usage", errors.UsageError, "the request contradicts what exists"),
+    Refusal(67, "unknown_operation", errors.UsageError, "the operation is not known here"),
+    Refusal(68, "journal_broken", errors.JournalBrokenError, "the node's disk failed", closes=True),
+    Refusal(69, "unknown_producer", errors.UnblockedError, "the producer is no longer remembered"),
+    Refusal(70, "queue_deleted", errors.NotFoundError, "the queue was deleted"),
+    Refusal(71, "too_many", errors.UsageError, "the session has too many of these"),
+    Refusal(72, "stale_delivery", errors.StaleDeliveryError, "the delivery's consumer is gone"),
+)
+
+BY_NAME: Final = {entry.name: entry for entry in _ENTRIES}
+BY_NUMBER: Final = {entry.number: entry for entry in _ENTRIES}
+assert len(BY_NAME) == len(BY_NUMBER) == len(_ENTRIES), "a refusal's name and number are its own"
+
+
+def refusal_of(error: MeshqError) -> Refusal:
+    """The entry that tells a peer of ``error``."""
+    if isinstance(error, errors.RemoteProtocolError) and error.refusal in BY_NAME:
+        return BY_NAME[error.refusal]
+    for entry in _ENTRIES:
+        if entry.number >= 64 and type(error) is entry.error:
+            return entry
+    return BY_NAME["usage"]
+
+
+def error_of(number: int, text: str, outcome: Outcome | None = None) -> MeshqError:
+    """The error that a peer's refusal means here; ``text`` is the peer's explanation."""
+    entry = BY_NUMBER.get(number)
+    if entry is None:
+        return errors.RefusedError(f"refused by an entry ({number}) that is not known here: {text}", outcome=outcome)
+    if issubclass(entry.error, errors.RemoteProtocolError):
+        error: MeshqError = errors.RemoteProtocolError(f"the peer says: {text}", refusal=entry.name)
+        if outcome is not None:
+            error.outcome = outcome
+        return error
+    return entry.error(text, outcome=outcome)
+
+
+def violation(name: str, detail: str) -> errors.RemoteProtocolError:
+    """The error for a peer that broke the protocol, by the registry's name for how."""
+    return errors.RemoteProtocolError(f"{BY_NAME[name].sentence}: {detail}", refusal=name)
