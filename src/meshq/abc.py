@@ -163,7 +163,8 @@ class Network(ABC):
 
     @abstractmethod
     async def listen(self, host: str, port: int) -> Listener:
-        """Listen; port 0 chooses a free one.  Checkpoint: always.  Raises: OSError."""
+        """Listen; port 0 chooses a free one.  Checkpoint: always.  Cancellation: nothing listens.
+        Raises: OSError."""
 
 
 class WallClock(ABC):

@@ -1,0 +1,133 @@
+"""What may not be written, because a simulation could not repeat it or a failure would go unseen."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.tidy.sources import Problem, Source, within
+
+#: Calls that reach the outside world, and who may make them.
+BANNED_CALLS: dict[str, tuple[frozenset[str], str]] = {
+    "open": (frozenset({"env"}), "files are opened by meshq.env"),
+    "io.open": (frozenset({"env"}), "files are opened by meshq.env"),
+    "input": (frozenset(), "a library asks nobody"),
+    "breakpoint": (frozenset(), "left over from a search"),
+    "eval": (frozenset(), "data is never code"),
+    "exec": (frozenset(), "data is never code"),
+    "print": (frozenset({"cli", "demo", "console", "__main__"}), "a library prints nothing: return it or log it"),
+    "trio.to_thread.run_sync": (frozenset({"env"}), "threads are started by meshq.env"),
+    "trio.open_file": (frozenset({"env"}), "files are opened by meshq.env"),
+    "trio.open_tcp_stream": (frozenset({"env"}), "sockets are opened by meshq.env"),
+    "trio.run_process": (frozenset({"cli", "demo", "env"}), "processes are started by meshq.env"),
+}
+#: Names of modules whose every call is one of those.
+BANNED_PREFIXES = ("trio.socket.", "trio.Path", "datetime.datetime.now", "datetime.now", "datetime.utcnow")
+SETS = (ast.Set, ast.SetComp)
+
+
+def call_problems(source: Source) -> Iterator[Problem]:
+    """Calls that only meshq.env, or only a program, may make."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        allowed, reason = BANNED_CALLS.get(name, (frozenset({source.unit}), ""))
+        if source.unit not in allowed and not (source.name == "__main__.py" and "__main__" in allowed):
+            yield source.problem(node, f"{name}(): {reason}")
+        if name.startswith(BANNED_PREFIXES) and source.unit not in ("env", "testing"):
+            yield source.problem(node, f"{name}(): only meshq.env reaches outside")
+
+
+def finaliser_problems(source: Source) -> Iterator[Problem]:
+    """What runs when the garbage collector likes can't be repeated."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef) and node.name == "__del__":
+            yield source.problem(node, "__del__ runs whenever the collector likes: close in a block")
+
+
+def broad_except_problems(source: Source) -> Iterator[Problem]:
+    """A broad except raises again."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        names = [ast.unparse(node.type)] if node.type is not None else ["Exception"]
+        if isinstance(node.type, ast.Tuple):
+            names = [ast.unparse(item) for item in node.type.elts]
+        broad = [name for name in names if name in ("Exception", "BaseException", "builtins.Exception")]
+        if broad and not any(isinstance(inner, ast.Raise) for inner in within(node.body)):
+            yield source.problem(node, f"except {broad[0]} that does not raise again: name what you expect")
+
+
+def async_generator_problems(source: Source) -> Iterator[Problem]:
+    """An async generator that is not exhausted is finalised by the collector; context managers are."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.AsyncFunctionDef):
+            continue
+        names = [ast.unparse(decorator).split(".")[-1] for decorator in node.decorator_list]
+        yields = any(isinstance(inner, ast.Yield) for inner in within(node.body))
+        if yields and "asynccontextmanager" not in names:
+            yield source.problem(node, f"{node.name} is an async generator: write a class with __anext__")
+
+
+def _is_set(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in ("set", "frozenset")
+    return isinstance(node, SETS)
+
+
+def set_order_problems(source: Source) -> Iterator[Problem]:
+    """The order of a set differs from run to run: sort it, or take a dict."""
+    for node in ast.walk(source.tree):
+        iterated: list[ast.expr] = []
+        if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+            iterated = [node.iter]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("list", "tuple", "enumerate", "iter", "next"):
+            iterated = node.args[:1]
+        for item in iterated:
+            if _is_set(item):
+                yield source.problem(item, f"iterates a set ({ast.unparse(item)}): sort it, or take a dict")
+
+
+def state_problems(source: Source) -> Iterator[Problem]:
+    """Two brokers in a process share nothing: no module has a state of its own."""
+    mutable = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Global):
+            yield source.problem(node, f"global {', '.join(node.names)}: no module has a state of its own")
+    for node in source.tree.body:
+        if isinstance(node, ast.Assign):
+            names, value, final = [ast.unparse(target) for target in node.targets], node.value, False
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            names, value, final = [ast.unparse(node.target)], node.value, "Final" in ast.unparse(node.annotation)
+        else:
+            continue
+        made = isinstance(value, ast.Call) and ast.unparse(value.func).split(".")[-1] in (
+            ("list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Counter", "WeakValueDictionary")
+        )
+        constant = final or names[0].isupper() or names == ["__all__"]
+        if (isinstance(value, mutable) and not constant) or (made and not final and names != ["__all__"]):
+            yield source.problem(node, f"{names[0]} is mutable state of the module, or lacks Final")
+
+
+def package_problems(source: Source) -> Iterator[Problem]:
+    """A package's __init__ only imports and lists its names; its modules are private."""
+    folders = source.module.split(".")
+    if source.name != "__init__.py":
+        public = ("__main__.py", *PUBLIC_MODULES.get(source.unit, ()))
+        if len(folders) > 2 and not source.name.startswith("_") and source.name not in public:
+            yield source.problem(1, f"a module inside a package is private: _{source.name}")
+        return
+    if source.module == "meshq":
+        return
+    for position, node in enumerate(source.tree.body):
+        docstring = position == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        names = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        if not (docstring or names or isinstance(node, ast.Import | ast.ImportFrom)):
+            yield source.problem(node, "a package's __init__ has only imports and __all__")
+    if not any(isinstance(node, ast.Assign) for node in source.tree.body):
+        yield source.problem(1, "a package's __init__ lists its public names in __all__")
+
+
+#: Modules in packages that are commands or plugins, and so have a public name.
+PUBLIC_MODULES: dict[str, tuple[str, ...]] = {"testing": ("simulate.py", "plugin.py")}

@@ -1,0 +1,137 @@
+"""Rules about imports.  Nested imports and those under TYPE_CHECKING count too: knowing is knowing."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterator
+
+import attrs
+
+from tests.tidy import layers
+from tests.tidy.sources import Problem, Source, unit_of
+
+
+@attrs.frozen
+class Import:
+    """One imported module (or name of one), and where."""
+
+    node: ast.AST
+    module: str
+    name: str | None = None
+
+
+def imports_of(source: Source) -> Iterator[Import]:
+    """Every import in a file, relative ones made absolute."""
+    package = source.module if source.name == "__init__.py" else source.module.rpartition(".")[0]
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(node, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
+            module = ".".join(filter(None, [base, node.module])) if node.level else node.module or ""
+            for alias in node.names:
+                yield Import(node, module, alias.name)
+
+
+def target_of(imported: Import, modules: frozenset[str]) -> str:
+    """The meshq module that is really imported: a name may be a module, or be re-exported from one."""
+    if imported.name is None:
+        return imported.module
+    if f"{imported.module}.{imported.name}" in modules:
+        return f"{imported.module}.{imported.name}"
+    if imported.module == "meshq":
+        home: dict[str, str] = importlib.import_module("meshq")._HOME
+        return home.get(imported.name, "meshq")
+    return imported.module
+
+
+def is_pure(path: str) -> bool:
+    """Whether a file decides and does nothing else, from its place or its name."""
+    parts = path.split("/")
+    unit = unit_of(".".join(parts[parts.index("meshq") :]).removesuffix(".py").removesuffix(".__init__"))
+    return unit in layers.PURE_UNITS or parts[-1].endswith(layers.PURE_SUFFIXES)
+
+
+def layer_problems(source: Source, modules: frozenset[str]) -> Iterator[Problem]:
+    """Imports go down only, and only where the table says."""
+    allowed = layers.MAY_IMPORT.get(source.unit)
+    if allowed is None:
+        yield source.problem(1, f"unit {source.unit!r} is not in tests/tidy/layers.py: say what it may import")
+        return
+    for imported in imports_of(source):
+        if imported.module.split(".")[0] != "meshq":
+            continue
+        target = target_of(imported, modules)
+        unit = unit_of(target)
+        if unit != source.unit and unit not in allowed:
+            yield source.problem(imported.node, f"{source.unit} may not import {unit} ({target})")
+        elif unit != source.unit and "._" in target and source.unit != "testing":
+            yield source.problem(imported.node, f"{target} is private to {unit}")
+
+
+def purity_problems(source: Source, modules: frozenset[str]) -> Iterator[Problem]:
+    """Deciders know neither clock nor I/O nor chance nor trio, and no module that does."""
+    if not is_pure(source.path):
+        return
+    for imported in imports_of(source):
+        top = imported.module.split(".")[0]
+        if top in layers.IMPURE_MODULES:
+            yield source.problem(imported.node, f"a decider may not import {top}: pass in what it needs")
+        if top == "meshq":
+            target = target_of(imported, modules)
+            if unit_of(target) != "abc" and not is_pure(target.replace(".", "/") + ".py"):
+                yield source.problem(imported.node, f"a decider may not import the doer {target}")
+
+
+def outside_world_problems(source: Source) -> Iterator[Problem]:
+    """Files, sockets, clocks, chance and threads are reached through ``meshq.abc``."""
+    allowed = layers.OUTSIDE_WORLD.get(source.unit, frozenset()) | layers.EVERYBODYS
+    if source.name == "__main__.py":
+        allowed |= layers.OUTSIDE_WORLD["__main__"]
+    for imported in imports_of(source):
+        top = imported.module.split(".")[0]
+        harmless = top == "os" and imported.name in ("PathLike", "fspath")
+        if top in layers.IMPURE_MODULES - allowed and not harmless:
+            yield source.problem(imported.node, f"{source.unit} may not import {top}: only meshq.env reaches outside")
+
+
+def dependency_problems(source: Source) -> Iterator[Problem]:
+    """The core depends on little; an extra's library is imported only where it is used."""
+    allowed = layers.CORE_DEPENDENCIES | layers.EXTRA_DEPENDENCIES.get(source.unit, frozenset()) | {"meshq"}
+    for imported in imports_of(source):
+        top = imported.module.split(".")[0]
+        if top not in allowed and top not in sys.stdlib_module_names:
+            yield source.problem(imported.node, f"{source.unit} may not depend on {top}")
+
+
+def private_trio_problems(source: Source) -> Iterator[Problem]:
+    """Private names of trio stand in one file, which a canary test watches."""
+    if source.path.endswith("meshq/testing/_scheduler.py"):
+        return
+    for imported in imports_of(source):
+        names = [*imported.module.split("."), imported.name or ""]
+        if names[0] == "trio" and any(name.startswith("_") for name in names):
+            yield source.problem(imported.node, "private names of trio belong in testing/_scheduler.py")
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Attribute) or not node.attr.startswith("_") or node.attr.startswith("__"):
+            continue
+        if ast.unparse(node.value).split(".")[0] == "trio":
+            yield source.problem(node, f"private name of trio: {ast.unparse(node)}")
+
+
+def cycles(graph: dict[str, frozenset[str]]) -> list[str]:
+    """Units that can reach themselves: the table itself must go down."""
+    problems = []
+    for start in graph:
+        reached, waiting = set[str](), list(graph[start] - {start})
+        while waiting:
+            unit = waiting.pop()
+            if unit not in reached:
+                reached.add(unit)
+                waiting += graph.get(unit, frozenset()) - {unit}
+        if start in reached:
+            problems.append(start)
+    return problems

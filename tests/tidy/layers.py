@@ -1,0 +1,85 @@
+"""The layers: who may import whom.  A new edge is a decision, with a page in docs/decisions/."""
+
+from __future__ import annotations
+
+#: Pure data and pure functions.
+VOCABULARY = frozenset({"errors", "limits", "ids", "message", "selector", "address", "endpoint", "settings"})
+GROUND = VOCABULARY | {"abc"}
+
+_BROKER = GROUND | {"store", "wire"}
+_CLIENT = GROUND | {"env", "discovery", "lb", "wire"}
+_BELOW_NODE = GROUND | {
+    "env",
+    "store",
+    "wire",
+    "lb",
+    "discovery",
+    "broker",
+    "client",
+    "bridge",
+    "cluster",
+    "ha",
+    "lb.balancer",
+}
+_APPLICATION = _BELOW_NODE | {"__init__", "node", "console", "config", "cli", "demo", "blocking", "aio"}
+
+#: Unit -> the units that its files may import.  A unit may always import itself.
+#: ``env`` is imported where a default is made of it, by what can be used alone: store, client, node.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    **dict.fromkeys(sorted(VOCABULARY), VOCABULARY),
+    "abc": VOCABULARY,
+    "env": GROUND,
+    "wire": GROUND,
+    "lb": GROUND,
+    "store": GROUND | {"env"},
+    "discovery": GROUND | {"env", "wire"},
+    "broker": _BROKER,
+    "client": _CLIENT,
+    "bridge": GROUND | {"client", "discovery"},
+    "cluster": GROUND | {"bridge", "client", "discovery", "lb", "wire"},
+    "lb.balancer": GROUND | {"cluster", "discovery", "client", "lb"},
+    "ha": GROUND | {"cluster", "client", "store", "wire"},
+    "node": _BELOW_NODE,
+    "blocking": GROUND | {"env", "client", "node"},
+    "aio": GROUND | {"env", "client"},
+    "spark": GROUND | {"client"},
+    "console": GROUND | {"client", "node"},
+    "config": _APPLICATION,
+    "cli": _APPLICATION,
+    "demo": _APPLICATION,
+    "__main__": _APPLICATION,
+    "testing": _APPLICATION | {"spark", "testing"},
+    # The lazy table: it names modules as strings; the type checker sees the imports.
+    "__init__": GROUND | {"node", "client", "store", "lb", "lb.balancer", "discovery", "bridge", "cluster", "ha"},
+}
+
+#: Files whose name ends so decide, and do nothing else.
+PURE_SUFFIXES = ("_machine.py", "_plan.py", "_format.py")
+PURE_UNITS = VOCABULARY | {"wire", "lb"}
+#: The outside world: a decider gets `now` and random bits as arguments.
+IMPURE_MODULES = frozenset(
+    {"trio", "time", "random", "os", "socket", "threading", "asyncio", "logging", "secrets", "uuid", "ssl"}
+    | {"subprocess", "multiprocessing", "concurrent", "select", "selectors", "signal", "tempfile", "shutil"}
+)
+
+#: Who may use what of the outside world.  ``testing`` puts fakes in its place, the applications run processes.
+OUTSIDE_WORLD: dict[str, frozenset[str]] = {
+    "env": IMPURE_MODULES - {"asyncio", "uuid", "multiprocessing"},
+    "abc": frozenset({"random"}),
+    "aio": frozenset({"asyncio", "threading"}),
+    "blocking": frozenset({"threading", "concurrent"}),
+    "cli": frozenset({"os", "signal", "time", "asyncio"}),
+    "demo": frozenset({"os", "signal", "subprocess", "tempfile", "shutil", "time", "multiprocessing"}),
+    "__main__": frozenset({"os", "signal"}),
+    "testing": IMPURE_MODULES,
+}
+#: Open to everybody who is no decider.
+EVERYBODYS = frozenset({"trio", "logging"})
+
+#: What the core depends on, and which unit may use what beyond that.
+CORE_DEPENDENCIES = frozenset({"trio", "attrs", "msgpack", "cryptography", "sortedcontainers", "outcome"})
+EXTRA_DEPENDENCIES: dict[str, frozenset[str]] = {
+    "demo": frozenset({"rich"}),
+    "cli": frozenset({"rich", "click"}),
+    "testing": frozenset({"pytest", "hypothesis", "trustme"}),
+}

@@ -1,0 +1,128 @@
+"""The tree keeps its own rules; each failure names the file, the line and what is wrong there."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+import meshq
+from tests.tidy import bans, imports, layers, shapes, texts
+from tests.tidy.sources import ROOT, Problem, python_files, report, tracked
+
+PRODUCT = python_files("src")
+EVERYTHING = python_files("src", "tests", "benchmarks", "examples", "tools", "docs")
+MODULES = frozenset(source.module for source in PRODUCT)
+DOCUMENTED = shapes.Documented(PRODUCT)
+#: Whose coroutines say when they are checkpoints: what users call, and what they may implement.
+PUBLIC_FACE = frozenset(meshq._HOME) | {
+    node.name
+    for source in PRODUCT
+    if source.module == "meshq.abc"
+    for node in source.tree.body
+    if isinstance(node, ast.ClassDef)
+}
+
+
+def problems_of(*rules: object, sources: object = PRODUCT) -> str:
+    """What these rules say about each of the files."""
+    return report([problem for source in sources for rule in rules for problem in rule(source)])  # type: ignore
+
+
+def test_imports_go_down_only() -> None:
+    problems = [problem for source in PRODUCT for problem in imports.layer_problems(source, MODULES)]
+    assert not problems, report(problems)
+
+
+def test_deciders_know_nothing_of_the_world() -> None:
+    problems = [problem for source in PRODUCT for problem in imports.purity_problems(source, MODULES)]
+    assert not problems, report(problems)
+
+
+def test_only_env_reaches_outside() -> None:
+    problems = problems_of(imports.outside_world_problems, bans.call_problems)
+    assert not problems, problems
+
+
+def test_each_part_depends_on_no_more_than_it_says() -> None:
+    problems = problems_of(imports.dependency_problems)
+    assert not problems, problems
+
+
+def test_private_names_of_trio_stand_in_one_file() -> None:
+    problems = problems_of(imports.private_trio_problems)
+    assert not problems, problems
+
+
+def test_no_failure_goes_unseen_and_no_order_differs_from_run_to_run() -> None:
+    problems = problems_of(
+        bans.finaliser_problems,
+        bans.broad_except_problems,
+        bans.async_generator_problems,
+        bans.set_order_problems,
+        bans.state_problems,
+    )
+    assert not problems, problems
+
+
+def test_packages_only_list_what_they_offer() -> None:
+    problems = problems_of(bans.package_problems)
+    assert not problems, problems
+
+
+def test_files_and_functions_are_short() -> None:
+    problems = problems_of(shapes.file_problems, shapes.function_problems, sources=EVERYTHING)
+    assert not problems, problems
+
+
+def test_half_of_the_files_are_really_short() -> None:
+    problems = list(shapes.median_problems(PRODUCT))
+    assert not problems, report(problems)
+
+
+def test_constructors_take_a_handful_by_position() -> None:
+    problems = problems_of(shapes.constructor_problems)
+    assert not problems, problems
+
+
+def test_everything_public_says_what_it_is() -> None:
+    problems = [problem for source in PRODUCT for problem in shapes.docstring_problems(source, DOCUMENTED)]
+    assert not problems, report(problems)
+
+
+def test_public_coroutines_say_what_a_cancelled_call_has_done() -> None:
+    problems = [problem for source in PRODUCT for problem in shapes.coroutine_problems(source, DOCUMENTED, PUBLIC_FACE)]
+    assert not problems, report(problems)
+
+
+def test_no_file_speaks_of_a_machine_or_of_work_left() -> None:
+    problems: list[Problem] = []
+    for name in tracked():
+        try:
+            text = (ROOT / name).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # test data in bytes
+        problems += texts.text_problems(name, text)
+    assert not problems, report(problems)
+
+
+def test_the_table_of_layers_itself_goes_down() -> None:
+    applications = {"cli", "config", "demo", "console", "__main__", "testing", "blocking", "aio", "__init__"}
+    table = {
+        unit: allowed - layers.VOCABULARY
+        for unit, allowed in layers.MAY_IMPORT.items()
+        if unit not in applications | layers.VOCABULARY
+    }
+    assert imports.cycles(table) == []
+
+
+def test_broker_and_client_do_not_know_each_other_and_nobody_knows_testing() -> None:
+    assert "client" not in layers.MAY_IMPORT["broker"]
+    assert "broker" not in layers.MAY_IMPORT["client"]
+    assert [unit for unit, allowed in layers.MAY_IMPORT.items() if "testing" in allowed] == ["testing"]
+    assert [unit for unit in ("bridge", "cluster", "ha") if "broker" in layers.MAY_IMPORT[unit]] == []
+
+
+@pytest.mark.parametrize("folder", ["src", "tests"])
+def test_the_rules_see_the_files(folder: str) -> None:
+    assert len(python_files(folder)) >= 5
