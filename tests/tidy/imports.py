@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 
@@ -72,7 +72,23 @@ def layer_problems(source: Source, modules: frozenset[str]) -> Iterator[Problem]
             yield source.problem(imported.node, f"{target} is private to {unit}")
 
 
-def purity_problems(source: Source, modules: frozenset[str]) -> Iterator[Problem]:
+def worldly_modules(sources: Sequence[Source], modules: frozenset[str]) -> frozenset[str]:
+    """The modules that know clock, I/O, chance or trio, themselves or through what they import."""
+    targets: dict[str, set[str]] = {}
+    for source in sources:
+        found = list(imports_of(source))
+        targets[source.module] = {target_of(item, modules) for item in found if item.module.startswith("meshq")}
+        if any(item.module.split(".")[0] in layers.IMPURE_MODULES for item in found):
+            targets[source.module].add("")
+    # The interfaces name what lies outside; nobody reaches it by them.
+    worldly, size = {""}, 0
+    while size != len(worldly):
+        size = len(worldly)
+        worldly |= {module for module, known in targets.items() if known & worldly and module != "meshq.abc"}
+    return frozenset(worldly - {""})
+
+
+def purity_problems(source: Source, modules: frozenset[str], worldly: frozenset[str]) -> Iterator[Problem]:
     """Deciders know neither clock nor I/O nor chance nor trio, and no module that does."""
     if not is_pure(source.path):
         return
@@ -80,10 +96,9 @@ def purity_problems(source: Source, modules: frozenset[str]) -> Iterator[Problem
         top = imported.module.split(".")[0]
         if top in layers.IMPURE_MODULES:
             yield source.problem(imported.node, f"a decider may not import {top}: pass in what it needs")
-        if top == "meshq":
-            target = target_of(imported, modules)
-            if unit_of(target) != "abc" and not is_pure(target.replace(".", "/") + ".py"):
-                yield source.problem(imported.node, f"a decider may not import the doer {target}")
+        target = target_of(imported, modules)
+        if target in worldly:
+            yield source.problem(imported.node, f"a decider may not import the doer {target}")
 
 
 def outside_world_problems(source: Source) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from tests.tidy import bans, imports, shapes, texts
 from tests.tidy.sources import Source
 
 MODULES = frozenset({"meshq.wire", "meshq.client", "meshq.store._journal", "meshq.errors", "meshq.broker._queue"})
+WORLDLY = frozenset({"meshq.store._journal", "meshq.broker._queue", "meshq.client"})
 
 
 def said(problems: object) -> list[str]:
@@ -64,14 +65,28 @@ def test_an_import_that_goes_down_is_fine() -> None:
     ],
 )
 def test_a_decider_that_knows_the_world_is_found(path: str, line: str, message: str) -> None:
-    (problem,) = said(imports.purity_problems(planted(path, line), MODULES))
+    (problem,) = said(imports.purity_problems(planted(path, line), MODULES, WORLDLY))
     assert message in problem
 
 
-def test_a_doer_may_know_trio_and_a_decider_other_deciders() -> None:
-    assert said(imports.purity_problems(planted("broker/_queue.py", "import trio"), MODULES)) == []
-    pure = planted("broker/_queue_machine.py", "from meshq.wire import X", "from meshq.store._x_format import Y")
-    assert said(imports.purity_problems(pure, MODULES | {"meshq.store._x_format"})) == []
+def test_a_doer_may_know_trio_and_a_decider_what_knows_nothing() -> None:
+    doer = planted("broker/_queue.py", "import trio")
+    assert said(imports.purity_problems(doer, MODULES, WORLDLY)) == []
+    decider = planted("broker/_queue_machine.py", "from meshq.wire import X", "from meshq.broker._run import Y")
+    assert said(imports.purity_problems(decider, MODULES, WORLDLY)) == []
+
+
+def test_knowing_somebody_who_knows_the_world_is_knowing_the_world() -> None:
+    files = [
+        planted("broker/_a.py", "from meshq.broker._b import B"),
+        planted("broker/_b.py", "def f():", "    from meshq.broker._c import C"),
+        planted("broker/_c.py", "import trio"),
+        planted("broker/_d.py", "from meshq.abc import Disk"),
+        planted("abc.py", "import random"),
+    ]
+    modules = frozenset(source.module for source in files)
+    worldly = imports.worldly_modules(files, modules)
+    assert worldly == {"meshq.broker._a", "meshq.broker._b", "meshq.broker._c"}
 
 
 @pytest.mark.parametrize(
