@@ -97,7 +97,8 @@ def _refuse_sleep(sleep: Callable[[float], None]) -> Callable[[float], None]:
 def _refuse_real_sleep(sleep: Callable[[float], Any]) -> Callable[[float], Any]:
     @functools.wraps(sleep)
     def guarded(seconds: float) -> Any:
-        mocked = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
+        clock = trio.lowlevel.current_clock()
+        mocked = isinstance(clock, trio.testing.MockClock) or getattr(clock, "simulated", False)
         if seconds > 0 and not mocked and _called_by_a_test():
             pytest.fail("trio.sleep on the real clock in a test that is not marked real")
         return sleep(seconds)

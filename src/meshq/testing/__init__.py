@@ -2,5 +2,15 @@
 
 from meshq.testing._disk import SimDisk
 from meshq.testing._disk_faults import SimulatedCrash
+from meshq.testing._node import SimNode
+from meshq.testing._simulation import Simulation, SimulationError, SimulationResult, simulate
 
-__all__ = ["SimDisk", "SimulatedCrash"]
+__all__ = [
+    "SimDisk",
+    "SimNode",
+    "SimulatedCrash",
+    "Simulation",
+    "SimulationError",
+    "SimulationResult",
+    "simulate",
+]

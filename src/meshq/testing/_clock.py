@@ -1,0 +1,39 @@
+"""The time of day and the randomness of a simulated node."""
+
+from __future__ import annotations
+
+import random
+
+import trio
+
+from meshq.abc import Entropy, WallClock
+
+#: The day on which every simulation begins, in seconds since 1970: an arbitrary recent one.
+EPOCH_S = 1_700_000_000
+
+
+class SimWall(WallClock):
+    """A wall clock that follows the simulation's time, off by ``offset_s``, which may jump at any moment."""
+
+    __slots__ = ("offset_s",)
+
+    def __init__(self, offset_s: float = 0.0) -> None:
+        self.offset_s = offset_s
+
+    def now_ms(self) -> int:
+        return int((EPOCH_S + self.offset_s + trio.current_time()) * 1000)
+
+
+class SimEntropy(Entropy):
+    """Randomness that the seed decides."""
+
+    __slots__ = ("_rng",)
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def token(self, size: int) -> bytes:
+        return self._rng.randbytes(size)
+
+    def generator(self) -> random.Random:
+        return random.Random(self._rng.getrandbits(64))

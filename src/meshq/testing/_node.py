@@ -1,0 +1,190 @@
+"""A simulated node: a disk and an address that stay, and one life of a process after the other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import trio
+
+from meshq.abc import Env, Network
+from meshq.errors import UsageError
+from meshq.limits import GIB
+from meshq.testing._clock import SimEntropy, SimWall
+from meshq.testing._disk import SimDisk
+from meshq.testing._disk_mount import Mount
+from meshq.testing._scheduler import LIFE, Life, Scheduler, SimClock
+from meshq.testing._swarm import DiskLatency, Swarm
+from meshq.testing._threads import SimThreads, Spending
+
+
+class Fabric(Protocol):
+    """What a simulation needs of its network; ``MemoryNetwork`` is one."""
+
+    counters: dict[str, int]
+
+    async def run(self) -> None:
+        """Deliver until cancelled.  Checkpoint: always.  Cancellation: what is under way is lost or stays."""
+
+    def host(self, name: str) -> Network:
+        """The network of the process on this host; of a new one after ``kill_host`` and ``power_off``."""
+
+    def kill_host(self, name: str) -> None:
+        """The process dies; its kernel closes its connections."""
+
+    def power_off(self, name: str) -> None:
+        """The host goes silent."""
+
+    def pause_host(self, name: str) -> None:
+        """The process is stopped."""
+
+    def resume_host(self, name: str) -> None:
+        """The process goes on."""
+
+
+class World(Protocol):
+    """What a node sees of its simulation."""
+
+    clock: SimClock
+    scheduler: Scheduler
+    swarm: Swarm
+    fabric: Fabric | None
+    nursery: trio.Nursery | None
+
+    async def guard(self, life: Life, function: Callable[..., Awaitable[object]], arguments: tuple[Any, ...]) -> None:
+        """Run a task of a life.  Checkpoint: as ``function``.  Cancellation: the same."""
+
+
+class NoNetwork(Network):
+    """The network of a simulation that was given none."""
+
+    __slots__ = ()
+
+    async def connect(self, host: str, port: int) -> Any:
+        raise UsageError("this simulation has no network: give simulate() one")
+
+    async def listen(self, host: str, port: int) -> Any:
+        raise UsageError("this simulation has no network: give simulate() one")
+
+
+class SimNode:
+    """One node.  ``env`` is the outside world of its present life; ``disk`` and ``wall`` outlive it."""
+
+    def __init__(self, world: World, name: str, *, memory_bytes: int = GIB) -> None:
+        self.name = name
+        self._world = world
+        self._memory_bytes = memory_bytes
+        self._spending = Spending(world.clock.advance)
+        self.disk = SimDisk(world.swarm.rng(f"{name}/disk"))
+        self.disk.latency = DiskLatency(world.swarm.rng(f"{name}/latency"))
+        self.disk.spend = self._spend
+        self.wall = SimWall()
+        self.life = Life(name, 0)
+        self.life.dead = True
+        self._mount: Mount | None = None
+        self.env: Env = self.start()
+
+    def __repr__(self) -> str:
+        return f"<SimNode {self.name} life={self.life.number} {self.state}>"
+
+    @property
+    def state(self) -> str:
+        """``"running"``, ``"paused"`` or ``"dead"``."""
+        return "dead" if self.life.dead else ("running" if self.life.running else "paused")
+
+    def _spend(self, seconds: float) -> None:
+        self._world.scheduler.progress()
+        self._spending.spend(seconds)
+
+    def _rng(self, purpose: str) -> random.Random:
+        return self._world.swarm.rng(f"{self.name}/{self.life.number}/{purpose}")
+
+    # -- lives -----------------------------------------------------------------------------------------------
+
+    def start(self) -> Env:
+        """Begin a new life on the same disk; returns its outside world."""
+        if not self.life.dead:
+            raise UsageError(f"{self.name} is {self.state}: only a dead node is started")
+        world = self._world
+        self.life = Life(self.name, self.life.number + 1)
+        self._mount = self.disk.mount()
+        self.env = Env(
+            disk=self._mount,
+            threads=SimThreads(self.life, self._rng("threads"), self._spending),
+            network=NoNetwork() if world.fabric is None else world.fabric.host(self.name),
+            wall=self.wall,
+            entropy=SimEntropy(self._rng("entropy")),
+            memory_bytes=self._memory_bytes,
+            chaos=world.swarm.chaos,
+        )
+        return self.env
+
+    def spawn(self, function: Callable[..., Awaitable[object]], *arguments: Any, name: object = None) -> None:
+        """Start a task of this life: it dies with it, and so does every task that it starts.
+
+        If it ends with an error while the node lives, the simulation fails with that error.
+        """
+        if self.life.dead or self._world.nursery is None:
+            raise UsageError(f"{self.name} is {self.state}: start() it first")
+        token = LIFE.set(self.life)
+        try:
+            self._world.nursery.start_soon(
+                self._world.guard, self.life, function, arguments, name=function if name is None else name
+            )
+        finally:
+            LIFE.reset(token)
+
+    # -- faults ----------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """SIGKILL: no task of this life takes another step, what it wrote stays in the page cache, its kernel
+        closes its connections.  Called by one of its own tasks, that task goes on to its next checkpoint in a
+        world that no longer listens.  Silent if the node is dead."""
+        if self._end("kill") and self._mount is not None:
+            self.disk.faults.count("disk.kill")
+            self._mount.kill()
+            if self._world.fabric is not None:
+                self._world.fabric.kill_host(self.name)
+
+    def power_off(self) -> None:
+        """Power loss: as ``kill``, but what is not synced is kept or lost by chance, and the network goes silent."""
+        if self._end("power_off"):
+            self.disk.power_loss()
+            if self._world.fabric is not None:
+                self._world.fabric.power_off(self.name)
+
+    def _end(self, fault: str) -> bool:
+        if self.life.dead:
+            return False
+        self._world.swarm.count(f"node.{fault}")
+        self._world.scheduler.kill(self.life)
+        self._spending.take()
+        return True
+
+    def pause(self) -> None:
+        """SIGSTOP: its tasks stand still until ``resume``; time goes on.  Silent unless it runs."""
+        if self.life.running and not self.life.dead:
+            self._world.swarm.count("node.pause")
+            self._world.scheduler.stop(self.life)
+            if self._world.fabric is not None:
+                self._world.fabric.pause_host(self.name)
+
+    def resume(self) -> None:
+        """SIGCONT.  Silent unless it is paused."""
+        if not self.life.running and not self.life.dead:
+            self._world.scheduler.go_on(self.life)
+            if self._world.fabric is not None:
+                self._world.fabric.resume_host(self.name)
+
+    def fuse(self, calls: int, *, power: bool = True, only: tuple[Any, ...] = ()) -> None:
+        """Cut the power (or kill the process) right after this many more disk calls of the kinds ``only``."""
+        self.disk.fuse(calls, self.power_off if power else self.kill, only=only)
+
+    def sever(self) -> None:
+        """Cut the node off from its outside world without ending its tasks: the end of a simulation."""
+        if not self.life.dead and self._mount is not None:
+            self.life.dead = True
+            self._mount.kill()
+            if self._world.fabric is not None:
+                self._world.fabric.kill_host(self.name)

@@ -1,0 +1,276 @@
+"""The order in which tasks run, as a function of a seed: the only file that knows private names of trio.
+
+The problem.  trio runs tasks in batches: all that are runnable now, in random order, then it looks at clock and
+I/O, then the next batch.  A simulation needs that order to come from its seed, and it needs two things that trio
+has no word for: a node that is stopped (SIGSTOP) and goes on later, and a node that is dead (SIGKILL), none of
+whose ``finally`` and ``except`` blocks may ever run.  Cancelling a dead node's nursery would run exactly those
+blocks, and a broker that says goodbye in a ``finally`` would look safer than it is.
+
+The choice.  trio shuffles each batch, a list, with ``_run._r.shuffle(batch)``, after it has sorted it if
+``_run._ALLOW_DETERMINISTIC_SCHEDULING`` is set.  A ``random.Random`` whose ``shuffle`` takes tasks out of that
+list is a complete scheduler: a task that is left out is neither run nor runnable, so the clock goes on without
+it; put back into the run queue it goes on as if nothing had been.  Tasks belong to the ``Life`` in a context
+variable that children inherit.
+
+What does not work.  An instrument sees each step but can't prevent it.  Suspending in the outside interfaces
+only (a severed environment) lets a victim's own code run on.  ``MockClock`` can't tell a deadlock: it jumps when
+nothing is runnable and spins for ever when there is nothing to jump to; ``SimClock`` is told the next deadline by
+the run loop just when nothing is runnable, so it can jump there at once, and when there is none it knows.
+
+The end.  Tasks of the dead never end by themselves.  Once the verdict is taken they are put back, in an outside
+world that refuses everything, and cancelled, so that the run ends in an orderly way.  Where even that takes too
+long, the run is abandoned from within ``shuffle``.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import math
+import operator
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, cast
+
+import attrs
+import trio
+from trio._core import _run
+
+#: Turns of the loop at one instant without disk or network that are a spin: a real burst of work is a hundred
+#: times shorter.
+IDLE_TURNS_MAX: Final = 10_000
+#: The same with disk or network, which a busy instant may well have.
+TURNS_MAX: Final = 500_000
+#: Names of trio on which all of this stands: (object, attribute).
+NEEDED: Final[tuple[tuple[object, str], ...]] = (
+    (_run, "_r"),
+    (_run, "_ALLOW_DETERMINISTIC_SCHEDULING"),
+    (_run, "GLOBAL_RUN_CONTEXT"),
+    (_run.Runner, "reschedule"),
+    (_run.Task, "context"),
+)
+
+
+@attrs.define(eq=False)
+class Life:
+    """One incarnation of a simulated node: what its tasks have in common."""
+
+    node: str
+    number: int
+    #: Whether its tasks run.  Only the scheduler changes it.
+    running: bool = True
+    #: Whether it has been killed: it will never run again.
+    dead: bool = False
+    #: Its tasks that became runnable while it was not running, in that order.
+    held: list[trio.lowlevel.Task] = attrs.field(factory=list, repr=False)
+
+
+#: In which order tasks were made: what trio sorts a batch by.
+NUMBER_OF: Final = operator.attrgetter("_counter")
+#: The life to which the current task belongs; None for the harness.
+LIFE: Final[contextvars.ContextVar[Life | None]] = contextvars.ContextVar("meshq_simulated_life", default=None)
+
+
+class AbandonedError(BaseException):
+    """The run loop was left although tasks were still alive."""
+
+
+class SimClock(trio.abc.Clock):
+    """A clock that stands still while anything can run, and then jumps to the next deadline."""
+
+    #: Told to those who would keep tests from waiting in real time.
+    simulated = True
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        #: How far time may go, and what is called when it would go farther.
+        self.limit = math.inf
+        self.on_limit: Callable[[], object] = bool
+        #: Called when nothing is runnable and there is no deadline to wait for.  None once the simulation is
+        #: over: trio then waits for its own wake-up socket.
+        self.on_deadlock: Callable[[], object] | None = None
+
+    def start_clock(self) -> None:
+        """Nothing to start."""
+
+    def current_time(self) -> float:
+        """The seconds that the simulation has lasted."""
+        return self.now
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Asked by the run loop only when no task is runnable: jump."""
+        if _waits_for_idle():
+            return math.inf
+        if deadline == math.inf:
+            if self.on_deadlock is None:
+                return math.inf
+            self.on_deadlock()
+        elif deadline > self.limit:
+            self.now, self.limit = self.limit, math.inf
+            self.on_limit()
+        elif deadline > self.now:
+            self.now = deadline
+        return 0.0
+
+    def advance(self, seconds: float) -> None:
+        """Time passes in the middle of a step: the caller blocked its thread, and everybody else's clock went on."""
+        self.now += seconds
+
+
+class Scheduler(random.Random):
+    """What trio calls to shuffle a batch of runnable tasks.
+
+    ``trace`` is a hash over every batch so far: who ran, in which order, when.  It depends on the seed and the
+    code only, for one version of Python.  ``on_stuck`` is called when one instant takes too many turns.
+    """
+
+    def __init__(self, rng: random.Random, clock: SimClock) -> None:
+        super().__init__(0)
+        self._rng = rng
+        self._clock = clock
+        self.trace = 0
+        #: Batches so far.
+        self.turns = 0
+        #: Batches since the clock moved, and since disk or network did something.
+        self._turns_here = 0
+        self._turns_idle = 0
+        self._instant = -1.0
+        self._first_task: int | None = None
+        self._batch: list[trio.lowlevel.Task] = []
+        #: Lives that are not running.
+        self._stopped: dict[Life, None] = {}
+        self.on_stuck: Callable[[], object] = bool
+        #: Turns left before the run is abandoned; None while it is not being ended.
+        self.turns_left: int | None = None
+
+    # -- called by trio --------------------------------------------------------------------------------------
+
+    def shuffle(self, x: Any) -> None:
+        """Decide which of these tasks run in this turn, and in which order."""
+        batch = cast("list[trio.lowlevel.Task]", x)
+        self._batch = batch
+        self.turns += 1
+        now = self._clock.now
+        if now != self._instant:
+            self._instant = now
+            self._turns_here = self._turns_idle = 0
+        else:
+            self._turns_here += 1
+            self._turns_idle += 1
+            if self._turns_idle > IDLE_TURNS_MAX or self._turns_here > TURNS_MAX:
+                self._turns_here = self._turns_idle = 0
+                self.on_stuck()
+        if self.turns_left is not None:
+            self.turns_left -= 1
+            if self.turns_left < 0:
+                raise AbandonedError
+        if self._stopped:
+            self._hold()
+        count = len(batch)
+        if count > 1:
+            self._mix(batch, count)
+        if self._first_task is None and batch:
+            self._first_task = NUMBER_OF(batch[0])
+        first = self._first_task or 0
+        self.trace = hash((self.trace, now, *[number - first for number in map(NUMBER_OF, batch)]))
+
+    def _mix(self, batch: list[trio.lowlevel.Task], count: int) -> None:
+        if count == 2:
+            if self._rng.getrandbits(1):
+                batch.reverse()
+        else:
+            self._rng.shuffle(batch)
+
+    def _hold(self) -> None:
+        """Take the tasks of those who are not running out of the batch."""
+        kept: list[trio.lowlevel.Task] = []
+        for task in self._batch:
+            life = task.context.get(LIFE)
+            if life is None or life.running:
+                kept.append(task)
+            else:
+                life.held.append(task)
+        self._batch[:] = kept
+
+    # -- called by the harness -------------------------------------------------------------------------------
+
+    def progress(self) -> None:
+        """Disk or network did something: this instant is not a spin."""
+        self._turns_idle = 0
+
+    def stop(self, life: Life) -> None:
+        """Let no task of ``life`` run from now on, those already chosen for this turn included."""
+        if life.running:
+            life.running = False
+            self._stopped[life] = None
+            self._hold()
+
+    def kill(self, life: Life) -> None:
+        """Stop ``life`` for ever."""
+        life.dead = True
+        self.stop(life)
+
+    def go_on(self, life: Life) -> None:
+        """Let ``life`` run again, unless it is dead."""
+        if not life.dead:
+            self._release(life)
+
+    def _release(self, life: Life) -> None:
+        if not life.running:
+            life.running = True
+            self._stopped.pop(life, None)
+            _runner().runq.extend(life.held)
+            life.held.clear()
+
+    def end(self, turns_max: int) -> None:
+        """Let everybody run again, the dead, too, and abandon the run after ``turns_max`` more turns."""
+        self.turns_left = turns_max
+        for life in list(self._stopped):
+            self._release(life)
+
+
+def _runner() -> Any:
+    return _run.GLOBAL_RUN_CONTEXT.runner
+
+
+def _waits_for_idle() -> bool:
+    """Whether somebody is in ``trio.testing.wait_all_tasks_blocked``, which comes before any jump."""
+    return bool(_runner().waiting_for_idle)
+
+
+def missing_names() -> list[str]:
+    """The private names of trio that this file needs and that the installed trio lacks."""
+    missing = [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name in NEEDED if not hasattr(owner, name)]
+    fields = {field.name for field in attrs.fields(_run.Runner)} | {field.name for field in attrs.fields(_run.Task)}
+    missing += [name for name in ("runq", "waiting_for_idle", "_counter") if name not in fields]
+    return missing
+
+
+@contextmanager
+def scheduled_by(scheduler: Scheduler) -> Iterator[None]:
+    """Let ``scheduler`` decide in every run of trio inside this block."""
+    before = _run._r, _run._ALLOW_DETERMINISTIC_SCHEDULING
+    setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)  # noqa: B010 - declared Final
+    _run._r = scheduler
+    try:
+        yield
+    finally:
+        _run._r = before[0]
+        setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", before[1])  # noqa: B010
+
+
+def stacks() -> str:
+    """Where every task of the current run stands, with the life it belongs to."""
+    root = trio.lowlevel.current_root_task()
+    waiting, lines = [] if root is None else [root], []
+    while waiting:
+        task = waiting.pop(0)
+        life = task.context.get(LIFE)
+        owner = "harness" if life is None else f"{life.node}/{life.number}"
+        state = "" if life is None or life.running else (" dead" if life.dead else " paused")
+        lines.append(f"task {task.name} of {owner}{state}")
+        for frame, line in task.iter_await_frames():
+            lines.append(f"    {frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}")
+        for nursery in task.child_nurseries:
+            waiting.extend(sorted(nursery.child_tasks, key=NUMBER_OF))
+    return "\n".join(lines)

@@ -1,0 +1,258 @@
+"""One seed, one run: nodes, their outside world, and a main task that decides what happens to them.
+
+``simulate(seed, main)`` runs ``await main(simulation)`` on a clock that jumps, with the order of tasks, every
+latency and every choice drawn from the seed, and the real world out of reach.  It returns a ``SimulationResult``
+with the failure, if there was one, and a hash of everything that ran.  The same seed and the same code give the
+same hash in every process.
+
+The run ends when ``main`` does.  Its outcome is the verdict: what happens while tasks are cleared away afterwards
+(the dead ones, too, whose ``finally`` blocks may run only then) changes nothing any more.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import traceback
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import attrs
+import outcome
+import trio
+
+from meshq.errors import UsageError, invariant
+from meshq.testing._node import Fabric, SimNode
+from meshq.testing._scheduler import AbandonedError, Life, Scheduler, SimClock, scheduled_by, stacks
+from meshq.testing._swarm import Swarm
+from meshq.testing._tripwires import tripwires
+
+#: Turns of the loop in which all tasks have to be gone once the verdict is taken.
+CLEARING_TURNS_MAX: Final = 20_000
+
+Main = Callable[["Simulation"], Awaitable[object]]
+NetworkFactory = Callable[["Simulation"], Fabric]
+
+
+class SimulationError(AssertionError):
+    """A simulation came to a standstill; the message has the stack of every task."""
+
+
+class DeadlockError(SimulationError):
+    """No task could run and no deadline was left."""
+
+
+class SpinError(SimulationError):
+    """Tasks kept running at one instant without disk, network or clock."""
+
+
+class OvertimeError(SimulationError):
+    """The main task was not done at the end of the time allowed."""
+
+
+@attrs.frozen(kw_only=True)
+class SimulationResult:
+    """What became of a run.  ``trace`` is equal for equal runs."""
+
+    seed: int
+    #: What the main task returned; None if it failed.
+    value: Any
+    failure: BaseException | None
+    trace: int
+    simulated_s: float
+    turns: int
+    #: Every fault and chaos point by name, and how often it happened.
+    counters: dict[str, int] = attrs.field(repr=False)
+    #: Tasks could not be ended and were dropped: one of them swallows cancellation, or waits behind a shield.
+    abandoned: bool = False
+
+    def check(self) -> SimulationResult:
+        """Raise the failure, if there was one."""
+        if self.failure is not None:
+            raise self.failure
+        return self
+
+
+class Simulation:
+    """What the main task sees: nodes, network, chance, and a way to fail."""
+
+    def __init__(self, seed: int, *, duration_s: float = 60.0) -> None:
+        self.seed = seed
+        #: How long the workload is meant to last, in simulated seconds.
+        self.duration_s = duration_s
+        self.swarm = Swarm(seed)
+        self.clock = SimClock()
+        self.scheduler = Scheduler(self.swarm.rng("order"), self.clock)
+        self.fabric: Fabric | None = None
+        self.nursery: trio.Nursery | None = None
+        self.nodes: dict[str, SimNode] = {}
+        self._failure: BaseException | None = None
+        self._value: Any = None
+        #: The verdict, once it is taken.
+        self._result: SimulationResult | None = None
+        self._scope = trio.CancelScope()
+        self._wires = ExitStack()
+        self.clock.on_deadlock = self._deadlock
+        self.clock.on_limit = self._late
+        self.scheduler.on_stuck = self._stuck
+
+    # -- for the main task -----------------------------------------------------------------------------------
+
+    def node(self, name: str, **options: Any) -> SimNode:
+        """The node of that name; a new one, alive, the first time."""
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = SimNode(self, name, **options)
+        elif options:
+            raise UsageError(f"node {name!r} exists: its options were given when it was made")
+        return node
+
+    def fail(self, failure: BaseException) -> None:
+        """Let the simulation end with this failure; the first one counts."""
+        if self._failure is None and self._result is None:
+            self._failure = failure
+            self._scope.cancel()
+
+    def counters(self) -> dict[str, int]:
+        """Every fault and chaos point so far, by name, sorted."""
+        counts = dict(self.swarm.counters)
+        if self.fabric is not None:
+            for kind, number in self.fabric.counters.items():
+                counts[f"network.{kind}"] = number
+        for node in self.nodes.values():
+            for kind, number in node.disk.faults.counts.items():
+                counts[kind] = counts.get(kind, 0) + number
+        return dict(sorted(counts.items()))
+
+    async def guard(self, life: Life, function: Callable[..., Awaitable[object]], arguments: tuple[Any, ...]) -> None:
+        """Run a task of a node.
+
+        Checkpoint: as ``function``.  Cancellation: ends it.
+        """
+        result = await outcome.acapture(function, *arguments)
+        if isinstance(result, outcome.Error) and not life.dead:
+            self.fail(result.error)
+
+    # -- the run ---------------------------------------------------------------------------------------------
+
+    async def run(self, main: Main, network: NetworkFactory | None, limit_s: float) -> None:
+        """The root of all tasks.
+
+        Checkpoint: always.  Cancellation: not meant to be.
+        """
+        async with trio.open_nursery() as nursery:
+            self.nursery = nursery
+            if network is not None:
+                self.fabric = network(self)
+                nursery.start_soon(self.fabric.run)
+            self._wires.enter_context(tripwires())
+            self.clock.limit = limit_s
+            with self._scope:
+                result = await outcome.acapture(main, self)
+            if isinstance(result, outcome.Value):
+                self._value = result.value
+            elif self._failure is None:
+                self._failure = result.error
+            self.conclude()
+            for node in self.nodes.values():
+                node.sever()
+            self.scheduler.end(CLEARING_TURNS_MAX)
+            nursery.cancel_scope.cancel()
+        self.clock.on_deadlock = None
+
+    def conclude(self) -> SimulationResult:
+        """Take the verdict; nothing that happens later changes it."""
+        if self._result is None:
+            self._wires.close()
+            self._result = SimulationResult(
+                seed=self.seed,
+                value=self._value,
+                failure=self._failure,
+                trace=self.scheduler.trace,
+                simulated_s=self.clock.now,
+                turns=self.scheduler.turns,
+                counters=self.counters(),
+            )
+        return self._result
+
+    def _deadlock(self) -> None:
+        self._still(DeadlockError, "no task can run and there is nothing to wait for")
+
+    def _stuck(self) -> None:
+        self._still(SpinError, f"the clock stands still at {self.clock.now} s while tasks run")
+
+    def _late(self) -> None:
+        self.fail(OvertimeError(f"the main task is not done after {self.clock.now} s\n{stacks()}"))
+
+    def _still(self, kind: type[SimulationError], what: str) -> None:
+        if self._failure is not None or self._result is not None:
+            raise AbandonedError
+        self.fail(kind(f"{what}\n{stacks()}"))
+
+
+def simulate(
+    seed: int,
+    main: Main,
+    *,
+    duration_s: float = 60.0,
+    limit_s: float = 3600.0,
+    network: NetworkFactory | None = None,
+) -> SimulationResult:
+    """Run ``await main(simulation)`` as ``seed`` decides.
+
+    ``duration_s`` is for the main task to read.  ``limit_s``: simulated seconds by which it must be done.
+    ``network`` makes the network, for instance ``lambda simulation: MemoryNetwork(simulation.swarm.rng("net"))``.
+    Nothing is raised for what happens inside: the result has the failure, and ``check()`` raises it.
+    """
+    with _without_collector():
+        result = _run(Simulation(seed, duration_s=duration_s), main, network, limit_s)
+        if result.abandoned:
+            _drop_what_was_abandoned(result)
+    if isinstance(result.failure, KeyboardInterrupt):
+        raise result.failure
+    return result
+
+
+def _run(simulation: Simulation, main: Main, network: NetworkFactory | None, limit_s: float) -> SimulationResult:
+    with scheduled_by(simulation.scheduler):
+        run = outcome.capture(trio.run, simulation.run, main, network, limit_s, clock=simulation.clock)
+    result = simulation.conclude()
+    invariant(result.turns > 0, "trio did not ask the scheduler: its private names have changed")
+    if isinstance(run, outcome.Error):
+        if not isinstance(run.error.__cause__, AbandonedError):
+            run.unwrap()
+        result = attrs.evolve(result, abandoned=True)
+    return result
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """No garbage is collected in this block: when that happens, and so what it runs, no seed decides."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _drop_what_was_abandoned(result: SimulationResult) -> None:
+    """Collect coroutines that never ended.  They complain, each in its way; all of it comes after the verdict."""
+    if result.failure is not None:
+        traceback.clear_frames(result.failure.__traceback__)
+    hook = sys.unraisablehook
+    sys.unraisablehook = _ignore
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
+
+
+def _ignore(unraisable: object) -> None:
+    """What an abandoned coroutine says when it is dropped concerns nobody."""

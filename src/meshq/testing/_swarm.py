@@ -1,0 +1,87 @@
+"""What a seed decides: which kinds of fault are on, which chaos points, and how often.
+
+With every fault at its usual rate in every run, all runs look alike, and a bug that needs many of one kind and
+none of another is never met.  So each seed switches a random half of the kinds on.  Each decision is drawn from
+a generator of its own, named after what it decides: asking in another order changes nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+#: How often a chaos point that is on takes the rare way, one of these by seed.
+CHAOS_RATES: Final = (0.02, 0.1, 0.5)
+
+
+class Swarm:
+    """The switches and the counters of one seed.
+
+    ``counters`` has every fault and chaos point by name, those that did not happen as 0.
+    """
+
+    __slots__ = ("_chaos", "_forced", "_on", "_share", "counters", "seed")
+
+    def __init__(self, seed: int, *, share: float = 0.5) -> None:
+        self.seed = seed
+        self.counters: dict[str, int] = {}
+        self._share = share
+        self._on: dict[str, bool] = {}
+        self._forced: dict[str, bool] = {}
+        self._chaos: dict[str, tuple[float, random.Random]] = {}
+
+    def rng(self, purpose: str) -> random.Random:
+        """A generator for one purpose, the same in every run of this seed."""
+        return random.Random(f"{self.seed}/{purpose}")
+
+    def force(self, kind: str, on: bool) -> None:
+        """Decide instead of the seed."""
+        self._forced[kind] = on
+        self._on.pop(kind, None)
+        self._chaos.pop(kind, None)
+
+    def on(self, kind: str) -> bool:
+        """Whether this kind of fault is on in this seed."""
+        known = self._on.get(kind)
+        if known is None:
+            known = self._forced.get(kind, self.rng(f"swarm/{kind}").random() < self._share)
+            self._on[kind] = known
+        return known
+
+    def count(self, kind: str, number: int = 1) -> None:
+        """Note that something happened (with 0: that it could have)."""
+        self.counters[kind] = self.counters.get(kind, 0) + number
+
+    def chaos(self, name: str) -> bool:
+        """Whether the rare way is taken at a chaos point now; what ``Env.chaos`` asks."""
+        point = self._chaos.get(name)
+        if point is None:
+            rng = self.rng(f"chaos/{name}")
+            rate = rng.choice(CHAOS_RATES) if self.on(f"chaos.{name}") else 0.0
+            point = self._chaos[name] = (rate, rng)
+            self.count(f"chaos.{name}", 0)
+        rate, rng = point
+        if not rate or rng.random() >= rate:
+            return False
+        self.count(f"chaos.{name}")
+        return True
+
+
+class DiskLatency:
+    """Seconds that calls of a simulated disk take: a device with a speed of its own, and now and then a stall."""
+
+    __slots__ = ("_rng", "_stall_rate", "_sync_s")
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        #: From a fast device with a battery to a slow one.
+        self._sync_s = rng.choice((0.0001, 0.001, 0.01))
+        self._stall_rate = rng.choice((0.0, 0.001, 0.02))
+
+    def __call__(self, call: str, size: int) -> float:
+        if call not in ("sync", "sync_directory"):
+            return 0.00001 + size * 1e-9
+        seconds = self._sync_s * (0.5 + self._rng.random())
+        if self._stall_rate and self._rng.random() < self._stall_rate:
+            seconds += 0.2 * self._rng.random()
+        return seconds

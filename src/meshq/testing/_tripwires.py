@@ -1,0 +1,120 @@
+"""Within a simulation, whoever goes past the seam to the real world is caught in the act.
+
+Clocks, dice, files, sockets and threads of the process would make a run depend on something other than its seed.
+``tripwires()`` puts a function in the place of each that raises ``TripwireError``; on leaving, everything is as
+it was.  What was bound before (``from time import monotonic``) is not caught: a rule over imports forbids that
+outside ``meshq.env``.
+
+What must stay allowed, by who calls, because it was shown to be needed: ``logging`` stamps its records with the
+time; ``linecache`` and ``tokenize`` read source for tracebacks, with which failures are reported.
+"""
+
+from __future__ import annotations
+
+import _thread
+import builtins
+import io
+import os
+import random
+import secrets
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from meshq.errors import InvariantError
+
+#: Modules of the standard library whose own calls pass.
+ALLOWED: Final = frozenset({"logging", "linecache", "tokenize"})
+
+CLOCKS: Final = (
+    "time",
+    "time_ns",
+    "monotonic",
+    "monotonic_ns",
+    "perf_counter",
+    "perf_counter_ns",
+    "process_time",
+    "process_time_ns",
+    "thread_time",
+    "thread_time_ns",
+    "clock_gettime",
+    "localtime",
+    "gmtime",
+    "sleep",
+)
+DICE: Final = (
+    "random",
+    "uniform",
+    "triangular",
+    "randint",
+    "randrange",
+    "choice",
+    "choices",
+    "sample",
+    "shuffle",
+    "seed",
+    "getrandbits",
+    "randbytes",
+    "gauss",
+    "expovariate",
+    "betavariate",
+    "normalvariate",
+    "_urandom",
+)
+#: What is watched: (where, names).
+WATCHED: Final[tuple[tuple[Any, tuple[str, ...]], ...]] = (
+    (time, CLOCKS),
+    (random, DICE),
+    (random.SystemRandom, ("random", "getrandbits", "randbytes")),
+    (os, ("urandom", "getrandom", "open", "fdopen", "fork")),
+    (secrets, ("token_bytes", "token_hex", "token_urlsafe", "randbits", "randbelow", "choice")),
+    (uuid, ("uuid1", "uuid4")),
+    (threading.Thread, ("start",)),
+    (_thread, ("start_new_thread",)),
+    (builtins, ("open",)),
+    (io, ("open",)),
+    (socket.socket, ("__init__",)),
+)
+
+
+class TripwireError(InvariantError):
+    """Simulated code went past ``meshq.abc`` to the real world: ``call`` says where to."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__(f"{call} was called inside a simulation; go through meshq.abc")
+        self.call = call
+
+
+def _wire(call: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def wired(*arguments: Any, **keywords: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__") in ALLOWED:
+            return real(*arguments, **keywords)
+        raise TripwireError(call)
+
+    return wired
+
+
+@contextmanager
+def tripwires() -> Iterator[None]:
+    """Raise ``TripwireError`` for every call to the real world inside this block, in any thread."""
+    real: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, names in WATCHED:
+            for name in names:
+                if hasattr(owner, name):
+                    function = getattr(owner, name)
+                    inherited = isinstance(owner, type) and name not in vars(owner)
+                    real.append((owner, name, None if inherited else function))
+                    setattr(owner, name, _wire(f"{owner.__name__}.{name}", function))
+        yield
+    finally:
+        for owner, name, function in reversed(real):
+            if function is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, function)
