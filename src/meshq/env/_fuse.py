@@ -39,9 +39,7 @@ class FusedDisk(Disk):
 
     __slots__ = ("_action", "_at", "_disk", "_forever", "_lock", "calls")
 
-    def __init__(
-        self, disk: Disk, *, at: Mapping[Call, int], action: Action = "kill", forever: bool = False
-    ) -> None:
+    def __init__(self, disk: Disk, *, at: Mapping[Call, int], action: Action = "kill", forever: bool = False) -> None:
         self._disk = disk
         self._at = dict(at)
         self._action = action

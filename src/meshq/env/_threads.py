@@ -29,7 +29,10 @@ class WorkerThreads(Threads):
         self._limiters = trio.lowlevel.RunVar("meshq worker threads")
 
     async def run(self, function: Callable[..., T], *arguments: Any, pool: str = "default") -> T:
-        return await trio.to_thread.run_sync(function, *arguments, limiter=self._limiter(pool))
+        result = await trio.to_thread.run_sync(function, *arguments, limiter=self._limiter(pool))
+        # trio gives the result even to a cancelled caller; the contract says it is lost, here as in a simulation.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return result
 
     def idle(self) -> bool:
         # Tasks that were picked for the present turn of the loop and have not had it yet are not counted by

@@ -1,0 +1,164 @@
+"""The real disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from meshq.abc import Disk
+from meshq.env import RealDisk
+from meshq.testing._conformance_disk import DISK_CHECKS
+
+
+@pytest.mark.parametrize("check", DISK_CHECKS)
+def test_the_real_disk_conforms(check: Callable[[Disk, str], None], tmp_path: Path) -> None:
+    check(RealDisk(), str(tmp_path))
+
+
+def test_files_and_directories_are_private(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        RealDisk().make_directory(f"{tmp_path}/a/b")
+        RealDisk().open(f"{tmp_path}/a/b/file", create=True).close()
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("a", "a/b", "a/b/file")]
+    assert modes == [0o700, 0o700, 0o600]
+
+
+def test_directories_are_made_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    RealDisk().make_directory("data/shop/")
+    RealDisk().make_directory("data/shop/")
+    assert (tmp_path / "data/shop").is_dir()
+    with pytest.raises(FileNotFoundError):
+        RealDisk().make_directory("")
+
+
+def test_short_writes_are_continued_where_they_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pwritev
+    calls = []
+
+    def seven_at_most(descriptor: int, buffers: list[bytes], offset: int) -> int:
+        data = b"".join(bytes(memoryview(buffer).cast("B")) for buffer in buffers)[:7]
+        calls.append((offset, data))
+        return real(descriptor, [data], offset)
+
+    monkeypatch.setattr(os, "pwritev", seven_at_most)
+    file = RealDisk().open(f"{tmp_path}/file", create=True)
+    file.write_at(5, [b"abc", b"", memoryview(b"defghijk").cast("I"), b"lmnopqrstuvwxyz"])
+    assert file.read_at(5, 100) == b"abcdefghijklmnopqrstuvwxyz"
+    assert [offset for offset, _ in calls] == [5, 12, 19, 26]
+    file.close()
+
+
+def test_a_system_that_writes_nothing_is_an_error_not_an_endless_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RealDisk().open(f"{tmp_path}/file", create=True)
+    answers = [2, 0]
+    monkeypatch.setattr(os, "pwritev", lambda *_: answers.pop(0))
+    with pytest.raises(OSError, match="wrote nothing") as caught:
+        file.write_at(0, [b"abc"])
+    assert caught.value.errno == errno.EIO
+    file.close()
+
+
+def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pread
+    file = RealDisk().open(f"{tmp_path}/file", create=True)
+    file.write_at(0, [b"0123456789"])
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, offset: real(descriptor, min(size, 3), offset))
+    assert file.read_at(1, 8) == b"12345678"
+    assert file.read_at(1, 100) == b"123456789"
+    file.close()
+
+
+@pytest.mark.parametrize("call", ["pwritev", "fdatasync"])
+def test_after_a_failure_nothing_is_written_or_synced(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RealDisk().open(f"{tmp_path}/file", create=True)
+    file.write_at(0, [b"before"])
+    calls = []
+
+    def fail(*arguments: object) -> None:
+        calls.append(arguments)
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fail)
+        with pytest.raises(OSError, match="no space"):
+            file.write_at(0, [b"x"])
+            file.sync()
+    assert len(calls) == 1
+    for again in (file.sync, lambda: file.write_at(0, [b"after"])):
+        with pytest.raises(OSError, match="an earlier write or sync failed") as caught:
+            again()
+        assert caught.value.errno == errno.EIO
+        assert isinstance(caught.value.__cause__, OSError)
+    assert file.read_at(1, 5) == b"efore"
+    assert "failed" in repr(file)
+    file.close()
+    assert "closed" in repr(file)
+
+
+def test_a_full_disk_says_so(tmp_path: Path) -> None:
+    """A write that the system takes only in part comes back as the error of the rest."""
+    program = """if True:
+        import resource, signal, sys
+        from meshq.env import RealDisk
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+        file = RealDisk().open(sys.argv[1], create=True)
+        try:
+            file.write_at(0, [b"x" * 6_000, b"y" * 6_000])
+        except OSError as error:
+            print(error.errno, file.size())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "file")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(errno.EFBIG), "10000"]
+
+
+def test_a_lock_is_refused_across_processes_and_freed_by_death(tmp_path: Path) -> None:
+    program = """if True:
+        import os, sys
+        from meshq.env import RealDisk
+        file = RealDisk().open(sys.argv[1])
+        print(file.lock(), flush=True)
+        sys.stdin.read()
+    """
+    path = str(tmp_path / "lock")
+    mine = RealDisk().open(path, create=True)
+    other = subprocess.Popen(
+        [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        assert not mine.lock()
+        other.kill()
+    assert mine.lock()
+    mine.close()
+
+
+def test_descriptors_are_closed(tmp_path: Path) -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    disk = RealDisk()
+    disk.make_directory(f"{tmp_path}/a")
+    for number in range(5):
+        file = disk.open(f"{tmp_path}/a/{number}", create=True)
+        file.lock()
+        file.close()
+    disk.sync_directory(f"{tmp_path}/a")
+    with pytest.raises(OSError, match="No such file"):
+        disk.sync_directory(f"{tmp_path}/b")
+    assert sorted(os.listdir("/proc/self/fd")) == before

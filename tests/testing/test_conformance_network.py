@@ -1,0 +1,34 @@
+"""The memory network keeps the promises of a network."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from meshq.testing._conformance_network import NETWORK_CHECKS, Check, Sides, check_network
+from meshq.testing._conformance_stream import STREAM_CHECKS, check_stream
+from meshq.testing._network import MemoryNetwork
+
+
+@asynccontextmanager
+async def memory_sides(seed: int = 0) -> AsyncIterator[Sides]:
+    fabric = MemoryNetwork(random.Random(seed))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fabric.run)
+        yield Sides(fabric.host("client"), fabric.host("server"), "server")
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("check", (*NETWORK_CHECKS, *STREAM_CHECKS))
+async def test_the_memory_network_conforms(check: Check) -> None:
+    async with memory_sides() as sides:
+        await check(sides)
+
+
+async def test_the_suites_run_as_one_call_each() -> None:
+    await check_network(memory_sides)
+    await check_stream(memory_sides)
