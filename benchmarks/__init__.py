@@ -1,0 +1,1 @@
+"""Measure meshq against a featureless floor and against Redis: ``python -m benchmarks``."""

@@ -1,0 +1,121 @@
+"""Tables: the same lines for a terminal and for ``docs/performance.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import ROOT
+from benchmarks.results import DIRECTORY, is_benchmark, load, verdict
+from benchmarks.rows import Line, Row, Target, chosen
+
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN = "<!-- figures: made by `python -m benchmarks --docs` -->"
+END = "<!-- figures: end -->"
+HEADINGS = ("row", "what", "meshq", "floor", "Redis", "x floor", "x Redis", "target", "", "syncs/s")
+NOTHING = "-"
+
+
+def figure(value: float | None, unit: str = "") -> str:
+    """A number as people write it."""
+    if value is None:
+        return NOTHING
+    if value >= 10_000:
+        text = f"{round(value, -2):,.0f}" if value >= 100_000 else f"{round(value, -1):,.0f}"
+    elif value >= 100:
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.3g}"
+    return f"{text} {unit}".replace(" /s", "/s").rstrip()
+
+
+def cells(row: Row, line: Line, entry: Mapping[str, Any]) -> list[str]:
+    """One line of the table."""
+    of = {system: entry["median"].get(system, {}).get(line.metric) for system in ("ours", "floor", "redis")}
+    ratios = entry["ratio"].get(line.metric, {})
+    outcomes = [verdict(entry, line.metric, target) for target in line.targets]
+    word = {True: "ok", False: "missed", None: NOTHING}
+    outcome = False if False in outcomes else None if None in outcomes or not outcomes else True
+    return [
+        row.key,
+        line.title,
+        *(figure(of[system], line.unit) for system in ("ours", "floor", "redis")),
+        *(figure(ratios.get(other)) for other in ("floor", "redis")),
+        ", ".join(_target(target, line) for target in line.targets) or NOTHING,
+        word[outcome],
+        _syncs(entry),
+    ]
+
+
+def _target(target: Target, line: Line) -> str:
+    return str(target) if target.against else f"{target} {line.unit}"
+
+
+def _syncs(entry: Mapping[str, Any]) -> str:
+    """meshq's, the floor's and Redis's syncs per second."""
+    each = [entry["median"].get(s, {}).get("syncs_per_s") for s in ("ours", "floor", "redis")]
+    return NOTHING if not any(each) else " / ".join(figure(value) for value in each)
+
+
+def lines(result: Mapping[str, Any]) -> Iterator[list[str]]:
+    """All lines of a result, in the order of the rows."""
+    for row in chosen(None):
+        if row.key in result["rows"]:
+            for line in row.lines:
+                yield cells(row, line, result["rows"][row.key])
+
+
+def text_table(body: Sequence[Sequence[str]]) -> str:
+    """For a terminal."""
+    table = [list(HEADINGS), *body]
+    widths = [max(len(cells[at]) for cells in table) for at in range(len(HEADINGS))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip() for cells in table)
+
+
+def markdown_table(body: Sequence[Sequence[str]]) -> str:
+    """For the documentation."""
+    table = [list(HEADINGS), ["---"] * len(HEADINGS), *body]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in table)
+
+
+def markdown(results: Sequence[Mapping[str, Any]]) -> str:
+    """The figures of all result files."""
+    if not results:
+        return "No figures are recorded yet."
+    return "\n\n".join(_section(result) for result in results)
+
+
+def _section(result: Mapping[str, Any]) -> str:
+    machine, versions = result["machine"], result["versions"]
+    facts = [
+        f"{machine['cores']} cores",
+        *([f"{machine['memory_gib']} GiB"] if "memory_gib" in machine else []),
+        machine["system"],
+        machine["file_system"],
+        *(f"{name} {version}" for name, version in versions.items()),
+    ]
+    runs = max((len(entry["runs"]) for entry in result["rows"].values()), default=0)
+    return "\n\n".join(
+        [
+            f"## {result['name']}",
+            f"Commit `{result['commit']}`, {result['date']}; medians of up to {runs} runs in turn.\n"
+            f"{', '.join(facts)}.",
+            markdown_table(list(lines(result))),
+        ]
+    )
+
+
+def recorded(directory: Path = DIRECTORY) -> list[dict[str, Any]]:
+    """Every result file of a benchmark, newest first; other figures may lie beside them."""
+    found = [load(path) for path in sorted(directory.glob("*.json")) if is_benchmark(path)]
+    return sorted(found, key=lambda result: str(result["date"]), reverse=True)
+
+
+def page(old: str, results: Sequence[Mapping[str, Any]]) -> str:
+    """The page with its figures made anew; what stands around them stays."""
+    before, begin, rest = old.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no place for figures: it needs the lines {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{markdown(results)}\n\n{END}{after}"

@@ -1,0 +1,247 @@
+"""The rows: which workload each system runs for it, and what the project has promised about the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from benchmarks.workload import Workload
+
+#: Floor frames and Redis pipelines of the pipelined rows; more per pipeline gains Redis nothing.
+FLOOR_FRAME = 100
+REDIS_PIPELINE = 1_000
+SYSTEMS = ("ours", "floor", "redis")
+Nominal = Mapping[str, float]
+#: A p99.9 needs more messages than two seconds of them.
+LATENCY_STRETCH = 3.0
+#: How long an idle broker is watched: 0.1 % of it is 20 ms of CPU, and the kernel counts nanoseconds.
+IDLE_SECONDS = 20.0
+#: What must fit a whole number of times into a count: 4 tasks of 100, 1,000 per pipeline.
+COUNT_STEP = 2_000
+
+
+@attrs.frozen(kw_only=True)
+class Target:
+    """A promise about one figure: at least or at most ``factor`` times another system's, or an absolute bound."""
+
+    #: "floor", "redis", or "" for an absolute bound.
+    against: str = ""
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def met(self, value: float) -> bool:
+        """``value`` is the ratio, or for an absolute bound the figure."""
+        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
+
+    def __str__(self) -> str:
+        sign, bound = ("≥", self.at_least) if self.at_least is not None else ("≤", self.at_most)
+        against = {"floor": " x floor", "redis": " x Redis", "": ""}[self.against]
+        return f"{sign} {bound:g}{against}"
+
+
+@attrs.frozen(kw_only=True)
+class Line:
+    """One figure of a row."""
+
+    metric: str
+    title: str
+    unit: str
+    targets: tuple[Target, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """One measurement, which may give several figures."""
+
+    key: str
+    lines: tuple[Line, ...]
+    workloads: Mapping[str, Workload]
+    #: Messages a second to expect, by system: they make a run as long as was asked for.
+    nominal: Nominal = attrs.field(factory=dict)
+    #: How much longer than others this row runs.
+    stretch: float = 1.0
+
+    @property
+    def family(self) -> str:
+        """The row of the plan that this one belongs to: ``P1`` for ``P1-properties``."""
+        return self.key.partition("-")[0]
+
+    def workload(self, system: str, seconds: float, messages: int | None) -> Workload:
+        """What ``system`` is to run."""
+        plain = self.workloads[system]
+        if system not in self.nominal:
+            return attrs.evolve(plain, count=messages or plain.count)
+        count = messages or int(seconds * self.stretch * self.nominal[system])
+        step = COUNT_STEP if plain.frame > 1 else plain.tasks
+        return attrs.evolve(plain, count=max(step, count // step * step))
+
+
+def _rate(title: str, *targets: Target) -> tuple[Line, ...]:
+    return (Line(metric="rate", title=title, unit="/s", targets=targets),)
+
+
+def _stream(key: str, lines: tuple[Line, ...], base: Workload, ours: Workload, nominal: Nominal) -> Row:
+    redis = attrs.evolve(base, frame=REDIS_PIPELINE if base.frame > 1 else 1)
+    return Row(key=key, lines=lines, workloads={"ours": ours, "floor": base, "redis": redis}, nominal=nominal)
+
+
+def _inside(key: str, title: str, base: Workload, nominal: Nominal) -> Row:
+    lines = _rate(title, Target(against="floor", at_least=0.3))
+    return Row(key=key, lines=lines, workloads={"ours": base, "floor": base}, nominal=nominal)
+
+
+def _pipelined() -> tuple[Row, ...]:
+    base = Workload(frame=FLOOR_FRAME)
+    large = attrs.evolve(base, size=1_024)
+    memory = attrs.evolve(base, durable=False)
+    fast = {"ours": 500_000, "floor": 700_000, "redis": 110_000}
+    half = Target(against="floor", at_least=0.5)
+    anchor = Target(against="redis", at_least=2.5)
+    return (
+        _stream("P1", _rate("durable, synced, pipelined, 100 B", half, anchor), base, base, fast),
+        _stream(
+            "P1-properties",
+            _rate("the same with 3 properties, one read"),
+            base,
+            attrs.evolve(base, properties=3),
+            fast,
+        ),
+        _stream(
+            "P1-duplicate-id",
+            _rate("the same with a duplicate id each"),
+            base,
+            attrs.evolve(base, duplicate_ids=True),
+            fast,
+        ),
+        _stream(
+            "P2",
+            _rate("durable, synced, pipelined, 1 KiB", half),
+            large,
+            large,
+            {"ours": 250_000, "floor": 300_000, "redis": 38_000},
+        ),
+        _stream(
+            "P5",
+            _rate("non-durable, pipelined, acknowledged, 100 B", Target(against="floor", at_least=0.6)),
+            memory,
+            memory,
+            {"ours": 600_000, "floor": 900_000, "redis": 200_000},
+        ),
+    )
+
+
+def _one_by_one() -> tuple[Row, ...]:
+    one = Workload(kind="one", frame=1, window=1)
+    paced = Workload(frame=1, rate=1_000.0)
+    twice = (Target(against="redis", at_most=2.0),)
+    return (
+        _stream(
+            "P3",
+            _rate("durable, one at a time", Target(against="floor", at_least=1.0)),
+            one,
+            one,
+            {"ours": 2_500, "floor": 2_100, "redis": 2_800},
+        ),
+        attrs.evolve(
+            _stream(
+                "P4",
+                (
+                    Line(metric="p50_us", title="latency at 1,000/s, durable, p50", unit="µs", targets=twice),
+                    Line(metric="p99_us", title="latency at 1,000/s, durable, p99", unit="µs", targets=twice),
+                    Line(metric="p999_us", title="latency at 1,000/s, durable, p99.9", unit="µs"),
+                ),
+                paced,
+                paced,
+                dict.fromkeys(SYSTEMS, 1_000),
+            ),
+            stretch=LATENCY_STRETCH,
+        ),
+    )
+
+
+def _in_process() -> tuple[Row, ...]:
+    batches = Workload(kind="inprocess", frame=100, durable=False)
+    return (
+        _inside(
+            "P6-durable",
+            "in process, durable, batches of 100 from four tasks",
+            attrs.evolve(batches, durable=True, tasks=4),
+            {"ours": 500_000, "floor": 1_000_000},
+        ),
+        _inside(
+            "P6-batches",
+            "in process, non-durable, batches of 100",
+            batches,
+            {"ours": 1_000_000, "floor": 3_000_000},
+        ),
+        _inside(
+            "P6-single",
+            "in process, non-durable, one by one",
+            attrs.evolve(batches, frame=1),
+            {"ours": 60_000, "floor": 150_000},
+        ),
+    )
+
+
+def _states() -> tuple[Row, ...]:
+    backlog = Workload(kind="backlog", count=1_000_000)
+    return (
+        Row(
+            key="P8",
+            lines=(
+                Line(
+                    metric="bytes_per_message",
+                    title="a million messages queued: memory each",
+                    unit="B",
+                    targets=(Target(at_most=200.0),),
+                ),
+                Line(
+                    metric="restart_s",
+                    title="restart after SIGKILL until the first delivery",
+                    unit="s",
+                    targets=(Target(at_most=2.0),),
+                ),
+            ),
+            workloads={"ours": backlog, "redis": attrs.evolve(backlog, frame=REDIS_PIPELINE)},
+        ),
+        Row(
+            key="P13",
+            lines=(
+                Line(
+                    metric="rss_mib",
+                    title="idle with 1,000 empty queues: memory",
+                    unit="MiB",
+                    targets=(Target(at_most=60.0),),
+                ),
+                Line(
+                    metric="cpu_percent",
+                    title="idle with 1,000 empty queues: CPU",
+                    unit="%",
+                    targets=(Target(at_most=0.1),),
+                ),
+                Line(
+                    metric="wakeups_per_s",
+                    title="idle with 1,000 empty queues: wake-ups",
+                    unit="/s",
+                ),
+            ),
+            workloads={"ours": Workload(kind="idle", queues=1_000, seconds=IDLE_SECONDS)},
+        ),
+    )
+
+
+ROWS: tuple[Row, ...] = (*_pipelined(), *_one_by_one(), *_in_process(), *_states())
+
+
+def chosen(names: str | None) -> tuple[Row, ...]:
+    """The rows named, in their own order: ``P1`` means all its variants, ``P1-properties`` that one."""
+    rows = sorted(ROWS, key=lambda row: int(row.family[1:]))
+    if names is None:
+        return tuple(rows)
+    wanted = dict.fromkeys(name.strip() for name in names.split(",") if name.strip())
+    known = [row.family for row in rows] + [row.key for row in rows]
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"no row {name!r}: there are {', '.join(dict.fromkeys(known))}")
+    return tuple(row for row in rows if row.key in wanted or row.family in wanted)
