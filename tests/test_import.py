@@ -48,9 +48,7 @@ def test_a_vocabulary_name_loads_neither_trio_nor_the_broker() -> None:
 
 def test_every_error_is_importable_from_meshq() -> None:
     defined = {
-        name
-        for name, value in vars(errors).items()
-        if inspect.isclass(value) and value.__module__ == errors.__name__
+        name for name, value in vars(errors).items() if inspect.isclass(value) and value.__module__ == errors.__name__
     }
     assert {name for name, home in meshq._HOME.items() if home == "meshq.errors"} == defined
 
