@@ -11,9 +11,10 @@ import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from meshq.abc import Buffer, Disk, File
+from meshq.errors import SettingsError
 
 Action = Literal["kill", "tear", "eio", "enospc"]
 #: What is counted: writes to files; syncs of files and directories; changes of names (create, replace,
@@ -40,6 +41,11 @@ class FusedDisk(Disk):
     __slots__ = ("_action", "_at", "_disk", "_forever", "_lock", "calls")
 
     def __init__(self, disk: Disk, *, at: Mapping[Call, int], action: Action = "kill", forever: bool = False) -> None:
+        for call, number in at.items():
+            if call not in get_args(Call) or number < 1:
+                raise SettingsError("at", dict(at), f"numbers from 1 on for {', '.join(get_args(Call))}")
+        if action not in get_args(Action):
+            raise SettingsError("action", action, ", ".join(get_args(Action)))
         self._disk = disk
         self._at = dict(at)
         self._action = action

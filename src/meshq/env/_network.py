@@ -12,16 +12,20 @@ import errno
 import os
 import socket
 from collections import deque
+from itertools import islice
 from typing import Final, NoReturn
 
 import trio
 
 from meshq.abc import Buffer, Listener, Network, Stream
 from meshq.errors import BusyError, ClosedError, ConnectionBrokenError, UsageError
-from meshq.limits import CHECKPOINT_MESSAGES
+from meshq.limits import CHECKPOINT_MESSAGES, MIB
 
+PORT_MAX: Final = 65_535
 #: Pieces that one ``sendmsg`` takes; POSIX promises 16, Linux and macOS have 1,024.
 PIECES_MAX: Final = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
+#: Bytes after which no more pieces are gathered for a ``sendmsg``: about what a system takes at once.
+SEND_BYTES: Final = 1 * MIB
 #: Connections that wait to be accepted; after a failover all clients come at once.
 BACKLOG: Final = 1_024
 #: A network error that was waiting on the new connection comes out of ``accept``; the next one may be well.
@@ -47,6 +51,12 @@ def _endpoint(address: tuple[str | int, ...]) -> str:
     """``host:port`` of a socket address, with brackets around an IPv6 host."""
     host, port = address[0], address[1]
     return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+
+
+def _check_port(host: str, port: int) -> None:
+    """The system would take port 65,616 for port 80 and say nothing."""
+    if not 0 <= port <= PORT_MAX:
+        raise OSError(errno.EADDRNOTAVAIL, f"{port} is no port; allowed: 0 to {PORT_MAX}", host)
 
 
 class TcpStream(Stream):
@@ -181,7 +191,13 @@ class TcpStream(Stream):
         """Hand to the system what it takes of what waits."""
         if not self._waiting:
             return
-        pieces = [self._waiting[index] for index in range(min(len(self._waiting), PIECES_MAX))]
+        pieces: list[memoryview] = []
+        size = 0
+        for piece in islice(self._waiting, PIECES_MAX):
+            pieces.append(piece)
+            size += piece.nbytes
+            if size >= SEND_BYTES:
+                break
         try:
             sent = self._socket.sendmsg(pieces)
         except BlockingIOError:
@@ -293,6 +309,7 @@ class TcpNetwork(Network):
 
     async def connect(self, host: str, port: int) -> Stream:
         try:
+            _check_port(host, port)
             # Tries all addresses of the host, the families in turn, and leaves nothing open when cancelled.
             opened = await trio.open_tcp_stream(host, port)
         except (OSError, UnicodeError) as error:
@@ -311,6 +328,7 @@ class TcpNetwork(Network):
 
     async def listen(self, host: str, port: int) -> Listener:
         """Listen on one address of ``host``: its first IPv4 address if it has one, else its first."""
+        _check_port(host, port)
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         await trio.lowlevel.checkpoint()
         family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)

@@ -95,6 +95,16 @@ async def nobody_there_is_told(sides: Sides) -> None:
     expect_equal(getattr(caught.error, "outcome", None), "not_done", "and nothing was done")
 
 
+async def a_port_that_is_none_is_refused(sides: Sides) -> None:
+    listener = await sides.listen()
+    async with closing(listener):
+        for port in (-1, 65_536, 65_536 + listener.port):
+            with expect_raises(ConnectionBrokenError, "no other port is dialled instead"):
+                await sides.client.connect(sides.host, port)
+            with expect_raises(OSError, "no other port is listened on instead"):
+                await sides.server.listen(sides.host, port)
+
+
 async def connecting_and_accepting_let_others_run(sides: Sides) -> None:
     listener = await sides.listen()
     with trio.testing.assert_checkpoints():
@@ -186,6 +196,7 @@ NETWORK_CHECKS: Final[tuple[Check, ...]] = (
     ports_are_chosen_and_differ,
     a_closed_port_is_free_again,
     nobody_there_is_told,
+    a_port_that_is_none_is_refused,
     connecting_and_accepting_let_others_run,
     connections_wait_to_be_accepted,
     a_cancelled_accept_loses_no_connection,

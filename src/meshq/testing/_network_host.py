@@ -242,7 +242,7 @@ class HostNetwork(Network):
     async def listen(self, host: str, port: int) -> Listener:
         await self._may_run()
         here = self._host
-        if host not in LOOPBACK and host not in WILDCARD and host != here.name:
+        if host not in (*LOOPBACK, *WILDCARD, here.name) or not 0 <= port <= PORT_MAX:
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), f"{host}:{port}")
         if port in here.listeners:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), f"{host}:{port}")
