@@ -21,14 +21,14 @@ def check_disk(make_disk: Callable[[], tuple[Disk, str]]) -> None:
         check(disk, root)
 
 
-def created_files_are_empty(disk: Disk, root: str) -> None:
+def _created_files_are_empty(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/new", create=True)
     expect_equal(file.size(), 0, "a new file is empty")
     expect_equal(file.read_at(0, 10), b"", "a new file has nothing to read")
     file.close()
 
 
-def creating_an_existing_file_fails(disk: Disk, root: str) -> None:
+def _creating_an_existing_file_fails(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/taken", create=True)
     file.write_at(0, [b"content"])
     with expect_raises(FileExistsError, "create=True is for new files"):
@@ -37,7 +37,7 @@ def creating_an_existing_file_fails(disk: Disk, root: str) -> None:
     file.close()
 
 
-def opening_a_missing_file_fails(disk: Disk, root: str) -> None:
+def _opening_a_missing_file_fails(disk: Disk, root: str) -> None:
     with expect_raises(FileNotFoundError, "a missing file is not made by opening it"):
         disk.open(f"{root}/missing")
     with expect_raises(FileNotFoundError, "a file can't be made in a missing directory"):
@@ -45,7 +45,7 @@ def opening_a_missing_file_fails(disk: Disk, root: str) -> None:
     expect_equal(disk.names(root), [], "what failed leaves no name")
 
 
-def buffers_are_written_one_after_the_other(disk: Disk, root: str) -> None:
+def _buffers_are_written_one_after_the_other(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/file", create=True)
     numbers = memoryview(b"\x01\0\0\0\x02\0\0\0").cast("I")
     file.write_at(0, [b"bytes,", bytearray(b"bytearray,"), memoryview(b"<view>")[1:5], b"", numbers])
@@ -58,7 +58,7 @@ def buffers_are_written_one_after_the_other(disk: Disk, root: str) -> None:
     file.close()
 
 
-def many_and_large_buffers_are_written_whole(disk: Disk, root: str) -> None:
+def _many_and_large_buffers_are_written_whole(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/file", create=True)
     pieces = [index.to_bytes(4, "big")[: 1 + index % 4] for index in range(MANY_BUFFERS)]
     file.write_at(3, pieces)
@@ -70,7 +70,7 @@ def many_and_large_buffers_are_written_whole(disk: Disk, root: str) -> None:
     file.close()
 
 
-def a_gap_reads_as_zeros(disk: Disk, root: str) -> None:
+def _a_gap_reads_as_zeros(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/file", create=True)
     file.write_at(4096, [b"end"])
     expect_equal(file.size(), 4099, "a write behind the end makes the file longer")
@@ -78,7 +78,7 @@ def a_gap_reads_as_zeros(disk: Disk, root: str) -> None:
     file.close()
 
 
-def reads_end_with_the_file(disk: Disk, root: str) -> None:
+def _reads_end_with_the_file(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/file", create=True)
     file.write_at(0, [b"0123456789"])
     expect_equal(file.read_at(3, 4), b"3456", "a read gives what was asked for")
@@ -89,7 +89,7 @@ def reads_end_with_the_file(disk: Disk, root: str) -> None:
     file.close()
 
 
-def what_one_handle_writes_another_reads(disk: Disk, root: str) -> None:
+def _what_one_handle_writes_another_reads(disk: Disk, root: str) -> None:
     writer = disk.open(f"{root}/file", create=True)
     reader = disk.open(f"{root}/file")
     writer.write_at(0, [b"shared"])
@@ -101,7 +101,7 @@ def what_one_handle_writes_another_reads(disk: Disk, root: str) -> None:
     again.close()
 
 
-def syncs_tell_how_long_they_took(disk: Disk, root: str) -> None:
+def _syncs_tell_how_long_they_took(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/file", create=True)
     file.write_at(0, [b"content"])
     took = file.sync()
@@ -110,7 +110,7 @@ def syncs_tell_how_long_they_took(disk: Disk, root: str) -> None:
     file.close()
 
 
-def a_lock_is_for_one_handle(disk: Disk, root: str) -> None:
+def _a_lock_is_for_one_handle(disk: Disk, root: str) -> None:
     first = disk.open(f"{root}/lock", create=True)
     second = disk.open(f"{root}/lock")
     third = disk.open(f"{root}/lock")
@@ -126,7 +126,7 @@ def a_lock_is_for_one_handle(disk: Disk, root: str) -> None:
     other.close()
 
 
-def replacing_takes_the_place_of_a_file(disk: Disk, root: str) -> None:
+def _replacing_takes_the_place_of_a_file(disk: Disk, root: str) -> None:
     old, new = disk.open(f"{root}/old", create=True), disk.open(f"{root}/new", create=True)
     old.write_at(0, [b"old"])
     new.write_at(0, [b"new"])
@@ -144,7 +144,7 @@ def replacing_takes_the_place_of_a_file(disk: Disk, root: str) -> None:
         file.close()
 
 
-def removing_takes_the_name_away(disk: Disk, root: str) -> None:
+def _removing_takes_the_name_away(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/file", create=True)
     file.write_at(0, [b"content"])
     disk.remove(f"{root}/file")
@@ -156,7 +156,7 @@ def removing_takes_the_name_away(disk: Disk, root: str) -> None:
     file.close()
 
 
-def names_are_sorted(disk: Disk, root: str) -> None:
+def _names_are_sorted(disk: Disk, root: str) -> None:
     for name in ("b", "a", "c10", "c9", "B"):
         disk.open(f"{root}/{name}", create=True).close()
     disk.make_directory(f"{root}/directory")
@@ -166,7 +166,7 @@ def names_are_sorted(disk: Disk, root: str) -> None:
         disk.names(f"{root}/missing")
 
 
-def directories_are_made_with_their_parents(disk: Disk, root: str) -> None:
+def _directories_are_made_with_their_parents(disk: Disk, root: str) -> None:
     disk.make_directory(f"{root}/a/b/c")
     disk.open(f"{root}/a/b/c/file", create=True).close()
     disk.make_directory(f"{root}/a/b/c")
@@ -180,7 +180,7 @@ def directories_are_made_with_their_parents(disk: Disk, root: str) -> None:
         disk.sync_directory(f"{root}/missing")
 
 
-def a_closed_file_refuses(disk: Disk, root: str) -> None:
+def _a_closed_file_refuses(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/file", create=True)
     file.close()
     file.close()
@@ -193,19 +193,19 @@ def a_closed_file_refuses(disk: Disk, root: str) -> None:
 
 
 DISK_CHECKS: Final[tuple[Callable[[Disk, str], None], ...]] = (
-    created_files_are_empty,
-    creating_an_existing_file_fails,
-    opening_a_missing_file_fails,
-    buffers_are_written_one_after_the_other,
-    many_and_large_buffers_are_written_whole,
-    a_gap_reads_as_zeros,
-    reads_end_with_the_file,
-    what_one_handle_writes_another_reads,
-    syncs_tell_how_long_they_took,
-    a_lock_is_for_one_handle,
-    replacing_takes_the_place_of_a_file,
-    removing_takes_the_name_away,
-    names_are_sorted,
-    directories_are_made_with_their_parents,
-    a_closed_file_refuses,
+    _created_files_are_empty,
+    _creating_an_existing_file_fails,
+    _opening_a_missing_file_fails,
+    _buffers_are_written_one_after_the_other,
+    _many_and_large_buffers_are_written_whole,
+    _a_gap_reads_as_zeros,
+    _reads_end_with_the_file,
+    _what_one_handle_writes_another_reads,
+    _syncs_tell_how_long_they_took,
+    _a_lock_is_for_one_handle,
+    _replacing_takes_the_place_of_a_file,
+    _removing_takes_the_name_away,
+    _names_are_sorted,
+    _directories_are_made_with_their_parents,
+    _a_closed_file_refuses,
 )

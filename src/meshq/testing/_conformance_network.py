@@ -59,7 +59,7 @@ async def check_network(make_sides: MakeSides) -> None:
             await check(sides)
 
 
-async def both_ends_know_each_other(sides: Sides) -> None:
+async def _both_ends_know_each_other(sides: Sides) -> None:
     listener = await sides.listen()
     near = await sides.client.connect(sides.host, listener.port)
     far = await listener.accept()
@@ -69,7 +69,7 @@ async def both_ends_know_each_other(sides: Sides) -> None:
         expect(host and 0 < int(port) < 65_536, "the server's peer is host:port")
 
 
-async def ports_are_chosen_and_differ(sides: Sides) -> None:
+async def _ports_are_chosen_and_differ(sides: Sides) -> None:
     first, second = await sides.listen(), await sides.listen()
     async with closing(first, second):
         expect(0 < first.port < 65_536, "port 0 chooses a real port")
@@ -78,7 +78,7 @@ async def ports_are_chosen_and_differ(sides: Sides) -> None:
             await sides.server.listen(sides.host, first.port)
 
 
-async def a_closed_port_is_free_again(sides: Sides) -> None:
+async def _a_closed_port_is_free_again(sides: Sides) -> None:
     first = await sides.listen()
     first.close()
     first.close()
@@ -87,7 +87,7 @@ async def a_closed_port_is_free_again(sides: Sides) -> None:
         expect_equal(second.port, first.port, "a closed listener gives its port back at once")
 
 
-async def nobody_there_is_told(sides: Sides) -> None:
+async def _nobody_there_is_told(sides: Sides) -> None:
     listener = await sides.listen()
     listener.close()
     with expect_raises(ConnectionBrokenError, "a port where nobody listens refuses") as caught:
@@ -95,7 +95,7 @@ async def nobody_there_is_told(sides: Sides) -> None:
     expect_equal(getattr(caught.error, "outcome", None), "not_done", "and nothing was done")
 
 
-async def a_port_that_is_none_is_refused(sides: Sides) -> None:
+async def _a_port_that_is_none_is_refused(sides: Sides) -> None:
     listener = await sides.listen()
     async with closing(listener):
         for port in (-1, 65_536, 65_536 + listener.port):
@@ -105,7 +105,7 @@ async def a_port_that_is_none_is_refused(sides: Sides) -> None:
                 await sides.server.listen(sides.host, port)
 
 
-async def connecting_and_accepting_let_others_run(sides: Sides) -> None:
+async def _connecting_and_accepting_let_others_run(sides: Sides) -> None:
     listener = await sides.listen()
     with trio.testing.assert_checkpoints():
         near = await sides.client.connect(sides.host, listener.port)
@@ -117,7 +117,7 @@ async def connecting_and_accepting_let_others_run(sides: Sides) -> None:
         pass
 
 
-async def connections_wait_to_be_accepted(sides: Sides) -> None:
+async def _connections_wait_to_be_accepted(sides: Sides) -> None:
     listener = await sides.listen()
     nears = [await sides.client.connect(sides.host, listener.port) for _ in range(5)]
     for number, near in enumerate(nears):
@@ -128,7 +128,7 @@ async def connections_wait_to_be_accepted(sides: Sides) -> None:
         expect_equal(sorted(heard), [b"0", b"1", b"2", b"3", b"4"], "each connection has its own bytes")
 
 
-async def a_cancelled_accept_loses_no_connection(sides: Sides) -> None:
+async def _a_cancelled_accept_loses_no_connection(sides: Sides) -> None:
     listener = await sides.listen()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listener.accept)
@@ -144,7 +144,7 @@ async def a_cancelled_accept_loses_no_connection(sides: Sides) -> None:
         expect_equal(await far.receive(10), b"here", "the connection is still there")
 
 
-async def a_cancelled_connect_leaves_nothing(sides: Sides) -> None:
+async def _a_cancelled_connect_leaves_nothing(sides: Sides) -> None:
     listener = await sides.listen()
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -166,7 +166,7 @@ async def a_cancelled_connect_leaves_nothing(sides: Sides) -> None:
         expect(b"the second".startswith(heard), "a later attempt is well")
 
 
-async def closing_wakes_who_accepts(sides: Sides) -> None:
+async def _closing_wakes_who_accepts(sides: Sides) -> None:
     listener = await sides.listen()
 
     async def accept() -> None:
@@ -181,7 +181,7 @@ async def closing_wakes_who_accepts(sides: Sides) -> None:
         await listener.accept()
 
 
-async def one_task_accepts(sides: Sides) -> None:
+async def _one_task_accepts(sides: Sides) -> None:
     listener = await sides.listen()
     async with closing(listener), trio.open_nursery() as nursery:
         nursery.start_soon(listener.accept)
@@ -192,15 +192,15 @@ async def one_task_accepts(sides: Sides) -> None:
 
 
 NETWORK_CHECKS: Final[tuple[Check, ...]] = (
-    both_ends_know_each_other,
-    ports_are_chosen_and_differ,
-    a_closed_port_is_free_again,
-    nobody_there_is_told,
-    a_port_that_is_none_is_refused,
-    connecting_and_accepting_let_others_run,
-    connections_wait_to_be_accepted,
-    a_cancelled_accept_loses_no_connection,
-    a_cancelled_connect_leaves_nothing,
-    closing_wakes_who_accepts,
-    one_task_accepts,
+    _both_ends_know_each_other,
+    _ports_are_chosen_and_differ,
+    _a_closed_port_is_free_again,
+    _nobody_there_is_told,
+    _a_port_that_is_none_is_refused,
+    _connecting_and_accepting_let_others_run,
+    _connections_wait_to_be_accepted,
+    _a_cancelled_accept_loses_no_connection,
+    _a_cancelled_connect_leaves_nothing,
+    _closing_wakes_who_accepts,
+    _one_task_accepts,
 )

@@ -42,7 +42,7 @@ async def read_to_the_end(stream: Stream) -> bytes:
     return bytes(pieces)
 
 
-async def bytes_arrive_in_order_both_ways(sides: Sides) -> None:
+async def _bytes_arrive_in_order_both_ways(sides: Sides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         for number in range(300):
@@ -54,7 +54,7 @@ async def bytes_arrive_in_order_both_ways(sides: Sides) -> None:
         expect_equal(await read_exactly(near, len(back)), back, "the client hears what was said, in order")
 
 
-async def every_kind_of_buffer_is_sent(sides: Sides) -> None:
+async def _every_kind_of_buffer_is_sent(sides: Sides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         near.send_nowait(b"bytes,")
@@ -67,7 +67,7 @@ async def every_kind_of_buffer_is_sent(sides: Sides) -> None:
         )
 
 
-async def a_huge_send_waits_here_and_is_flushed(sides: Sides) -> None:
+async def _a_huge_send_waits_here_and_is_flushed(sides: Sides) -> None:
     near, far = await sides.pair()
     data = bytes(range(256)) * (HUGE_BYTES // 256)
     async with closing(near, far), trio.open_nursery() as nursery:
@@ -79,7 +79,7 @@ async def a_huge_send_waits_here_and_is_flushed(sides: Sides) -> None:
         expect(received[:-3] == data and received[-3:] == b"end", "every byte arrives, in order")
 
 
-async def flushing_returns_when_nothing_waits(sides: Sides) -> None:
+async def _flushing_returns_when_nothing_waits(sides: Sides) -> None:
     near, far = await sides.pair()
     async with closing(near, far), trio.open_nursery() as nursery:
         await near.flush()
@@ -93,7 +93,7 @@ async def flushing_returns_when_nothing_waits(sides: Sides) -> None:
         expect_equal(near.send_nowait(b""), 0, "after a flush nothing waits")
 
 
-async def what_was_taken_does_not_change(sides: Sides) -> None:
+async def _what_was_taken_does_not_change(sides: Sides) -> None:
     near, far = await sides.pair()
     async with closing(near, far), trio.open_nursery() as nursery:
         owned = bytearray(b"a" * 8 * MIB)
@@ -105,7 +105,7 @@ async def what_was_taken_does_not_change(sides: Sides) -> None:
         expect_equal(received.count(b"a"), len(owned) + 10, "the caller may use its buffer again at once")
 
 
-async def receive_gives_no_more_than_asked(sides: Sides) -> None:
+async def _receive_gives_no_more_than_asked(sides: Sides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         near.send_nowait(bytes(100))
@@ -119,7 +119,7 @@ async def receive_gives_no_more_than_asked(sides: Sides) -> None:
                 await far.receive(size)
 
 
-async def an_orderly_end_comes_after_the_last_byte(sides: Sides) -> None:
+async def _an_orderly_end_comes_after_the_last_byte(sides: Sides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         near.send_nowait(b"last words")
@@ -129,7 +129,7 @@ async def an_orderly_end_comes_after_the_last_byte(sides: Sides) -> None:
         expect_equal(await far.receive(10), b"", "the end stays the end")
 
 
-async def sending_to_a_closed_peer_fails_in_the_end(sides: Sides) -> None:
+async def _sending_to_a_closed_peer_fails_in_the_end(sides: Sides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         near.close()
@@ -142,7 +142,7 @@ async def sending_to_a_closed_peer_fails_in_the_end(sides: Sides) -> None:
             far.send_nowait(b"anybody?")
 
 
-async def closing_wakes_reader_and_flusher(sides: Sides) -> None:
+async def _closing_wakes_reader_and_flusher(sides: Sides) -> None:
     near, far = await sides.pair()
     woken: list[str] = []
 
@@ -166,7 +166,7 @@ async def closing_wakes_reader_and_flusher(sides: Sides) -> None:
     expect_equal(sorted(woken), ["flusher", "reader"], "both are told")
 
 
-async def a_closed_stream_refuses(sides: Sides) -> None:
+async def _a_closed_stream_refuses(sides: Sides) -> None:
     near, far = await sides.pair()
     near.close()
     async with closing(far):
@@ -178,7 +178,7 @@ async def a_closed_stream_refuses(sides: Sides) -> None:
             await near.flush()
 
 
-async def a_cancelled_receive_loses_nothing(sides: Sides) -> None:
+async def _a_cancelled_receive_loses_nothing(sides: Sides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         for number in range(10):
@@ -191,7 +191,7 @@ async def a_cancelled_receive_loses_nothing(sides: Sides) -> None:
             expect_equal(await far.receive(100), b"%d" % number, "a later receive has it all")
 
 
-async def a_cancelled_flush_loses_nothing(sides: Sides) -> None:
+async def _a_cancelled_flush_loses_nothing(sides: Sides) -> None:
     near, far = await sides.pair()
     data = bytes(range(256)) * (HUGE_BYTES // 2 // 256)
     async with closing(near, far):
@@ -206,7 +206,7 @@ async def a_cancelled_flush_loses_nothing(sides: Sides) -> None:
             expect(await read_exactly(far, len(data)) == data, "every byte arrives once, in order")
 
 
-async def one_task_reads_and_one_flushes(sides: Sides) -> None:
+async def _one_task_reads_and_one_flushes(sides: Sides) -> None:
     near, far = await sides.pair()
     async with closing(near, far), trio.open_nursery() as nursery:
         while not near.send_nowait(bytes(MIB)):
@@ -221,7 +221,7 @@ async def one_task_reads_and_one_flushes(sides: Sides) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def a_busy_reader_lets_others_run(sides: Sides) -> None:
+async def _a_busy_reader_lets_others_run(sides: Sides) -> None:
     near, far = await sides.pair()
     async with closing(near, far), trio.open_nursery() as nursery:
         turns = [0]
@@ -247,7 +247,7 @@ async def a_busy_reader_lets_others_run(sides: Sides) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def ends_close_in_either_order(sides: Sides) -> None:
+async def _ends_close_in_either_order(sides: Sides) -> None:
     for first in (0, 1):
         ends = await sides.pair()
         ends[first].close()
@@ -256,19 +256,19 @@ async def ends_close_in_either_order(sides: Sides) -> None:
 
 
 STREAM_CHECKS: Final[tuple[Check, ...]] = (
-    bytes_arrive_in_order_both_ways,
-    every_kind_of_buffer_is_sent,
-    a_huge_send_waits_here_and_is_flushed,
-    flushing_returns_when_nothing_waits,
-    what_was_taken_does_not_change,
-    receive_gives_no_more_than_asked,
-    an_orderly_end_comes_after_the_last_byte,
-    sending_to_a_closed_peer_fails_in_the_end,
-    closing_wakes_reader_and_flusher,
-    a_closed_stream_refuses,
-    a_cancelled_receive_loses_nothing,
-    a_cancelled_flush_loses_nothing,
-    one_task_reads_and_one_flushes,
-    a_busy_reader_lets_others_run,
-    ends_close_in_either_order,
+    _bytes_arrive_in_order_both_ways,
+    _every_kind_of_buffer_is_sent,
+    _a_huge_send_waits_here_and_is_flushed,
+    _flushing_returns_when_nothing_waits,
+    _what_was_taken_does_not_change,
+    _receive_gives_no_more_than_asked,
+    _an_orderly_end_comes_after_the_last_byte,
+    _sending_to_a_closed_peer_fails_in_the_end,
+    _closing_wakes_reader_and_flusher,
+    _a_closed_stream_refuses,
+    _a_cancelled_receive_loses_nothing,
+    _a_cancelled_flush_loses_nothing,
+    _one_task_reads_and_one_flushes,
+    _a_busy_reader_lets_others_run,
+    _ends_close_in_either_order,
 )

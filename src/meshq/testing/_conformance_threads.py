@@ -18,12 +18,12 @@ async def check_threads(make_threads: Callable[[], Threads]) -> None:
         await check(make_threads())
 
 
-async def calls_return_what_the_function_returns(threads: Threads) -> None:
+async def _calls_return_what_the_function_returns(threads: Threads) -> None:
     expect_equal(await threads.run(divmod, 17, 5), (3, 2), "arguments go in and the result comes out")
     expect_equal(await threads.run(len, "abc", pool="journal"), 3, "each pool does so")
 
 
-async def calls_raise_what_the_function_raises(threads: Threads) -> None:
+async def _calls_raise_what_the_function_raises(threads: Threads) -> None:
     def fail() -> None:
         raise OSError(5, "as given")
 
@@ -32,7 +32,7 @@ async def calls_raise_what_the_function_raises(threads: Threads) -> None:
     expect_equal(getattr(caught.error, "errno", None), 5, "it is the function's own")
 
 
-async def every_call_lets_others_run(threads: Threads) -> None:
+async def _every_call_lets_others_run(threads: Threads) -> None:
     with trio.testing.assert_checkpoints():
         await threads.run(len, "")
     with trio.CancelScope() as scope:
@@ -41,7 +41,7 @@ async def every_call_lets_others_run(threads: Threads) -> None:
         expect(False, "a call in a cancelled scope must not return")
 
 
-async def a_journal_is_written_by_one_thread(threads: Threads) -> None:
+async def _a_journal_is_written_by_one_thread(threads: Threads) -> None:
     inside: list[int] = []
     together: list[int] = []
 
@@ -56,7 +56,7 @@ async def a_journal_is_written_by_one_thread(threads: Threads) -> None:
     expect_equal(together, [1] * 20, "calls of the journal's pool come one after the other")
 
 
-async def a_cancelled_call_is_waited_for(threads: Threads) -> None:
+async def _a_cancelled_call_is_waited_for(threads: Threads) -> None:
     finished: list[str] = []
 
     def call() -> str:
@@ -72,7 +72,7 @@ async def a_cancelled_call_is_waited_for(threads: Threads) -> None:
     expect(scope.cancelled_caught, "its cancellation comes out")
 
 
-async def idle_tells_of_runnable_tasks(threads: Threads) -> None:
+async def _idle_tells_of_runnable_tasks(threads: Threads) -> None:
     expect(isinstance(threads.idle(), bool), "idle answers yes or no")
 
 
@@ -86,10 +86,10 @@ def _in_worker() -> bool:
 
 
 THREADS_CHECKS: Final[tuple[Callable[[Threads], Awaitable[None]], ...]] = (
-    calls_return_what_the_function_returns,
-    calls_raise_what_the_function_raises,
-    every_call_lets_others_run,
-    a_journal_is_written_by_one_thread,
-    a_cancelled_call_is_waited_for,
-    idle_tells_of_runnable_tasks,
+    _calls_return_what_the_function_returns,
+    _calls_raise_what_the_function_raises,
+    _every_call_lets_others_run,
+    _a_journal_is_written_by_one_thread,
+    _a_cancelled_call_is_waited_for,
+    _idle_tells_of_runnable_tasks,
 )

@@ -75,6 +75,7 @@ class Host:
         return f"<Host {self.name} {state} streams={len(self.streams)}>"
 
     def free_port(self) -> int:
+        """A port that no listener has."""
         while True:
             port = self.next_port
             self.next_port = EPHEMERAL_PORT_MIN if port == PORT_MAX else port + 1
@@ -197,6 +198,7 @@ class MemoryListener(Listener):
         self.wake_if_running()
 
     def wake_if_running(self) -> None:
+        """Let the process see what waits to be accepted; a paused one learns of nothing."""
         if not self._host.paused:
             self._acceptable.wake()
 

@@ -118,6 +118,7 @@ class Link:
         self.stalled: dict[Pipe, None] = {}
 
     def latency(self) -> float:
+        """How long the next segment takes, in seconds."""
         return self.fabric.rng.uniform(self.latency_s_min, self.latency_s_max)
 
     def heal(self) -> None:

@@ -43,11 +43,13 @@ class Waiter:
         self.task: trio.lowlevel.Task | None = None
 
     async def wait(self) -> None:
+        """Sleep until woken.  Checkpoint: always.  Cancellation: the place is free again."""
         invariant(self.task is None, "two tasks wait in one place")
         self.task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._leave)
 
     def wake(self) -> None:
+        """Wake the task that waits here, if there is one."""
         if self.task is not None:
             task, self.task = self.task, None
             trio.lowlevel.reschedule(task)
@@ -209,6 +211,7 @@ class MemoryStream(Stream):
     # -- what the kernel and the wire do -------------------------------------------------------------------
 
     def arrived(self, item: Item) -> None:
+        """A segment is here."""
         if self._lost or self._closed:
             self._answer_for_nobody(item)
         elif self._failure is not None:
