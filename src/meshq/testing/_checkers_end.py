@@ -1,0 +1,130 @@
+"""Promises about the end of a run: the books balance, the system works again, recovery is a fixed point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from meshq.errors import InvariantError
+from meshq.testing._checkers import (
+    Checker,
+    Violation,
+    q1_nothing_confirmed_is_lost,
+    q2_nothing_from_nowhere,
+    q3_refused_is_never_delivered,
+    q4_exactly_once,
+    q5_no_more_often_than_failures_explain,
+    q6_consumed_is_final,
+    q7_first_in_first_out,
+)
+from meshq.testing._history import History
+
+#: What a message that was added may have become.
+FATES: Final = (
+    "acknowledged",
+    "expired",
+    "dead_lettered",
+    "moved",
+    "purged",
+    "dropped",
+    "ready",
+    "delivering",
+    "scheduled",
+)
+#: Simulated seconds after healing in which all has to work again.
+HEALING_S: Final = 10.0
+
+
+def q8_conservation(history: History) -> Iterator[Violation]:
+    """Q8: the counters of a queue balance, and agree with a recount from the journal.
+
+    added = the sum of ``FATES``; ready + delivering + scheduled = the messages found in the journal.  A counter
+    that is not given is 0, but for ``added``: without it there is nothing to check.
+    """
+    for queue, counters in history.statistics.items():
+        added = counters.get("added")
+        fates = {fate: counters.get(fate, 0) for fate in FATES}
+        if added is not None and added != sum(fates.values()):
+            listed = " + ".join(f"{number} {fate}" for fate, number in fates.items() if number)
+            yield Violation("Q8", f"{queue}: {added} added, but {listed or 'nothing'} of them accounted for")
+        if min(counters.values(), default=0) < 0:
+            yield Violation("Q8", f"{queue} has a negative counter: {counters}")
+        if queue in history.remaining:
+            here = fates["ready"] + fates["delivering"] + fates["scheduled"]
+            found = len(history.remaining[queue])
+            if here != found:
+                yield Violation("Q8", f"{queue} counts {here} messages, its journal holds {found}")
+
+
+def q14_works_again(history: History) -> Iterator[Violation]:
+    """Q14: after healing plus ten simulated seconds a barrier send is confirmed, a queue with a willing consumer
+    has nothing ready or delivering, and nothing is left over that should not be.  Not judged before healing."""
+    if history.healed_s is None:
+        return
+    barriers = [send for send in history.sends.values() if send.barrier]
+    for send in barriers:
+        if send.outcome != "done" or send.ended_s is None:
+            yield Violation("Q14", f"the barrier send {send.op} after healing ended {send.outcome}", send.uid)
+        elif send.ended_s > history.healed_s + HEALING_S:
+            late_s = send.ended_s - history.healed_s
+            yield Violation("Q14", f"the barrier send {send.op} took until {late_s:.1f} s after healing", send.uid)
+    if not barriers:
+        yield Violation("Q14", "healed, but no barrier was sent")
+    for queue in history.willing:
+        counters = history.statistics.get(queue, {})
+        waiting = counters.get("ready", 0) + counters.get("delivering", 0)
+        if waiting:
+            yield Violation("Q14", f"{queue} has a willing consumer and still {waiting} messages: {counters}")
+    for what, number in history.leftovers.items():
+        if number:
+            yield Violation("Q14", f"{number} {what} left over")
+
+
+def q15_recovery_is_a_fixed_point(history: History) -> Iterator[Violation]:
+    """Q15: recovering again, or after a crash inside recovery, comes to the same state as recovering once."""
+    first: dict[str, tuple[str, object]] = {}
+    for recovery in history.recoveries:
+        way, state = first.setdefault(recovery.subject, (recovery.way, recovery.state))
+        if state != recovery.state:
+            what = f"{recovery.subject} recovered to {recovery.state!r} {recovery.way}, to {state!r} {way}"
+            yield Violation("Q15", what)
+
+
+#: Every checker by its name.
+CHECKERS: Final[dict[str, Checker]] = {
+    "Q1": q1_nothing_confirmed_is_lost,
+    "Q2": q2_nothing_from_nowhere,
+    "Q3": q3_refused_is_never_delivered,
+    "Q4": q4_exactly_once,
+    "Q5": q5_no_more_often_than_failures_explain,
+    "Q6": q6_consumed_is_final,
+    "Q7": q7_first_in_first_out,
+    "Q8": q8_conservation,
+    "Q14": q14_works_again,
+    "Q15": q15_recovery_is_a_fixed_point,
+}
+
+
+class HistoryError(InvariantError):
+    """Promises were broken: ``violations`` lists how, ``checkers`` names which, sorted."""
+
+    def __init__(self, violations: Sequence[Violation], story: str) -> None:
+        shown = [str(violation) for violation in violations[:20]]
+        if len(violations) > len(shown):
+            shown.append(f"... and {len(violations) - len(shown)} more")
+        super().__init__("\n".join([*shown, story]).rstrip())
+        self.violations = tuple(violations)
+        self.checkers = tuple(sorted({violation.checker for violation in violations}))
+
+
+def violations_of(history: History, checkers: Sequence[str] = tuple(CHECKERS)) -> list[Violation]:
+    """What these checkers find, in their order."""
+    return [violation for name in checkers for violation in CHECKERS[name](history)]
+
+
+def check_history(history: History, checkers: Sequence[str] = tuple(CHECKERS)) -> None:
+    """Raise ``HistoryError`` if a promise is broken, with the story of the first message concerned."""
+    violations = violations_of(history, checkers)
+    if violations:
+        uid = next((violation.uid for violation in violations if violation.uid is not None), None)
+        raise HistoryError(violations, "" if uid is None else f"the story of message {uid}:\n{history.story(uid)}")

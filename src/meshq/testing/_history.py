@@ -1,0 +1,292 @@
+"""One history of a run: what was asked, what was answered, what was delivered, what was left.
+
+The workload records with one call each; the checkers read it afterwards.  Every operation is *invoked* and then
+ends ``"done"``, ``"not_done"`` or ``"unknown"``, or never: an operation without an end is unknown, and unknown is
+never taken for failed.  A message is known by a number of its own, the ``uid``, which its body carries with a
+checksum (``body_of``, ``uid_of``): so a delivery says by itself what it is, and whether it is intact.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import attrs
+
+from meshq.errors import Outcome, invariant
+
+#: ``uid`` and checksum, in hexadecimal, with a separator after each.
+HEAD_BYTES = 16 + 1 + 8 + 1
+
+
+def body_of(uid: int, size_bytes: int = 0) -> bytes:
+    """A body that carries ``uid`` and can be checked; at least ``HEAD_BYTES`` long."""
+    name = b"%016x" % uid
+    filler = (name * (max(size_bytes - HEAD_BYTES, 0) // len(name) + 1))[: max(size_bytes - HEAD_BYTES, 0)]
+    return b"%s %08x %s" % (name, zlib.crc32(filler, zlib.crc32(name)), filler)
+
+
+def uid_of(body: bytes) -> int | None:
+    """The ``uid`` in a body; None if the body is not as it was made."""
+    name, filler = body[:16], body[HEAD_BYTES:]
+    if body[16:HEAD_BYTES] != b" %08x " % zlib.crc32(filler, zlib.crc32(name)):
+        return None
+    return int(name, 16)
+
+
+@attrs.define(eq=False, kw_only=True)
+class Send:
+    """One attempt to send one message."""
+
+    op: int
+    client: str
+    #: An ordered stream of sends: whoever sends concurrently has several.
+    producer: str
+    #: The queues that get a copy each.
+    queues: tuple[str, ...]
+    uid: int
+    duplicate_id: str | None = None
+    durable: bool = True
+    #: Sent after healing, to see that the system works again.
+    barrier: bool = False
+    invoked_s: float
+    ended_s: float | None = None
+    #: None: it has not ended, which is as good as unknown.
+    outcome: Outcome | None = None
+
+    @property
+    def possible(self) -> bool:
+        """Whether the message may have been placed."""
+        return self.outcome != "not_done"
+
+
+@attrs.define(eq=False, kw_only=True)
+class Delivery:
+    """One message handed to the application."""
+
+    number: int
+    client: str
+    consumer: str
+    queue: str
+    #: None: the body was damaged.
+    uid: int | None
+    sequence: int
+    redelivered: bool
+    delivery_count: int
+    at_s: float
+    settlements: list[Settlement] = attrs.field(factory=list, repr=False)
+
+
+@attrs.define(eq=False, kw_only=True)
+class Settlement:
+    """One call that settles deliveries: ``kind`` is ``"ack"``, ``"nack"`` or ``"reject"``."""
+
+    op: int
+    kind: str
+    deliveries: tuple[Delivery, ...]
+    invoked_s: float
+    ended_s: float | None = None
+    outcome: Outcome | None = None
+
+    @property
+    def possible(self) -> bool:
+        """Whether it may have taken effect."""
+        return self.outcome != "not_done"
+
+
+@attrs.define(eq=False, kw_only=True)
+class Recovery:
+    """What a recovery of the same stored state came to; all of one ``subject`` have to be equal."""
+
+    subject: str
+    way: str
+    state: object
+
+
+class History:
+    """What happened, in the order in which it was recorded.  ``clock`` gives the time in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._ops = 0
+        self.sends: dict[int, Send] = {}
+        self.deliveries: list[Delivery] = []
+        self.settlements: dict[int, Settlement] = {}
+        #: (time, what): faults and other notes, for whoever reads a failure.
+        self.notes: list[tuple[float, str]] = []
+        #: Queue -> its counters, as the broker gave them at the end.
+        self.statistics: dict[str, dict[str, int]] = {}
+        #: Queue -> (uid, sequence) of the messages that its journal still holds at the end.
+        self.remaining: dict[str, list[tuple[int, int]]] = {}
+        #: (queue, uid) -> why the broker may have removed it: expired, dead-lettered, purged, ...
+        self.removed: dict[tuple[str, int], str] = {}
+        #: When the last fault was over.
+        self.healed_s: float | None = None
+        #: Queues with a consumer that took all it was given after healing.
+        self.willing: dict[str, None] = {}
+        #: What should have been 0 at the end: credit, tasks, open files, ...
+        self.leftovers: dict[str, int] = {}
+        self.recoveries: list[Recovery] = []
+
+    # -- sending ---------------------------------------------------------------------------------------------
+
+    def sent(
+        self,
+        client: str,
+        queues: str | Sequence[str],
+        uid: int,
+        *,
+        producer: str | None = None,
+        duplicate_id: str | None = None,
+        durable: bool = True,
+        barrier: bool = False,
+    ) -> int:
+        """A send begins; returns the number of the operation.  A repeated send of a ``uid`` is another one."""
+        self._ops += 1
+        self.sends[self._ops] = Send(
+            op=self._ops,
+            client=client,
+            producer=client if producer is None else producer,
+            queues=(queues,) if isinstance(queues, str) else tuple(queues),
+            uid=uid,
+            duplicate_id=duplicate_id,
+            durable=durable,
+            barrier=barrier,
+            invoked_s=self._clock(),
+        )
+        return self._ops
+
+    def send_ok(self, op: int) -> None:
+        """It was confirmed."""
+        self._end(self.sends[op], "done")
+
+    def send_failed(self, op: int, outcome: Outcome) -> None:
+        """It ended with an error that says ``outcome``."""
+        self._end(self.sends[op], outcome)
+
+    def _end(self, operation: Send | Settlement, outcome: Outcome) -> None:
+        invariant(operation.ended_s is None, f"operation {operation.op} ends twice")
+        operation.ended_s, operation.outcome = self._clock(), outcome
+
+    # -- receiving -------------------------------------------------------------------------------------------
+
+    def delivered(
+        self,
+        client: str,
+        consumer: str,
+        queue: str,
+        body: bytes,
+        *,
+        sequence: int,
+        redelivered: bool = False,
+        delivery_count: int = 1,
+    ) -> int:
+        """The application was handed a message; returns the number of the delivery."""
+        delivery = Delivery(
+            number=len(self.deliveries),
+            client=client,
+            consumer=consumer,
+            queue=queue,
+            uid=uid_of(body),
+            sequence=sequence,
+            redelivered=redelivered,
+            delivery_count=delivery_count,
+            at_s=self._clock(),
+        )
+        self.deliveries.append(delivery)
+        return delivery.number
+
+    def settling(self, deliveries: Sequence[int], kind: str = "ack") -> int:
+        """An ``ack``, ``nack`` or ``reject`` of these deliveries begins; returns the number of the operation."""
+        self._ops += 1
+        settlement = Settlement(
+            op=self._ops,
+            kind=kind,
+            deliveries=tuple(self.deliveries[number] for number in deliveries),
+            invoked_s=self._clock(),
+        )
+        self.settlements[self._ops] = settlement
+        for delivery in settlement.deliveries:
+            delivery.settlements.append(settlement)
+        return self._ops
+
+    def settle_ok(self, op: int) -> None:
+        """It was confirmed (stored): not merely put in line."""
+        self._end(self.settlements[op], "done")
+
+    def settle_failed(self, op: int, outcome: Outcome) -> None:
+        """It ended with an error that says ``outcome``."""
+        self._end(self.settlements[op], outcome)
+
+    # -- around them -----------------------------------------------------------------------------------------
+
+    def note(self, what: str) -> None:
+        """Something that a reader of a failure wants to know: a fault, a restart."""
+        self.notes.append((self._clock(), what))
+
+    def healed(self) -> None:
+        """The last fault is over."""
+        self.healed_s = self._clock()
+        self.note("healed")
+
+    def drains(self, queue: str) -> None:
+        """From now on a consumer takes and acknowledges whatever this queue gives."""
+        self.willing[queue] = None
+
+    def counted(self, queue: str, statistics: Mapping[str, int]) -> None:
+        """The counters of a queue at the end."""
+        self.statistics[queue] = dict(statistics)
+
+    def recounted(self, queue: str, live: Sequence[tuple[int, int]]) -> None:
+        """The (uid, sequence) of every message that the journal holds for a queue at the end."""
+        self.remaining[queue] = list(live)
+
+    def gone(self, queue: str, uid: int, why: str) -> None:
+        """The broker was told, or allowed, to remove a message: expired, dead-lettered, purged, dropped."""
+        self.removed[queue, uid] = why
+
+    def left(self, what: str, number: int) -> None:
+        """Something that has to be 0 at the end."""
+        self.leftovers[what] = number
+
+    def recovered(self, subject: str, way: str, state: object) -> None:
+        """What one way of recovering ``subject`` led to."""
+        self.recoveries.append(Recovery(subject=subject, way=way, state=state))
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def sends_by_uid(self) -> dict[int, list[Send]]:
+        """Every attempt to send each message, oldest first."""
+        found: dict[int, list[Send]] = {}
+        for send in self.sends.values():
+            found.setdefault(send.uid, []).append(send)
+        return found
+
+    def deliveries_by_message(self) -> dict[tuple[str, int], list[Delivery]]:
+        """The deliveries of each (queue, uid), oldest first, damaged ones left out."""
+        found: dict[tuple[str, int], list[Delivery]] = {}
+        for delivery in self.deliveries:
+            if delivery.uid is not None:
+                found.setdefault((delivery.queue, delivery.uid), []).append(delivery)
+        return found
+
+    def story(self, uid: int) -> str:
+        """All that happened to one message, and the notes, in the order of time."""
+        return "\n".join(f"{at_s:10.4f} {text}" for at_s, text in sorted(self._story(uid), key=lambda line: line[0]))
+
+    def _story(self, uid: int) -> Iterator[tuple[float, str]]:
+        yield from self.notes
+        for send in self.sends.values():
+            if send.uid == uid:
+                what = f"send {send.op} of {uid} by {send.producer} to {', '.join(send.queues)}"
+                yield send.invoked_s, f"{what} duplicate_id={send.duplicate_id} durable={send.durable}"
+                if send.ended_s is not None:
+                    yield send.ended_s, f"send {send.op} ended {send.outcome}"
+        for delivery in self.deliveries:
+            if delivery.uid == uid:
+                what = f"delivery {delivery.number} from {delivery.queue} to {delivery.consumer}"
+                yield delivery.at_s, f"{what} sequence={delivery.sequence} redelivered={delivery.redelivered}"
+                for settlement in delivery.settlements:
+                    yield settlement.invoked_s, f"{settlement.kind} {settlement.op} of delivery {delivery.number}"
+                    if settlement.ended_s is not None:
+                        yield settlement.ended_s, f"{settlement.kind} {settlement.op} ended {settlement.outcome}"
