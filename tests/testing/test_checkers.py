@@ -115,7 +115,7 @@ def keep_what_was_never_sent(history: Recorded) -> None:
 
 
 def deliver_what_was_refused(history: Recorded) -> None:
-    history.ack(history.deliver(3, 3))
+    history.ack(history.deliver(3, 3, again=True))
 
 
 def keep_what_was_refused(history: Recorded) -> None:
