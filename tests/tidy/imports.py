@@ -101,6 +101,14 @@ def purity_problems(source: Source, modules: frozenset[str], worldly: frozenset[
             yield source.problem(imported.node, f"a decider may not import the doer {target}")
 
 
+def names_of_os(source: Source, imported: Import) -> frozenset[str]:
+    """What a file takes of ``os``: the imported name, or every attribute that it uses."""
+    if imported.name is not None:
+        return frozenset({imported.name})
+    uses = [node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute)]
+    return frozenset(node.attr for node in uses if ast.unparse(node.value) == "os")
+
+
 def outside_world_problems(source: Source) -> Iterator[Problem]:
     """Files, sockets, clocks, chance and threads are reached through ``meshq.abc``."""
     allowed = layers.OUTSIDE_WORLD.get(source.unit, frozenset()) | layers.EVERYBODYS
@@ -108,7 +116,7 @@ def outside_world_problems(source: Source) -> Iterator[Problem]:
         allowed |= layers.OUTSIDE_WORLD["__main__"]
     for imported in imports_of(source):
         top = imported.module.split(".")[0]
-        harmless = top == "os" and imported.name in ("PathLike", "fspath")
+        harmless = top == "os" and names_of_os(source, imported) <= layers.PATHS_OF_OS
         if top in layers.IMPURE_MODULES - allowed and not harmless:
             yield source.problem(imported.node, f"{source.unit} may not import {top}: only meshq.env reaches outside")
 

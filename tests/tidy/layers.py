@@ -73,6 +73,8 @@ OUTSIDE_WORLD: dict[str, frozenset[str]] = {
     "__main__": frozenset({"os", "signal"}),
     "testing": IMPURE_MODULES,
 }
+#: Of ``os``, what only says what a path is.
+PATHS_OF_OS = frozenset({"PathLike", "fspath"})
 #: Open to everybody who is no decider.
 EVERYBODYS = frozenset({"trio", "logging"})
 

@@ -90,11 +90,12 @@ def test_knowing_somebody_who_knows_the_world_is_knowing_the_world() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["import os", "from time import time", "import random", "import socket", "import uuid"]
+    "line", ["import os; os.kill(1, 9)", "from time import time", "import random", "import socket", "import uuid"]
 )
 def test_reaching_outside_past_env_is_found(line: str) -> None:
     assert len(said(imports.outside_world_problems(planted("store/_journal.py", line)))) == 1
-    assert said(imports.outside_world_problems(planted("store/_journal.py", "from os import fspath"))) == []
+    for harmless in ("from os import fspath", "import os; p: os.PathLike[str]"):
+        assert said(imports.outside_world_problems(planted("store/_journal.py", harmless))) == []
     assert said(imports.outside_world_problems(planted("testing/_tripwires.py", line))) == []
 
 
