@@ -79,6 +79,8 @@ def run_row(row: Row, systems: Sequence[str], options: argparse.Namespace) -> tu
 def run_rows(options: argparse.Namespace, command: str) -> int:
     """Run, print the table, and keep the figures if a name was given."""
     if options.quick:
+        if options.result:
+            raise ValueError("--quick shows that everything works: its figures are not worth a --result")
         options.seconds = QUICK_SECONDS
     systems = systems_here(options.systems)
     name = options.result
@@ -93,6 +95,7 @@ def run_rows(options: argparse.Namespace, command: str) -> int:
         if name and runs:
             results.save(result)
     print(report.text_table(list(report.lines(result))))
+    print(report.yardstick(result))
     if result["machine"]["file_system"] == "tmpfs":
         print("the temporary directory is a tmpfs: syncs cost nothing there, set TMPDIR to a real disk")
     return 1 if failures else 0

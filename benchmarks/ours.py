@@ -35,8 +35,8 @@ class SyncCounter:
         os.fdatasync = self._counted(os.fdatasync)
         os.fsync = self._counted(os.fsync)
 
-    def _counted(self, sync: Callable[[int], None]) -> Callable[[int], None]:
-        def counted(descriptor: int) -> None:
+    def _counted(self, sync: Callable[[Any], None]) -> Any:
+        def counted(descriptor: Any) -> None:
             self.syncs += 1
             sync(descriptor)
 

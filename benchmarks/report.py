@@ -66,6 +66,18 @@ def lines(result: Mapping[str, Any]) -> Iterator[list[str]]:
                 yield cells(row, line, result["rows"][row.key])
 
 
+def yardstick(result: Mapping[str, Any]) -> str:
+    """Whether the floor is what it has to be."""
+    for row in chosen(None):
+        reached = result["rows"].get(row.key, {}).get("floor_to_redis")
+        if row.floor_to_redis and reached is not None:
+            word = "ok" if reached >= row.floor_to_redis else "missed: mend the floor first"
+            return (
+                f"In {row.key} the floor reaches {figure(reached)} x Redis (at least {row.floor_to_redis:g}: {word})."
+            )
+    return "The floor was not held against Redis."
+
+
 def text_table(body: Sequence[Sequence[str]]) -> str:
     """For a terminal."""
     table = [list(HEADINGS), *body]
@@ -102,6 +114,7 @@ def _section(result: Mapping[str, Any]) -> str:
             f"Commit `{result['commit']}`, {result['date']}; medians of up to {runs} runs in turn.\n"
             f"{', '.join(facts)}.",
             markdown_table(list(lines(result))),
+            yardstick(result),
         ]
     )
 

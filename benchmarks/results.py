@@ -141,6 +141,8 @@ def add(result: dict[str, Any], row: Row, runs: Runs) -> None:
     entry["runs"].extend({s: rounded(f) for s, f in run.items()} for run in runs)
     systems = dict.fromkeys(system for run in entry["runs"] for system in run)
     entry["median"] = {system: medians([run[system] for run in entry["runs"] if system in run]) for system in systems}
+    if row.floor_to_redis:
+        entry["floor_to_redis"] = median_ratio(entry["runs"], "rate", "redis", ours="floor")
     entry["ratio"] = {
         line.metric: {
             other: ratio
@@ -162,12 +164,12 @@ def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return rounded({n: statistics.median(run[n] for run in runs if n in run) for n in names})
 
 
-def median_ratio(runs: Runs, metric: str, other: str) -> float | None:
-    """Ours over ``other``, run by run, so that what slows the machine slows both."""
+def median_ratio(runs: Runs, metric: str, other: str, ours: str = "ours") -> float | None:
+    """``ours`` over ``other``, run by run, so that what slows the machine slows both."""
     ratios = [
-        run["ours"][metric] / run[other][metric]
+        run[ours][metric] / run[other][metric]
         for run in runs
-        if run.get("ours", {}).get(metric) is not None and run.get(other, {}).get(metric)
+        if run.get(ours, {}).get(metric) is not None and run.get(other, {}).get(metric)
     ]
     return float(f"{statistics.median(ratios):.3g}") if ratios else None
 

@@ -87,6 +87,12 @@ def test_a_target_that_is_missed_is_said() -> None:
     assert line_of(result_with(P1=[rates(500, 1_000, 201)]), "pipelined, 100 B")[8] == "missed"
 
 
+def test_a_floor_that_is_too_low_is_said() -> None:
+    assert "reaches 4 x Redis (at least 4: ok)" in report.yardstick(result_with(P1=[rates(1, 400, 100)]))
+    assert "3.99 x Redis (at least 4: missed" in report.yardstick(result_with(P1=[rates(1, 399, 100)]))
+    assert "not held" in report.yardstick(result_with(P1=[{"floor": {"rate": 400.0}}]))
+
+
 def test_an_absolute_target_looks_at_our_figure() -> None:
     idle = {"rss_mib": 60.0, "cpu_percent": 0.11, "wakeups_per_s": 3.0}
     result = result_with(P13=[{"ours": idle}])
@@ -165,6 +171,11 @@ def test_a_result_without_a_field_is_refused(field: str, tmp_path: Path) -> None
     path.write_text(json.dumps(result))
     with pytest.raises(results.ResultError, match=field):
         results.load(path)
+
+
+def test_a_quick_run_is_not_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--quick", "--result", "example"]) == 2
+    assert "not worth" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--rows", "P99"], ["--systems", "kafka"]])
