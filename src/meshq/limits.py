@@ -14,7 +14,7 @@ RUN_MESSAGES_MAX: Final = 256
 #: Bytes at which a producer closes a run that could still take messages: large enough that the fixed cost of a
 #: frame vanishes, small enough that a run is never a burden to hold.
 RUN_BYTES_TARGET: Final = 256 * KIB
-#: Bytes of one message (properties and body).  Larger ones need streaming.
+#: Bytes of one message's body.  Larger ones need streaming.
 MESSAGE_BYTES_MAX: Final = 16 * MIB
 #: Messages a queue hands out in one step, so that a step stays bounded.
 STEP_MESSAGES_MAX: Final = 1_000
@@ -24,8 +24,8 @@ STEP_MESSAGES_MAX: Final = 1_000
 HEADER_BYTES_MAX: Final = 4 * KIB
 #: Nesting allowed in any msgpack value that comes from a peer; headers and properties are flat maps.
 MSGPACK_DEPTH_MAX: Final = 2
-#: Body region of one frame: one message at least always fits.
-BODY_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 64 * KIB
+#: Body region of one frame: one message at least always fits, with its properties and its duplicate id.
+BODY_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 65 * KIB
 #: Body region of a frame before authentication.
 UNAUTHENTICATED_BYTES_MAX: Final = 64 * KIB
 #: Bytes read from a stream at a time.
@@ -79,6 +79,7 @@ DUPLICATE_IDS_DEFAULT: Final = 20_000
 #: Sequence numbers reserved at a time for messages that leave no trace on disk.
 SEQUENCE_RESERVE: Final = 65_536
 
+assert BODY_BYTES_MAX >= MESSAGE_BYTES_MAX + PROPERTIES_BYTES_MAX + DUPLICATE_ID_BYTES_MAX, "a message must fit"
 assert RUN_BYTES_TARGET <= BODY_BYTES_MAX, "a full run must fit in a frame"
 assert RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES <= BATCH_BYTES_MAX, "a batch must hold the largest record"
 assert RUN_MESSAGES_MAX <= STEP_MESSAGES_MAX, "a step must be able to take a whole run"

@@ -3,6 +3,7 @@
 from meshq.wire._buffer import ReceiveBuffer
 from meshq.wire._codec import decode_map, encode_map
 from meshq.wire._frames import (
+    COUNTER_MAX,
     FLAG_BODY_CHECKED,
     FLAG_DURABLE,
     FLAG_REJECT,
@@ -42,29 +43,33 @@ from meshq.wire._headers import (
 from meshq.wire._link import DirectLink, Link, StreamLink
 from meshq.wire._negotiation import FEATURES, MECHANISM_NONE, agree
 from meshq.wire._numbering import Incoming, Outgoing
+from meshq.wire._ranges import decode_ranges, encode_ranges
 from meshq.wire._refusals import BY_NAME, BY_NUMBER, Refusal, error_of, refusal_of, violation
 from meshq.wire._run import (
     KIND_HEADERS,
     KIND_ID,
     KIND_PARTS,
     KIND_PLAIN,
+    KIND_PRIORITY,
     KIND_PROPERTIES,
     PLAIN,
     PRIORITY_SHIFT,
     Envelope,
     RunBytes,
     RunView,
-    check_run,
     cut,
     duplicate_ids,
+    encode_one,
     encode_run,
     pick,
 )
+from meshq.wire._run_check import check_run
 from meshq.wire._session_machine import TRANSITIONS, ConnectionMachine, Sender, State
 
 __all__ = [
     "BY_NAME",
     "BY_NUMBER",
+    "COUNTER_MAX",
     "FEATURES",
     "FLAG_BODY_CHECKED",
     "FLAG_DURABLE",
@@ -76,6 +81,7 @@ __all__ = [
     "KIND_ID",
     "KIND_PARTS",
     "KIND_PLAIN",
+    "KIND_PRIORITY",
     "KIND_PROPERTIES",
     "MECHANISM_NONE",
     "NUMBERED",
@@ -123,9 +129,12 @@ __all__ = [
     "check_run",
     "cut",
     "decode_map",
+    "decode_ranges",
     "duplicate_ids",
     "encode",
     "encode_map",
+    "encode_one",
+    "encode_ranges",
     "encode_run",
     "error_of",
     "header_of",

@@ -6,25 +6,29 @@ import zlib
 from typing import Final
 
 from meshq import limits
+from meshq.errors import RemoteProtocolError
 from meshq.wire._frames import (
-    BODIED,
     CHECK,
+    COUNTER_MAX,
     FIXED,
     FIXED_BYTES,
     FLAG_BODY_CHECKED,
-    FLAGS,
+    FLAGS_EXCLUSIVE,
+    FORMS,
     HEAD_BYTES,
     MAGIC,
     PROTOCOL_VERSION,
     PROTOCOL_VERSION_MIN,
-    ROW_BYTES,
-    ROWS_MAX,
     Frame,
     FrameType,
 )
 from meshq.wire._refusals import violation
 
-_TYPES: Final = {int(t): t for t in FrameType}
+_TYPES: Final = {int(t): (t, FORMS[t]) for t in FrameType}
+
+
+#: The fields of the fixed header, as they come out of it.
+_Fixed = tuple[bytes, int, int, int, int, int, int, int, int, int, int, int]
 
 
 class ReceiveBuffer:
@@ -33,20 +37,24 @@ class ReceiveBuffer:
     ``body_bytes_max`` bounds a frame's body; it is small until the peer is known, and raised then.
     """
 
-    __slots__ = ("_pending", "body_bytes_max")
+    __slots__ = ("_failed", "_pending", "body_bytes_max")
 
     def __init__(self, body_bytes_max: int = limits.UNAUTHENTICATED_BYTES_MAX) -> None:
         self.body_bytes_max = body_bytes_max
-        # Bytes of frames that are not complete yet.
+        # Bytes of a frame that is not complete yet.
         self._pending = bytearray()
+        # What was wrong with the stream: from there on nobody can tell where a frame begins.
+        self._failed: RemoteProtocolError | None = None
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take what has arrived; return the frames that are complete now.
 
         Raises:
-            RemoteProtocolError: the bytes break the protocol; the connection is of no further use.  Frames before
-            the bad one are lost with it: the peer's session is resumed or made anew without them.
+            RemoteProtocolError: the bytes break the protocol; the connection is of no further use, and every later
+            call says so, too.  Frames before the bad one are lost with it: their session ends.
         """
+        if self._failed is not None:
+            raise RemoteProtocolError(str(self._failed), refusal=self._failed.refusal)
         if self._pending:
             self._pending += data
             source: bytes | bytearray = self._pending
@@ -55,13 +63,21 @@ class ReceiveBuffer:
         frames: list[Frame] = []
         offset = 0
         size = len(source)
-        with memoryview(source) as view:
-            while size - offset >= HEAD_BYTES:
-                frame, end = self._parse(view, offset, size)
-                if frame is None:
-                    break
-                frames.append(frame)
-                offset = end
+        try:
+            with memoryview(source) as view:
+                while size - offset >= HEAD_BYTES:
+                    frame, end = self._parse(view, offset, size)
+                    if frame is None:
+                        break
+                    frames.append(frame)
+                    offset = end
+                if offset < size and not MAGIC.startswith(start := bytes(view[offset : offset + len(MAGIC)])):
+                    # Found before a whole header has come: who speaks another protocol may wait for our answer.
+                    raise violation("bad_magic", f"found {start.hex()}")
+        except RemoteProtocolError as error:
+            self._failed = error
+            self._pending = bytearray()
+            raise
         if source is self._pending:
             del self._pending[:offset]
         elif offset < size:
@@ -83,45 +99,17 @@ class ReceiveBuffer:
         return len(self._pending)
 
     def _parse(self, view: memoryview, offset: int, size: int) -> tuple[Frame | None, int]:
-        (
-            magic,
-            version,
-            type_number,
-            flags,
-            header_size,
-            count,
-            body_size,
-            channel,
-            number,
-            received,
-            first,
-            stamp,
-        ) = FIXED.unpack_from(view, offset)
-        if magic != MAGIC:
-            raise violation("bad_magic", f"found {magic.hex()}")
-        if not PROTOCOL_VERSION_MIN <= version <= PROTOCOL_VERSION:
-            raise violation(
-                "unknown_version",
-                f"the frame has version {version}, this side {PROTOCOL_VERSION_MIN}-{PROTOCOL_VERSION}",
-            )
-        frame_type = _TYPES.get(type_number)
-        if frame_type is None:
-            raise violation("unknown_type", f"type {type_number}")
-        if flags & ~FLAGS.get(frame_type, 0):
-            raise violation("unknown_flags", f"{frame_type.name} with flags {flags:#x}")
-        if header_size > limits.HEADER_BYTES_MAX:
-            raise violation("too_large", f"{header_size} bytes of header; allowed: {limits.HEADER_BYTES_MAX}")
-        if count > ROWS_MAX.get(frame_type, 0):
-            raise violation("too_large", f"{frame_type.name} with {count} rows")
-        if body_size > (self.body_bytes_max if frame_type in BODIED else 0):
-            raise violation("too_large", f"{frame_type.name} with {body_size} bytes of body")
-        table_at = offset + HEAD_BYTES + header_size
-        body_at = table_at + count * ROW_BYTES.get(frame_type, 0)
+        fixed: _Fixed = FIXED.unpack_from(view, offset)
+        frame_type, row_bytes = _check_fixed(fixed, self.body_bytes_max)
+        _, _, _, flags, header_size, count, body_size, channel, number, received, first, stamp = fixed
+        header_at = offset + HEAD_BYTES
+        table_at = header_at + header_size
+        body_at = table_at + count * row_bytes
         end = body_at + body_size
         if end > size:
             return None, offset
         expected = CHECK.unpack_from(view, offset + FIXED_BYTES)[0]
-        check = zlib.crc32(view[offset + HEAD_BYTES : body_at], zlib.crc32(view[offset : offset + FIXED_BYTES]))
+        check = zlib.crc32(view[header_at:body_at], zlib.crc32(view[offset : offset + FIXED_BYTES]))
         if flags & FLAG_BODY_CHECKED:
             check = zlib.crc32(view[body_at:end], check)
         if check != expected:
@@ -134,9 +122,41 @@ class ReceiveBuffer:
             received=received,
             first=first,
             stamp=stamp,
-            header=bytes(view[offset + HEAD_BYTES : table_at]),
+            header=bytes(view[header_at:table_at]),
             count=count,
             table=bytes(view[table_at:body_at]),
             body=bytes(view[body_at:end]),
         )
         return frame, end
+
+
+def _check_fixed(fixed: _Fixed, body_bytes_max: int) -> tuple[FrameType, int]:
+    """Check the fixed header against the form of its type; returns the type, and the size of its rows."""
+    magic, version, type_number, flags, header_size, count, body_size, channel, number, received, first, stamp = fixed
+    if magic != MAGIC:
+        raise violation("bad_magic", f"found {magic.hex()}")
+    if not PROTOCOL_VERSION_MIN <= version <= PROTOCOL_VERSION:
+        raise violation(
+            "unknown_version",
+            f"the frame has version {version}, this side speaks {PROTOCOL_VERSION_MIN}-{PROTOCOL_VERSION}",
+        )
+    known = _TYPES.get(type_number)
+    if known is None:
+        raise violation("unknown_type", f"type {type_number}")
+    frame_type, form = known
+    form_flags, row_bytes, rows_max, has_header, has_body, has_channel, has_first, has_stamp = form
+    if flags & ~form_flags or flags & FLAGS_EXCLUSIVE == FLAGS_EXCLUSIVE:
+        raise violation("unknown_flags", f"{frame_type.name} with flags {flags:#x}")
+    if header_size > limits.HEADER_BYTES_MAX:
+        raise violation("too_large", f"{header_size} bytes of header; allowed: {limits.HEADER_BYTES_MAX}")
+    if count > rows_max:
+        raise violation("too_large", f"{frame_type.name} with {count} rows; allowed: {rows_max}")
+    if body_size > (body_bytes_max if has_body else 0):
+        raise violation("too_large", f"{frame_type.name} with {body_size} bytes of body")
+    if number | received | first | stamp > COUNTER_MAX:
+        raise violation("too_large", f"{frame_type.name} with a counter over {COUNTER_MAX}")
+    if has_channel is not None and has_channel is not (channel > 0):
+        raise violation("bad_channel", f"{frame_type.name} with channel {channel}")
+    if (header_size and not has_header) or (first and not has_first) or (stamp and not has_stamp):
+        raise violation("bad_header", f"{frame_type.name} has a field that its type has not")
+    return frame_type, row_bytes

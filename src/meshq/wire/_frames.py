@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import struct
 import zlib
-from typing import Final
+from typing import Final, NamedTuple
 
 from meshq import limits
 from meshq.errors import LocalProtocolError
@@ -61,18 +61,6 @@ class FrameType(enum.IntEnum):
 #: Frames that change state: numbered from 1 in each direction of a session, kept until known to have arrived, and
 #: sent again after a resume.
 NUMBERED: Final = frozenset(t for t in FrameType if t >= 16)
-ROW_BYTES: Final = {
-    FrameType.SEND: RUN_ROW_BYTES,
-    FrameType.DELIVER: RUN_ROW_BYTES,
-    FrameType.SETTLE: RANGE_ROW_BYTES,
-}
-ROWS_MAX: Final = {
-    FrameType.SEND: limits.RUN_MESSAGES_MAX,
-    FrameType.DELIVER: limits.RUN_MESSAGES_MAX,
-    FrameType.SETTLE: RANGES_MAX,
-}
-#: Frames that may have a body.
-BODIED: Final = frozenset({FrameType.SEND, FrameType.DELIVER})
 
 #: The checksum covers the body, too: for links that neither TLS nor the loopback device protects.
 FLAG_BODY_CHECKED: Final = 1
@@ -83,12 +71,60 @@ FLAG_DURABLE: Final = 4
 #: SETTLE: what becomes of the deliveries; none of the two: they are acknowledged.
 FLAG_RETURN: Final = 8
 FLAG_REJECT: Final = 16
-#: Flags that each frame type may have.
-FLAGS: Final = {
-    FrameType.SEND: FLAG_BODY_CHECKED | FLAG_RESENT | FLAG_DURABLE,
-    FrameType.DELIVER: FLAG_BODY_CHECKED | FLAG_DURABLE,
-    FrameType.SETTLE: FLAG_RETURN | FLAG_REJECT,
+#: Both at once say nothing.
+FLAGS_EXCLUSIVE: Final = FLAG_RETURN | FLAG_REJECT
+
+#: Counters of the fixed header, and whole numbers in headers, stay below this: sums of two of them fit 64 bits.
+COUNTER_MAX: Final = 2**63 - 1
+
+
+class Form(NamedTuple):
+    """What frames of one type look like.  A field that a type does not use is 0, so that a later version may use it."""
+
+    #: Flags that it may have.
+    flags: int = 0
+    row_bytes: int = 0
+    rows_max: int = 0
+    has_header: bool = False
+    has_body: bool = False
+    #: It speaks of a producer or consumer: True, of the session: False, of either: None.
+    has_channel: bool | None = False
+    has_first: bool = False
+    has_stamp: bool = False
+
+
+_RUN_FLAGS: Final = FLAG_BODY_CHECKED | FLAG_DURABLE
+_RUN: Final = Form(_RUN_FLAGS, RUN_ROW_BYTES, limits.RUN_MESSAGES_MAX, has_body=True, has_channel=True, has_first=True,
+                   has_stamp=True)  # fmt: skip
+_TALK: Final = Form(has_header=True)
+_MARK: Final = Form()
+_OPENING: Final = Form(has_header=True, has_channel=True, has_first=True)
+
+FORMS: Final[dict[FrameType, Form]] = {
+    FrameType.HELLO: _TALK,
+    FrameType.WELCOME: _TALK,
+    FrameType.AUTHENTICATE: _TALK,
+    FrameType.AUTHENTICATED: _TALK,
+    FrameType.ATTACH: _TALK,
+    FrameType.ATTACHED: _TALK,
+    FrameType.CLOSE: _TALK,
+    FrameType.PING: _MARK,
+    FrameType.PONG: _MARK,
+    FrameType.RECEIVED: _MARK,
+    FrameType.PRODUCE: _OPENING,
+    FrameType.SEND: _RUN._replace(flags=_RUN_FLAGS | FLAG_RESENT),
+    FrameType.CONSUME: _OPENING,
+    FrameType.SETTLE: Form(FLAG_RETURN | FLAG_REJECT, RANGE_ROW_BYTES, RANGES_MAX, has_channel=True, has_first=True),
+    FrameType.LEAVE: _OPENING,
+    FrameType.CALL: Form(has_header=True, has_first=True),
+    FrameType.DELIVER: _RUN._replace(has_header=True),
+    FrameType.CONFIRM: Form(has_channel=True, has_first=True),
+    FrameType.REFUSE: _OPENING,
+    FrameType.ANSWER: Form(has_header=True, has_channel=None, has_first=True),
+    FrameType.CREDIT: Form(has_first=True),
+    FrameType.CONSUMER_LOST: Form(has_header=True, has_channel=True),
 }
+assert set(FORMS) == set(FrameType), "every frame type has a form"
 
 
 class Frame:
@@ -165,32 +201,42 @@ def head(frame: Frame) -> bytes:
     """The bytes of a frame without its body, checksum included.
 
     Raises:
-        LocalProtocolError: a part of the frame is larger than the protocol allows.
+        LocalProtocolError: the frame has not the form that its receiver will insist on.
     """
+    form = FORMS[frame.type]
     header_size = len(frame.header)
-    if header_size > limits.HEADER_BYTES_MAX:
-        raise LocalProtocolError(
-            f"the header of a {frame.type.name} frame has {header_size} bytes; allowed: {limits.HEADER_BYTES_MAX}"
-        )
     body_size = len(frame.body)
-    if body_size > limits.BODY_BYTES_MAX:
+    if (
+        header_size > (limits.HEADER_BYTES_MAX if form.has_header else 0)
+        or body_size > (limits.BODY_BYTES_MAX if form.has_body else 0)
+        or frame.count > form.rows_max
+        or len(frame.table) != frame.count * form.row_bytes
+        or frame.flags & ~form.flags
+        or frame.number | frame.received | frame.first | frame.stamp > COUNTER_MAX
+    ):
         raise LocalProtocolError(
-            f"the body of a {frame.type.name} frame has {body_size} bytes; allowed: {limits.BODY_BYTES_MAX}"
+            f"a {frame.type.name} frame can't have {header_size} bytes of header, {frame.count} rows in "
+            f"{len(frame.table)} bytes, {body_size} bytes of body, flags {frame.flags:#x}, number {frame.number}, "
+            f"received {frame.received}, first {frame.first}, stamp {frame.stamp}; a header has at most "
+            f"{limits.HEADER_BYTES_MAX} bytes, a body {limits.BODY_BYTES_MAX}"
         )
-    fixed = FIXED.pack(
-        MAGIC,
-        PROTOCOL_VERSION,
-        frame.type,
-        frame.flags,
-        header_size,
-        frame.count,
-        body_size,
-        frame.channel,
-        frame.number,
-        frame.received,
-        frame.first,
-        frame.stamp,
-    )
+    try:
+        fixed = FIXED.pack(
+            MAGIC,
+            PROTOCOL_VERSION,
+            frame.type,
+            frame.flags,
+            header_size,
+            frame.count,
+            body_size,
+            frame.channel,
+            frame.number,
+            frame.received,
+            frame.first,
+            frame.stamp,
+        )
+    except struct.error as error:
+        raise LocalProtocolError(f"a number of a {frame.type.name} frame does not fit its field: {error}") from error
     check = zlib.crc32(frame.table, zlib.crc32(frame.header, zlib.crc32(fixed)))
     if frame.flags & FLAG_BODY_CHECKED:
         check = zlib.crc32(frame.body, check)

@@ -5,23 +5,45 @@ A key that begins with ``~`` may be ignored by whoever doesn't know it; any othe
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal, Self, TypeVar
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeVar
 
 import attrs
 
 from meshq import limits
-from meshq.errors import LocalProtocolError
+from meshq.errors import LocalProtocolError, invariant
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire._codec import decode_map, encode_map
-from meshq.wire._frames import Frame, FrameType
+from meshq.wire._frames import COUNTER_MAX, FORMS, Frame, FrameType
 from meshq.wire._refusals import violation
 
 Role = Literal["client", "peer"]
 H = TypeVar("H", bound="Header")
 
+#: Bytes of an explanation: enough for a sentence, and any header that has one stays far under its limit.
+TEXT_BYTES_MAX: Final = 1_024
+#: ``address::queue``, both names of the largest size.
+TARGET_CHARACTERS_MAX: Final = limits.ADDRESS_BYTES_MAX * 2 + 2
+_SCALARS: Final = (str, bytes, bool, int, float, type(None))
+
 
 def _key(types: tuple[type, ...], *, size: int | None = None, size_max: int = 1024, **kwargs: Any) -> Any:
+    """A field: the types that its value may have, and the exact or the largest length of a string."""
     return attrs.field(metadata={"types": types, "size": size, "size_max": size_max}, **kwargs)
+
+
+def _list_of(*items: type, item_min: int | None = None) -> Any:
+    """A field that holds a flat list; ``item_min`` bounds the numbers in it."""
+    return attrs.field(default=(), metadata={"types": (list,), "items": items, "item_min": item_min})
+
+
+def _clipped(text: str) -> str:
+    """An explanation cut to what a header may hold: whoever says why must not fail for saying too much."""
+    data = text.encode("utf-8", "replace")
+    return data[:TEXT_BYTES_MAX].decode("utf-8", "ignore")
+
+
+def _text() -> Any:
+    return _key((str,), default="", size_max=TEXT_BYTES_MAX, converter=_clipped)
 
 
 @attrs.frozen(kw_only=True)
@@ -31,12 +53,21 @@ class Header:
     frame_type: ClassVar[FrameType]
 
     def encode(self) -> bytes:
-        """The header as msgpack; fields that have their default are left out."""
+        """The header as msgpack; fields that have their default are left out.
+
+        Raises:
+            LocalProtocolError: a value is not what the other side will insist on.
+        """
         values = {}
-        for field in attrs.fields(self.__class__):
+        for field in _FIELDS[self.__class__]:
             value = getattr(self, field.name)
             if value != field.default:
-                values[field.name] = list(value) if type(value) is tuple else value
+                if type(value) is tuple:
+                    value = list(value)
+                problem = _problem(field, value)
+                if problem is not None:
+                    raise LocalProtocolError(f"{self.frame_type.name} would have {problem}")
+                values[field.name] = value
         data = encode_map(values)
         if len(data) > limits.HEADER_BYTES_MAX:
             name = self.frame_type.name
@@ -53,38 +84,76 @@ class Header:
             RemoteProtocolError: it does not fit the schema.
         """
         values = decode_map(data, limits.HEADER_BYTES_MAX) if data else {}
-        fields = attrs.fields_dict(cls)
         taken: dict[str, Any] = {}
-        for name, value in values.items():
-            field = fields.get(name)
-            if field is None:
-                if name.startswith("~"):
-                    continue
-                raise violation("bad_header", f"{cls.frame_type.name} has no key {name[:64]!r}")
-            taken[name] = _fit(cls.frame_type, field, value)
-        for name, field in fields.items():
-            if field.default is attrs.NOTHING and name not in taken:
+        for field in _FIELDS[cls]:
+            name = field.name
+            if name in values:
+                value = values.pop(name)
+                problem = _problem(field, value)
+                if problem is not None:
+                    raise violation("bad_header", f"{cls.frame_type.name} has {problem}")
+                taken[name] = tuple(value) if type(value) is list else value
+            elif field.default is attrs.NOTHING:
                 raise violation("bad_header", f"{cls.frame_type.name} lacks its key {name!r}")
+        # What is left over is not known here.
+        for name in values:
+            if not name.startswith("~"):
+                raise violation("bad_header", f"{cls.frame_type.name} has a key that it does not know")
         return cls(**taken)
 
 
-def _fit(frame_type: FrameType, field: attrs.Attribute[Any], value: Any) -> Any:
-    allowed: tuple[type, ...] = field.metadata["types"]
-    if type(value) not in allowed:
-        raise violation("bad_header", f"{frame_type.name} has a {type(value).__name__} under {field.name!r}")
-    if isinstance(value, int) and not isinstance(value, bool) and value < 0:
-        raise violation("bad_header", f"{frame_type.name} has a negative {field.name!r}")
-    if type(value) is list:
-        item_types = field.metadata.get("items", (str,))
-        if not all(type(item) in item_types for item in value):
-            raise violation("bad_header", f"{frame_type.name} has a wrong item under {field.name!r}")
-        return tuple(value)
-    size = field.metadata.get("size")
-    if size is not None and isinstance(value, bytes) and len(value) != size:
-        raise violation("bad_header", f"{frame_type.name} has {len(value)} bytes under {field.name!r}, not {size}")
-    if isinstance(value, (str, bytes)) and len(value) > field.metadata["size_max"]:
-        raise violation("bad_header", f"{frame_type.name} has too long a {field.name!r}")
-    return value
+class _Field(NamedTuple):
+    name: str
+    default: Any
+    types: tuple[type, ...]
+    size: int | None
+    size_max: int
+    items: tuple[type, ...]
+    item_min: int | None
+
+
+def _fields(schema: type[Header]) -> tuple[_Field, ...]:
+    return tuple(
+        _Field(
+            field.name,
+            field.default,
+            field.metadata["types"],
+            field.metadata.get("size"),
+            field.metadata.get("size_max", 0),
+            field.metadata.get("items", ()),
+            field.metadata.get("item_min"),
+        )
+        for field in attrs.fields(schema)
+    )
+
+
+def _problem(field: _Field, value: Any) -> str | None:
+    """What is wrong with a value, if anything; the value itself is never part of the answer."""
+    kind = type(value)
+    if kind not in field.types:
+        return f"a {kind.__name__} under {field.name!r}"
+    if kind is int:
+        if not 0 <= value <= COUNTER_MAX:
+            return f"a number under {field.name!r} that is not from 0 to {COUNTER_MAX}"
+    elif kind is list:
+        if not all(type(item) in field.items and item == item for item in value):
+            return f"a wrong item under {field.name!r}"
+        if field.item_min is not None and value and min(value) < field.item_min:
+            return f"an item under {field.name!r} below {field.item_min}"
+    elif kind is not bool:
+        if field.size is not None and len(value) != field.size:
+            return f"{len(value)} bytes under {field.name!r}, not {field.size}"
+        if len(value) > field.size_max:
+            return f"{len(value)} characters or bytes under {field.name!r}, more than {field.size_max}"
+    return None
+
+
+def _by_name(flat: tuple[Any, ...], what: str) -> dict[str, Any]:
+    """Names and values in turn as a dictionary."""
+    names, values = flat[0::2], flat[1::2]
+    if len(names) != len(values) or not all(type(name) is str for name in names) or len(set(names)) != len(names):
+        raise violation("bad_header", f"{what} are not different names, and values, in turn")
+    return dict(zip(names, values, strict=True))
 
 
 @attrs.frozen(kw_only=True)
@@ -96,7 +165,7 @@ class Hello(Header):
     newest: int = _key((int,))
     role: str = _key((str,), default="client", size_max=16)
     label: str = _key((str,), default="", size_max=256)
-    features: tuple[str, ...] = _key((list,), default=())
+    features: tuple[str, ...] = _list_of(str)
 
 
 @attrs.frozen(kw_only=True)
@@ -107,8 +176,8 @@ class Welcome(Header):
     version: int = _key((int,))
     node_id: bytes = _key((bytes,), size=IDENTITY_BYTES)
     node_name: str = _key((str,), size_max=256)
-    features: tuple[str, ...] = _key((list,), default=())
-    mechanisms: tuple[str, ...] = _key((list,), default=())
+    features: tuple[str, ...] = _list_of(str)
+    mechanisms: tuple[str, ...] = _list_of(str)
 
 
 @attrs.frozen(kw_only=True)
@@ -161,7 +230,7 @@ class Close(Header):
 
     frame_type: ClassVar[FrameType] = FrameType.CLOSE
     code: int = _key((int,), default=0)
-    text: str = _key((str,), default="", size_max=2048)
+    text: str = _text()
 
 
 @attrs.frozen(kw_only=True)
@@ -170,7 +239,7 @@ class Produce(Header):
 
     frame_type: ClassVar[FrameType] = FrameType.PRODUCE
     producer: bytes = _key((bytes,), size=IDENTITY_BYTES)
-    address: str = _key((str,), size_max=limits.ADDRESS_BYTES_MAX * 2)
+    address: str = _key((str,), size_max=TARGET_CHARACTERS_MAX)
 
 
 @attrs.frozen(kw_only=True)
@@ -178,7 +247,7 @@ class Consume(Header):
     """Open the frame's channel for deliveries from a queue."""
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME
-    queue: str = _key((str,), size_max=limits.ADDRESS_BYTES_MAX * 2)
+    queue: str = _key((str,), size_max=TARGET_CHARACTERS_MAX)
     window: int = _key((int,))
     window_bytes: int = _key((int,))
 
@@ -197,18 +266,12 @@ class Call(Header):
 
     frame_type: ClassVar[FrameType] = FrameType.CALL
     operation: str = _key((str,), size_max=64)
-    arguments: tuple[Any, ...] = attrs.field(
-        default=(),
-        metadata={"types": (list,), "items": (str, bytes, bool, int, float, type(None)), "size_max": 0},
-    )
+    arguments: tuple[Any, ...] = _list_of(*_SCALARS)
 
     @property
     def named(self) -> dict[str, Any]:
         """The arguments by name."""
-        names, values = self.arguments[0::2], self.arguments[1::2]
-        if len(names) != len(values) or not all(type(name) is str for name in names):
-            raise violation("bad_header", "the arguments of a call are not names and values in turn")
-        return dict(zip(names, values, strict=True))
+        return _by_name(self.arguments, "the arguments of a call")
 
 
 @attrs.frozen(kw_only=True)
@@ -217,19 +280,13 @@ class Answer(Header):
 
     frame_type: ClassVar[FrameType] = FrameType.ANSWER
     code: int = _key((int,), default=0)
-    text: str = _key((str,), default="", size_max=2048)
-    values: tuple[Any, ...] = attrs.field(
-        default=(),
-        metadata={"types": (list,), "items": (str, bytes, bool, int, float, type(None)), "size_max": 0},
-    )
+    text: str = _text()
+    values: tuple[Any, ...] = _list_of(*_SCALARS)
 
     @property
     def named(self) -> dict[str, Any]:
         """The values by name."""
-        names, values = self.values[0::2], self.values[1::2]
-        if len(names) != len(values) or not all(type(name) is str for name in names):
-            raise violation("bad_header", "the values of an answer are not names and values in turn")
-        return dict(zip(names, values, strict=True))
+        return _by_name(self.values, "the values of an answer")
 
 
 @attrs.frozen(kw_only=True)
@@ -239,7 +296,7 @@ class Refuse(Header):
     frame_type: ClassVar[FrameType] = FrameType.REFUSE
     messages: int = _key((int,))
     code: int = _key((int,))
-    text: str = _key((str,), default="", size_max=2048)
+    text: str = _text()
 
 
 @attrs.frozen(kw_only=True)
@@ -248,7 +305,7 @@ class ConsumerLost(Header):
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUMER_LOST
     code: int = _key((int,))
-    text: str = _key((str,), default="", size_max=2048)
+    text: str = _text()
 
 
 @attrs.frozen(kw_only=True)
@@ -261,13 +318,28 @@ class Deliver(Header):
     """
 
     frame_type: ClassVar[FrameType] = FrameType.DELIVER
-    address: str = _key((str,), size_max=limits.ADDRESS_BYTES_MAX * 2)
+    address: str = _key((str,), size_max=TARGET_CHARACTERS_MAX)
     producer: bytes = _key((bytes,), size=IDENTITY_BYTES)
     number: int = _key((int,))
     sequence: int = _key((int,))
     step: int = _key((int,), default=1)
     base: int = _key((int,), default=0)
-    counts: tuple[int, ...] = attrs.field(default=(), metadata={"types": (list,), "items": (int,), "size_max": 0})
+    counts: tuple[int, ...] = _list_of(int, item_min=0)
+
+    def delivery_counts(self, rows: int) -> dict[int, int]:
+        """``counts`` by index, for a run of so many messages; what is missing was never delivered before.
+
+        Raises:
+            RemoteProtocolError: they are not indexes of the run, and counts, in turn.
+        """
+        if not self.counts:
+            return {}
+        indexes, counts = self.counts[0::2], self.counts[1::2]
+        if len(indexes) != len(counts) or len(set(indexes)) != len(indexes) or max(indexes) >= rows:
+            raise violation(
+                "bad_header", "DELIVER has delivery counts that are not different indexes, and counts, in turn"
+            )
+        return dict(zip(indexes, counts, strict=True))
 
 
 SCHEMAS: Final[dict[FrameType, type[Header]]] = {
@@ -279,6 +351,11 @@ SCHEMAS: Final[dict[FrameType, type[Header]]] = {
 }  # fmt: skip
 
 
+_FIELDS: Final = {schema: _fields(schema) for schema in SCHEMAS.values()}
+assert SCHEMAS.keys() == {frame_type for frame_type, form in FORMS.items() if form.has_header}, "one schema each"
+
+
 def header_of(frame: Frame, schema: type[H]) -> H:
     """The typed header of a frame."""
+    invariant(frame.type is schema.frame_type, f"a {frame.type.name} frame is read as one")
     return schema.decode(frame.header)

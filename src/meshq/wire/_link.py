@@ -12,7 +12,7 @@ from collections.abc import Callable
 from meshq import abc, limits
 from meshq.errors import ConnectionBrokenError
 from meshq.wire._buffer import ReceiveBuffer
-from meshq.wire._frames import FLAG_BODY_CHECKED, FLAGS, Frame, encode
+from meshq.wire._frames import FLAG_BODY_CHECKED, FORMS, Frame, head
 
 OnFrames = Callable[[list[Frame]], None]
 
@@ -63,21 +63,26 @@ class StreamLink(Link):
         self.local = local
         self.on_backlog: Callable[[], None] = _nothing
         self._buffer = ReceiveBuffer()
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
         self._closed = False
 
     def send(self, frame: Frame) -> None:
         """Put a frame in line, checked against damage where neither TLS nor loopback protects it."""
-        if not self.local and frame.body and FLAGS.get(frame.type, 0) & FLAG_BODY_CHECKED:
+        if self._closed:
+            return
+        if not self.local and frame.body and FORMS[frame.type].flags & FLAG_BODY_CHECKED:
             frame.flags |= FLAG_BODY_CHECKED
-        self._out.append(encode(frame))
+        # The body is copied once, when all that is in line is joined.
+        self._out.append(head(frame))
+        if frame.body:
+            self._out.append(frame.body)
 
     def flush(self) -> None:
         """Write what is in line."""
         out = self._out
         if not out or self._closed:
             return
-        data = out[0] if len(out) == 1 else b"".join(out)
+        data = b"".join(out)
         out.clear()
         try:
             waiting = self.stream.send_nowait(data)
@@ -93,6 +98,8 @@ class StreamLink(Link):
         Raises:
             RemoteProtocolError: they break the protocol.
         """
+        if self._closed:
+            return
         frames = self._buffer.feed(data)
         if frames:
             self.on_frames(frames)
@@ -127,6 +134,7 @@ class DirectLink(Link):
         self.peer = peer
         self._other: DirectLink | None = None
         self._out: list[Frame] = []
+        # A hand-over from the other side is under way, perhaps further up on the stack.
         self._busy = False
         self._closed = False
 
@@ -139,12 +147,13 @@ class DirectLink(Link):
 
     def send(self, frame: Frame) -> None:
         """Put a frame in line."""
-        self._out.append(frame)
+        if not self._closed:
+            self._out.append(frame)
 
     def flush(self) -> None:
         """Hand over what is in line, unless the other side is in the middle of a hand-over: then it goes on there."""
         other = self._other
-        if other is None or self._closed or other._busy:
+        if other is None or other._busy:
             return
         other._busy = True
         try:
@@ -153,17 +162,23 @@ class DirectLink(Link):
                 other.on_frames(frames)
         finally:
             other._busy = False
+        if self._closed:
+            self._part()
 
     def close(self) -> None:
-        """End the link on both sides."""
+        """End the link on both sides; within a hand-over to the other side, as soon as that is done."""
         if self._closed:
             return
-        self.flush()
+        # From here on nothing is sent and nothing comes in, but what is in line still goes over.
         self._closed = True
+        self.flush()
+
+    def _part(self) -> None:
         other, self._other = self._other, None
         if other is not None and not other._closed:
             other._closed = True
             other._other = None
+            other._out.clear()
             other.on_closed()
 
     def admit(self) -> None:

@@ -17,12 +17,15 @@ from meshq.wire._refusals import violation
 class Outgoing:
     """Numbers what is sent, and keeps what may have to be sent again."""
 
-    __slots__ = ("_kept", "_kept_bytes", "last")
+    __slots__ = ("_arrived", "_kept", "_kept_bytes", "last")
 
     def __init__(self) -> None:
         #: The highest number given.
         self.last = 0
-        # Frames sent and not known to have arrived, oldest first.
+        # The highest number that the other side has reported.  A frame that is sent again says less: what its
+        # sender had received when it was made.
+        self._arrived = 0
+        # Frames sent and not known to have arrived, oldest first: those above ``_arrived``, and no others.
         self._kept: deque[Frame] = deque()
         self._kept_bytes = 0
 
@@ -47,12 +50,20 @@ class Outgoing:
         """
         if received > self.last:
             raise violation("bad_number", f"frame {received} is said to have arrived, {self.last} were sent")
+        if received > self._arrived:
+            self._arrived = received
         kept = self._kept
         while kept and kept[0].number <= received:
             self._kept_bytes -= kept.popleft().size_bytes
 
     def resume(self, received: int) -> Iterator[Frame]:
-        """What has to be sent again, in order, when the other side has everything up to ``received``."""
+        """What has to be sent again, in order, when the other side has everything up to ``received``.
+
+        Raises:
+            RemoteProtocolError: it has received more than was sent, or lacks what it had reported received.
+        """
+        if received < self._arrived:
+            raise violation("bad_number", f"frame {received} is said to be the last, after {self._arrived} had arrived")
         self.arrived(received)
         invariant(
             len(self._kept) == self.last - received,

@@ -93,13 +93,20 @@ BY_NAME: Final = {entry.name: entry for entry in _ENTRIES}
 BY_NUMBER: Final = {entry.number: entry for entry in _ENTRIES}
 assert len(BY_NAME) == len(BY_NUMBER) == len(_ENTRIES), "a refusal's name and number are its own"
 
+#: The entry that stands for a kind of error when none was named: the first of those that answer requests.
+_OF_ERROR: Final[dict[type, Refusal]] = {
+    **{entry.error: entry for entry in reversed(_ENTRIES) if entry.number >= 64},
+    errors.NotActiveError: BY_NAME["not_active"],
+}
+
 
 def refusal_of(error: MeshqError) -> Refusal:
-    """The entry that tells a peer of ``error``."""
-    if isinstance(error, errors.RemoteProtocolError) and error.refusal in BY_NAME:
-        return BY_NAME[error.refusal]
-    for entry in _ENTRIES:
-        if entry.number >= 64 and type(error) is entry.error:
+    """The entry that tells a peer of ``error``: its own, that of its nearest kind, or else ``usage``."""
+    if isinstance(error, errors.RemoteProtocolError):
+        return BY_NAME.get(error.refusal, BY_NAME["illegal_frame"])
+    for kind in type(error).__mro__:
+        entry = _OF_ERROR.get(kind)
+        if entry is not None:
             return entry
     return BY_NAME["usage"]
 
@@ -110,11 +117,11 @@ def error_of(number: int, text: str, outcome: Outcome | None = None) -> MeshqErr
     if entry is None:
         return errors.RefusedError(f"refused by an entry ({number}) that is not known here: {text}", outcome=outcome)
     if issubclass(entry.error, errors.RemoteProtocolError):
-        error: MeshqError = errors.RemoteProtocolError(f"the peer says: {text}", refusal=entry.name)
+        error: MeshqError = errors.RemoteProtocolError(f"the peer says: {text or entry.sentence}", refusal=entry.name)
         if outcome is not None:
             error.outcome = outcome
         return error
-    return entry.error(text, outcome=outcome)
+    return entry.error(text or entry.sentence, outcome=outcome)
 
 
 def violation(name: str, detail: str) -> errors.RemoteProtocolError:

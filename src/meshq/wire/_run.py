@@ -12,23 +12,23 @@ import sys
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate, chain
+from struct import Struct
 from typing import Final, NamedTuple
 
 from meshq import limits
 from meshq.errors import invariant
 from meshq.wire._frames import RUN_ROW_BYTES
-from meshq.wire._refusals import violation
 
 KIND_ID: Final = 1
 KIND_HEADERS: Final = 2
 KIND_PROPERTIES: Final = 4
 KIND_PARTS: Final = KIND_ID | KIND_HEADERS | KIND_PROPERTIES
+#: In the answer of ``check_run`` only: some message has another priority than the default.
+KIND_PRIORITY: Final = 8
 PRIORITY_SHIFT: Final = 8
 KIND_PLAIN: Final = limits.PRIORITY_DEFAULT << PRIORITY_SHIFT
-_KINDS: Final = frozenset(
-    parts | priority << PRIORITY_SHIFT for parts in range(8) for priority in range(limits.PRIORITY_MAX + 1)
-)
 _ROW_WORDS: Final = RUN_ROW_BYTES // 4
+_ROW: Final = Struct("<5I")
 
 assert array("I").itemsize == 4, "the table's words are 32 bits"
 
@@ -96,66 +96,37 @@ def encode_run(bodies: Sequence[bytes], envelopes: Sequence[Envelope] | None = N
     return RunBytes(count, _table(array("I", kinds), columns), 0, b"".join(parts))
 
 
-def check_run(run: RunBytes) -> int:
-    """Check the rows of a run from a peer against its body; returns all kinds' bits or-ed together.
-
-    Raises:
-        RemoteProtocolError: the rows contradict each other or the body, or a part is over its limit.
-    """
-    if run.rows == 0:
-        raise violation("bad_table", "a run without messages")
-    words = _words(run.table)
-    kinds = set(words[0::_ROW_WORDS])
-    if not kinds <= _KINDS:
-        raise violation("bad_table", "a row has an unknown kind")
-    bodies = words[4::_ROW_WORDS].tolist()
-    if bodies[-1] != len(run.body):
-        raise violation("bad_table", f"the rows describe {bodies[-1]} bytes, the body has {len(run.body)}")
-    ids, headers, properties = (words[column::_ROW_WORDS].tolist() for column in (1, 2, 3))
-    union = 0
-    for kind in kinds:
-        union |= kind
-    starts = [0, *bodies[:-1]]
-    if union & KIND_PARTS == 0:
-        if not (ids == starts and headers == starts and properties == starts) or bodies != sorted(bodies):
-            raise violation("bad_table", "the rows of a plain run have parts, or do not rise")
-    else:
-        _check_parts(words[0::_ROW_WORDS].tolist(), starts, ids, headers, properties)
-        if any(map(int.__gt__, properties, bodies)):
-            raise violation("bad_table", "the rows do not rise")
-    if max(map(int.__sub__, bodies, properties)) > limits.MESSAGE_BYTES_MAX:
-        raise violation("too_large", f"a body of more than {limits.MESSAGE_BYTES_MAX} bytes")
-    return union
+def encode_one(body: bytes, envelope: Envelope | tuple[int, bytes, bytes, bytes] = PLAIN) -> RunBytes:
+    """A run of one message, in a fraction of the time that ``encode_run`` takes for it."""
+    kind, duplicate_id, headers, properties = envelope
+    if not kind & KIND_PARTS:
+        return RunBytes(1, _ROW.pack(kind, 0, 0, 0, len(body)), 0, body)
+    id_end = len(duplicate_id)
+    headers_end = id_end + len(headers)
+    properties_end = headers_end + len(properties)
+    table = _ROW.pack(kind, id_end, headers_end, properties_end, properties_end + len(body))
+    return RunBytes(1, table, 0, b"".join((duplicate_id, headers, properties, body)))
 
 
-def _check_parts(
-    kinds: list[int], starts: list[int], ids: list[int], headers: list[int], properties: list[int]
-) -> None:
-    id_sizes = list(map(int.__sub__, ids, starts))
-    header_sizes = list(map(int.__sub__, headers, ids))
-    property_sizes = list(map(int.__sub__, properties, headers))
-    if min(id_sizes) < 0 or min(header_sizes) < 0 or min(property_sizes) < 0:
-        raise violation("bad_table", "the rows do not rise")
-    if max(id_sizes) > limits.DUPLICATE_ID_BYTES_MAX:
-        raise violation("too_large", f"a duplicate id of more than {limits.DUPLICATE_ID_BYTES_MAX} bytes")
-    if max(map(int.__add__, header_sizes, property_sizes)) > limits.PROPERTIES_BYTES_MAX:
-        raise violation("too_large", f"properties of more than {limits.PROPERTIES_BYTES_MAX} bytes")
-    found = [
-        (KIND_ID if id_size else 0) | (KIND_HEADERS if header_size else 0) | (KIND_PROPERTIES if property_size else 0)
-        for id_size, header_size, property_size in zip(id_sizes, header_sizes, property_sizes, strict=True)
-    ]
-    if found != [kind & KIND_PARTS for kind in kinds]:
-        raise violation("bad_table", "a row's kind names other parts than it has")
+def _bounds(run: RunBytes) -> tuple[list[int], list[int]]:
+    """Where each message begins and ends in the run's own body."""
+    ends = _words(run.table)[4::_ROW_WORDS].tolist()
+    base = run.base
+    if base:
+        ends = [end - base for end in ends]
+    return [0, *ends[:-1]], ends
 
 
 def duplicate_ids(run: RunBytes) -> list[bytes]:
     """The duplicate id of each message, ``b""`` for one that has none."""
-    words = _words(run.table)
-    starts = [run.base, *words[4::_ROW_WORDS].tolist()[:-1]]
-    body, base = run.body, run.base
-    return [
-        bytes(body[start - base : end - base]) for start, end in zip(starts, words[1::_ROW_WORDS].tolist(), strict=True)
-    ]
+    starts, _ = _bounds(run)
+    ends = _words(run.table)[1::_ROW_WORDS].tolist()
+    base = run.base
+    if base:
+        ends = [end - base for end in ends]
+    # One copy of a view is cheaper than one of each slice.
+    body = run.body if type(run.body) is bytes else bytes(run.body)
+    return [body[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def _end_before(run: RunBytes, index: int) -> int:
@@ -166,6 +137,7 @@ def _end_before(run: RunBytes, index: int) -> int:
 
 def cut(run: RunBytes, start: int, stop: int) -> RunBytes:
     """The messages ``start`` up to ``stop`` of a run."""
+    invariant(0 <= start < stop <= run.rows, f"a part of a run has messages of it: {start} to {stop} of {run.rows}")
     if start == 0 and stop == run.rows:
         return run
     low, high = _end_before(run, start), _end_before(run, stop)
@@ -179,29 +151,34 @@ def cut(run: RunBytes, start: int, stop: int) -> RunBytes:
 
 def pick(run: RunBytes, indexes: Sequence[int]) -> RunBytes:
     """Some messages of a run, in the order given, as a run of its own."""
-    words = _words(run.table)
-    columns = [words[column::_ROW_WORDS].tolist() for column in range(_ROW_WORDS)]
-    starts = [run.base, *columns[4][:-1]]
-    body, base = run.body, run.base
-    pieces = []
-    rows: list[int] = []
-    size = 0
-    for index in indexes:
-        start, end = starts[index], columns[4][index]
-        shift = size - start
-        rows.append(columns[0][index])
-        rows += [columns[column][index] + shift for column in (1, 2, 3, 4)]
-        pieces.append(body[start - base : end - base])
-        size = end + shift
-    table = array("I", rows)
+    invariant(len(indexes) > 0, "a part of a run has messages of it")
+    all_starts, all_ends = _bounds(run)
+    starts = [all_starts[index] for index in indexes]
+    ends = [all_ends[index] for index in indexes]
+    table, base, body = run.table, run.base, run.body
+    rows = b"".join([table[index * RUN_ROW_BYTES : (index + 1) * RUN_ROW_BYTES] for index in indexes])
+    new_ends = list(accumulate(map(int.__sub__, ends, starts)))
+    new_starts = [0, *new_ends[:-1]]
+    # All the ends of a row move by the same amount.  As one integer the table is moved in one subtraction and one
+    # addition; what comes out of it is an end again in each word, so nothing is carried from word to word.
+    moved = int.from_bytes(rows, "little") - _spread([start + base for start in starts]) + _spread(new_starts)
+    return RunBytes(
+        len(indexes),
+        moved.to_bytes(len(rows), "little"),
+        0,
+        b"".join([body[start:end] for start, end in zip(starts, ends, strict=True)]),
+    )
+
+
+def _spread(amounts: list[int]) -> int:
+    """A table, as one integer, that has each amount in all the ends of a row."""
+    column = array("I", amounts)
+    words = array("I", bytes(RUN_ROW_BYTES * len(amounts)))
+    for lane in range(1, _ROW_WORDS):
+        words[lane::_ROW_WORDS] = column
     if sys.byteorder != "little":  # pragma: no cover - big-endian hosts
-        table.byteswap()
-    return RunBytes(len(pieces), table.tobytes(), 0, b"".join(pieces))
-
-
-def body_bytes(run: RunBytes) -> int:
-    """How many bytes the run's messages have, envelopes apart."""
-    return len(run.body)
+        words.byteswap()
+    return int.from_bytes(words, "little")
 
 
 class RunView:
