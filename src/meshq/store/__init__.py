@@ -1,0 +1,8 @@
+"""The store of a node: one log with group commit, proven on recovery, reclaimed and compacted as it runs."""
+
+from meshq.store._alone import Replay
+from meshq.store._journal import Journal
+from meshq.store._record import PLAIN, Draft, Record
+from meshq.store._statistics import JournalStatistics
+
+__all__ = ["PLAIN", "Draft", "Journal", "JournalStatistics", "Record", "Replay"]

@@ -1,0 +1,147 @@
+"""The journal used by itself: append, delete, replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from meshq.errors import JournalBrokenError, NotFoundError
+from meshq.ids import Position
+from meshq.limits import CHECKPOINT_MESSAGES
+from meshq.store._batch_format import records_of
+from meshq.store._record import PLAIN, Record
+from meshq.store._recovery import read_segment
+from meshq.store._replay import make_record
+from meshq.store._tidy import Tidying
+
+
+class Alone(Tidying):
+    """What an owner without kinds, notes and checkpoints of its own needs."""
+
+    async def append(self, payload: bytes) -> Position:
+        """Write one record; on return it survives a power failure.
+
+        Records are ordered as the calls began.  Records that arrive while a sync runs share the next.
+
+        Checkpoint: always.
+        Cancellation: the record is on disk whole or not at all; the caller can't tell which.
+        Raises:
+            UsageError: over ``limits.RECORD_BYTES_MAX``; nothing was written.
+            AddressFullError: the disk is full; nothing was written.
+            JournalBrokenError: the disk failed; whether the record was written is unknown.
+        """
+        position = self.place(PLAIN, (payload,))
+        await self.wait_durable(position)
+        return position
+
+    async def append_many(self, payloads: Sequence[bytes]) -> list[Position]:
+        """Write records one after the other; on return all survive a power failure.
+
+        Checkpoint: always.
+        Cancellation: a first part of them is on disk; the caller can't tell which.
+        Raises: as ``append``; records before the one that was refused are written.
+        """
+        positions = [self.place(PLAIN, (payload,)) for payload in payloads]
+        if positions:
+            await self.wait_durable(positions[-1])
+        return positions
+
+    async def delete(self, position: int) -> None:
+        """Make a record dead; on return that survives a power failure.
+
+        Checkpoint: always.
+        Cancellation: done or not done; delete again to be sure.
+        Raises:
+            NotFoundError: no living record has this position.
+            JournalBrokenError: the disk failed; whether the record is dead is unknown.
+        """
+        if position > self.durable:
+            await self.wait_durable(min(position, self.last))
+        if not self._books.ledger.alive(position):
+            raise NotFoundError(f"no living record has position {position}")
+        await self.wait_durable(self.place(PLAIN, (), root=False, kills=(position,)))
+
+    def replay(self) -> Replay:
+        """The living records of ``append``, in order, as they are when this is called.
+
+        Records that die before their turn are left out.
+        """
+        return Replay(self)
+
+
+#: Segments whose bytes a replay holds; ranges overlap after compactions only.
+HELD_SEGMENTS: Final = 3
+
+
+class Replay:
+    """An iterator over living records; reading goes on while others write, delete and compact."""
+
+    __slots__ = ("_held", "_journal", "_positions", "_turns")
+
+    def __init__(self, journal: Alone) -> None:
+        self._journal = journal
+        self._positions = iter(journal._books.ledger.living())
+        #: Segment -> its bytes, and for each position its row, start and end.
+        self._held: dict[int, tuple[bytes, dict[int, tuple[int, int, int]]]] = {}
+        self._turns = 0
+
+    def __aiter__(self) -> Replay:
+        return self
+
+    async def __anext__(self) -> Record:
+        """The next living record.
+
+        Checkpoint: at least every 64th call.
+        Cancellation: the record is skipped if it was being read.
+        Raises:
+            DamagedError: it is not what was written.
+            JournalBrokenError: the disk can't be read.
+        """
+        self._turns += 1
+        if self._turns % CHECKPOINT_MESSAGES == 0:
+            await trio.lowlevel.checkpoint()
+        for position in self._positions:
+            record = await self._read(position)
+            if record is not None and record.root and record.kind == PLAIN:
+                return record
+        raise StopAsyncIteration
+
+    async def _read(self, position: int) -> Record | None:
+        ledger = self._journal._books.ledger
+        found = ledger.locate(position)
+        if found is None or not found[0].sizes[found[1]]:
+            return None
+        held = self._held.get(found[0].number)
+        if held is None or position not in held[1]:
+            held = await self._hold(position)
+            if held is None:
+                return None
+        row, start, end = held[1][position]
+        return make_record(held[0], position, row, (start, end), True)
+
+    async def _hold(self, position: int) -> tuple[bytes, dict[int, tuple[int, int, int]]] | None:
+        """Read the segment that has this record; None if the record is gone by now."""
+        books = self._journal._books
+        # No manifest changes while this holds the turn, so the segment's file stays.
+        async with books.turn:
+            located = books.ledger.locate(position)
+            if located is None:
+                return None
+            number = located[0].number
+            writer = self._journal._writer
+            if writer is not None and writer.number == number:
+                entry = writer.entry(sealed=True)
+            else:
+                entry = books.manifest.numbers()[number]
+            identity = (books.manifest.node_id, books.manifest.journal_id)
+            try:
+                data, found = await books.background(read_segment, books.env.disk, books.layout, entry, identity)
+            except OSError as error:
+                raise JournalBrokenError(f"{books.layout.segment(number)} can't be read: {error}") from error
+        spans = {at: (row, start, end) for batch in found.batches for at, row, start, end in records_of(data, batch)}
+        if len(self._held) >= HELD_SEGMENTS:
+            del self._held[next(iter(self._held))]
+        self._held[number] = (data, spans)
+        return data, spans

@@ -1,0 +1,234 @@
+"""A batch: what one group commit writes.
+
+====== ===== ============================================================================
+offset bytes what (integers little-endian)
+====== ===== ============================================================================
+0      8     mark of the segment
+8      16    check: GMAC of bytes 24 to 96, keyed
+24     8     batch number in this segment, from 1
+32     8     where this batch begins in the file
+40     4     length of the body, n
+44     4     how many records
+48     8     position of the first record (of none: the next one that would be given)
+56     8     durable position: what this disk had synced when this was written
+64     8     durable length: bytes of this file that were synced when this was written
+72     4     flags: 1 table of positions, 2 the owner's checkpoint
+76     4     zeros at the end of the body
+80     16    tag of the batch before (of the first one: the genesis)
+96     n     body: rows, positions if flagged, the records' bytes, zeros
+96+n   16    tag: GMAC of all before, keyed
+====== ===== ============================================================================
+
+A row is 8 bytes: the length of the record's bytes (4), its kind (1), its flags (1: 1 root, 2 targets, 4 checkpoint,
+8 demoted), zero (2).  A record with targets begins with the counts of kills and refs (4 each) and that many
+positions (8 each); what it carries follows.
+
+A whole batch is a multiple of 512 bytes, so that a write that is cut short never touches a sector that an earlier
+sync has covered.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from meshq.abc import Buffer
+from meshq.errors import invariant
+from meshq.limits import SECTOR_BYTES
+from meshq.store._segment_format import MARK_BYTES, TAG_BYTES, SegmentKeys
+
+#: Batch flags.
+TABLE: Final = 1
+CHECKPOINT_BATCH: Final = 2
+
+#: Row flags, where they stand in a row.
+ROOT: Final = 1 << 40
+TARGETS: Final = 2 << 40
+CHECKPOINT: Final = 4 << 40
+#: Once a root; dead, and kept only for what it kills.
+DEMOTED: Final = 8 << 40
+SIZE_MASK: Final = 0xFFFF_FFFF
+KIND_SHIFT: Final = 32
+ROW_BYTES: Final = 8
+
+_FIELDS: Final = struct.Struct("<QQIIQQQII16s")
+_FIELDS_AT: Final = MARK_BYTES + TAG_BYTES
+HEAD_BYTES: Final = _FIELDS_AT + _FIELDS.size
+_COUNTS: Final = struct.Struct("<II")
+_SWAP: Final = sys.byteorder == "big"
+
+assert HEAD_BYTES == 96
+
+
+class BatchHeader(NamedTuple):
+    """The fields of a batch; ``tag`` is its own tag."""
+
+    number: int
+    offset: int
+    size: int
+    records: int
+    first: int
+    durable_position: int
+    durable_length: int
+    flags: int
+    padding: int
+    previous: bytes
+    tag: bytes
+
+    @property
+    def end(self) -> int:
+        """Where the next batch begins."""
+        return self.offset + HEAD_BYTES + self.size + TAG_BYTES
+
+
+class Sheaf(NamedTuple):
+    """The records of one batch before they have a place in a file."""
+
+    first: int
+    rows: list[int]
+    #: The bytes of the records, in order, in pieces.
+    parts: Sequence[Buffer]
+    flags: int = 0
+    #: Only with ``TABLE``.
+    positions: list[int] | None = None
+
+    @property
+    def last(self) -> int:
+        """The position of the last record; first - 1 if there is none."""
+        if self.positions is not None:
+            return self.positions[-1]
+        return self.first + len(self.rows) - 1
+
+
+def pack_numbers(numbers: Sequence[int]) -> bytes:
+    """Numbers as 8 bytes each."""
+    packed = array("Q", numbers)
+    if _SWAP:
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack_numbers(data: Buffer) -> array[int]:
+    """What ``pack_numbers`` packed."""
+    numbers = array("Q")
+    numbers.frombytes(data)
+    if _SWAP:
+        numbers.byteswap()
+    return numbers
+
+
+def pack_targets(kills: Sequence[int], refs: Sequence[int]) -> bytes:
+    """What stands before the payload of a record with targets."""
+    return _COUNTS.pack(len(kills), len(refs)) + pack_numbers([*kills, *refs])
+
+
+def unpack_targets(data: Buffer, start: int = 0) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Kills, refs, and where the payload begins."""
+    kills, refs = _COUNTS.unpack_from(data, start)
+    start += _COUNTS.size
+    end = start + 8 * (kills + refs)
+    numbers = tuple(unpack_numbers(data[start:end]))
+    return numbers[:kills], numbers[kills:], end
+
+
+def batch_bytes(content: int) -> int:
+    """The size of a batch whose rows, positions and records take ``content`` bytes."""
+    return -(-(HEAD_BYTES + content + TAG_BYTES) // SECTOR_BYTES) * SECTOR_BYTES
+
+
+class Place(NamedTuple):
+    """Where a batch goes, and what is known there."""
+
+    number: int
+    offset: int
+    previous: bytes
+    durable_position: int
+
+
+def encode_batch(keys: SegmentKeys, place: Place, sheaf: Sheaf) -> tuple[bytes, bytes]:
+    """The bytes of a batch and its tag, to be written one after the other."""
+    rows = pack_numbers(sheaf.rows)
+    positions = b"" if sheaf.positions is None else pack_numbers(sheaf.positions)
+    invariant((sheaf.flags & TABLE != 0) == (sheaf.positions is not None), "a table goes with its flag")
+    content = len(rows) + len(positions) + sum(row & SIZE_MASK for row in sheaf.rows)
+    whole = batch_bytes(content)
+    size = whole - HEAD_BYTES - TAG_BYTES
+    fields = _FIELDS.pack(
+        place.number,
+        place.offset,
+        size,
+        len(sheaf.rows),
+        sheaf.first,
+        place.durable_position,
+        # Everything before it in this file: the next batch is written only when the one before is synced.
+        place.offset,
+        sheaf.flags,
+        size - content,
+        place.previous,
+    )
+    pieces = [keys.mark, keys.check(place.number, fields), fields, rows, positions, *sheaf.parts]
+    pieces.append(bytes(size - content))
+    batch = b"".join(pieces)
+    invariant(len(batch) + TAG_BYTES == whole, "the rows' lengths must add up to the records' bytes")
+    return batch, keys.tag(place.number, batch)
+
+
+def decode_head(keys: SegmentKeys, data: Buffer, offset: int) -> BatchHeader | None:
+    """The header at ``offset`` if it is one that was written there; its batch may be cut or damaged."""
+    head = bytes(data[offset : offset + HEAD_BYTES])
+    if len(head) < HEAD_BYTES or not head.startswith(keys.mark):
+        return None
+    fields = _FIELDS.unpack_from(head, _FIELDS_AT)
+    if fields[1] != offset or keys.check(fields[0], head[_FIELDS_AT:]) != head[MARK_BYTES:_FIELDS_AT]:
+        return None
+    end = offset + HEAD_BYTES + fields[2]
+    return BatchHeader._make((*fields, bytes(data[end : end + TAG_BYTES])))
+
+
+def tag_of(keys: SegmentKeys, data: memoryview, header: BatchHeader) -> bytes:
+    """The tag that the bytes of this batch ought to have."""
+    return keys.tag(header.number, data[header.offset : header.end - TAG_BYTES])
+
+
+def rows_of(data: Buffer, header: BatchHeader) -> array[int]:
+    """The rows of a verified batch."""
+    start = header.offset + HEAD_BYTES
+    return unpack_numbers(data[start : start + ROW_BYTES * header.records])
+
+
+def positions_of(data: Buffer, header: BatchHeader) -> Sequence[int]:
+    """The positions of a verified batch's records."""
+    if not header.flags & TABLE:
+        return range(header.first, header.first + header.records)
+    start = header.offset + HEAD_BYTES + ROW_BYTES * header.records
+    return unpack_numbers(data[start : start + ROW_BYTES * header.records])
+
+
+def records_at(header: BatchHeader) -> int:
+    """Where the bytes of the first record begin."""
+    return header.offset + HEAD_BYTES + ROW_BYTES * header.records * (2 if header.flags & TABLE else 1)
+
+
+def records_of(data: Buffer, header: BatchHeader) -> Iterator[tuple[int, int, int, int]]:
+    """Position, row, start and end of each record of a verified batch."""
+    start = records_at(header)
+    for position, row in zip(positions_of(data, header), rows_of(data, header), strict=True):
+        end = start + (row & SIZE_MASK)
+        yield position, row, start, end
+        start = end
+
+
+def content_problem(data: Buffer, header: BatchHeader) -> str | None:
+    """What is wrong inside a batch whose tag is right: a defect of whoever wrote it."""
+    rows = rows_of(data, header)
+    end = records_at(header) + sum(row & SIZE_MASK for row in rows)
+    if end + header.padding != header.end - TAG_BYTES:
+        return f"records that end at {end} and {header.padding} zeros before {header.end - TAG_BYTES}"
+    positions = positions_of(data, header)
+    if header.flags & TABLE and any(a >= b for a, b in pairwise(positions)):
+        return "positions that do not rise"
+    return None

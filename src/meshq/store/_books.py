@@ -1,0 +1,54 @@
+"""What the parts of an open journal share: where it is, what lives in it, which segments count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import attrs
+import trio
+
+from meshq.abc import Env
+from meshq.store._layout_format import Layout
+from meshq.store._ledger_machine import Ledger
+from meshq.store._manifest_format import Manifest, SegmentEntry
+from meshq.store._pair import NoRoomError
+from meshq.store._recovery import write_manifest
+from meshq.store._room import POOL, Room
+
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class Books:
+    """The state of an open journal outside the batches under way."""
+
+    env: Env
+    layout: Layout
+    ledger: Ledger
+    manifest: Manifest
+    room: Room
+    #: Whoever changes the manifest holds this.
+    turn: trio.Lock = attrs.field(factory=trio.Lock)
+
+    async def switch(self, *, without: Sequence[int] = (), entries: Sequence[SegmentEntry] = (), last: int) -> None:
+        """Make the next manifest count; the caller holds ``turn``.  Raises: OSError."""
+        manifest = self.manifest.changed(without=without, entries=entries, last=last)
+        while True:
+            try:
+                await self.background(write_manifest, self.env.disk, self.layout, manifest)
+            except NoRoomError:
+                await self.room.wait_for_manifest_room()
+            else:
+                self.manifest = manifest
+                return
+
+    async def background(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call in a thread that is not the journal's."""
+        return await self.env.threads.run(function, *arguments, pool=POOL)
+
+    async def unlink(self, numbers: Sequence[int]) -> None:
+        """Remove the files of segments that no manifest names.  Raises: OSError."""
+        for number in numbers:
+            await self.background(self.env.disk.remove, self.layout.segment(number))
+        self.room.poke()

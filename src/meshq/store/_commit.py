@@ -1,0 +1,443 @@
+"""Group commit: records are placed at once, and written together.
+
+Placing gives a record its position and does nothing else.  One task takes what has gathered, writes it as one
+batch, syncs, and tells everybody; the next batch gathers meanwhile.  So the price of a sync is shared by whoever
+came while the one before ran, and nobody ever waits *for* company, except records that say they are in no hurry.
+
+Before it takes a batch the task lets the loop turn once: tasks that were woken together place together.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
+
+from meshq.abc import Buffer, Env
+from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError, invariant
+from meshq.ids import Position
+from meshq.limits import BATCH_BYTES_MAX, LAZY_COMMIT_S, RECORD_BYTES_MAX, SECTOR_BYTES, SEGMENT_HEADER_BYTES
+from meshq.store._batch_format import (
+    CHECKPOINT,
+    CHECKPOINT_BATCH,
+    KIND_SHIFT,
+    ROOT,
+    ROW_BYTES,
+    TARGETS,
+    Sheaf,
+    pack_targets,
+)
+from meshq.store._bell import Bell
+from meshq.store._books import Books
+from meshq.store._gathered import Gathered
+from meshq.store._inline_machine import InlineSync
+from meshq.store._record import INTERNAL, KIND_MAX, Draft
+from meshq.store._segment_format import SALT_BYTES, SegmentHeader
+from meshq.store._writer import SegmentWriter, head_blank
+
+#: The share of a segment that one batch fills at most (but for a larger record): what is left empty at the end of
+#: a segment is less than that.
+BATCH_SHARE: Final = 8
+#: With chaos, lazy records wait so many times longer.
+LAZY_LONG: Final = 20
+
+AWAKE, LINGERING, IDLE = 0, 1, 2
+NOTHING, ROOTS, ALL = 0, 1, 2
+
+
+class GroupCommit:
+    """The writing half of a journal."""
+
+    def __init__(self, env: Env | None, segment_bytes: int) -> None:
+        self._env_given = env
+        self._segment_bytes = segment_bytes
+        self._batch_room = min(segment_bytes // BATCH_SHARE, BATCH_BYTES_MAX)
+        #: ``new``, ``opening``, ``open``, ``failed`` or ``closed``.
+        self.state = "new"
+        #: All records up to here are on disk.
+        self.durable = Position(0)
+        #: The last position given.
+        self.last = Position(0)
+        #: Told each time ``durable`` has moved, in the commit task.
+        self.on_durable: Callable[[Position], None] | None = None
+        #: Told once, when the disk has failed.
+        self.on_failed: Callable[[MeshqError], None] | None = None
+        #: Told each time ``full`` has changed.
+        self.on_room: Callable[[], None] | None = None
+        #: Asked for the owner's soft state whenever a segment begins.
+        self.checkpoint: Callable[[], list[Draft]] | None = None
+        self._books_or_none: Books | None = None
+        self._failure: JournalBrokenError | None = None
+        #: What ``place`` refuses: NOTHING, ROOTS on a full disk, or ALL.
+        self._refusing = ALL
+        #: Batches that are closed and wait their turn, the one that is open, the one being written.
+        self._closed: deque[Gathered] = deque()
+        self._open = Gathered(1, self._batch_room)
+        self._in_flight: Gathered | None = None
+        #: Somebody waits for what is placed.
+        self._urgent = False
+        #: What the commit task does: AWAKE, LINGERING for company, or IDLE.
+        self._asleep = AWAKE
+        self._bell = Bell()
+        self._writer: SegmentWriter | None = None
+        self._inline = InlineSync()
+        self._stopping = False
+        self._flushing = False
+        #: Living records of the last checkpoint that was placed.
+        self._checkpoint_positions: tuple[int, ...] = ()
+        self._checkpoint_queued = False
+        #: The position up to which the last durable checkpoint speaks.
+        self._covered = 0
+        self._want_watermark = False
+        #: Rung for whoever tidies: after the first batch in a while, after a roll, at the end.
+        self._tidy_bell = Bell()
+        self._tidy_asleep = False
+        self._batch_count = 0
+        self._sync_count = 0
+        self._inline_count = 0
+
+    @property
+    def _books(self) -> Books:
+        invariant(self._books_or_none is not None, "the journal has been opened")
+        assert self._books_or_none is not None
+        return self._books_or_none
+
+    @property
+    def full(self) -> bool:
+        """Whether the disk has no room for new roots."""
+        return self._books_or_none is not None and self._books_or_none.room.full
+
+    # -- placing: no I/O, no checkpoint --------------------------------------------------------------------------
+
+    def place(
+        self,
+        kind: int,
+        parts: Sequence[Buffer],
+        *,
+        root: bool = True,
+        kills: Sequence[int] = (),
+        refs: Sequence[int] = (),
+        lazy: bool = False,
+    ) -> Position:
+        """Give a record its position; it is durable once ``durable`` has reached that.
+
+        ``parts`` are joined only when they are written and must not change until then.  A root lives until a
+        record kills it; a note (``root=False``) is kept while what it kills or refers to is.  ``lazy``: not worth
+        a sync of its own for ``limits.LAZY_COMMIT_S``.  A record is atomic; two records are not.
+
+        Raises:
+            UsageError: the record is too large, its kind is out of range, it is a note about nothing.
+            AddressFullError: the disk has no room for new roots; nothing was placed.
+            JournalBrokenError, ClosedError: nothing was placed.
+        """
+        if self._refusing:
+            self._refuse(root)
+        size = 0
+        for part in parts:
+            size += len(part)
+        row = kind << KIND_SHIFT
+        batch = self._open
+        if kills or refs or not root or size > batch.room or not 0 < kind <= KIND_MAX:
+            size, row, batch, parts = self._place_rare(size, row, parts, root, (tuple(kills), tuple(refs)))
+        if root:
+            row |= ROOT
+        batch.room -= size + ROW_BYTES
+        batch.rows.append(row | size)
+        batch.parts += parts
+        position = Position(self.last + 1)
+        self.last = position
+        if lazy:
+            if self._asleep == IDLE:
+                self._wake()
+        elif not self._urgent:
+            self._urgent = True
+            if self._asleep:
+                self._wake()
+        return position
+
+    def hurry(self) -> None:
+        """Somebody waits: commit what is placed without waiting for company."""
+        if not self._urgent and (self._open.rows or self._closed):
+            self._urgent = True
+            if self._asleep:
+                self._wake()
+
+    async def wait_durable(self, position: int) -> None:
+        """Return when the record at ``position`` is on disk.
+
+        Checkpoint: when it is not there yet.
+        Cancellation: the record stays placed.
+        Raises:
+            JournalBrokenError: the disk failed; whether the record was written is unknown.
+        """
+        if position <= self.durable:
+            return
+        invariant(position <= self.last, "only what was placed can be waited for")
+        if self._failure is None:
+            batch = self._batch_with(position)
+            if batch.settled is None:
+                batch.settled = trio.Event()
+            self.hurry()
+            await batch.settled.wait()
+        if position > self.durable:
+            raise self._broken()
+
+    def _batch_with(self, position: int) -> Gathered:
+        if self._in_flight is not None and position <= self._in_flight.last:
+            return self._in_flight
+        for batch in self._closed:
+            if position <= batch.last:
+                return batch
+        return self._open
+
+    def _refuse(self, root: bool) -> None:
+        if self._failure is not None:
+            raise self._broken(outcome_not_done=True)
+        if self._refusing == ALL:
+            raise ClosedError(f"the journal is {self.state}")
+        if root:
+            raise AddressFullError("the disk has no room for new messages")
+
+    def _broken(self, *, outcome_not_done: bool = False) -> JournalBrokenError:
+        invariant(self._failure is not None, "something failed")
+        error = JournalBrokenError(str(self._failure), outcome="not_done" if outcome_not_done else "unknown")
+        error.__cause__ = self._failure.__cause__ if self._failure is not None else None
+        return error
+
+    def _place_rare(
+        self,
+        size: int,
+        row: int,
+        parts: Sequence[Buffer],
+        root: bool,
+        targets: tuple[tuple[int, ...], tuple[int, ...]],
+    ) -> tuple[int, int, Gathered, Sequence[Buffer]]:
+        """What ``place`` does for records with targets and for those that begin a batch."""
+        kills, refs = targets
+        if not 0 < row >> KIND_SHIFT <= KIND_MAX:
+            raise UsageError(f"the kind of a record is 1 to {KIND_MAX}, not {row >> KIND_SHIFT}")
+        if kills or refs:
+            if max(*kills, *refs, 0) > self.last or min(*kills, *refs, 1) < 1:
+                raise UsageError("a record speaks about records placed before it only")
+            head = pack_targets(kills, refs)
+            parts = [head, *parts]
+            size += len(head)
+            row |= TARGETS
+        elif not root:
+            raise UsageError("a note without kills or refs would never be found again")
+        if size > RECORD_BYTES_MAX:
+            raise UsageError(f"a record has at most {RECORD_BYTES_MAX} bytes, not {size}")
+        batch = self._open
+        if size > batch.room and batch.rows:
+            batch = self._turn_over()
+        if kills or refs:
+            batch.targets.append((size, kills, refs))
+        return size, row, batch, parts
+
+    def _turn_over(self) -> Gathered:
+        """Close the open batch and open the next one."""
+        if self._open.rows:
+            self._closed.append(self._open)
+            self._urgent = True
+            if self._asleep:
+                self._wake()
+        self._open = Gathered(self.last + 1, self._new_room())
+        return self._open
+
+    def _new_room(self) -> int:
+        env = self._env_given
+        if env is not None and env.chaos("journal.batch_of_one"):
+            return -1
+        return self._batch_room
+
+    def _wake(self) -> None:
+        self._asleep = AWAKE
+        self._bell.ring()
+
+    # -- the commit task -----------------------------------------------------------------------------------------
+
+    async def _commit_loop(self) -> None:
+        """Write what gathers until the journal stops; with ``_flushing``, until nothing is left."""
+        while self._failure is None:
+            pending = self._closed or self._open.rows
+            if self._stopping and not (pending and self._flushing):
+                return
+            if pending and (self._urgent or self._stopping):
+                await trio.lowlevel.checkpoint()
+                await self._commit(self._take())
+            elif pending:
+                await self._linger()
+            elif self._want_watermark:
+                self._want_watermark = False
+                await self._write_watermark()
+            else:
+                self._asleep = IDLE
+                await self._bell.wait()
+                self._asleep = AWAKE
+
+    async def _linger(self) -> None:
+        """Wait for company, but not for long."""
+        long = self._books.env.chaos("journal.lazy_long")
+        self._asleep = LINGERING
+        with trio.move_on_after(LAZY_COMMIT_S * LAZY_LONG if long else LAZY_COMMIT_S):
+            while not (self._urgent or self._stopping):
+                await self._bell.wait()
+                self._asleep = LINGERING
+        self._asleep = AWAKE
+        self._urgent = True
+
+    def _take(self) -> Gathered:
+        if not self._closed:
+            self._turn_over()
+        batch = self._closed.popleft()
+        self._urgent = bool(self._closed or self._open.rows)
+        return batch
+
+    async def _commit(self, batch: Gathered) -> None:
+        self._in_flight = batch
+        writer = self._writer
+        # One sector is always left, so that a watermark finds room.
+        size = batch.bytes + SECTOR_BYTES
+        if (
+            writer is None
+            or writer.end + size > writer.capacity
+            or (writer.batches and self._books.env.chaos("journal.roll_early"))
+        ):
+            if batch.checkpoint is None and not self._checkpoint_queued:
+                self._ask_checkpoint()
+            writer = await self._roll(batch.first, size)
+        offset = writer.end
+        seconds = await self._write(writer, batch.sheaf(), size)
+        self._in_flight = None
+        self._enter(batch, writer, offset)
+        self._inline.observe(seconds, trio.current_time())
+        self._announce(batch)
+
+    async def _write(self, writer: SegmentWriter, sheaf: Sheaf, size: int) -> float:
+        env = self._books.env
+        self._sync_count += 1
+        if (
+            self._inline.allows(size, trio.current_time())
+            and env.threads.idle()
+            and not env.chaos("journal.thread_always")
+        ):
+            self._inline_count += 1
+            return writer.write(sheaf, self.durable)
+        return await env.threads.run(writer.write, sheaf, self.durable, pool="journal")
+
+    def _enter(self, batch: Gathered, writer: SegmentWriter, offset: int) -> None:
+        """Book a durable batch."""
+        ledger = self._books.ledger
+        book = ledger.books[writer.number]
+        book.add_batch(batch.first, offset, batch.rows, None)
+        for size, kills, refs in batch.targets:
+            ledger.add_targets(book, size, kills, refs)
+        if batch.checkpoint is not None:
+            self._covered = batch.first - 1
+            self._checkpoint_queued = False
+        self._batch_count += 1
+        self._books.room.used(writer.end, writer.capacity)
+        if self._tidy_asleep:
+            self._tidy_asleep = False
+            self._tidy_bell.ring()
+
+    def _announce(self, batch: Gathered) -> None:
+        if batch.rows:
+            self.durable = Position(batch.last)
+        if batch.settled is not None:
+            batch.settled.set()
+        if batch.rows and self.on_durable is not None:
+            self.on_durable(self.durable)
+
+    async def _roll(self, first: int, size: int) -> SegmentWriter:
+        """Seal the segment being written and begin the next one."""
+        books = self._books
+        blank = await books.room.take(SEGMENT_HEADER_BYTES + size)
+        manifest = books.manifest
+        header = SegmentHeader(
+            number=blank.number,
+            base=first,
+            epoch=0,
+            node_id=manifest.node_id,
+            journal_id=manifest.journal_id,
+            salt=books.env.entropy.token(SALT_BYTES),
+        )
+        writer = SegmentWriter(blank, header)
+        await books.env.threads.run(head_blank, blank, header, pool="journal")
+        old = self._writer
+        async with books.turn:
+            sealed = [] if old is None else [old.entry(sealed=True)]
+            await books.switch(entries=[*sealed, writer.entry()], last=self.durable)
+        if old is not None:
+            old.close()
+        books.ledger.begin(writer.number, first)
+        self._writer = writer
+        self._tidy_bell.ring()
+        return writer
+
+    async def _write_watermark(self) -> None:
+        """Show that the last batch was synced: an empty batch behind it."""
+        writer = self._writer
+        if writer is not None and writer.batches and writer.end + SECTOR_BYTES <= writer.capacity:
+            await self._write(writer, Sheaf(self.last + 1, [], []), SECTOR_BYTES)
+
+    # -- the owner's soft state ------------------------------------------------------------------------------------
+
+    def _ask_checkpoint(self) -> None:
+        """Place the owner's checkpoint as a batch of its own, behind all that is placed."""
+        if self.checkpoint is None:
+            return
+        drafts = self.checkpoint()
+        self._turn_over()
+        batch = self._open
+        batch.flags = CHECKPOINT_BATCH
+        old, positions = self._checkpoint_positions, []
+        for number, draft in enumerate(drafts):
+            invariant(0 < draft.kind <= KIND_MAX, "a draft has a kind")
+            head = pack_targets(old, ()) if old and not number else b""
+            row = draft.kind << KIND_SHIFT | ROOT | CHECKPOINT | len(head) + len(draft.payload)
+            if head:
+                row |= TARGETS
+                batch.targets.append((len(head) + len(draft.payload), old, ()))
+            batch.rows.append(row)
+            batch.parts += [head, draft.payload]
+            self.last = Position(self.last + 1)
+            positions.append(self.last)
+        if old and not drafts:
+            head = pack_targets(old, ())
+            batch.targets.append((len(head), old, ()))
+            batch.rows.append(INTERNAL << KIND_SHIFT | TARGETS | len(head))
+            batch.parts.append(head)
+            self.last = Position(self.last + 1)
+        invariant(batch.bytes <= BATCH_BYTES_MAX, "a checkpoint fits in a batch")
+        batch.checkpoint = self._checkpoint_positions = tuple(positions)
+        self._checkpoint_queued = True
+        self._closed.append(batch)
+        self._urgent = True
+        self._open = Gathered(self.last + 1, self._new_room())
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop for good: nothing is written, synced or acknowledged after this."""
+        if self._failure is not None or self.state == "closed":
+            return
+        self.state = "failed"
+        self._refusing = ALL
+        self._failure = JournalBrokenError(f"the journal's disk failed: {error}")
+        self._failure.__cause__ = error
+        for batch in (self._in_flight, *self._closed, self._open):
+            if batch is not None and batch.settled is not None:
+                batch.settled.set()
+        self._halt()
+        if self.on_failed is not None:
+            self.on_failed(self._failure)
+
+    def _halt(self) -> None:
+        """Let every task of the journal come to its end."""
+        self._stopping = True
+        self._wake()
+        self._tidy_bell.ring()
+        self._books.room.stop()

@@ -1,0 +1,200 @@
+"""Copying what is still needed out of segments that are mostly dead.
+
+The victims are read and proven, what must stay is written to new sealed segments with the positions it has, and
+one manifest puts those in the victims' place.  Until then the copies are files that nobody knows of.  Records die
+while this goes on; the ledger is told to watch, so that it knows afterwards which copies are dead and who killed
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from meshq.abc import Buffer
+from meshq.limits import MIB, SEGMENT_HEADER_BYTES
+from meshq.store._batch_format import (
+    DEMOTED,
+    ROOT,
+    ROW_BYTES,
+    SIZE_MASK,
+    TABLE,
+    TARGETS,
+    Sheaf,
+    batch_bytes,
+    records_of,
+    unpack_targets,
+)
+from meshq.store._books import Books
+from meshq.store._compact_plan import Candidate, victims
+from meshq.store._ledger_machine import SegmentBook
+from meshq.store._recovery import read_segment
+from meshq.store._sealed import Written, write_sealed
+from meshq.store._segment_format import SALT_BYTES, SegmentHeader
+
+#: Bytes of one batch of a copy.
+COPY_BATCH_BYTES: Final = MIB
+#: Records that are looked at before the loop turns.
+LOOK_RECORDS: Final = 1_000
+#: Segments' worth of copies in memory at a time.
+BUDGET_SEGMENTS: Final = 2
+
+
+@attrs.frozen
+class Copy:
+    """A record to be kept: its position, its row, its bytes."""
+
+    position: int
+    row: int
+    content: Buffer
+
+
+class Compactor:
+    """Compacts the segments of one journal, when that is worth it."""
+
+    __slots__ = ("_books", "_segment_bytes", "count", "freed_bytes")
+
+    def __init__(self, books: Books, segment_bytes: int) -> None:
+        self._books = books
+        self._segment_bytes = segment_bytes
+        self.count = 0
+        self.freed_bytes = 0
+
+    def choose(self, active: int, covered: float) -> list[int]:
+        """The segments to compact now; usually none."""
+        books = self._books.ledger.books
+        entries = self._books.manifest.numbers()
+        candidates = [
+            Candidate(number, entries[number].length, book.needed_bytes())
+            for number, book in books.items()
+            if number != active and book.last <= covered
+        ]
+        eager = self._books.env.chaos("journal.compact_early")
+        return victims(candidates, budget_bytes=self._segment_bytes * BUDGET_SEGMENTS, eager=eager)
+
+    async def compact(self, numbers: Sequence[int], durable: int) -> None:
+        """Replace these segments by copies of what is needed of them.
+
+        Raises:
+            DamagedError: a victim is not what was written; nothing was changed.
+            OSError: the disk failed.
+        """
+        ledger = self._books.ledger
+        ledger.watch(numbers)
+        copies = await self._select(frozenset(numbers))
+        written, sheaves = await self._write(copies, durable)
+        async with self._books.turn:
+            entries = [one.entry for one in written]
+            await self._books.switch(without=numbers, entries=entries, last=durable)
+            before = sum(book.bytes for book in (ledger.books[number] for number in numbers))
+            outputs = [_book(one, part) for one, part in zip(written, sheaves, strict=True)]
+            ledger.exchange(numbers, outputs)
+            for output, part in zip(outputs, sheaves, strict=True):
+                for size, kills, refs in _targets(part):
+                    ledger.add_targets(output, size, kills, refs)
+        self.count += 1
+        self.freed_bytes += before - sum(output.bytes for output in outputs)
+        await self._books.unlink(numbers)
+
+    async def _select(self, numbers: frozenset[int]) -> list[Copy]:
+        books = self._books
+        identity = (books.manifest.node_id, books.manifest.journal_id)
+        entries = books.manifest.numbers()
+        copies: list[Copy] = []
+        for number in sorted(numbers):
+            data, found = await books.background(read_segment, books.env.disk, books.layout, entries[number], identity)
+            looked = 0
+            for batch in found.batches:
+                looked += batch.records
+                if looked > LOOK_RECORDS:
+                    looked = 0
+                    await trio.lowlevel.checkpoint()
+                for position, row, start, end in records_of(data, batch):
+                    kills: tuple[int, ...] = ()
+                    refs: tuple[int, ...] = ()
+                    if row & TARGETS:
+                        kills, refs, _ = unpack_targets(data, start)
+                    needed, living = books.ledger.must_copy(numbers, position, kills, refs)
+                    if needed:
+                        if row & ROOT and not living:
+                            row |= DEMOTED
+                        copies.append(Copy(position, row, data[start:end]))
+        copies.sort(key=lambda copy: copy.position)
+        return copies
+
+    async def _write(self, copies: Sequence[Copy], durable: int) -> tuple[list[Written], list[list[Sheaf]]]:
+        books = self._books
+        written: list[Written] = []
+        sheaves = list(_segments(list(_sheaves(copies)), self._segment_bytes))
+        for part in sheaves:
+            header = SegmentHeader(
+                number=books.room.next_number,
+                base=part[0].first,
+                epoch=0,
+                node_id=books.manifest.node_id,
+                journal_id=books.manifest.journal_id,
+                salt=books.env.entropy.token(SALT_BYTES),
+            )
+            books.room.next_number += 1
+            one = await books.background(_write_copy, books, header, part, durable)
+            written.append(one)
+        return written, sheaves
+
+
+def _write_copy(books: Books, header: SegmentHeader, part: Sequence[Sheaf], durable: int) -> Written:
+    return write_sealed(books.env.disk, books.layout, header, part, durable=durable, compacted=True)
+
+
+def _sheaf(copies: Sequence[Copy]) -> Sheaf:
+    positions = [copy.position for copy in copies]
+    rows = [copy.row for copy in copies]
+    return Sheaf(positions[0], rows, [copy.content for copy in copies], TABLE, positions)
+
+
+def _sheaves(copies: Sequence[Copy]) -> Iterator[Sheaf]:
+    pending: list[Copy] = []
+    size = 0
+    for copy in copies:
+        if pending and size + len(copy.content) > COPY_BATCH_BYTES:
+            yield _sheaf(pending)
+            pending, size = [], 0
+        pending.append(copy)
+        size += len(copy.content) + 2 * ROW_BYTES
+    if pending:
+        yield _sheaf(pending)
+
+
+def _sheaf_bytes(sheaf: Sheaf) -> int:
+    return batch_bytes(sum(row & SIZE_MASK for row in sheaf.rows) + 2 * ROW_BYTES * len(sheaf.rows))
+
+
+def _segments(sheaves: Sequence[Sheaf], segment_bytes: int) -> Iterator[list[Sheaf]]:
+    part: list[Sheaf] = []
+    size = SEGMENT_HEADER_BYTES
+    for sheaf in sheaves:
+        length = _sheaf_bytes(sheaf)
+        if part and size + length > segment_bytes:
+            yield part
+            part, size = [], SEGMENT_HEADER_BYTES
+        part.append(sheaf)
+        size += length
+    if part:
+        yield part
+
+
+def _book(written: Written, part: Sequence[Sheaf]) -> SegmentBook:
+    book = SegmentBook.compacted(written.entry.number, written.entry.base)
+    for offset, sheaf in zip(written.offsets, part, strict=True):
+        book.add_batch(sheaf.first, offset, sheaf.rows, sheaf.positions)
+    return book
+
+
+def _targets(part: Sequence[Sheaf]) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    for sheaf in part:
+        for row, content in zip(sheaf.rows, sheaf.parts, strict=True):
+            if row & TARGETS:
+                kills, refs, _ = unpack_targets(content)
+                yield row & SIZE_MASK, kills, refs

@@ -1,0 +1,339 @@
+"""The journal: one log on one directory, for one owner at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Any
+
+import trio
+from trio import TaskStatus
+
+from meshq.abc import Env, File
+from meshq.errors import (
+    BusyError,
+    ClosedError,
+    DamagedError,
+    JournalBrokenError,
+    SettingsError,
+    UsageError,
+    invariant,
+)
+from meshq.ids import IDENTITY_BYTES, NodeId, Position
+from meshq.limits import SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
+from meshq.store._alone import Alone
+from meshq.store._books import Books
+from meshq.store._commit import ALL, NOTHING, ROOTS
+from meshq.store._compactor import Compactor
+from meshq.store._gathered import Gathered
+from meshq.store._layout_format import Layout
+from meshq.store._lock import make_directories, take_lock
+from meshq.store._record import Record
+from meshq.store._recovery import Recovery, recover
+from meshq.store._replay import recovered_records
+from meshq.store._room import Room
+from meshq.store._statistics import JournalStatistics
+
+#: What ends a journal in an orderly way: its disk failed it.
+DISK_ERRORS = (OSError, DamagedError, SettingsError)
+
+
+class Journal(Alone):
+    """A durable log of records on one directory.
+
+    ``async with Journal(directory) as journal`` opens it, and closes it at the end.  An owner that has a nursery
+    of its own calls ``open``, reads ``recovered``, starts ``run`` and ends with ``aclose``.
+
+    ``segment_bytes_min`` is there for tests of rolls and compaction, which take smaller segments than are useful.
+    """
+
+    def __init__(
+        self,
+        directory: str | PathLike[str],
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        node_id: bytes | None = None,
+        env: Env | None = None,
+        segment_bytes_min: int = SEGMENT_BYTES_MIN,
+    ) -> None:
+        if not segment_bytes_min <= segment_bytes <= SEGMENT_BYTES_MAX:
+            raise SettingsError("segment_bytes", segment_bytes, f"{segment_bytes_min} to {SEGMENT_BYTES_MAX}")
+        if node_id is not None and len(node_id) != IDENTITY_BYTES:
+            raise SettingsError("node_id", node_id, f"{IDENTITY_BYTES} bytes")
+        super().__init__(env, segment_bytes)
+        self._layout = Layout(fspath(directory).rstrip("/") or "/")
+        self._wanted_node_id = node_id
+        self._lock: File | None = None
+        self._recovery: Recovery | None = None
+        self._running = False
+        self._stopped = trio.Event()
+        self._sleeper = trio.CancelScope()
+        self._closing = False
+        self._closed_event = trio.Event()
+        self._torn_bytes = 0
+        self._manager: Any = None
+        self._block: trio.CancelScope | None = None
+
+    def __repr__(self) -> str:
+        return f"<Journal {self._layout.root!r} {self.state} last={self.last} durable={self.durable}>"
+
+    @property
+    def node_id(self) -> NodeId:
+        """Who the node is whose journal this is; known once it is open."""
+        if self._books_or_none is None:
+            raise UsageError("the node id of a journal is known once it is open")
+        return NodeId(self._books.manifest.node_id)
+
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Lock the directory and recover what is in it; nothing is served before that is durable.
+
+        Checkpoint: always.
+        Cancellation: waits for the step under way; the journal is closed.
+        Raises:
+            BusyError: somebody has this store open; or this journal was opened before.
+            DamagedError: bytes that were durable are gone or changed; nothing was changed.
+            SettingsError: the store is of a newer version or of another node; nothing was changed.
+            JournalBrokenError: the disk failed.
+        """
+        if self.state != "new":
+            raise BusyError(f"a journal is opened once; this one is {self.state}")
+        self.state = "opening"
+        if self._env_given is None:
+            from meshq.env import real_env
+
+            self._env_given = real_env()
+        env = self._env_given
+        try:
+            await env.threads.run(self._enter_directory, env)
+            recovery = await env.threads.run(recover, env.disk, self._layout, env.entropy, self._wanted_node_id)
+        except BaseException as error:
+            self._end()
+            if isinstance(error, OSError):
+                raise JournalBrokenError(f"{self._layout.root} can't be opened: {error}", outcome="not_done") from error
+            raise
+        self._set_up(env, recovery)
+
+    def _enter_directory(self, env: Env) -> None:
+        # Kept here and not returned: the result of a cancelled call is lost.
+        make_directories(env.disk, self._layout)
+        self._lock = take_lock(env.disk, self._layout)
+
+    def _set_up(self, env: Env, recovery: Recovery) -> None:
+        room = Room(env, self._layout, self._segment_bytes, recovery.manifest.next_segment)
+        room.on_change = self._room_changed
+        self._books_or_none = Books(env, self._layout, recovery.ledger, recovery.manifest, room)
+        self._compactor = Compactor(self._books, self._segment_bytes)
+        self._recovery = recovery
+        self._torn_bytes = recovery.torn_bytes
+        self._covered = recovery.covered
+        self._checkpoint_positions = tuple(recovery.checkpoint)
+        self.last = self.durable = Position(recovery.manifest.last)
+        self._open = Gathered(self.last + 1, self._new_room())
+        self._refusing = NOTHING
+        self.state = "open"
+
+    def recovered(self, *, dead: bool = False) -> Iterator[Record]:
+        """What the journal held when it was opened, in the order of positions; once, before ``run``.
+
+        Living roots, and the notes that are kept for what they speak about.  ``dead=True``: also the roots that
+        were killed after the owner's last checkpoint (``record.dead``): soft state that only they carry, such as
+        the highest numbers given, is younger than that checkpoint.
+
+        Blocks while it reads.  Raises: DamagedError, OSError.
+        """
+        recovery = self._recovery
+        if recovery is None:
+            raise UsageError("recovered() is read once, between open and run")
+        self._recovery = None
+        env = self._books.env
+        return recovered_records(env.disk, self._layout, recovery, dead=dead)
+
+    def _room_changed(self) -> None:
+        if self.state == "open" and not self._closing:
+            self._refusing = ROOTS if self.full else NOTHING
+            if self.on_room is not None:
+                self.on_room()
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write what is placed, until ``aclose``.
+
+        Checkpoint: always.
+        Cancellation: the batch under way is finished; what else is placed waits for ``aclose``.
+        Raises: JournalBrokenError: the disk failed; nothing was acknowledged since.
+        """
+        if self.state != "open" or self._running:
+            raise UsageError(f"run() needs an open journal that does not run yet; this one is {self.state}")
+        self._running = True
+        self._recovery = None
+        try:
+            async with trio.open_nursery() as nursery:
+                self._ask_checkpoint()
+                nursery.start_soon(self._guarded, "commit")
+                nursery.start_soon(self._guarded, "room")
+                nursery.start_soon(self._guarded, "tidy")
+                task_status.started()
+                try:
+                    with self._sleeper:
+                        await trio.sleep_forever()
+                finally:
+                    self._halt()
+        except BaseExceptionGroup as group:
+            raise _alone(group) from None
+        finally:
+            self._running = False
+            self._stopped.set()
+        if self._failure is not None:
+            raise self._broken()
+
+    async def _guarded(self, name: str) -> None:
+        """One of the three tasks; the disk's errors end all of them, and come out of ``run`` as one."""
+        loops = {"commit": self._commit_loop, "room": self._books.room.run, "tidy": self._tidy_loop}
+        with trio.CancelScope(shield=True):
+            try:
+                await loops[name]()
+            except DISK_ERRORS as error:
+                self._fail(error)
+            except BaseException as error:
+                self._fail(error)
+                raise
+
+    def _fail(self, error: BaseException) -> None:
+        super()._fail(error)
+        self._sleeper.cancel()
+
+    # -- closing ---------------------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Write what is placed, seal, and give the directory free; the lock goes last.  Silent the second time.
+
+        Checkpoint: always.
+        Cancellation: closes all the same.
+        """
+        with trio.CancelScope(shield=True):
+            if self._closing or self.state == "new":
+                if self.state != "new":
+                    await self._closed_event.wait()
+                self.state = "closed" if self.state == "new" else self.state
+                await trio.lowlevel.checkpoint()
+                return
+            self._closing = True
+            if self.state in ("open", "failed"):
+                await self._finish()
+            self._end()
+
+    async def _finish(self) -> None:
+        self._refusing = ALL
+        self._flushing = True
+        if self._running:
+            self._sleeper.cancel()
+            await self._stopped.wait()
+        try:
+            if self.state == "open":
+                self._stopping = True
+                await self._commit_loop()
+                await self._seal()
+                await self._books.background(self._books.room.leave)
+        except DISK_ERRORS as error:
+            self._fail(error)
+
+    async def _seal(self) -> None:
+        """A seal instead of a watermark: the next life sees where this one ended."""
+        writer, books = self._writer, self._books
+        if writer is None:
+            return
+        async with books.turn:
+            if writer.last < writer.base:
+                await books.switch(without=[writer.number], last=self.durable)
+                await books.unlink([writer.number])
+            else:
+                await books.switch(entries=[writer.entry(sealed=True)], last=self.durable)
+
+    def _end(self) -> None:
+        if self._books_or_none is not None:
+            self._books.room.close()
+        if self._writer is not None:
+            self._writer.close()
+        if self._lock is not None:
+            self._lock.close()
+        if self.state != "failed":
+            self.state = "closed"
+        self._refusing = ALL
+        self._closed_event.set()
+
+    # -- a block ---------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Journal:
+        await self.open()
+        self._manager = trio.open_nursery()
+        nursery = await self._manager.__aenter__()
+        self._block = nursery.cancel_scope
+        nursery.start_soon(self._run_in_block)
+        return self
+
+    async def _run_in_block(self) -> None:
+        try:
+            await self.run()
+        except JournalBrokenError:
+            invariant(self._block is not None, "a block is open")
+            if self._block is not None:
+                self._block.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        await self.aclose()
+        swallowed = False
+        try:
+            swallowed = bool(await self._manager.__aexit__(kind, error, trace))
+        except BaseExceptionGroup as group:
+            if error is None or _alone(group) is not error:
+                raise _alone(group) from None
+        except trio.Cancelled:
+            if error is None:
+                raise
+        if self._failure is not None:
+            raise self._broken()
+        return swallowed
+
+    # -- what it tells ---------------------------------------------------------------------------------------------
+
+    def statistics(self) -> JournalStatistics:
+        """A snapshot of counts, sizes and the disk's speed."""
+        if self._books_or_none is None:
+            raise ClosedError(f"the journal is {self.state}")
+        books = self._books.ledger.books.values()
+        entries = self._books.manifest.numbers()
+        if self._writer is not None and self._writer.number in entries:
+            entries[self._writer.number] = self._writer.entry()
+        return JournalStatistics(
+            state=self.state,
+            full=self.full,
+            segments=len(entries),
+            bytes=sum(entry.length for entry in entries.values()),
+            live_bytes=sum(book.live_bytes for book in books),
+            live_records=sum(book.live_records for book in books),
+            last=self.last,
+            durable=self.durable,
+            lag_records=self.last - self.durable,
+            batches=self._batch_count,
+            syncs=self._sync_count,
+            inline_syncs=self._inline_count,
+            sync_p50_s=self._inline.percentile(0.5),
+            sync_p99_s=self._inline.percentile(0.99),
+            compactions=self._compactor.count,
+            torn_bytes=self._torn_bytes,
+        )
+
+
+def _alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error of a group that matters: not a cancellation, unless there is nothing else."""
+    errors: BaseException = group
+    while isinstance(errors, BaseExceptionGroup):
+        real = [error for error in errors.exceptions if not isinstance(error, trio.Cancelled)]
+        errors = (real or list(errors.exceptions))[0]
+    return errors

@@ -1,0 +1,72 @@
+"""Where everything of a store lies, which versions this code reads, and how each is refused.
+
+::
+
+    DIR/lock                            locked while somebody has the store open
+    DIR/bindings/identity-0, -1         who the node is; two copies, written once
+    DIR/journal/manifest-0, -1          which segments count; the higher generation wins
+    DIR/journal/<16 hex digits>.seg     segments
+    DIR/**/<name>.tmp                   being written; of no account
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from meshq.errors import SettingsError
+
+#: The version that stands in the header of every file of a store.
+FORMAT_VERSION: Final = 1
+
+SEGMENT_SUFFIX: Final = ".seg"
+TEMPORARY_SUFFIX: Final = ".tmp"
+#: Room kept for a manifest on a full disk: without it nothing could be reclaimed there.
+BALLAST: Final = "ballast"
+
+
+def refuse_newer(file: str, version: int) -> None:
+    """Raise ``SettingsError`` if a file is of a version that this code does not know."""
+    if version > FORMAT_VERSION:
+        raise SettingsError(
+            "data_dir",
+            file,
+            f"stores of format version {FORMAT_VERSION} or older; this file has version {version}",
+        )
+
+
+@attrs.frozen
+class Layout:
+    """The paths of one store."""
+
+    root: str
+
+    @property
+    def journal(self) -> str:
+        """The directory of segments and manifests."""
+        return f"{self.root}/journal"
+
+    @property
+    def bindings(self) -> str:
+        """The directory of the identity."""
+        return f"{self.root}/bindings"
+
+    @property
+    def lock(self) -> str:
+        """The lock file."""
+        return f"{self.root}/lock"
+
+    def segment(self, number: int) -> str:
+        """The file of segment ``number``."""
+        return f"{self.journal}/{number:016x}{SEGMENT_SUFFIX}"
+
+
+def segment_number(name: str) -> int | None:
+    """The number in the name of a segment's file; None for any other name."""
+    digits = name.removesuffix(SEGMENT_SUFFIX)
+    if len(name) != len(digits) + len(SEGMENT_SUFFIX) or len(digits) != 16:
+        return None
+    if any(digit not in "0123456789abcdef" for digit in digits):
+        return None
+    return int(digits, 16)

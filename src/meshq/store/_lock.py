@@ -1,0 +1,62 @@
+"""The directories of a store, made durable, and the lock that keeps everybody else out of them."""
+
+from __future__ import annotations
+
+from meshq.abc import Disk, File
+from meshq.errors import BusyError
+from meshq.store._layout_format import Layout
+
+
+def parent(path: str) -> str:
+    """The directory that has this name."""
+    above, slash, _ = path.rstrip("/").rpartition("/")
+    return above or (slash or ".")
+
+
+def make_directories(disk: Disk, layout: Layout) -> None:
+    """Make what is missing of the store's directories; durable on return.  Raises: OSError."""
+    for path in (layout.root, layout.journal, layout.bindings):
+        missing: list[str] = []
+        above = path
+        while not _exists(disk, above):
+            missing.append(above)
+            above = parent(above)
+        if missing:
+            disk.make_directory(path)
+            for made in missing:
+                disk.sync_directory(parent(made))
+
+
+def _exists(disk: Disk, path: str) -> bool:
+    if path in (".", "/"):
+        return True
+    try:
+        disk.names(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def take_lock(disk: Disk, layout: Layout) -> File:
+    """The open lock file; closing it gives the store free.
+
+    Raises:
+        BusyError: somebody has the store open.
+        OSError: the disk failed.
+    """
+    try:
+        file = disk.open(layout.lock)
+    except FileNotFoundError:
+        try:
+            file = disk.open(layout.lock, create=True)
+        except FileExistsError:
+            file = disk.open(layout.lock)
+    try:
+        locked = file.lock()
+    except BaseException:
+        file.close()
+        raise
+    if not locked:
+        file.close()
+        raise BusyError(f"the store in {layout.root} is open already, here or in another process")
+    return file

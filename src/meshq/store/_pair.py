@@ -1,0 +1,92 @@
+"""Two files that take turns: one always holds the last state that was written whole.
+
+A state is written under a temporary name, synced, renamed and the directory synced.  So a file that bears its
+final name was whole when it got it, and one that fails its check is damage, never an interrupted write.  That is
+why a damaged file is refused even if the other one is whole: nothing tells whether the damaged one was newer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+
+from meshq.abc import Disk
+from meshq.store._layout_format import TEMPORARY_SUFFIX
+from meshq.store._pair_format import Sheet, decode_sheet, encode_sheet
+
+
+class NoRoomError(OSError):
+    """The disk is full, and nothing has changed: what was begun is removed and may be tried again."""
+
+
+def is_full(error: OSError) -> bool:
+    """Whether there was no room, or the quota is used up."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def read_whole(disk: Disk, path: str, size: int | None = None) -> bytes:
+    """The first ``size`` bytes of a file, or all."""
+    file = disk.open(path)
+    try:
+        return file.read_at(0, file.size() if size is None else size)
+    finally:
+        file.close()
+
+
+class Pair:
+    """The two files ``<directory>/<purpose>-0`` and ``-1``."""
+
+    __slots__ = ("_directory", "_disk", "_purpose")
+
+    def __init__(self, disk: Disk, directory: str, purpose: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._purpose = purpose
+
+    def path(self, generation: int) -> str:
+        """The file that has this generation."""
+        return f"{self._directory}/{self._purpose}-{generation % 2}"
+
+    def read(self) -> Sheet | None:
+        """The newest state; None if nothing was ever written.
+
+        Raises: DamagedError, SettingsError (a newer version), OSError.
+        """
+        names = self._disk.names(self._directory)
+        sheets = []
+        for slot in (0, 1):
+            path = self.path(slot)
+            if path.rpartition("/")[2] in names:
+                sheets.append(decode_sheet(self._purpose.encode(), read_whole(self._disk, path), path))
+        return max(sheets, key=lambda sheet: sheet.generation, default=None)
+
+    def write(self, sheet: Sheet) -> None:
+        """Make ``sheet`` the newest state; durable on return.
+
+        Raises:
+            NoRoomError: the disk is full; the state is as it was.
+            OSError: anything else failed; which state is durable is unknown.
+        """
+        path = self.path(sheet.generation)
+        temporary = path + TEMPORARY_SUFFIX
+        data = encode_sheet(self._purpose.encode(), sheet)
+        try:
+            write_new(self._disk, temporary, data)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            with contextlib.suppress(OSError):
+                self._disk.remove(temporary)
+            raise NoRoomError(error.errno, error.strerror, temporary) from error
+        self._disk.replace(temporary, path)
+        self._disk.sync_directory(self._directory)
+
+
+def write_new(disk: Disk, path: str, data: bytes) -> None:
+    """Make a file with this content, synced; its name is not.  Raises: OSError."""
+    file = disk.open(path, create=True)
+    try:
+        file.write_at(0, [data])
+        file.sync()
+    finally:
+        file.close()

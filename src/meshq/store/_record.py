@@ -1,0 +1,37 @@
+"""What goes into the journal and what comes out of it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import attrs
+
+#: The kind of notes that the store writes for itself; nobody is handed those.
+INTERNAL: Final = 0
+#: The kind of what ``Journal.append`` writes; the others are the owner's.
+PLAIN: Final = 1
+KIND_MAX: Final = 255
+
+
+class Draft(NamedTuple):
+    """A record that has no position yet."""
+
+    kind: int
+    payload: bytes
+
+
+@attrs.define
+class Record:
+    """A record of the journal, as it was placed."""
+
+    position: int
+    kind: int
+    payload: bytes
+    #: Positions that it made dead.
+    kills: tuple[int, ...] = ()
+    #: Positions that it speaks about.
+    refs: tuple[int, ...] = ()
+    #: Whether it lives until it is killed.  A note (False) is kept while what it speaks about is.
+    root: bool = True
+    #: A root that has been killed.
+    dead: bool = False

@@ -1,0 +1,223 @@
+"""Opening a store: prove what is there, settle how the last life ended, and leave every segment sealed.
+
+The order matters, because the power may go at any point of it:
+
+1. Everything is read and proven before anything is changed.  Damage therefore refuses a store that is still as it
+   was found.
+2. Files that no manifest names are removed: segments made ahead of need, copies that were not finished, victims of
+   a compaction.
+3. If the last life did not seal its segment, that segment is sealed where it is known to have been synced.  The
+   batch behind that point, if it is whole, may exist in memory only (a failed sync leaves it so): its records are
+   copied to a new segment and that is synced.
+4. A new manifest says so.  Only now has anything changed.
+
+A life that was cut between any two of these leaves what the next one treats in the same way: ``recover`` of a
+recovered store finds the same records.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from meshq.abc import Disk, Entropy
+from meshq.errors import DamagedError
+from meshq.limits import SEGMENT_HEADER_BYTES
+from meshq.store._batch_format import (
+    CHECKPOINT,
+    CHECKPOINT_BATCH,
+    TARGETS,
+    BatchHeader,
+    Sheaf,
+    positions_of,
+    records_of,
+    rows_of,
+    unpack_targets,
+)
+from meshq.store._identity import Identity, heal_identity, settle_identity
+from meshq.store._layout_format import BALLAST, TEMPORARY_SUFFIX, Layout, segment_number
+from meshq.store._ledger_machine import Ledger, SegmentBook
+from meshq.store._manifest_format import PURPOSE, Manifest, SegmentEntry, decode_manifest, encode_manifest
+from meshq.store._pair import Pair, read_whole
+from meshq.store._pair_format import Sheet
+from meshq.store._scan_format import Scan, scan
+from meshq.store._sealed import write_sealed
+from meshq.store._segment_format import SALT_BYTES, SegmentHeader
+
+
+@attrs.define
+class Recovery:
+    """A store as it was found and settled."""
+
+    identity: Identity
+    manifest: Manifest
+    ledger: Ledger
+    #: Living records of the owner's last checkpoint.
+    checkpoint: list[int]
+    #: The position up to which that checkpoint speaks.
+    covered: int
+    #: Bytes of a torn tail that were left behind.
+    torn_bytes: int = 0
+
+
+@attrs.define
+class _Findings:
+    """What the segments say, gathered in the order of their numbers."""
+
+    ledger: Ledger = attrs.field(factory=Ledger)
+    #: Records with targets: their book, their size, their kills and refs.
+    targets: list[tuple[SegmentBook, int, tuple[int, ...], tuple[int, ...]]] = attrs.field(factory=list)
+    checkpoint: list[int] = attrs.field(factory=list)
+    covered: int = 0
+    torn_bytes: int = 0
+
+    def take(self, book: SegmentBook, data: bytes, batch: BatchHeader, offset: int) -> None:
+        """Enter a batch, which stands at ``offset`` of the book's segment."""
+        rows = rows_of(data, batch)
+        positions = positions_of(data, batch)
+        book.add_batch(batch.first, offset, rows, None if book.positions is None else positions)
+        if batch.flags & CHECKPOINT_BATCH:
+            self.covered = max(self.covered, batch.first - 1)
+        if any(row & (TARGETS | CHECKPOINT) for row in rows):
+            for position, row, start, end in records_of(data, batch):
+                if row & TARGETS:
+                    kills, refs, _ = unpack_targets(data, start)
+                    self.targets.append((book, end - start, kills, refs))
+                if row & CHECKPOINT:
+                    self.checkpoint.append(position)
+
+    def settle(self) -> None:
+        """Apply what records say of others, once all of them are known."""
+        for book, size, kills, refs in self.targets:
+            self.ledger.add_targets(book, size, kills, refs)
+        self.targets.clear()
+        self.checkpoint = [position for position in self.checkpoint if self.ledger.alive(position)]
+
+
+def read_manifest(disk: Disk, layout: Layout) -> Manifest | None:
+    """The newest manifest; None if the store is new.  Raises: DamagedError, SettingsError, OSError."""
+    pair = Pair(disk, layout.journal, PURPOSE)
+    sheet = pair.read()
+    if sheet is not None:
+        return decode_manifest(sheet.generation, sheet.body, pair.path(sheet.generation))
+    if any(segment_number(name) is not None for name in disk.names(layout.journal)):
+        raise DamagedError(pair.path(0), 0, "a manifest, as there are segments", "no file")
+    return None
+
+
+def write_manifest(disk: Disk, layout: Layout, manifest: Manifest) -> None:
+    """Make it the newest; durable on return.  Raises: OSError."""
+    sheet = Sheet(manifest.generation, encode_manifest(manifest))
+    Pair(disk, layout.journal, PURPOSE).write(sheet)
+
+
+def check_owner(layout: Layout, manifest: Manifest, identity: Identity) -> None:
+    """Raise ``DamagedError`` if the manifest is of another store."""
+    if (manifest.node_id, manifest.journal_id) != (identity.node_id, identity.journal_id):
+        expected = f"node {identity.node_id}, journal {identity.journal_id.hex()}"
+        found = f"node {manifest.node_id.hex()}, journal {manifest.journal_id.hex()}"
+        raise DamagedError(f"{layout.journal}/{PURPOSE}-{manifest.generation % 2}", 32, expected, found)
+
+
+def read_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tuple[bytes, bytes]) -> tuple[bytes, Scan]:
+    """The bytes of a segment and what they hold.
+
+    Raises:
+        DamagedError: what was durable is not there or not what was written.
+        SettingsError: a newer version.
+        OSError: the disk failed.
+    """
+    path = layout.segment(entry.number)
+    try:
+        data = read_whole(disk, path, entry.length if entry.sealed else None)
+    except FileNotFoundError as error:
+        raise DamagedError(path, 0, "a segment that the manifest lists", "no such file") from error
+    return data, scan(data, path, entry, identity=identity)
+
+
+def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None = None) -> Recovery:
+    """Open the store whose directories exist and whose lock is held.
+
+    Raises:
+        DamagedError: bytes that were durable are gone or changed; nothing was changed.
+        SettingsError: the store is of a newer version, or of another node; nothing was changed.
+        OSError: the disk failed.
+    """
+    manifest = read_manifest(disk, layout)
+    identity = settle_identity(disk, layout, entropy, node_id, is_new=manifest is None)
+    if manifest is None:
+        manifest = Manifest(generation=0, node_id=identity.node_id, journal_id=identity.journal_id)
+    check_owner(layout, manifest, identity)
+    findings = _Findings()
+    sealed: list[SegmentEntry] = []
+    tail: list[Sheaf] = []
+    for entry in manifest.entries:
+        data, found = read_segment(disk, layout, entry, (identity.node_id, identity.journal_id))
+        proven = found.proven(entry)
+        book = findings.ledger.begin(entry.number, entry.base, compacted=entry.compacted)
+        for batch in found.batches[:proven]:
+            findings.take(book, data, batch, batch.offset)
+        if not entry.sealed:
+            sealed.append(_sealed_where_proven(entry, found, book, proven))
+            tail += [_sheaf(data, batch) for batch in found.batches[proven:] if batch.records or batch.flags]
+            findings.torn_bytes += len(data) - found.end if found.tail == "torn" else 0
+    _remove_unlisted(disk, layout, manifest)
+    if tail:
+        sealed.append(_copy_tail(disk, layout, manifest, tail, entropy.token(SALT_BYTES), findings))
+    findings.settle()
+    manifest = _without_empty(manifest.changed(entries=sealed), findings.ledger)
+    write_manifest(disk, layout, manifest)
+    _remove_unlisted(disk, layout, manifest)
+    heal_identity(disk, layout, identity)
+    return Recovery(identity, manifest, findings.ledger, findings.checkpoint, findings.covered, findings.torn_bytes)
+
+
+def _sealed_where_proven(entry: SegmentEntry, found: Scan, book: SegmentBook, proven: int) -> SegmentEntry:
+    last = found.batches[proven - 1] if proven else None
+    return attrs.evolve(
+        entry,
+        sealed=True,
+        last=book.last,
+        length=last.end if last else SEGMENT_HEADER_BYTES,
+        tag=last.tag if last else found.keys.genesis,
+    )
+
+
+def _sheaf(data: bytes, batch: BatchHeader) -> Sheaf:
+    rows = rows_of(data, batch).tolist()
+    parts = [memoryview(data)[start:end] for _, _, start, end in records_of(data, batch)]
+    return Sheaf(batch.first, rows, parts, batch.flags)
+
+
+def _copy_tail(
+    disk: Disk, layout: Layout, manifest: Manifest, tail: list[Sheaf], salt: bytes, findings: _Findings
+) -> SegmentEntry:
+    header = SegmentHeader(
+        number=manifest.next_segment,
+        base=tail[0].first,
+        epoch=0,
+        node_id=manifest.node_id,
+        journal_id=manifest.journal_id,
+        salt=salt,
+    )
+    written = write_sealed(disk, layout, header, tail, durable=tail[0].first - 1, compacted=False)
+    data, found = read_segment(disk, layout, written.entry, (manifest.node_id, manifest.journal_id))
+    book = findings.ledger.begin(header.number, header.base)
+    for batch in found.batches:
+        findings.take(book, data, batch, batch.offset)
+    return written.entry
+
+
+def _without_empty(manifest: Manifest, ledger: Ledger) -> Manifest:
+    """Segments without any record don't count from now on; their files go as unlisted ones."""
+    empty = [number for number, book in ledger.books.items() if book.last < book.first]
+    ledger.remove(empty)
+    kept = tuple(entry for entry in manifest.entries if entry.number not in empty)
+    return attrs.evolve(manifest, entries=kept)
+
+
+def _remove_unlisted(disk: Disk, layout: Layout, manifest: Manifest) -> None:
+    listed = manifest.numbers()
+    for name in disk.names(layout.journal):
+        number = segment_number(name)
+        if name == BALLAST or name.endswith(TEMPORARY_SUFFIX) or (number is not None and number not in listed):
+            disk.remove(f"{layout.journal}/{name}")

@@ -1,0 +1,264 @@
+"""Room on the disk, made ahead of need.
+
+A sync of a file whose blocks exist and were written before is the cheapest there is, so segments are filled with
+zeros before they are used, in another thread than the journal's.  That is also where a full disk is noticed first:
+before anybody was promised anything.  Then new messages are refused, and everything else goes on in a *reserve*
+segment that was made in better times: consumers can drain, and what they drain gives room back.  A *ballast* of a
+few pages does the same for the manifest, without which nothing could be given back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from meshq.abc import Disk, Env
+from meshq.limits import KIB, MIB, SEGMENT_HEADER_BYTES
+from meshq.store._bell import Bell
+from meshq.store._layout_format import BALLAST, Layout
+from meshq.store._pair import NoRoomError, is_full, write_new
+from meshq.store._writer import Blank
+
+#: Segments are prepared, copied and removed here, so that commits never wait for that.
+POOL: Final = "background"
+ZEROS: Final = memoryview(bytes(MIB))
+#: A manifest of a thousand segments.
+BALLAST_BYTES: Final = 64 * KIB
+#: The reserve takes acknowledgements only, which are small.
+RESERVE_SHARE: Final = 4
+#: The next segment is made when this share of the active one is used.
+AHEAD_SHARE: Final = 4
+#: Pauses between two attempts on a full disk.
+RETRY_S_MIN: Final = 0.05
+RETRY_S_MAX: Final = 5.0
+
+
+def make_blank(disk: Disk, layout: Layout, number: int, capacity: int) -> Blank:
+    """A segment of zeros, durable on return with its name.
+
+    Raises:
+        NoRoomError: the disk is full; nothing is left of the attempt.
+        OSError: anything else failed.
+    """
+    path = layout.segment(number)
+    try:
+        file = disk.open(path, create=True)
+        try:
+            for offset in range(0, capacity, len(ZEROS)):
+                file.write_at(offset, [ZEROS[: capacity - offset]])
+            file.sync()
+        except BaseException:
+            file.close()
+            raise
+        disk.sync_directory(layout.journal)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        with contextlib.suppress(FileNotFoundError):
+            disk.remove(path)
+        raise NoRoomError(error.errno, error.strerror, path) from error
+    return Blank(number, capacity, file)
+
+
+class Room:
+    """The blank segments of one journal, and whether the disk is full."""
+
+    __slots__ = (
+        "_arrived",
+        "_ballast",
+        "_bell",
+        "_demand",
+        "_env",
+        "_layout",
+        "_pause_s",
+        "_reserve",
+        "_running",
+        "_segment_bytes",
+        "_spare",
+        "_stopping",
+        "full",
+        "next_number",
+        "on_change",
+    )
+
+    def __init__(self, env: Env, layout: Layout, segment_bytes: int, next_number: int) -> None:
+        self._env = env
+        self._layout = layout
+        self._segment_bytes = segment_bytes
+        self.next_number = next_number
+        #: No room for new messages.
+        self.full = False
+        #: Called whenever ``full`` has changed.
+        self.on_change: Callable[[], None] | None = None
+        self._spare: Blank | None = None
+        self._reserve: Blank | None = None
+        self._ballast = False
+        #: The spare is needed soon, or now.
+        self._demand = False
+        self._bell = Bell()
+        self._arrived = Bell()
+        self._pause_s = RETRY_S_MIN
+        self._running = False
+        self._stopping = False
+
+    def used(self, share_bytes: int, capacity: int) -> None:
+        """The active segment is used so far; asks for the next one in time."""
+        if not self._demand and self._spare is None and share_bytes * AHEAD_SHARE >= capacity:
+            self._demand = True
+            self._bell.ring()
+
+    def poke(self) -> None:
+        """Something was removed: try again now if the disk was full."""
+        if self.full:
+            self._bell.ring()
+
+    def stop(self) -> None:
+        """End ``run``; a waiting ``take`` makes its segment itself, once."""
+        self._stopping = True
+        self._bell.ring()
+        self._arrived.ring()
+
+    # -- the task that prepares ----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep a spare and a reserve at hand until ``stop``."""
+        self._running = True
+        try:
+            while not self._stopping:
+                if self._complete():
+                    await self._bell.wait()
+                    continue
+                try:
+                    await self._make_next()
+                except NoRoomError:
+                    self._set_full(True)
+                    with trio.move_on_after(self._pause_s):
+                        await self._bell.wait()
+                    self._pause_s = min(self._pause_s * 2, RETRY_S_MAX)
+                else:
+                    if self.full and self._complete():
+                        self._pause_s = RETRY_S_MIN
+                        self._set_full(False)
+                    self._arrived.ring()
+        finally:
+            self._running = False
+            self._arrived.ring()
+
+    def _complete(self) -> bool:
+        wanted = self._spare is not None or not (self._demand or self.full)
+        return wanted and self._reserve is not None and self._ballast
+
+    async def _make_next(self) -> None:
+        """Make what is missing most: on a full disk what keeps it going, else what is waited for."""
+        if self._demand and self._spare is None and not self.full:
+            self._spare = await self._blank(self._segment_bytes)
+        elif not self._ballast:
+            path = f"{self._layout.journal}/{BALLAST}"
+            await self._env.threads.run(_make_ballast, self._env.disk, path, pool=POOL)
+            self._ballast = True
+        elif self._reserve is None:
+            self._reserve = await self._blank(self.reserve_bytes)
+        else:
+            self._spare = await self._blank(self._segment_bytes)
+        if self._spare is not None:
+            self._demand = False
+
+    @property
+    def reserve_bytes(self) -> int:
+        """The size of the reserve."""
+        return max(self._segment_bytes // RESERVE_SHARE, 2 * SEGMENT_HEADER_BYTES)
+
+    async def _blank(self, capacity: int) -> Blank:
+        number = self.next_number
+        self.next_number += 1
+        return await self._env.threads.run(make_blank, self._env.disk, self._layout, number, capacity, pool=POOL)
+
+    def _set_full(self, full: bool) -> None:
+        if self.full != full:
+            self.full = full
+            self._arrived.ring()
+            if self.on_change is not None:
+                self.on_change()
+
+    # -- who needs room ------------------------------------------------------------------------------------------
+
+    async def take(self, capacity: int) -> Blank:
+        """A blank of at least ``capacity`` bytes; waits on a full disk.
+
+        Raises:
+            NoRoomError: the disk is full, and this journal is being closed.
+            OSError: the disk failed.
+        """
+        while True:
+            blank = self._at_hand(capacity)
+            if blank is not None:
+                return blank
+            if capacity > self._segment_bytes or not self._running:
+                try:
+                    return await self._blank(max(capacity, self._segment_bytes))
+                except NoRoomError:
+                    if not self._running:
+                        raise
+                    self._set_full(True)
+                    self._bell.ring()
+                with trio.move_on_after(RETRY_S_MAX):
+                    await self._arrived.wait()
+            else:
+                self._demand = True
+                self._bell.ring()
+                await self._arrived.wait()
+
+    def _at_hand(self, capacity: int) -> Blank | None:
+        if self._spare is not None and self._spare.capacity >= capacity:
+            blank, self._spare = self._spare, None
+            return blank
+        if self.full and self._reserve is not None and self._reserve.capacity >= capacity:
+            blank, self._reserve = self._reserve, None
+            return blank
+        return None
+
+    async def wait_for_manifest_room(self) -> None:
+        """Give the ballast up, or wait a little: a manifest found no room.
+
+        Raises: NoRoomError if there is nothing to give up and this journal is being closed.
+        """
+        if self._ballast:
+            self._ballast = False
+            path = f"{self._layout.journal}/{BALLAST}"
+            await self._env.threads.run(self._env.disk.remove, path, pool=POOL)
+            return
+        if self._stopping or not self._running:
+            raise NoRoomError("no room for a manifest")
+        self._set_full(True)
+        await trio.sleep(self._pause_s)
+
+    def leave(self) -> None:
+        """Close and remove what was made ahead.  Blocks.  Raises: OSError."""
+        for blank in (self._spare, self._reserve):
+            if blank is not None:
+                blank.file.close()
+                self._env.disk.remove(self._layout.segment(blank.number))
+        if self._ballast:
+            self._env.disk.remove(f"{self._layout.journal}/{BALLAST}")
+        self._spare = self._reserve = None
+        self._ballast = False
+
+    def close(self) -> None:
+        """Close the files only: the disk has failed."""
+        for blank in (self._spare, self._reserve):
+            if blank is not None:
+                blank.file.close()
+
+
+def _make_ballast(disk: Disk, path: str) -> None:
+    try:
+        write_new(disk, path, bytes(BALLAST_BYTES))
+    except OSError as error:
+        if not is_full(error):
+            raise
+        with contextlib.suppress(FileNotFoundError):
+            disk.remove(path)
+        raise NoRoomError(error.errno, error.strerror, path) from error

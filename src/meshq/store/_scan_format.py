@@ -1,0 +1,157 @@
+"""Reading a segment from its start: the batches that hold, and whether what follows is a torn tail or damage.
+
+A write that power cut short and a sector that rotted look the same at the first bad batch.  Treating both as the
+end of the log loses acknowledged records; treating both as damage refuses to start after any power failure.
+What tells them apart is what was written *later*: each batch says how much of its file had been synced before.
+So if any header behind the bad batch X was really written there (its keyed check and its own offset say so) and
+says that X had been synced, X was whole once: that is damage.  If none does, X was the last thing written, no sync
+that covers it was ever answered by a later batch, and unless the manifest knows better nobody was told that it is
+durable: a torn tail.
+
+The one case that stays open is damage to the very last batch.  When a journal falls idle it writes an empty batch,
+a *watermark*, which closes it; a clean end seals the segment in the manifest.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import attrs
+
+from meshq.errors import DamagedError
+from meshq.limits import SEGMENT_HEADER_BYTES
+from meshq.store._batch_format import (
+    HEAD_BYTES,
+    TABLE,
+    BatchHeader,
+    content_problem,
+    decode_head,
+    positions_of,
+    tag_of,
+)
+from meshq.store._manifest_format import SegmentEntry
+from meshq.store._segment_format import TAG_BYTES, SegmentHeader, SegmentKeys, decode_header
+
+Tail = Literal["sealed", "zeros", "torn", "none"]
+_ZEROS: Final = bytes(64 * 1024)
+
+
+@attrs.frozen
+class Scan:
+    """What a segment holds."""
+
+    header: SegmentHeader
+    keys: SegmentKeys
+    batches: list[BatchHeader]
+    #: Where the last good batch ends.
+    end: int
+    #: What follows it.
+    tail: Tail
+
+    def proven(self, entry: SegmentEntry) -> int:
+        """How many of the batches are known to have been synced by whoever wrote them."""
+        if entry.sealed:
+            return len(self.batches)
+        length = max([entry.length, *(batch.durable_length for batch in self.batches)])
+        return sum(batch.end <= length for batch in self.batches)
+
+
+def is_zero(data: memoryview) -> bool:
+    """Whether all bytes are zero."""
+    return all(data[at : at + len(_ZEROS)] == _ZEROS[: len(data) - at] for at in range(0, len(data), len(_ZEROS)))
+
+
+def scan(data: bytes, file: str, entry: SegmentEntry, *, identity: tuple[bytes, bytes] | None = None) -> Scan:
+    """Read a segment (of a sealed one, ``data`` may end with its seal).
+
+    Raises:
+        DamagedError: bytes that were durable are not what was written.
+        SettingsError: the segment is of a newer version.
+    """
+    header = decode_header(data, file)
+    _check_header(header, file, entry, identity)
+    keys = SegmentKeys(header)
+    view = memoryview(data)[: entry.length] if entry.sealed else memoryview(data)
+    batches, end, problem = _good_batches(view, header, keys)
+    if entry.sealed:
+        _check_seal(file, entry, batches, end, problem, keys)
+        return Scan(header, keys, batches, end, "sealed")
+    if end < entry.length:
+        raise DamagedError(file, end, f"batches up to {entry.length}, as the manifest says", problem)
+    later = _later_header(data, end, keys)
+    if later is not None:
+        expected = f"a batch that was durable when the one at {later.offset} was written"
+        raise DamagedError(file, end, expected, problem)
+    rest = view[end:]
+    return Scan(header, keys, batches, end, "none" if not rest else "zeros" if is_zero(rest) else "torn")
+
+
+def _check_header(header: SegmentHeader, file: str, entry: SegmentEntry, identity: tuple[bytes, bytes] | None) -> None:
+    if (header.number, header.base) != (entry.number, entry.base):
+        expected = f"segment {entry.number} from position {entry.base} on"
+        raise DamagedError(file, 16, expected, f"segment {header.number} from position {header.base} on")
+    if identity is not None and (header.node_id, header.journal_id) != identity:
+        expected = f"node {identity[0].hex()}, journal {identity[1].hex()}"
+        raise DamagedError(file, 40, expected, f"node {header.node_id.hex()}, journal {header.journal_id.hex()}")
+
+
+def _check_seal(
+    file: str, entry: SegmentEntry, batches: list[BatchHeader], end: int, problem: str, keys: SegmentKeys
+) -> None:
+    if end != entry.length:
+        raise DamagedError(file, end, f"batches up to the seal at {entry.length}", problem)
+    tag = batches[-1].tag if batches else keys.genesis
+    if tag != entry.tag:
+        raise DamagedError(file, end - TAG_BYTES, f"the seal's tag {entry.tag.hex()}", tag.hex())
+
+
+def _good_batches(view: memoryview, header: SegmentHeader, keys: SegmentKeys) -> tuple[list[BatchHeader], int, str]:
+    """The unbroken chain from the start, where it ends, and what is found there instead of a batch."""
+    batches: list[BatchHeader] = []
+    offset, previous, position = SEGMENT_HEADER_BYTES, keys.genesis, header.base
+    while True:
+        batch = decode_head(keys, view, offset)
+        if batch is None:
+            return batches, offset, _what_is_there(view, offset)
+        problem = _batch_problem(view, keys, batch, len(batches) + 1, previous, position)
+        if problem is not None:
+            return batches, offset, problem
+        batches.append(batch)
+        offset, previous = batch.end, batch.tag
+        if batch.records:
+            position = positions_of(view, batch)[-1] + 1
+
+
+def _batch_problem(
+    view: memoryview, keys: SegmentKeys, batch: BatchHeader, number: int, previous: bytes, position: int
+) -> str | None:
+    if batch.end > len(view):
+        return f"a batch that ends at {batch.end}, beyond the {len(view)} bytes here"
+    tag = tag_of(keys, view, batch)
+    if tag != batch.tag:
+        return f"a batch with tag {batch.tag.hex()} whose bytes have {tag.hex()}"
+    if batch.number != number or batch.previous != previous:
+        return f"batch {batch.number} after {batch.previous.hex()}, not {number} after {previous.hex()}"
+    if batch.first < position or (batch.first > position and not batch.flags & TABLE):
+        return f"a batch from position {batch.first} on, not {position}"
+    return content_problem(view, batch)
+
+
+def _what_is_there(view: memoryview, offset: int) -> str:
+    found = bytes(view[offset : offset + HEAD_BYTES])
+    if not found:
+        return "the end of the file"
+    if not any(found):
+        return "zeros"
+    return f"{found[:16].hex()}…, no header of a batch"
+
+
+def _later_header(data: bytes, bad: int, keys: SegmentKeys) -> BatchHeader | None:
+    """A header behind ``bad`` that was written when the bytes at ``bad`` were already synced."""
+    at = data.find(keys.mark, bad + 1)
+    while at >= 0:
+        later = decode_head(keys, data, at)
+        if later is not None and later.durable_length > bad:
+            return later
+        at = data.find(keys.mark, at + 1)
+    return None

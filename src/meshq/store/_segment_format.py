@@ -1,0 +1,119 @@
+"""The header of a segment, and the keys that its salt gives.
+
+The first 4 KiB of a segment.  Magic, version and checksum have the same places in every format version.
+
+====== ===== =======================================================================
+offset bytes what (integers little-endian)
+====== ===== =======================================================================
+0      8     magic ``meshqseg``
+8      4     format version
+12     4     zero
+16     8     segment number
+24     8     base: the position of the first record
+32     8     epoch under which it was begun
+40     16    node id
+56     16    journal id
+72     32    salt, random
+104    3976  zeros
+4080   16    BLAKE2b-128 of all before
+====== ===== =======================================================================
+
+The salt gives two things.  The *mark* begins every batch, so that a search through damaged bytes runs at the
+speed of ``bytes.find``.  The *key* makes the tags: whoever has not seen the segment's salt can't make bytes
+that pass for a batch, and nobody ever sends a salt anywhere.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+from typing import Final
+
+import attrs
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from meshq.abc import Buffer
+from meshq.errors import DamagedError
+from meshq.limits import SEGMENT_HEADER_BYTES
+from meshq.store._layout_format import FORMAT_VERSION, refuse_newer
+
+MAGIC: Final = b"meshqseg"
+SALT_BYTES: Final = 32
+MARK_BYTES: Final = 8
+TAG_BYTES: Final = 16
+_HEAD: Final = struct.Struct("<8sIIQQQ16s16s32s")
+_BODY_BYTES: Final = SEGMENT_HEADER_BYTES - TAG_BYTES
+
+
+@attrs.frozen(kw_only=True)
+class SegmentHeader:
+    """What the first 4 KiB of a segment say."""
+
+    number: int
+    base: int
+    epoch: int
+    node_id: bytes
+    journal_id: bytes
+    salt: bytes = attrs.field(repr=False)
+
+
+def encode_header(header: SegmentHeader, *, version: int = FORMAT_VERSION) -> bytes:
+    """The first 4 KiB of a segment."""
+    head = _HEAD.pack(
+        MAGIC,
+        version,
+        0,
+        header.number,
+        header.base,
+        header.epoch,
+        header.node_id,
+        header.journal_id,
+        header.salt,
+    ).ljust(_BODY_BYTES, b"\0")
+    return head + blake2b(head, digest_size=TAG_BYTES).digest()
+
+
+def decode_header(data: bytes, file: str) -> SegmentHeader:
+    """Read the first 4 KiB of a segment.
+
+    Raises:
+        DamagedError: they are not what was written.
+        SettingsError: they are of a newer version.
+    """
+    if len(data) < SEGMENT_HEADER_BYTES:
+        raise DamagedError(file, 0, f"a header of {SEGMENT_HEADER_BYTES} bytes", f"{len(data)} bytes")
+    magic, version, _, number, base, epoch, node_id, journal_id, salt = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise DamagedError(file, 0, f"the magic {MAGIC!r}", repr(magic))
+    expected = blake2b(memoryview(data)[:_BODY_BYTES], digest_size=TAG_BYTES).digest()
+    found = data[_BODY_BYTES:SEGMENT_HEADER_BYTES]
+    if found != expected:
+        raise DamagedError(file, _BODY_BYTES, f"checksum {expected.hex()}", found.hex())
+    refuse_newer(file, version)
+    return SegmentHeader(number=number, base=base, epoch=epoch, node_id=node_id, journal_id=journal_id, salt=salt)
+
+
+class SegmentKeys:
+    """What makes and proves the batches of one segment.
+
+    A nonce is a purpose and a batch number.  A segment is written by one life of a node only and never continued
+    by another, so no nonce is used twice under one key.
+    """
+
+    __slots__ = ("_gcm", "genesis", "mark")
+
+    def __init__(self, header: SegmentHeader) -> None:
+        key = blake2b(header.salt, digest_size=32, person=b"meshq batch key").digest()
+        self._gcm = AESGCM(key)
+        #: The first bytes of every batch.
+        self.mark = blake2b(header.salt, digest_size=MARK_BYTES, person=b"meshq batch mark").digest()
+        #: What the first batch names as its predecessor's tag: this very header.
+        self.genesis = blake2b(encode_header(header), digest_size=TAG_BYTES, person=b"meshq genesis").digest()
+
+    def check(self, number: int, fields: Buffer) -> bytes:
+        """The check of the header fields of batch ``number``."""
+        return self._gcm.encrypt(b"head" + number.to_bytes(8, "little"), b"", fields)
+
+    def tag(self, number: int, batch: Buffer) -> bytes:
+        """The tag of batch ``number``: of all its bytes before the tag."""
+        return self._gcm.encrypt(b"body" + number.to_bytes(8, "little"), b"", batch)

@@ -1,0 +1,62 @@
+"""Giving room back, and closing the one doubt that a crash could leave.
+
+One task, which sleeps until something is written.  While the journal is busy it looks once a second and after each
+new segment: it drops the segments that are dead and compacts when that pays.  When nothing has been written for a
+second it has a watermark written and goes to sleep.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import trio
+
+from meshq.store._commit import GroupCommit
+from meshq.store._compactor import Compactor
+from meshq.store._reclaim_plan import removable
+
+#: How long nothing is written before a journal counts as idle, and how often a busy one is tidied.
+IDLE_S: Final = 1.0
+
+
+class Tidying(GroupCommit):
+    """The tidying half of a journal."""
+
+    _compactor: Compactor
+
+    async def _tidy_loop(self) -> None:
+        """Reclaim, compact and watermark until the journal stops."""
+        seen = self._batch_count
+        while not self._stopping:
+            if self._batch_count == seen:
+                self._tidy_asleep = True
+                await self._tidy_bell.wait()
+                self._tidy_asleep = False
+                if self._batch_count == seen:
+                    continue
+            seen_now = self._batch_count
+            with trio.move_on_after(IDLE_S):
+                await self._tidy_bell.wait()
+            if self._stopping:
+                return
+            await self._tidy()
+            if self._batch_count == seen_now:
+                seen = seen_now
+                self._want_watermark = True
+                self._wake()
+
+    async def _tidy(self) -> None:
+        """Drop dead segments, and compact if that pays.  Raises: OSError, DamagedError."""
+        books = self._books
+        active = 0 if self._writer is None else self._writer.number
+        covered = math.inf if self.checkpoint is None else self._covered
+        gone = removable(books.ledger.books, active=active, covered=covered)
+        if gone:
+            async with books.turn:
+                await books.switch(without=gone, last=self.durable)
+                books.ledger.remove(gone)
+            await books.unlink(gone)
+        chosen = self._compactor.choose(active, covered)
+        if chosen:
+            await self._compactor.compact(chosen, self.durable)

@@ -1,0 +1,80 @@
+"""The segment that is being written: an open file, and the end of its chain.
+
+Its methods block; the commit task calls them one after the other, from the journal's thread or inline.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from meshq.abc import File
+from meshq.limits import SEGMENT_HEADER_BYTES
+from meshq.store._batch_format import Place, Sheaf, encode_batch
+from meshq.store._manifest_format import SegmentEntry
+from meshq.store._segment_format import SegmentHeader, SegmentKeys, encode_header
+
+
+@attrs.define(eq=False)
+class Blank:
+    """A segment made ahead of need: zeros on disk under its final name, in no manifest."""
+
+    number: int
+    capacity: int
+    file: File
+
+
+class SegmentWriter:
+    """Appends batches to one segment, from its header on."""
+
+    __slots__ = ("_file", "_keys", "_previous", "base", "batches", "capacity", "end", "last", "number")
+
+    def __init__(self, blank: Blank, header: SegmentHeader) -> None:
+        self._file = blank.file
+        self._keys = SegmentKeys(header)
+        self._previous = self._keys.genesis
+        self.number = header.number
+        self.base = header.base
+        self.capacity = blank.capacity
+        #: Where the next batch goes; all before it is durable.
+        self.end = SEGMENT_HEADER_BYTES
+        self.last = header.base - 1
+        self.batches = 0
+
+    def entry(self, *, sealed: bool = False) -> SegmentEntry:
+        """What a manifest says of it now."""
+        return SegmentEntry(
+            number=self.number,
+            base=self.base,
+            last=self.last,
+            length=self.end,
+            tag=self._previous,
+            sealed=sealed,
+        )
+
+    def write(self, sheaf: Sheaf, durable: int) -> float:
+        """Append a batch and sync; how many seconds the sync took.
+
+        Raises: OSError; then nothing may be written to this file any more.
+        """
+        place = Place(self.batches + 1, self.end, self._previous, durable)
+        batch, tag = encode_batch(self._keys, place, sheaf)
+        self._file.write_at(self.end, [batch, tag])
+        seconds = self._file.sync()
+        self.end += len(batch) + len(tag)
+        self._previous = tag
+        self.batches += 1
+        self.last = sheaf.last
+        return seconds
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def head_blank(blank: Blank, header: SegmentHeader) -> None:
+    """Give a blank its header; durable on return.  Raises: OSError.
+
+    Only then may a manifest name it: a listed segment whose header fails its check is damaged, never unfinished.
+    """
+    blank.file.write_at(0, [encode_header(header)])
+    blank.file.sync()
