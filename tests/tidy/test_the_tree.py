@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
@@ -105,6 +106,12 @@ def test_no_file_speaks_of_a_machine_or_of_work_left() -> None:
             continue  # test data in bytes
         problems += texts.text_problems(name, text)
     assert not problems, report(problems)
+
+
+def test_every_fragment_of_the_changelog_is_of_a_known_kind() -> None:
+    names = [name.split("/")[-1] for name in tracked() if name.startswith("docs/changelog.d/")]
+    fragments = [name for name in names if name != "README.md"]
+    assert [name for name in fragments if not re.fullmatch(r"\+[\w-]+\.(added|changed|fixed|removed)\.md", name)] == []
 
 
 def test_the_table_of_layers_itself_goes_down() -> None:

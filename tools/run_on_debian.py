@@ -1,0 +1,128 @@
+"""Run the tests on the Python of other Debian releases: ``python tools/run_on_debian.py [-- PYTEST ARGUMENTS]``.
+
+Each release is unpacked into a temporary folder (debootstrap), gets the last commit and a virtual environment with
+the tested versions, and runs the tests there, in a mount namespace of its own that vanishes with it.
+Needs root, a network, and about 1 GiB.  The result goes to ``docs/results/platforms.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as tree
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "docs" / "results" / "platforms.json"
+#: trixie has Python 3.13, sid 3.14.
+RELEASES = ("trixie", "sid")
+PACKAGES = ("python3", "python3-venv", "ca-certificates", "redis-server", "strace")
+#: Of the machine's own files, what the network there can't do without.
+NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
+VERSIONS = ("attrs", "cryptography", "hypothesis", "msgpack", "pytest", "trio")
+
+INSIDE = """
+set -eu
+cd /src
+python3 -m venv /venv
+/venv/bin/pip install -c constraints.txt -e '.[test]'
+/venv/bin/python -m pytest -q --no-header --junitxml=/tests.xml "$@"
+"""
+DESCRIBE = """
+import importlib.metadata, json, platform, sys
+print(json.dumps({"python": platform.python_version(), **{n: importlib.metadata.version(n) for n in sys.argv[1:]}}))
+"""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What is passed on: pip's settings, without paths that don't exist in there."""
+    inside = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8", "PIP_QUIET": "2"}
+    for name, value in os.environ.items():
+        missing = value.startswith("/") and not (folder / value.lstrip("/")).exists()
+        if name.startswith("PIP_") and not missing:
+            inside[name] = value
+    return inside
+
+
+def unpack(release: str, folder: Path) -> None:
+    """The release itself, how it reaches the network, and the last commit in ``/src``."""
+    command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", release, str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"debootstrap of {release} failed:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
+    for name in filter(os.path.exists, [*NETWORK_FILES, os.environ.get("PIP_CERT", "")]):
+        target = folder / name.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(name, target)
+    (folder / "src").mkdir()
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", str(folder / "src")], input=archive, check=True)
+
+
+def inside(folder: Path, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command in the folder as if it were the machine; mounts end with it, as do its processes."""
+    mounts = 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"'
+    namespace = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+    whole = [*namespace, "sh", "-c", mounts, str(folder), *command]
+    return subprocess.run(whole, env=environment(folder), text=True, **options)
+
+
+def counts(report: Path) -> dict[str, int]:
+    """Passed, failed and skipped tests of a run."""
+    suites = list(tree.parse(report).iter("testsuite"))
+    total, failures, errors, skipped = (
+        sum(int(suite.get(name, 0)) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
+    )
+    failed = failures + errors
+    return {"passed": total - failed - skipped, "failed": failed, "skipped": skipped}
+
+
+def run_on(release: str, folder: Path, arguments: list[str]) -> dict[str, Any]:
+    """One release: its entry in the result."""
+    began = time.monotonic()
+    unpack(release, folder)
+    unpacked = time.monotonic()
+    inside(folder, "bash", "-c", INSIDE, "tests", *arguments)
+    report = folder / "tests.xml"
+    if not report.exists():
+        raise SystemExit(f"{release}: the tests did not run")
+    versions = inside(folder, "/venv/bin/python", "-c", DESCRIBE, *VERSIONS, stdout=subprocess.PIPE, check=True).stdout
+    return {
+        "debian": release,
+        **counts(report),
+        "seconds": round(time.monotonic() - unpacked),
+        "seconds_to_unpack": round(unpacked - began),
+        "versions": json.loads(versions),
+    }
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--release", action="append", help=f"one of Debian's; without it {' and '.join(RELEASES)}")
+    parser.add_argument("--output", type=Path, default=RESULT, help="where the result goes")
+    parser.add_argument("arguments", nargs="*", help="given to pytest")
+    options = parser.parse_args()
+    if os.geteuid() or not shutil.which("debootstrap"):
+        raise SystemExit("needs root, and Debian's debootstrap")
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    platforms = []
+    for release in options.release or RELEASES:
+        with tempfile.TemporaryDirectory(prefix=f"{release}-") as name:
+            platforms.append(run_on(release, Path(name), options.arguments))
+        print(json.dumps(platforms[-1]), flush=True)
+    command = " ".join(["python", "tools/run_on_debian.py", *sys.argv[1:]])
+    result = {"command": command, "commit": commit.strip(), "platforms": platforms}
+    options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return 1 if any(platform["failed"] or not platform["passed"] for platform in platforms) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
