@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from meshq.errors import UseAnotherServerError as UseAnotherServerError
     from meshq.ids import MessageId as MessageId
     from meshq.ids import NodeId as NodeId
+    from meshq.store import Journal as Journal
 
 _ERRORS: Final = (
     "AddressFullError",
