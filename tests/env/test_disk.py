@@ -162,3 +162,41 @@ def test_descriptors_are_closed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         disk.sync_directory(f"{tmp_path}/b")
     assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_where_files_can_not_be_locked_a_store_is_refused(tmp_path: Path) -> None:
+    """Without fcntl, as on Windows, the package loads and its network works; only files are refused."""
+    program = """if True:
+        import sys
+        sys.modules["fcntl"] = None
+        import os, trio
+        del os.sysconf, os.register_at_fork, os.O_CLOEXEC, os.O_DIRECTORY
+        from meshq.env import _network, real_env
+
+        _network.GATHERS = False
+        env = real_env()
+        for call in (lambda: env.disk.open(sys.argv[1], create=True), lambda: env.disk.sync_directory(".")):
+            try:
+                call()
+            except OSError as error:
+                print(error.strerror)
+
+        async def main():
+            listener = await env.network.listen("127.0.0.1", 0)
+            near = await env.network.connect("127.0.0.1", listener.port)
+            far = await listener.accept()
+            size = 32 << 20
+            near.send_nowait(bytes(size))
+            near.send_nowait(b"end")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(near.flush)
+                heard = bytearray()
+                while len(heard) < size + 3:
+                    heard += await far.receive(1 << 20)
+            print(len(heard) - size, bytes(heard[-3:]))
+
+        trio.run(main)
+    """
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "file")], capture_output=True, text=True)
+    refusal = "a store needs a POSIX system (file locks, directory syncs)"
+    assert done.stdout.splitlines() == [refusal, refusal, "3 b'end'"], done.stderr

@@ -149,7 +149,7 @@ async def test_many_small_pieces_wait_in_order_and_are_sent_together(monkeypatch
             await read_exactly(far, size)
             assert await read_exactly(far, 12_000) == b"".join(b"%04d" % number for number in range(3_000))
     assert max(calls) > 500
-    assert sum(calls) < 2 * 3_000
+    assert calls[0] == 1  # the large piece is enough for one call
 
 
 async def test_a_stream_says_what_it_is() -> None:

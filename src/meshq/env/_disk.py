@@ -135,14 +135,19 @@ def _after(views: list[memoryview], count: int) -> list[memoryview]:
     return left
 
 
+def _require_posix(path: str) -> None:
+    """Elsewhere there is no lock that dies with its process and no way to make a name durable."""
+    if fcntl is None:
+        raise OSError(errno.ENOTSUP, "a store needs a POSIX system (file locks, directory syncs)", path)
+
+
 class RealDisk(Disk):
     """The files of this host.  Relative paths start at the working directory."""
 
     __slots__ = ()
 
     def open(self, path: str, *, create: bool = False) -> File:
-        if fcntl is None:
-            raise OSError(errno.ENOTSUP, "a store needs a POSIX system (file locks, directory syncs)", path)
+        _require_posix(path)
         flags = os.O_RDWR | os.O_CLOEXEC
         if create:
             flags |= os.O_CREAT | os.O_EXCL
@@ -172,6 +177,7 @@ class RealDisk(Disk):
                 raise
 
     def sync_directory(self, path: str) -> None:
+        _require_posix(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             _flush_to_device(descriptor, directory=True)

@@ -26,6 +26,8 @@ PORT_MAX: Final = 65_535
 PIECES_MAX: Final = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 #: Bytes after which no more pieces are gathered for a ``sendmsg``: about what a system takes at once.
 SEND_BYTES: Final = 1 * MIB
+#: Windows has no ``sendmsg``.
+GATHERS: Final = hasattr(socket.socket, "sendmsg")
 #: Connections that wait to be accepted; after a failover all clients come at once.
 BACKLOG: Final = 1_024
 #: A network error that was waiting on the new connection comes out of ``accept``; the next one may be well.
@@ -199,7 +201,7 @@ class TcpStream(Stream):
             if size >= SEND_BYTES:
                 break
         try:
-            sent = self._socket.sendmsg(pieces)
+            sent = self._socket.sendmsg(pieces) if GATHERS else self._socket.send(pieces[0])
         except BlockingIOError:
             return
         except OSError as error:
