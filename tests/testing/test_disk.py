@@ -199,7 +199,7 @@ def test_an_injected_error_strikes_where_and_as_often_as_it_was_told_to() -> Non
         assert caught.value.errno == errno.ENOSPC
     two.write_at(1, [b"z"])
     assert disk.content("/two") == b"xz"
-    assert disk.faults.counts == {"disk.write.ENOSPC": 2}
+    assert {kind: n for kind, n in disk.faults.counts.items() if n} == {"disk.write.ENOSPC": 2}
 
 
 def test_errors_have_the_class_of_their_number() -> None:

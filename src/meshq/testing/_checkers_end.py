@@ -57,19 +57,18 @@ def q8_conservation(history: History) -> Iterator[Violation]:
 
 
 def q14_works_again(history: History) -> Iterator[Violation]:
-    """Q14: after healing plus ten simulated seconds a barrier send is confirmed, a queue with a willing consumer
-    has nothing ready or delivering, and nothing is left over that should not be.  Not judged before healing."""
+    """Q14: within ten simulated seconds of healing a barrier send is confirmed (the client may try several times),
+    a queue with a willing consumer has nothing ready or delivering at the end, and nothing is left over that
+    should not be.  Not judged before healing."""
     if history.healed_s is None:
         return
     barriers = [send for send in history.sends.values() if send.barrier]
-    for send in barriers:
-        if send.outcome != "done" or send.ended_s is None:
-            yield Violation("Q14", f"the barrier send {send.op} after healing ended {send.outcome}", send.uid)
-        elif send.ended_s > history.healed_s + HEALING_S:
-            late_s = send.ended_s - history.healed_s
-            yield Violation("Q14", f"the barrier send {send.op} took until {late_s:.1f} s after healing", send.uid)
-    if not barriers:
-        yield Violation("Q14", "healed, but no barrier was sent")
+    confirmed = [send.ended_s for send in barriers if send.outcome == "done" and send.ended_s is not None]
+    if not confirmed:
+        ends = ", ".join(str(send.outcome) for send in barriers) or "none was sent"
+        yield Violation("Q14", f"no barrier send was confirmed after healing: {ends}")
+    elif min(confirmed) > history.healed_s + HEALING_S:
+        yield Violation("Q14", f"the barrier send took until {min(confirmed) - history.healed_s:.1f} s after healing")
     for queue in history.willing:
         counters = history.statistics.get(queue, {})
         waiting = counters.get("ready", 0) + counters.get("delivering", 0)

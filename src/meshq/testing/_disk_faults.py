@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 import random
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import attrs
 
@@ -24,6 +23,22 @@ Call = Literal[
     "make_directory",
     "sync_directory",
 ]
+
+
+#: What can happen to a disk besides failing calls, which are counted as ``disk.<call>.<errno name>``.
+KINDS: Final = (
+    "disk.bit_flip",
+    "disk.dropped_sector",
+    "disk.full",
+    "disk.fuse",
+    "disk.kill",
+    "disk.lost_name",
+    "disk.lost_sector",
+    "disk.power_loss",
+    "disk.short_write",
+    "disk.stale",
+    "disk.torn",
+)
 
 
 class SimulatedCrash(BaseException):
@@ -67,16 +82,14 @@ class Fuse:
 class DiskFaults:
     """The faults of one disk.
 
-    ``counts`` has every fault that happened, by kind: ``disk.<call>.<errno name>``, ``disk.power_loss``,
-    ``disk.kill``, ``disk.lost_sector``, ``disk.lost_name``, ``disk.torn``, ``disk.stale``, ``disk.dropped_sector``,
-    ``disk.bit_flip``, ``disk.fuse``, ``disk.short_write``, ``disk.full``.
+    ``counts`` has how often each fault happened: all of ``KINDS``, and errors once they were met.
     """
 
     __slots__ = ("counts", "fuse", "injections", "rates", "rng", "short_write_rate")
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.counts: dict[str, int] = {}
+        self.counts: dict[str, int] = dict.fromkeys(KINDS, 0)
         self.injections: list[Injection] = []
         self.rates: dict[Call, tuple[int, float]] = {}
         self.short_write_rate = 0.0
@@ -87,7 +100,7 @@ class DiskFaults:
         self.counts[kind] = self.counts.get(kind, 0) + number
 
     def inject(self, call: Call, error: int = errno.EIO, *, path: str = "", skip: int = 0, times: float = 1) -> None:
-        """Let ``call`` fail with ``error`` after ``skip`` more that succeed, ``times`` times (``math.inf``: for ever).
+        """Let ``call`` fail with ``error`` after ``skip`` more that succeed, ``times`` times (infinity: for ever).
 
         ``path``: only for paths that contain it.
         """
@@ -143,6 +156,3 @@ class DiskFaults:
 def os_error(number: int, path: str) -> OSError:
     """The error as the operating system gives it; its class follows from its number."""
     return OSError(number, os.strerror(number), path)
-
-
-FOR_EVER = math.inf

@@ -82,6 +82,8 @@ class SimNode:
         self.wall = SimWall()
         self.life = Life(name, 0)
         self.life.dead = True
+        for fault in ("kill", "power_off", "pause"):
+            world.swarm.count(f"node.{fault}", 0)
         self._mount: Mount | None = None
         self.env: Env = self.start()
 

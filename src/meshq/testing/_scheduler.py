@@ -129,6 +129,8 @@ class Scheduler(random.Random):
         self._rng = rng
         self._clock = clock
         self.trace = 0
+        #: Set to a list, it gets each batch: (time, names of tasks).  To find where two runs part.
+        self.record: list[tuple[float, tuple[str, ...]]] | None = None
         #: Batches so far.
         self.turns = 0
         #: Batches since the clock moved, and since disk or network did something.
@@ -171,6 +173,8 @@ class Scheduler(random.Random):
             self._mix(batch, count)
         if self._first_task is None and batch:
             self._first_task = NUMBER_OF(batch[0])
+        if self.record is not None:
+            self.record.append((now, tuple(task.name for task in batch)))
         first = self._first_task or 0
         self.trace = hash((self.trace, now, *[number - first for number in map(NUMBER_OF, batch)]))
 

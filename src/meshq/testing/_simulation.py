@@ -229,13 +229,16 @@ def _run(simulation: Simulation, main: Main, network: NetworkFactory | None, lim
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """No garbage is collected in this block: when that happens, and so what it runs, no seed decides."""
+    """No garbage is collected in this block: when that happens, and so what it runs, no seed decides.
+
+    What the block left behind is young, so a young collection afterwards is enough, and cheap.
+    """
     enabled = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield
     finally:
+        gc.collect(0)
         if enabled:
             gc.enable()
 
