@@ -113,7 +113,7 @@ class SimNode:
         self._mount = self.disk.mount()
         self.env = Env(
             disk=self._mount,
-            threads=SimThreads(self.life, self._rng("threads"), self._spending),
+            threads=SimThreads(self._rng("threads"), self._spending),
             network=NoNetwork() if world.fabric is None else world.fabric.host(self.name),
             wall=self.wall,
             entropy=SimEntropy(self._rng("entropy")),

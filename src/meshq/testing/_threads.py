@@ -11,7 +11,6 @@ import outcome
 import trio
 
 from meshq.abc import Threads
-from meshq.testing._scheduler import Life
 
 T = TypeVar("T")
 
@@ -46,13 +45,12 @@ class SimThreads(Threads):
 
     A call waits in line for up to ``wait_s_max``, runs at one instant, and returns when the time is over that its
     disk calls took.  Calls of the pool ``"journal"`` come one after the other.  If the life ends during the
-    call, the call never returns.
+    call, the scheduler never lets its task go on; what the dead disk said comes out only when all is cleared away.
     """
 
-    __slots__ = ("_journal", "_life", "_rng", "_spending", "wait_s_max")
+    __slots__ = ("_journal", "_rng", "_spending", "wait_s_max")
 
-    def __init__(self, life: Life, rng: random.Random, spending: Spending, *, wait_s_max: float = 0.0002) -> None:
-        self._life = life
+    def __init__(self, rng: random.Random, spending: Spending, *, wait_s_max: float = 0.0002) -> None:
         self._rng = rng
         self._spending = spending
         self._journal = trio.CapacityLimiter(1)
@@ -66,8 +64,6 @@ class SimThreads(Threads):
                     result = await self._run(function, arguments)
             else:
                 result = await self._run(function, arguments)
-        if self._life.dead:
-            await trio.sleep_forever()
         await trio.lowlevel.checkpoint_if_cancelled()
         value: T = result.unwrap()
         return value
