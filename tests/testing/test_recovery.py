@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import trio
 
-from meshq.abc import Disk
-from meshq.testing import SimDisk
+from meshq.abc import Env
+from meshq.testing import SimDisk, Simulation, simulate
 from meshq.testing._checkers_end import violations_of
 from meshq.testing._history import History
-from meshq.testing._recovery import record_recoveries
+from meshq.testing._recovery import Recover, record_recoveries
 
 
 def torn_log() -> SimDisk:
@@ -22,9 +22,10 @@ def torn_log() -> SimDisk:
     return disk
 
 
-async def seal(disk: Disk) -> str:
+async def seal(env: Env) -> str:
     """Copy what is good to a new file and put it in the old one's place: one step that counts."""
     await trio.lowlevel.checkpoint()
+    disk = env.disk
     for leftover in set(disk.names("/")) - {"log"}:
         disk.remove(f"/{leftover}")
     good = disk.open("/log").read_at(0, 100).rstrip(b"x")
@@ -36,9 +37,10 @@ async def seal(disk: Disk) -> str:
     return good.decode()
 
 
-async def seal_carelessly(disk: Disk) -> str:
+async def seal_carelessly(env: Env) -> str:
     """The same without syncing the copy: right unless the power goes."""
     await trio.lowlevel.checkpoint()
+    disk = env.disk
     for leftover in set(disk.names("/")) - {"log"}:
         disk.remove(f"/{leftover}")
     good = disk.open("/log").read_at(0, 100).rstrip(b"x")
@@ -48,45 +50,69 @@ async def seal_carelessly(disk: Disk) -> str:
     return good.decode()
 
 
-async def add_something(disk: Disk) -> str:
+async def add_something(env: Env) -> str:
     """Not idempotent: each recovery leaves a trace."""
     await trio.lowlevel.checkpoint()
-    file = disk.open("/log")
+    file = env.disk.open("/log")
     file.write_at(file.size(), [b"!"])
     file.sync()
     return file.read_at(0, 100).decode()
 
 
-@pytest.mark.parametrize("images", [False, True])
-async def test_a_sound_recovery_is_a_fixed_point(images: bool) -> None:
-    history, disk = History(trio.current_time), torn_log()
-    ways = await record_recoveries(history, "torn log", disk, seal, images=images)
+def ways_of(recover: Recover, *, images: bool = False) -> tuple[int, History]:
+    history, disk = History(float), torn_log()
+
+    async def main(simulation: Simulation) -> int:
+        return await record_recoveries(simulation, history, "torn log", disk, recover, images=images)
+
+    ways = simulate(0, main).check().value
+    assert disk.content("/log") == b"goodgooxxx"
     assert ways == len(history.recoveries)
+    return ways, history
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_a_sound_recovery_is_a_fixed_point(images: bool) -> None:
+    ways, history = ways_of(seal, images=images)
     # Eight disk calls, a crash after each by kill and by power loss, and both without a crash.
     assert ways >= 2 + 8 + 8
     assert {recovery.state for recovery in history.recoveries} == {"goodgoo"}
     assert violations_of(history, ["Q15"]) == []
-    assert disk.content("/log") == b"goodgooxxx"
 
 
-async def test_a_recovery_that_needs_luck_is_caught() -> None:
-    history = History(trio.current_time)
-    await record_recoveries(history, "torn log", torn_log(), seal_carelessly, images=True)
-    assert violations_of(history, ["Q15"])
+def test_a_recovery_that_needs_luck_is_caught() -> None:
+    assert violations_of(ways_of(seal_carelessly, images=True)[1], ["Q15"])
 
 
-async def test_a_recovery_that_changes_what_it_finds_is_caught() -> None:
-    history = History(trio.current_time)
-    await record_recoveries(history, "torn log", torn_log(), add_something)
-    found = violations_of(history, ["Q15"])
+def test_a_recovery_that_changes_what_it_finds_is_caught() -> None:
+    found = violations_of(ways_of(add_something)[1], ["Q15"])
     assert str(found[0]) == "Q15: torn log recovered to 'goodgooxxx!!' twice, to 'goodgooxxx!' once"
 
 
-async def test_an_error_that_no_crash_explains_comes_out() -> None:
-    async def broken(disk: Disk) -> str:
+def test_an_error_of_recovery_fails_the_simulation() -> None:
+    async def broken(env: Env) -> str:
         await trio.lowlevel.checkpoint()
-        disk.names("/")
+        env.disk.names("/")
         raise ValueError("a defect")
 
     with pytest.raises(ValueError, match="a defect"):
-        await record_recoveries(History(trio.current_time), "x", SimDisk(), broken)
+        ways_of(broken)
+
+
+def test_a_crashed_recovery_does_not_unwind() -> None:
+    unwound: list[str] = []
+
+    async def watched(env: Env) -> None:
+        try:
+            await env.threads.run(env.disk.names, "/")
+            await env.threads.run(env.disk.names, "/")
+        except BaseException:
+            unwound.append("except")
+            raise
+
+    async def main(simulation: Simulation) -> int:
+        ways = await record_recoveries(simulation, History(float), "x", SimDisk(), watched)
+        assert unwound == []
+        return ways
+
+    assert simulate(0, main).check().value == 2 + 2 + 2

@@ -71,12 +71,12 @@ class NoNetwork(Network):
 class SimNode:
     """One node.  ``env`` is the outside world of its present life; ``disk`` and ``wall`` outlive it."""
 
-    def __init__(self, world: World, name: str, *, memory_bytes: int = GIB) -> None:
+    def __init__(self, world: World, name: str, *, memory_bytes: int = GIB, disk: SimDisk | None = None) -> None:
         self.name = name
         self._world = world
         self._memory_bytes = memory_bytes
         self._spending = Spending(world.clock.advance)
-        self.disk = SimDisk(world.swarm.rng(f"{name}/disk"))
+        self.disk = SimDisk(world.swarm.rng(f"{name}/disk")) if disk is None else disk
         self.disk.latency = DiskLatency(world.swarm.rng(f"{name}/latency"))
         self.disk.spend = self._spend
         self.wall = SimWall()

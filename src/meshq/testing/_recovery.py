@@ -5,39 +5,47 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Iterator
 
-import outcome
+import attrs
+import trio
 
-from meshq.abc import Disk
+from meshq.abc import Env
 from meshq.testing._disk import SimDisk
-from meshq.testing._disk_faults import SimulatedCrash
 from meshq.testing._history import History
+from meshq.testing._node import SimNode
+from meshq.testing._simulation import Simulation
 
-Recover = Callable[[Disk], Awaitable[object]]
+Recover = Callable[[Env], Awaitable[object]]
 
 
 async def record_recoveries(
-    history: History, subject: str, disk: SimDisk, recover: Recover, *, images: bool = False
+    simulation: Simulation,
+    history: History,
+    subject: str,
+    disk: SimDisk,
+    recover: Recover,
+    *,
+    images: bool = False,
 ) -> int:
     """Recover copies of ``disk`` in every way and record the states for Q15; returns how many ways there were.
 
-    ``recover`` gets a disk and returns what it found there, in a form that can be compared; whatever it leaves
-    open is closed as by SIGKILL.  Crashes are after each of its disk calls: by SIGKILL, by a power loss, and with
-    ``images`` by every power loss that is possible there.  ``disk`` itself isn't changed.
+    ``recover`` is run as the only task of a node and returns what it found, in a form that can be compared.
+    Crashes are after each of its disk calls: by SIGKILL, by a power loss, and with ``images`` by every power loss
+    that is possible there.  ``disk`` itself isn't changed.  An error of ``recover`` fails the simulation.
 
-    Checkpoint: as ``recover``.
-    Cancellation: nothing is left but what was recorded.
-    Raises: what ``recover`` raises where no crash was made.
+    Checkpoint: always.
+    Cancellation: what was recorded stays.
     """
-    first = disk.copy()
-    history.recovered(subject, "once", await recover(first))
-    first.kill()
-    history.recovered(subject, "twice", await recover(first))
+    trials = _Trials(simulation, recover, subject)
+    node, state = await trials.run(disk.copy())
+    history.recovered(subject, "once", state)
+    node.kill()
+    history.recovered(subject, "twice", (await trials.run(node.disk))[1])
     ways = 2
     for crash in ("kill", "power loss"):
         calls = 1
-        while (crashed := await _crash_inside(disk, recover, calls)) is not None:
+        while (crashed := await trials.crash(disk.copy(), calls)) is not None:
             for left in _left_by(crash, crashed, calls, images):
-                history.recovered(subject, f"after a {crash} at its disk call {calls}", await recover(left))
+                history.recovered(subject, f"after a {crash} at its disk call {calls}", (await trials.run(left))[1])
                 ways += 1
             calls += 1
     return ways
@@ -46,39 +54,51 @@ async def record_recoveries(
 def _left_by(crash: str, disk: SimDisk, calls: int, images: bool) -> Iterator[SimDisk]:
     if crash == "power loss" and images:
         yield from disk.crash_images()
-    elif crash == "power loss":
-        disk.power_loss(random.Random(calls))
-        yield disk
     else:
+        if crash == "power loss":
+            disk.power_loss(random.Random(calls))
         yield disk
 
 
-async def _crash_inside(disk: SimDisk, recover: Recover, calls: int) -> SimDisk | None:
-    """A disk as it is right after that many calls of a recovery; None if it makes fewer."""
-    victim = disk.copy()
-    taken: list[SimDisk] = []
+@attrs.define
+class _Trials:
+    """Nodes of which each recovers once.  Those that crash are held by the scheduler, so nothing unwinds."""
 
-    def blow() -> None:
-        taken.append(victim.copy())
-        victim.kill()
+    simulation: Simulation
+    recover: Recover
+    subject: str
+    count: int = 0
 
-    victim.fuse(calls, blow)
-    result = await outcome.acapture(recover, victim)
-    if not taken:
-        result.unwrap()
-        return None
-    if isinstance(result, outcome.Error) and not _is_crash(result.error):
-        result.unwrap()
-    return taken[0]
+    def _node(self, disk: SimDisk) -> SimNode:
+        self.count += 1
+        return SimNode(self.simulation, f"{self.subject}/{self.count}", disk=disk)
 
+    async def run(self, disk: SimDisk) -> tuple[SimNode, object]:
+        """Recover to the end; returns the node, which is dead then, and what it found."""
+        node = self._node(disk)
+        done, found = trio.Event(), list[object]()
+        node.spawn(self._recover, node, found, done)
+        await done.wait()
+        node.kill()
+        return node, found[0]
 
-def _is_crash(error: BaseException) -> bool:
-    """Whether this is what the crash caused: itself, what a dead disk answers, or an error of ours after that."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(_is_crash(inner) for inner in error.exceptions)
-    causes: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in causes:
-        causes.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    return any(isinstance(each, SimulatedCrash | OSError) for each in causes)
+    async def crash(self, disk: SimDisk, calls: int) -> SimDisk | None:
+        """The disk as it is right after that many calls of a recovery; None if it makes fewer."""
+        node = self._node(disk)
+        done, taken = trio.Event(), list[SimDisk]()
+
+        def blow() -> None:
+            taken.append(disk.copy())
+            node.kill()
+            done.set()
+
+        disk.fuse(calls, blow)
+        node.spawn(self._recover, node, [], done)
+        await done.wait()
+        disk.faults.fuse = None
+        node.kill()
+        return taken[0] if taken else None
+
+    async def _recover(self, node: SimNode, found: list[object], done: trio.Event) -> None:
+        found.append(await self.recover(node.env))
+        done.set()

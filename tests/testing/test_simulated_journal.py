@@ -1,0 +1,140 @@
+"""The real journal on the simulated disk: whatever dies or fails, what it confirmed is there afterwards."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Iterator
+
+import trio
+
+from meshq.abc import Env
+from meshq.errors import AddressFullError, JournalBrokenError
+from meshq.store import Journal
+from meshq.testing import SimDisk, Simulation, simulate
+from meshq.testing._checkers_end import violations_of
+from meshq.testing._history import History
+from meshq.testing._node import SimNode
+from meshq.testing._recovery import record_recoveries
+
+SEEDS = 15
+FAULTS = 8
+SEGMENT_BYTES = 65_536
+
+
+class Ledger:
+    """What the journal said it had done."""
+
+    def __init__(self) -> None:
+        self.appended = 0
+        self.confirmed: set[bytes] = set()
+        #: Of these a deletion has begun; of those it is confirmed.
+        self.deleting: set[bytes] = set()
+        self.deleted: set[bytes] = set()
+
+    def check(self, found: set[bytes]) -> None:
+        lost = self.confirmed - self.deleting - found
+        assert not lost, f"{len(lost)} confirmed records are lost: {sorted(lost)[:3]}"
+        back = self.deleted & found
+        assert not back, f"{len(back)} deleted records are back: {sorted(back)[:3]}"
+
+
+async def use(ledger: Ledger, env: Env) -> None:
+    """One life: recover, check, then append and delete from several tasks until the disk fails."""
+    try:
+        async with Journal("/data", env=env, segment_bytes=SEGMENT_BYTES) as journal:
+            live = {bytes(record.payload): int(record.position) async for record in journal.replay()}
+            ledger.check(set(live))
+            async with trio.open_nursery() as nursery:
+                for _ in range(4):
+                    nursery.start_soon(write, ledger, journal, env.entropy.generator(), live)
+    except* (JournalBrokenError, AddressFullError, OSError):
+        # The disk failed and the journal said so.  Damage is another error, and is not forgiven.
+        pass
+
+
+async def write(ledger: Ledger, journal: Journal, rng: random.Random, live: dict[bytes, int]) -> None:
+    while True:
+        ledger.appended += 1
+        payload = b"%d " % ledger.appended + bytes(rng.randrange(2_000))
+        live[payload] = await journal.append(payload)
+        ledger.confirmed.add(payload)
+        if rng.random() < 0.8:
+            victim = rng.choice(list(live))
+            position = live.pop(victim)
+            ledger.deleting.add(victim)
+            await journal.delete(position)
+            ledger.deleted.add(victim)
+        await trio.sleep(rng.random() * 0.3)
+
+
+async def break_things(simulation: Simulation, node: SimNode, ledger: Ledger) -> None:
+    rng = simulation.swarm.rng("faults")
+    node.disk.faults.short_write_rate = rng.choice((0.0, 0.1))
+    for _ in range(FAULTS):
+        kind = rng.choice(("power", "kill", "fuse", "fuse", "sync", "full", "pause"))
+        if kind == "fuse":
+            node.fuse(rng.randrange(1, 60), power=rng.random() < 0.7)
+        elif kind == "sync":
+            node.disk.faults.inject("sync", skip=rng.randrange(5))
+        elif kind == "full":
+            node.disk.faults.inject("write", errno.ENOSPC, skip=rng.randrange(5))
+        elif kind == "pause":
+            node.pause()
+        await trio.sleep(5 * rng.random())
+        node.disk.faults.clear()
+        (node.kill if kind == "kill" else node.power_off)()
+        node.start()
+        node.spawn(use, ledger, node.env)
+
+
+def test_what_a_journal_confirmed_is_there_after_every_crash() -> None:
+    async def main(simulation: Simulation) -> Ledger:
+        ledger, node = Ledger(), simulation.node("n")
+        node.spawn(use, ledger, node.env)
+        await break_things(simulation, node, ledger)
+        await trio.sleep(3)
+        return ledger
+
+    confirmed = deleted = 0
+    for seed in range(SEEDS):
+        result = simulate(seed, main).check()
+        assert not result.abandoned
+        confirmed += len(result.value.confirmed)
+        deleted += len(result.value.deleted)
+    assert confirmed > 100 * SEEDS
+    assert deleted > 50 * SEEDS
+
+
+async def recover(env: Env) -> tuple[bytes, ...]:
+    """The live records that a journal finds."""
+    async with Journal("/data", env=env, segment_bytes=SEGMENT_BYTES) as journal:
+        return tuple([bytes(record.payload) async for record in journal.replay()])
+
+
+def broken_disks() -> Iterator[SimDisk]:
+    """Disks as power losses left them in the middle of work."""
+
+    async def main(simulation: Simulation) -> SimDisk:
+        ledger, node = Ledger(), simulation.node("n")
+        node.spawn(use, ledger, node.env)
+        await trio.sleep(8)
+        node.fuse(1, only=("write",))
+        await trio.sleep(5)
+        assert node.state == "dead"
+        return node.disk.copy()
+
+    for seed in range(3):
+        yield simulate(seed, main).check().value
+
+
+def test_recovering_a_journal_is_a_fixed_point_whatever_crashes_inside_it() -> None:
+    history, ways = History(float), 0
+    for number, disk in enumerate(broken_disks()):
+
+        async def main(simulation: Simulation, disk: SimDisk = disk, number: int = number) -> int:
+            return await record_recoveries(simulation, history, f"disk {number}", disk, recover)
+
+        ways += simulate(number, main).check().value
+    assert violations_of(history, ["Q15"]) == []
+    assert ways > 100
