@@ -202,6 +202,29 @@ def test_an_injected_error_strikes_where_and_as_often_as_it_was_told_to() -> Non
     assert {kind: n for kind, n in disk.faults.counts.items() if n} == {"disk.write.ENOSPC": 2}
 
 
+def test_random_errors_come_at_their_rate_and_end_when_cleared() -> None:
+    disk = SimDisk(random.Random(2))
+    file = disk.open("/a", create=True)
+
+    def failures() -> int:
+        failed = 0
+        for _ in range(1000):
+            try:
+                file.sync()
+            except OSError:
+                failed += 1
+        return failed
+
+    disk.faults.rate("sync", errno.EIO, 0.1)
+    assert 60 < failures() < 140
+    disk.faults.rate("sync", errno.EIO, 0)
+    assert failures() == 0
+    disk.faults.rate("sync", errno.EIO, 1)
+    disk.faults.clear()
+    assert failures() == 0
+    assert 60 < disk.faults.counts["disk.sync.EIO"] < 140
+
+
 def test_errors_have_the_class_of_their_number() -> None:
     disk = SimDisk()
     durable_file(disk)

@@ -110,3 +110,37 @@ def test_the_clock_waits_for_those_who_wait_for_idleness() -> None:
     with scheduled_by(Scheduler(random.Random(0), clock)):
         assert trio.run(main, clock=clock) == 0
     assert clock.now == 5
+
+
+def test_alarms_ring_in_the_order_of_time_then_of_asking_and_only_when_nothing_is_runnable() -> None:
+    clock, rang = SimClock(), []
+
+    async def main() -> None:
+        clock.call_at(2.0, lambda: rang.append("late"))
+        clock.call_at(1.0, lambda: rang.append("first"))
+        clock.call_at(1.0, lambda: rang.append("second"))
+        for _ in range(10):
+            await trio.lowlevel.checkpoint()
+        assert rang == []
+        await trio.sleep(1.5)
+        assert rang == ["first", "second"]
+        await clock.wait(1.0)
+        assert rang == ["first", "second", "late"]
+        assert trio.current_time() == 2.5
+
+    with scheduled_by(Scheduler(random.Random(0), clock)):
+        trio.run(main, clock=clock)
+
+
+def test_a_wait_on_the_clock_takes_no_notice_of_cancellation() -> None:
+    clock = SimClock()
+
+    async def main() -> None:
+        with trio.move_on_after(1) as scope:
+            await clock.wait(3)
+            assert trio.current_time() == 3
+            await trio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+
+    with scheduled_by(Scheduler(random.Random(0), clock)):
+        trio.run(main, clock=clock)

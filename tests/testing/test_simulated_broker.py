@@ -7,8 +7,12 @@ send once its record is synced, and knows duplicate ids from the file after a re
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
+import sys
 import zlib
 from collections.abc import Collection
+from pathlib import Path
 
 import pytest
 import trio
@@ -20,6 +24,7 @@ from meshq.testing._checkers_end import HistoryError, check_history
 from meshq.testing._history import History
 from meshq.testing._network import MemoryNetwork
 
+ROOT = Path(__file__).parents[2]
 SECTOR = 512
 SENDS = 30
 #: Seeds within which each planted bug has to be caught.
@@ -246,7 +251,17 @@ def test_a_planted_bug_is_caught_by_the_checker_of_its_promise(defect: str, chec
     pytest.fail(f"{defect}: not caught by {SEEDS} seeds")
 
 
-def test_a_run_with_network_and_faults_has_one_trace_per_seed() -> None:
-    traces = [run(seed).trace for seed in range(5)]
-    assert traces == [run(seed).trace for seed in range(5)]
-    assert len(set(traces)) == 5
+def traces() -> list[int]:
+    return [run(seed).trace for seed in range(5)]
+
+
+def test_a_run_with_network_and_faults_has_one_trace_per_seed_in_every_process() -> None:
+    here = traces()
+    assert len(set(here)) == 5
+    code = "from tests.testing.test_simulated_broker import traces; print(traces())"
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        there = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=ROOT, check=True
+        )
+        assert there.stdout == f"{here}\n"

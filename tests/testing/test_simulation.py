@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import trio
 from meshq.testing import SimNode, Simulation, simulate
 from meshq.testing._simulation import DeadlockError, OvertimeError, SpinError
 
+ROOT = Path(__file__).parents[2]
 PINGS = 20
 
 
@@ -65,7 +67,9 @@ def test_the_trace_is_the_same_in_other_processes_with_other_hash_seeds() -> Non
     outputs = set()
     for hash_seed in ("0", "1", "4711"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+        run = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=ROOT, check=True
+        )
         outputs.add(run.stdout)
     assert outputs == {f"{[trace_of(seed) for seed in range(5)]}\n"}
 

@@ -23,6 +23,8 @@ class Fabric(Protocol):
     """What a simulation needs of its network; ``MemoryNetwork`` is one."""
 
     counters: dict[str, int]
+    #: Where the network's events go if not into a task of its own: ``SimClock.call_at``.
+    call_at: Callable[[float, Callable[[], object]], None] | None
 
     async def run(self) -> None:
         """Deliver until cancelled.  Checkpoint: always.  Cancellation: what is under way is lost or stays."""
@@ -113,7 +115,7 @@ class SimNode:
         self._mount = self.disk.mount()
         self.env = Env(
             disk=self._mount,
-            threads=SimThreads(self._rng("threads"), self._spending),
+            threads=SimThreads(self._rng("threads"), world.clock, self._spending),
             network=NoNetwork() if world.fabric is None else world.fabric.host(self.name),
             wall=self.wall,
             entropy=SimEntropy(self._rng("entropy")),

@@ -25,11 +25,13 @@ long, the run is abandoned from within ``shuffle``.
 from __future__ import annotations
 
 import contextvars
+import heapq
 import math
 import operator
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, cast
 
 import attrs
@@ -75,6 +77,16 @@ class AbandonedError(BaseException):
     """The run loop was left although tasks were still alive."""
 
 
+def _not_now(raise_cancel: object) -> trio.lowlevel.Abort:
+    """Whoever waits in here goes on when the time has come, cancelled or not."""
+    return trio.lowlevel.Abort.FAILED
+
+
+async def uncancelled() -> None:
+    """Wait until somebody reschedules this task.  Checkpoint: always.  Cancellation: is not noticed."""
+    await trio.lowlevel.wait_task_rescheduled(_not_now)
+
+
 class SimClock(trio.abc.Clock):
     """A clock that stands still while anything can run, and then jumps to the next deadline."""
 
@@ -90,6 +102,10 @@ class SimClock(trio.abc.Clock):
         #: over: trio then waits for its own wake-up socket.
         self.on_deadlock: Callable[[], object] | None = None
 
+        #: What is to happen: (time, a number that keeps the order of asking, what).
+        self._alarms: list[tuple[float, int, Callable[[], object]]] = []
+        self._alarm_count = 0
+
     def start_clock(self) -> None:
         """Nothing to start."""
 
@@ -101,7 +117,12 @@ class SimClock(trio.abc.Clock):
         """Asked by the run loop only when no task is runnable: jump."""
         if _waits_for_idle():
             return math.inf
-        if deadline == math.inf:
+        alarms = self._alarms
+        if alarms and alarms[0][0] <= min(deadline, self.limit):
+            now = self.now = max(self.now, alarms[0][0])
+            while alarms and alarms[0][0] <= now:
+                heapq.heappop(alarms)[2]()
+        elif deadline == math.inf and not alarms:
             if self.on_deadlock is None:
                 return math.inf
             self.on_deadlock()
@@ -111,6 +132,16 @@ class SimClock(trio.abc.Clock):
         elif deadline > self.now:
             self.now = deadline
         return 0.0
+
+    def call_at(self, time: float, callback: Callable[[], object]) -> None:
+        """Call back at ``time``, as soon as nothing is runnable then: what a device does, without a task."""
+        self._alarm_count += 1
+        heapq.heappush(self._alarms, (time, self._alarm_count, callback))
+
+    async def wait(self, seconds: float) -> None:
+        """Sleep without a cancel scope.  Checkpoint: always.  Cancellation: is not noticed."""
+        self.call_at(self.now + seconds, partial(trio.lowlevel.reschedule, trio.lowlevel.current_task()))
+        await uncancelled()
 
     def advance(self, seconds: float) -> None:
         """Time passes in the middle of a step: the caller blocked its thread, and everybody else's clock went on."""

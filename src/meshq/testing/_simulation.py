@@ -146,6 +146,7 @@ class Simulation:
             self.nursery = nursery
             if network is not None:
                 self.fabric = network(self)
+                self.fabric.call_at = self.clock.call_at
                 nursery.start_soon(self.fabric.run)
             self._wires.enter_context(tripwires())
             self.clock.limit = limit_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ import outcome
 import trio
 
 from meshq.abc import Threads
+from meshq.testing._scheduler import SimClock, uncancelled
 
 T = TypeVar("T")
 
@@ -48,46 +50,62 @@ class SimThreads(Threads):
     call, the scheduler never lets its task go on; what the dead disk said comes out only when all is cleared away.
     """
 
-    __slots__ = ("_journal", "_rng", "_spending", "wait_s_max")
+    __slots__ = ("_clock", "_journal_busy", "_journal_line", "_rng", "_spending", "wait_s_max")
 
-    def __init__(self, rng: random.Random, spending: Spending, *, wait_s_max: float = 0.0002) -> None:
+    def __init__(self, rng: random.Random, clock: SimClock, spending: Spending, *, wait_s_max: float = 0.0002) -> None:
         self._rng = rng
+        self._clock = clock
         self._spending = spending
-        self._journal = trio.CapacityLimiter(1)
+        self._journal_busy = False
+        #: Who waits for the thread of the journal, in the order of coming.
+        self._journal_line: deque[trio.lowlevel.Task] = deque()
         self.wait_s_max = wait_s_max
 
     async def run(self, function: Callable[..., T], *arguments: Any, pool: str = "default") -> T:
         await trio.lowlevel.checkpoint_if_cancelled()
-        with trio.CancelScope(shield=True):
-            if pool == "journal":
-                async with self._journal:
-                    result = await self._run(function, arguments)
-            else:
-                result = await self._run(function, arguments)
+        if pool == "journal":
+            await self._enter_journal()
+            result = await self._run(function, arguments)
+            self._leave_journal()
+        else:
+            result = await self._run(function, arguments)
         await trio.lowlevel.checkpoint_if_cancelled()
         value: T = result.unwrap()
         return value
+
+    async def _enter_journal(self) -> None:
+        if self._journal_busy:
+            self._journal_line.append(trio.lowlevel.current_task())
+            await uncancelled()
+        self._journal_busy = True
+
+    def _leave_journal(self) -> None:
+        if self._journal_line:
+            trio.lowlevel.reschedule(self._journal_line.popleft())
+        else:
+            self._journal_busy = False
 
     def idle(self) -> bool:
         """Either answer may be true of a loop: the seed says which one is given."""
         return self._rng.random() < 0.5
 
     async def _run(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> outcome.Outcome[T]:
-        await self._sleep(self._rng.random() * 2 - 1)
+        """Nothing in here can be cancelled, as a call in a thread can't be."""
+        await self._wait(self._rng.random() * 2 - 1)
         spending = self._spending
         spending.in_thread = True
         result = outcome.capture(function, *arguments)
         spending.in_thread = False
         seconds = spending.take()
         if seconds:
-            await trio.sleep(seconds)
+            await self._clock.wait(seconds)
         else:
-            await self._sleep(self._rng.random() * 2 - 1)
+            await self._wait(self._rng.random() * 2 - 1)
         return result
 
-    async def _sleep(self, share: float) -> None:
+    async def _wait(self, share: float) -> None:
         """Wait for this share of the longest wait; for a turn of the loop if it is negative."""
         if share > 0:
-            await trio.sleep(share * self.wait_s_max)
+            await self._clock.wait(share * self.wait_s_max)
         else:
             await trio.lowlevel.cancel_shielded_checkpoint()
