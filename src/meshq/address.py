@@ -1,0 +1,79 @@
+"""Names of addresses and queues, and the one way to name both: ``address::queue``."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from meshq import limits
+from meshq.errors import SettingsError
+
+SEPARATOR: Final = "::"
+ROUTINGS: Final = ("anycast", "multicast")
+
+
+class Target(NamedTuple):
+    """Where a message goes, or what a consumer reads: an address, and one of its queues or none in particular."""
+
+    address: str
+    queue: str | None
+
+
+def check_name(what: str, name: object) -> str:
+    """The name of an address or queue, checked.
+
+    Raises:
+        SettingsError: it isn't a string of 1 to 512 bytes without control characters and ``::``.
+    """
+    allowed = f"1 to {limits.ADDRESS_BYTES_MAX} bytes of text without control characters and '{SEPARATOR}'"
+    if type(name) is not str or not name or not name.isprintable() or SEPARATOR in name:
+        raise SettingsError(what, name, allowed)
+    if len(name.encode()) > limits.ADDRESS_BYTES_MAX:
+        raise SettingsError(what, name[:32] + "…", allowed)
+    return name
+
+
+def parse_target(text: str, what: str = "address") -> Target:
+    """Split ``address`` or ``address::queue``.
+
+    Raises:
+        SettingsError: a part is not a valid name.
+    """
+    if type(text) is not str:
+        raise SettingsError(what, text, "a string")
+    address, separator, queue = text.partition(SEPARATOR)
+    check_name(what, address)
+    return Target(address, check_name(what, queue) if separator else None)
+
+
+def check_routing(what: str, routing: object) -> str:
+    """A routing type, checked.
+
+    Raises:
+        SettingsError: it is neither ``anycast`` nor ``multicast``.
+    """
+    if routing not in ROUTINGS:
+        raise SettingsError(what, routing, " or ".join(map(repr, ROUTINGS)))
+    return str(routing)
+
+
+def matches(pattern: str, address: str) -> bool:
+    """Whether an address fits a pattern of words between dots: ``*`` is one word, ``#`` any number of them.
+
+    A ``#`` tries every split, at most words times pattern words in all.
+    """
+    words = address.split(".")
+    reachable = {0: None}
+    for part in pattern.split("."):
+        following: dict[int, None] = {}
+        for index in reachable:
+            if part == "#":
+                following.update(dict.fromkeys(range(index, len(words) + 1)))
+            elif index < len(words) and part in ("*", words[index]):
+                following[index + 1] = None
+        reachable = following
+    return len(words) in reachable
+
+
+def specificity(pattern: str) -> tuple[int, ...]:
+    """Sorts patterns: the more specific one is the larger.  A literal word beats ``*``, which beats ``#``."""
+    return tuple({"#": 0, "*": 1}.get(word, 2) for word in pattern.split("."))

@@ -1,0 +1,19 @@
+"""The core of a node: queues, routing, sessions.  What it is put together with stands in ``meshq.node``."""
+
+from meshq.broker._connection import StreamConnection
+from meshq.broker._connection_machine import ConnectionCounts, ServerConnection
+from meshq.broker._core import Core, CoreSettings
+from meshq.broker._listener import Listeners
+from meshq.broker._recovery import Recovery
+from meshq.broker._sessions import Sessions
+
+__all__ = [
+    "ConnectionCounts",
+    "Core",
+    "CoreSettings",
+    "Listeners",
+    "Recovery",
+    "ServerConnection",
+    "Sessions",
+    "StreamConnection",
+]

@@ -1,0 +1,210 @@
+"""One connection at the broker: the handshake, and then the frames of its session; no I/O of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from meshq.broker._core import Core
+from meshq.broker._session import Session, nobody
+from meshq.broker._sessions import Sessions
+from meshq.errors import MeshqError, RemoteProtocolError
+from meshq.wire import (
+    BY_NAME,
+    MECHANISM_NONE,
+    Attach,
+    Authenticate,
+    Authenticated,
+    Close,
+    ConnectionMachine,
+    Frame,
+    FrameType,
+    Header,
+    Hello,
+    Link,
+    Sender,
+    State,
+    Welcome,
+    agree,
+    header_of,
+    refusal_of,
+    violation,
+)
+
+_HANDSHAKE: Final = frozenset({FrameType.HELLO, FrameType.AUTHENTICATE, FrameType.ATTACH})
+
+
+@attrs.define(kw_only=True)
+class ConnectionCounts:
+    """What a node's connections have come to."""
+
+    accepted: int = 0
+    violations: int = 0
+
+
+class ServerConnection:
+    """The server's side of one link.
+
+    ``trusted``: the link is in process or on the loopback device, so that the mechanism ``none`` is enough.
+    ``on_closed`` is called once, when the link is of no more use.
+    """
+
+    def __init__(self, core: Core, sessions: Sessions, link: Link, counts: ConnectionCounts) -> None:
+        self._core = core
+        self._sessions = sessions
+        self._link = link
+        self._counts = counts
+        self._machine = ConnectionMachine(Sender.SERVER, Sender.CLIENT)
+        self._label = ""
+        self.session: Session | None = None
+        #: Seconds of silence after which the link is given up; known once attached.
+        self.ttl = 0.0
+        self.closed = False
+        self.on_closed: Callable[[], None] = nobody
+        self.on_attached: Callable[[], None] = nobody
+        #: Frames received and sent: whoever looks from time to time sees silence by them.
+        self.heard = 0
+        link.on_frames = self.frames
+        link.on_closed = self.lost
+        counts.accepted += 1
+
+    @property
+    def attached(self) -> bool:
+        """Whether the handshake is over."""
+        return self._machine.state is State.ATTACHED
+
+    def frames(self, frames: list[Frame]) -> None:
+        """A batch of frames has arrived."""
+        self.heard += 1
+        try:
+            for frame in frames:
+                if self.closed:
+                    return
+                self._one(frame)
+        except RemoteProtocolError as error:
+            self.violated(error)
+        except MeshqError as error:
+            self.refuse(error)
+        self._core.turn()
+        if self.session is None and not self.closed:
+            self._link.flush()
+
+    def _one(self, frame: Frame) -> None:
+        self._machine.received(frame.type)
+        session = self.session
+        if session is not None and frame.type >= FrameType.PRODUCE:
+            session.handle(frame)
+        elif frame.type in _HANDSHAKE:
+            if frame.number:
+                raise violation("bad_number", f"{frame.type.name} has number {frame.number}")
+            self._shake(frame)
+        elif frame.type is FrameType.CLOSE:
+            self._good_bye(header_of(frame, Close))
+        elif session is not None:
+            session.incoming.accept(frame)
+            session.arrived(frame.received)
+            if frame.type is FrameType.PING:
+                self.send(FrameType.PONG)
+                self._link.flush()
+
+    def _shake(self, frame: Frame) -> None:
+        core = self._core
+        if frame.type is FrameType.HELLO:
+            hello = header_of(frame, Hello)
+            if hello.role != "client":
+                raise violation("role_not_served", f"role {hello.role!r}")
+            version, features = agree(hello)
+            self._label = hello.label
+            self._reply(
+                Welcome(
+                    version=version,
+                    node_id=core.settings.node_id,
+                    node_name=core.settings.name,
+                    features=features,
+                    mechanisms=(MECHANISM_NONE,) if self._link.local else (),
+                )
+            )
+        elif frame.type is FrameType.AUTHENTICATE:
+            chosen = header_of(frame, Authenticate)
+            if chosen.mechanism != MECHANISM_NONE or not self._link.local:
+                raise violation("unknown_mechanism", f"{chosen.mechanism!r} is not offered here")
+            self._link.admit()
+            self._reply(Authenticated())
+        else:
+            self._attach(header_of(frame, Attach))
+
+    def _attach(self, wanted: Attach) -> None:
+        session, answer = self._sessions.attach(self._link, self._label, wanted)
+        session.on_taken()
+        self._reply(answer)
+        self.session = session
+        session.on_taken = self.taken_over
+        self.ttl = answer.ttl_ms / 1000
+        session.attach(self._link, wanted.received if answer.resumed else 0)
+        if not answer.resumed:
+            self._core.memory.open(session)
+        self.on_attached()
+
+    def _good_bye(self, close: Close) -> None:
+        session = self.session
+        if session is not None and close.code == 0:
+            self._sessions.end(session)
+            self.session = None
+        self._end()
+
+    def _reply(self, header: Header) -> None:
+        self.send(header.frame_type, header.encode())
+
+    def send(self, frame_type: FrameType, header: bytes = b"") -> None:
+        """Put an unnumbered frame in line."""
+        self._machine.sending(frame_type)
+        received = self.session.incoming.last if self.session is not None else 0
+        self._link.send(Frame(frame_type, header=header, received=received))
+
+    def refuse(self, error: MeshqError) -> None:
+        """Tell the client why, and end the connection; a violation ends the session, too."""
+        if self.closed:
+            return
+        session = self.session
+        if session is not None and isinstance(error, RemoteProtocolError):
+            self._sessions.end(session)
+            self.session = None
+        self.say_close(refusal_of(error).number, str(error))
+        self._end()
+
+    def violated(self, error: RemoteProtocolError) -> None:
+        """The client broke the protocol: tell it how, and end the connection and its session."""
+        self._counts.violations += 1
+        self.refuse(error)
+
+    def say_close(self, code: int, text: str) -> None:
+        """Put the last frame in line."""
+        if self._machine.state is not State.CLOSED:
+            self.send(FrameType.CLOSE, Close(code=code, text=text[:1024]).encode())
+            self._link.flush()
+
+    def taken_over(self) -> None:
+        """The session goes on over another link."""
+        session, self.session = self.session, None
+        if session is not None:
+            session.on_taken = nobody
+        entry = BY_NAME["session_taken"]
+        self.say_close(entry.number, entry.sentence)
+        self._end()
+
+    def lost(self) -> None:
+        """The link is gone; the session waits for its client."""
+        if not self.closed:
+            self._end()
+
+    def _end(self) -> None:
+        self.closed = True
+        session, self.session = self.session, None
+        if session is not None and session.link is self._link:
+            session.on_taken = nobody
+            self._sessions.detached(session)
+        self._link.close()
+        self.on_closed()
+        self._core.turn()

@@ -1,0 +1,132 @@
+"""The core of a node: its parts, wired to each other, and the turn in which they act.
+
+Every entry point (frames that arrived, a position that became durable, a session that ended) changes state and
+then calls ``turn``: queues that changed are dispatched, and each session that has something to say says it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from meshq.broker._definitions import Definitions
+from meshq.broker._ledger import Ledger, Log, Views
+from meshq.broker._marks import Marks
+from meshq.broker._memory import MemoryBound
+from meshq.broker._placing import Placer
+from meshq.broker._producers import ProducerMarks
+from meshq.broker._queue_machine import Queue
+from meshq.broker._records import PRODUCERS
+from meshq.broker._router import Router
+from meshq.broker._settling import Settler
+from meshq.settings import AddressSettings
+
+if TYPE_CHECKING:
+    from meshq.broker._session import Session
+
+
+@attrs.frozen(kw_only=True)
+class CoreSettings:
+    """What a core is made with."""
+
+    name: str
+    node_id: bytes
+    memory_limit_bytes: int
+    address_settings: dict[str, AddressSettings]
+    #: ``env.entropy.token``: for session keys.
+    token: Callable[[int], bytes]
+    #: ``env.chaos``: at named points, whether to take the rare way.
+    chaos: Callable[[str], bool]
+
+
+class Core:
+    """Queues, routes, marks and sessions of one node, without any I/O of its own."""
+
+    def __init__(self, settings: CoreSettings, log: Log | None) -> None:
+        self.settings = settings
+        self.router = Router(settings.address_settings)
+        self.ledger = Ledger(log, self._release)
+        self.marks = Marks(self.ledger)
+        self.definitions = Definitions(self.router, self.ledger, self.marks)
+        self.producers = ProducerMarks()
+        self.memory = MemoryBound(settings.memory_limit_bytes)
+        self.placer = Placer(self.ledger, self.definitions, self.marks, self.producers, self.memory)
+        self.settler = Settler(self.ledger, self.router, self.marks, self.memory)
+        #: Sessions by number, linked or not.
+        self.sessions: dict[int, Session] = {}
+        #: Why nothing new is accepted: None while the node is active.
+        self.closing: str | None = None
+        # Queues that may have something to grant, and sessions that have something to say; as ordered sets.
+        self._dirty: dict[Queue, None] = {}
+        self._talking: dict[Session, None] = {}
+        self._turning = False
+
+    @property
+    def durable(self) -> bool:
+        """Whether anything survives the process."""
+        return self.ledger.log is not None
+
+    def touch(self, queue: Queue) -> None:
+        """Something changed by which the queue may have something to grant."""
+        self._dirty[queue] = None
+
+    def talk(self, session: Session) -> None:
+        """The session has something to say at the end of the turn."""
+        self._talking[session] = None
+
+    def durable_moved(self, position: int) -> None:
+        """The journal has synced up to ``position``."""
+        self.ledger.durable_moved(position)
+        self.turn()
+
+    def checkpoint(self) -> list[tuple[int, bytes]]:
+        """What stands only in records that may die: kinds and payloads to be written where a segment begins."""
+        return [(PRODUCERS, payload) for payload in self.producers.checkpoint()]
+
+    def _release(self, views: Views) -> None:
+        for queue, view in views:
+            if queue.number in self.router.by_number:
+                queue.append(view)
+                self._dirty[queue] = None
+            else:
+                # Deleted while the run waited for its sync.
+                self.settler.discard(queue, view)
+
+    def turn(self) -> None:
+        """Dispatch what can be dispatched and let every session say what it has to; re-entered, it does nothing.
+
+        Links in process hand frames over within this call, so it goes on until nothing is left to do.
+        """
+        if self._turning:
+            return
+        self._turning = True
+        try:
+            while self._dirty or self._talking:
+                while self._dirty:
+                    queue = next(iter(self._dirty))
+                    del self._dirty[queue]
+                    self._dispatch(queue)
+                while self._talking and not self._dirty:
+                    session = next(iter(self._talking))
+                    del self._talking[session]
+                    session.say()
+        finally:
+            self._turning = False
+
+    def _dispatch(self, queue: Queue) -> None:
+        while grants := queue.dispatch():
+            for consumer, grant in grants:
+                session: Session = consumer.owner  # type: ignore[assignment]
+                session.deliver(consumer, grant)
+        if queue.mark_wanted > queue.mark:
+            self._wait_for_mark(queue)
+
+    def _wait_for_mark(self, queue: Queue) -> None:
+        before = queue.mark
+        self.marks.cover_delivered(queue, queue.mark_wanted)
+        if queue.mark > before:
+            self._dirty[queue] = None
+            return
+        self.ledger.when_all_is_durable(lambda: self.touch(queue))

@@ -1,0 +1,106 @@
+"""Administrative calls: what a client may ask of a node, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from meshq.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+    from meshq.broker._queue_machine import Queue
+
+#: Bytes of queue names in one answer: well under what a header may have.
+_NAMES_BYTES_MAX: Final = 3_000
+
+
+def answer_call(core: Core, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Carry out one operation.
+
+    Raises:
+        UsageError: there is no such operation, or its arguments don't fit.
+        NotFoundError: what it is about doesn't exist.
+    """
+    known = _OPERATIONS.get(operation)
+    if known is None:
+        raise UsageError(f"there is no operation {operation[:64]!r}; known: {', '.join(_OPERATIONS)}")
+    work, parameters = known
+    for name in arguments:
+        if name not in parameters:
+            raise UsageError(f"{operation} has no argument {name[:64]!r}; known: {', '.join(parameters) or 'none'}")
+    for name, (types, required) in parameters.items():
+        if name not in arguments:
+            if required:
+                raise UsageError(f"{operation} lacks its argument {name!r}")
+        elif type(arguments[name]) not in types:
+            raise UsageError(f"{operation} has a {type(arguments[name]).__name__} as {name!r}")
+    return work(core, **arguments)
+
+
+def _create_address(core: Core, name: str, routing: str) -> dict[str, Any]:
+    address = core.definitions.create_address(name, routing)
+    return {"name": address.name, "routing": address.routing}
+
+
+def _create_queue(
+    core: Core, name: str, address: str | None = None, routing: str = "anycast", durable: bool = True
+) -> dict[str, Any]:
+    queue = core.definitions.create_queue(name, address=address, routing=routing, durable=durable)
+    return {"name": queue.name, "address": queue.address}
+
+
+def _delete_queue(core: Core, name: str) -> dict[str, Any]:
+    queue = _existing(core, name)
+    error = NotFoundError(f"the queue {name!r} was deleted")
+    for session in list(core.sessions.values()):
+        session.lose_queue(name, error)
+    removed = core.settler.purge(queue)
+    core.definitions.delete_queue(queue)
+    return {"removed": removed}
+
+
+def _purge_queue(core: Core, name: str) -> dict[str, Any]:
+    return {"removed": core.settler.purge(_existing(core, name))}
+
+
+def _queue(core: Core, name: str) -> dict[str, Any]:
+    return core.router.statistics(_existing(core, name))
+
+
+def _queues(core: Core, after: str = "") -> dict[str, Any]:
+    names = sorted(name for name in core.router.queues if name > after)
+    size = 0
+    values: dict[str, Any] = {}
+    for index, name in enumerate(names):
+        size += len(name.encode()) + 16
+        if size > _NAMES_BYTES_MAX and index:
+            return {**values, "more": True}
+        values[f"queue{index}"] = name
+    return {**values, "more": False}
+
+
+def _existing(core: Core, name: str) -> Queue:
+    queue = core.router.queues.get(name)
+    if queue is None:
+        raise NotFoundError(f"there is no queue {name!r}")
+    return queue
+
+
+_TEXT: Final = (str,)
+_OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any]], Mapping[str, tuple[tuple[type, ...], bool]]]]] = {
+    "create_address": (_create_address, {"name": (_TEXT, True), "routing": (_TEXT, True)}),
+    "create_queue": (
+        _create_queue,
+        {
+            "name": (_TEXT, True),
+            "address": ((str, type(None)), False),
+            "routing": (_TEXT, False),
+            "durable": ((bool,), False),
+        },
+    ),
+    "delete_queue": (_delete_queue, {"name": (_TEXT, True)}),
+    "purge_queue": (_purge_queue, {"name": (_TEXT, True)}),
+    "queue": (_queue, {"name": (_TEXT, True)}),
+    "queues": (_queues, {"after": (_TEXT, False)}),
+}

@@ -1,0 +1,80 @@
+"""How far each queue's numbers reach on disk, so that none is given twice and what may have been delivered is known.
+
+Both marks are moved ahead by blocks.  A number that leaves no trace (a message that is not durable) may be used
+only below the first mark, a durable message may be granted only below the second.
+"""
+
+from __future__ import annotations
+
+import math
+
+from meshq import limits
+from meshq.broker._ledger import Ledger
+from meshq.broker._queue_machine import MARK_BLOCK, Queue
+from meshq.broker._records import MARKS, encode_marks
+
+
+class _QueueMark:
+    __slots__ = ("delivered", "given", "position")
+
+    def __init__(self, given: int, delivered: int, position: int) -> None:
+        self.given = given
+        self.delivered = delivered
+        # Of the record that says so.
+        self.position = position
+
+
+class Marks:
+    """The marks of all durable queues of a node with a journal."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._marks: dict[int, _QueueMark] = {}
+
+    def open(self, queue: Queue, given: int = 0, delivered: int = 0, position: int = 0) -> None:
+        """A queue was made or restored."""
+        if self._ledger.log is None or not queue.durable:
+            queue.mark = math.inf
+            return
+        self._marks[queue.number] = _QueueMark(given, delivered, position)
+        queue.mark = delivered
+
+    def close(self, queue: Queue) -> list[int]:
+        """A queue was deleted; returns the records that go with it."""
+        mark = self._marks.pop(queue.number, None)
+        return [mark.position] if mark is not None and mark.position else []
+
+    def cover_given(self, queue: Queue) -> int:
+        """See to it that the queue's last number is covered; returns the position that has to be durable for it."""
+        mark = self._marks.get(queue.number)
+        if mark is None:
+            return 0
+        if queue.last > mark.given:
+            self._write(queue, mark, given=queue.last + limits.SEQUENCE_RESERVE, delivered=mark.delivered)
+        return mark.position
+
+    def cover_delivered(self, queue: Queue, number: int, ahead: int = 0) -> None:
+        """See to it that messages up to ``number`` may be granted; ``ahead``: move before it gets as close as this."""
+        mark = self._marks.get(queue.number)
+        if mark is None or number + ahead <= mark.delivered:
+            return
+        delivered = number + MARK_BLOCK
+        self._write(queue, mark, given=mark.given, delivered=delivered)
+
+        def raise_mark() -> None:
+            queue.mark = max(queue.mark, delivered)
+
+        self._ledger.release_after(mark.position, (), raise_mark)
+
+    def settle(self, queue: Queue, delivered: int) -> None:
+        """Write the exact marks: the node stops in peace."""
+        mark = self._marks.get(queue.number)
+        if mark is not None and (mark.given, mark.delivered) != (queue.last, delivered):
+            self._write(queue, mark, given=queue.last, delivered=delivered)
+
+    def _write(self, queue: Queue, mark: _QueueMark, *, given: int, delivered: int) -> None:
+        kills = [mark.position] if mark.position else []
+        payload = encode_marks(queue.number, given, delivered)
+        mark.position = self._ledger.write(MARKS, [payload], kills=kills)
+        mark.given = given
+        mark.delivered = delivered

@@ -1,0 +1,141 @@
+"""Placing: the one step in which a run gets its position, its numbers, and its duplicate ids are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from meshq.address import Target
+from meshq.broker._definitions import Definitions
+from meshq.broker._duplicates import IdChunk
+from meshq.broker._ledger import Ledger
+from meshq.broker._marks import Marks
+from meshq.broker._memory import MemoryBound
+from meshq.broker._producers import ProducerMarks
+from meshq.broker._queue_machine import MARK_BLOCK, Queue
+from meshq.broker._records import RUN, RunRecord, RunTarget, encode_run_head
+from meshq.broker._router import Address
+from meshq.broker._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun
+from meshq.wire import KIND_ID, duplicate_ids
+
+
+class Placer:
+    """Puts runs into queues and the journal."""
+
+    def __init__(
+        self, ledger: Ledger, definitions: Definitions, marks: Marks, producers: ProducerMarks, memory: MemoryBound
+    ) -> None:
+        self._ledger = ledger
+        self._definitions = definitions
+        self._marks = marks
+        self._producers = producers
+        self._memory = memory
+        #: Messages that were repeats of known duplicate ids, and messages sent where no queue listens.
+        self.duplicates = 0
+        self.unrouted = 0
+
+    def place(self, run: StoredRun, target: Target, kinds: int, then: Callable[[], None]) -> None:
+        """Place one run; ``then`` is called when it may be confirmed.
+
+        Raises:
+            NotFoundError: the address doesn't exist and isn't made on first use; nothing changed.
+            AddressFullError: the disk is full; nothing changed.
+            JournalBrokenError: the disk has failed.
+        """
+        address, queue = self._definitions.address_for(target)
+        last = run.number + run.content.rows - 1
+        skipped: tuple[int, ...] = ()
+        fresh: list[bytes] = []
+        if kinds & KIND_ID and address.duplicates.capacity:
+            fresh, skipped = _judge(run, address)
+            self.duplicates += len(skipped)
+            if len(skipped) == run.content.rows:
+                self._producers.raise_to(run.producer, last)
+                self._all_known(then)
+                return
+        targets = [queue] if queue is not None else address.queues
+        if not targets:
+            self.unrouted += run.content.rows
+            self._producers.raise_to(run.producer, last)
+            self._ledger.release_after(0, (), then)
+            return
+        position, views = self._enter(run, address, targets, skipped)
+        self._producers.raise_to(run.producer, last)
+        if fresh:
+            run.has_ids = True
+            self._ledger.doom(address.duplicates.add(IdChunk(run.position, fresh)))
+        self._memory.used_bytes += run.size_bytes
+        self._ledger.release_after(position, views, then)
+
+    def _all_known(self, then: Callable[[], None]) -> None:
+        # The originals may still wait for their sync: they were placed before now.
+        log = self._ledger.log
+        self._ledger.release_after(log.last if log is not None else 0, (), then)
+
+    def _enter(
+        self, run: StoredRun, address: Address, queues: list[Queue], skipped: tuple[int, ...]
+    ) -> tuple[int, list[tuple[Queue, QueueRun]]]:
+        """Number the run in its queues and write its record; the log may refuse before anything has changed."""
+        rows = run.content.rows
+        # Anycast with several queues: each takes every n-th message, beginning where the last run ended.
+        stride = len(queues) if address.routing == "anycast" else 1
+        turn = address.turn % stride
+        shares = [((index - turn) % stride, queue) for index, queue in enumerate(queues)]
+        shares = [(start, queue) for start, queue in shares if start < rows]
+        logged = self._ledger.log is not None and run.durable and any(queue.durable for _, queue in shares)
+        position = self._write(run, address, shares, (stride, skipped)) if logged else 0
+        run.position = position
+        views = []
+        for start, queue in shares:
+            view = QueueRun(run, queue.number_rows(rows))
+            if stride > 1:
+                keep_rows(view, start, stride)
+            if skipped:
+                skip_rows(view, skipped)
+            if not (logged and queue.durable):
+                position = max(position, self._marks.cover_given(queue))
+            elif queue.consumers:
+                self._marks.cover_delivered(queue, queue.last, MARK_BLOCK // 2)
+            views.append((queue, view))
+        address.turn = (turn + rows) % stride
+        views = [(queue, view) for queue, view in views if view.live]
+        run.views = len(views)
+        return position, views
+
+    def _write(
+        self, run: StoredRun, address: Address, shares: list[tuple[int, Queue]], rows: tuple[int, tuple[int, ...]]
+    ) -> int:
+        stride, skipped = rows
+        targets = tuple(
+            RunTarget(queue.number, queue.last + 1, start, stride) for start, queue in shares if queue.durable
+        )
+        content = run.content
+        record = RunRecord(run.producer, run.number, run.stamp, address.name, targets, skipped, content)
+        return self._ledger.write(RUN, [encode_run_head(record), content.table, content.body])
+
+
+def _judge(run: StoredRun, address: Address) -> tuple[list[bytes], tuple[int, ...]]:
+    """The ids of a run that are new to the address, and the rows whose ids are not."""
+    ids = duplicate_ids(run.content)
+    rows = address.duplicates.fresh_rows(ids)
+    if rows is None:
+        return [duplicate_id for duplicate_id in ids if duplicate_id], ()
+    kept = dict.fromkeys(rows)
+    skipped = tuple(row for row in range(len(ids)) if row not in kept)
+    return [ids[row] for row in rows if ids[row]], skipped
+
+
+def keep_rows(view: QueueRun, start: int, stride: int) -> None:
+    """Leave only every ``stride``-th row, from ``start`` on, to a queue that shares a run with others."""
+    rows = len(view.states)
+    kept = len(range(start, rows, stride))
+    view.states[:] = GONE_ROWS[:rows]
+    view.states[start:rows:stride] = READY_ROWS[:kept]
+    view.live = kept
+
+
+def skip_rows(view: QueueRun, skipped: tuple[int, ...]) -> None:
+    """Leave out rows that are repeats."""
+    for row in skipped:
+        if view.states[row] != GONE:
+            view.states[row] = GONE
+            view.live -= 1

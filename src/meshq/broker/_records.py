@@ -1,0 +1,189 @@
+"""What the broker writes into the journal: one encoding per kind of record, each the inverse of its reader."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from meshq import limits
+from meshq.errors import DamagedError
+from meshq.wire import RUN_ROW_BYTES, RunBytes, decode_map, encode_map
+
+#: Record kinds; 1 is the journal's own.  Never reused.
+RUN: Final = 2
+SETTLED: Final = 3
+IDS: Final = 4
+DEFINITION: Final = 5
+MARKS: Final = 6
+PRODUCERS: Final = 7
+
+# producer, number, stamp, rows, targets, skipped rows, address bytes
+_RUN_HEAD: Final = struct.Struct("<16sQQHHHH")
+# queue, first number, first row, step
+_TARGET: Final = struct.Struct("<IQHH")
+# queue, run's position, first row, stop row, step
+_SETTLED_ROW: Final = struct.Struct("<IQHHH")
+# position of the run that the ids came with, address bytes, number of ids
+_IDS_HEAD: Final = struct.Struct("<QHH")
+# queue, numbers given, numbers that may have been delivered
+_MARKS: Final = struct.Struct("<IQQ")
+# producer, highest number
+_PRODUCER: Final = struct.Struct("<16sQ")
+_PRODUCERS_HEAD: Final = struct.Struct("<?I")
+#: Producers of one checkpoint record.
+PRODUCERS_MAX: Final = 4_096
+
+
+class RunTarget(NamedTuple):
+    """A queue that a run was placed in: its number, the first message's number there, and which rows are its own."""
+
+    queue: int
+    first: int
+    start: int
+    step: int
+
+
+class RunRecord(NamedTuple):
+    """A run as it stands in the journal.  ``skipped``: rows that no queue got, repeats of known duplicate ids."""
+
+    producer: bytes
+    number: int
+    stamp: int
+    address: str
+    targets: tuple[RunTarget, ...]
+    skipped: tuple[int, ...]
+    content: RunBytes
+
+
+def encode_run_head(record: RunRecord) -> bytes:
+    """The record without the run's own bytes, which follow it as they are: table, then body."""
+    address = record.address.encode()
+    targets, skipped = record.targets, record.skipped
+    head = _RUN_HEAD.pack(
+        record.producer, record.number, record.stamp, record.content.rows, len(targets), len(skipped), len(address)
+    )
+    if len(targets) == 1 and not skipped:
+        return b"".join((head, address, _TARGET.pack(*targets[0])))
+    rows = struct.pack(f"<{len(skipped)}H", *skipped)
+    return b"".join((head, address, *(_TARGET.pack(*target) for target in targets), rows))
+
+
+def decode_run(payload: bytes) -> RunRecord:
+    """Read a run record."""
+    try:
+        producer, number, stamp, rows, targets, skips, address_size = _RUN_HEAD.unpack_from(payload)
+        at = _RUN_HEAD.size + address_size
+        address = payload[_RUN_HEAD.size : at].decode()
+        skipped_at = at + targets * _TARGET.size
+        table_at = skipped_at + skips * 2
+        body_at = table_at + rows * RUN_ROW_BYTES
+        found = tuple(RunTarget(*row) for row in _TARGET.iter_unpack(payload[at:skipped_at]))
+        skipped = struct.unpack_from(f"<{skips}H", payload, skipped_at)
+        content = RunBytes(rows, payload[table_at:body_at], 0, payload[body_at:])
+    except (struct.error, UnicodeDecodeError) as error:
+        raise _unreadable("run") from error
+    if rows == 0 or len(content.table) != rows * RUN_ROW_BYTES:
+        raise _unreadable("run")
+    return RunRecord(producer, number, stamp, address, found, skipped, content)
+
+
+class SettledRow(NamedTuple):
+    """Rows of a run that a queue has no more use for."""
+
+    queue: int
+    position: int
+    start: int
+    stop: int
+    step: int
+
+
+def encode_settled(rows: Iterable[SettledRow]) -> bytes:
+    """A settled record."""
+    return b"".join([_SETTLED_ROW.pack(*row) for row in rows])
+
+
+def decode_settled(payload: bytes) -> list[SettledRow]:
+    """Read a settled record."""
+    try:
+        return [SettledRow(*row) for row in _SETTLED_ROW.iter_unpack(payload)]
+    except struct.error as error:
+        raise _unreadable("settled") from error
+
+
+class IdsRecord(NamedTuple):
+    """Duplicate ids that outlive the run they came with; ``origin`` is that run's position, for their order."""
+
+    origin: int
+    address: str
+    ids: tuple[bytes, ...]
+
+
+def encode_ids(origin: int, address: str, ids: Sequence[bytes]) -> bytes:
+    """A record of duplicate ids."""
+    name = address.encode()
+    sizes = bytes(map(len, ids))
+    return b"".join((_IDS_HEAD.pack(origin, len(name), len(ids)), name, sizes, *ids))
+
+
+def decode_ids(payload: bytes) -> IdsRecord:
+    """Read a record of duplicate ids."""
+    try:
+        origin, name_size, count = _IDS_HEAD.unpack_from(payload)
+        at = _IDS_HEAD.size + name_size
+        address = payload[_IDS_HEAD.size : at].decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise _unreadable("ids") from error
+    sizes = payload[at : at + count]
+    at += count
+    if len(sizes) != count or at + sum(sizes) != len(payload):
+        raise _unreadable("ids")
+    ids = []
+    for size in sizes:
+        ids.append(payload[at : at + size])
+        at += size
+    return IdsRecord(origin, address, tuple(ids))
+
+
+def encode_definition(values: dict[str, Any]) -> bytes:
+    """The definition of an address or a queue."""
+    return encode_map(values)
+
+
+def decode_definition(payload: bytes) -> dict[str, Any]:
+    """Read a definition."""
+    return decode_map(payload, limits.RECORD_BYTES_MAX)
+
+
+def encode_marks(queue: int, given: int, delivered: int) -> bytes:
+    """How far a queue's numbers have been given, and how far messages may have been delivered."""
+    return _MARKS.pack(queue, given, delivered)
+
+
+def decode_marks(payload: bytes) -> tuple[int, int, int]:
+    """Read a queue's marks."""
+    try:
+        return _MARKS.unpack(payload)
+    except struct.error as error:
+        raise _unreadable("marks") from error
+
+
+def encode_producers(marks: Sequence[tuple[bytes, int]], *, forgotten: bool) -> bytes:
+    """The high marks of producers; ``forgotten``: some producer's mark was given up."""
+    return b"".join([_PRODUCERS_HEAD.pack(forgotten, len(marks)), *(_PRODUCER.pack(*mark) for mark in marks)])
+
+
+def decode_producers(payload: bytes) -> tuple[bool, list[tuple[bytes, int]]]:
+    """Read the high marks of producers: whether some was given up, and the marks."""
+    try:
+        forgotten, count = _PRODUCERS_HEAD.unpack_from(payload)
+        marks = [(producer, number) for producer, number in _PRODUCER.iter_unpack(payload[_PRODUCERS_HEAD.size :])]
+    except struct.error as error:
+        raise _unreadable("producers") from error
+    if len(marks) != count:
+        raise _unreadable("producers")
+    return forgotten, marks
+
+
+def _unreadable(what: str) -> DamagedError:
+    return DamagedError("journal", 0, f"a readable {what} record", "one whose check is right and whose form is not")

@@ -1,0 +1,411 @@
+"""A session at the broker: what one client has open here, over whatever connection it has at the moment.
+
+Frames come in, calls on the core go out; nothing here waits.  A session without a link goes on numbering and
+keeping what it has to say, and says it when its client resumes it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from meshq import limits
+from meshq.address import Target, parse_target
+from meshq.broker._consumer_state import ConsumerState, Grant
+from meshq.broker._core import Core
+from meshq.broker._management import answer_call
+from meshq.broker._run import StoredRun
+from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
+from meshq.wire import (
+    FLAG_DURABLE,
+    FLAG_REJECT,
+    FLAG_RESENT,
+    FLAG_RETURN,
+    Answer,
+    Call,
+    Consume,
+    ConsumerLost,
+    Deliver,
+    Frame,
+    FrameType,
+    Incoming,
+    Leave,
+    Link,
+    Outgoing,
+    Produce,
+    Refuse,
+    RunBytes,
+    check_run,
+    cut,
+    header_of,
+    pick,
+    refusal_of,
+    violation,
+)
+
+_RANGE: Final = struct.Struct("<QQ")
+
+
+def nobody() -> None:
+    """For a callback that nobody has set."""
+
+
+class ProducerState:
+    """A producer's channel: whose messages these are, and where they go."""
+
+    __slots__ = ("producer", "target")
+
+    def __init__(self, producer: bytes, target: Target) -> None:
+        self.producer = producer
+        self.target = target
+
+
+class Session:
+    """One session.  ``key`` is the secret with which its client can resume it."""
+
+    def __init__(self, core: Core, number: int, key: bytes, label: str, window_bytes: int) -> None:
+        self.core = core
+        self.number = number
+        self.key = key
+        self.label = label
+        self.incoming = Incoming()
+        self.outgoing = Outgoing()
+        self.link: Link | None = None
+        #: When an unlinked session ends (trio's clock); the owner of the session's life sets it.
+        self.deadline = 0.0
+        self.ended = False
+        #: Called when another connection takes the session over.
+        self.on_taken: Callable[[], None] = nobody
+        self.granted_bytes = 0
+        self.sent_bytes = 0
+        self._window_bytes = window_bytes
+        self._producers: dict[int, ProducerState] = {}
+        self._consumers: dict[int, ConsumerState] = {}
+        self._last_channel = 0
+        # What is to be said at the end of the turn: the highest number to confirm, by channel; new credit.
+        self._confirms: dict[int, int] = {}
+        self._credit_changed = False
+        self._willing = True
+        self._handlers: dict[FrameType, Callable[[Frame], None]] = {
+            FrameType.SEND: self._send,
+            FrameType.SETTLE: self._settle,
+            FrameType.PRODUCE: self._produce,
+            FrameType.CONSUME: self._consume,
+            FrameType.LEAVE: self._leave,
+            FrameType.CALL: self._call,
+        }
+
+    def __repr__(self) -> str:
+        where = self.link.peer if self.link is not None else "nowhere"
+        return f"<Session {self.number} {self.label!r} at {where} producers={len(self._producers)} " + (
+            f"consumers={len(self._consumers)}>"
+        )
+
+    # -- in
+
+    def handle(self, frame: Frame) -> None:
+        """One frame of the attached session.
+
+        Raises:
+            RemoteProtocolError: the client broke the protocol; the session must be ended.
+        """
+        self.incoming.accept(frame)
+        self.arrived(frame.received)
+        handler = self._handlers.get(frame.type)
+        if handler is not None:
+            handler(frame)
+            self.core.talk(self)
+
+    def arrived(self, received: int) -> None:
+        """The client has received everything up to ``received``."""
+        self.outgoing.arrived(received)
+        if not self._willing and self.outgoing.kept_bytes <= self._window_bytes // 2:
+            self._set_willing(self.link is not None)
+
+    def _send(self, frame: Frame) -> None:
+        producer = self._producers.get(frame.channel)
+        if producer is None:
+            raise violation("bad_channel", f"there is no producer on channel {frame.channel}")
+        if self.sent_bytes >= self.granted_bytes:
+            raise violation("no_credit", f"{self.granted_bytes} bytes were granted")
+        self.core.memory.received(self, frame.size_bytes)
+        content = RunBytes(frame.count, frame.table, 0, frame.body)  # type: ignore[arg-type]
+        kinds = check_run(content)
+        last = frame.first + frame.count - 1
+        if not frame.first or last >= 1 << 63:
+            raise violation("bad_number", f"messages are numbered from 1 on, not {frame.first}")
+        channel = frame.channel
+
+        def confirm() -> None:
+            self._confirms[channel] = last
+            self.core.talk(self)
+
+        if not self._is_new(frame, producer, last, confirm):
+            return
+        durable = bool(frame.flags & FLAG_DURABLE) and self.core.durable
+        run = StoredRun(
+            producer.target.address,
+            content,
+            durable=durable,
+            producer=producer.producer,
+            number=frame.first,
+            stamp=frame.stamp,
+        )
+        if self.core.closing is not None:
+            # Neither confirmed nor refused: the client sends it again, here after the restart or elsewhere.
+            return
+        try:
+            self.core.placer.place(run, producer.target, kinds, confirm)
+        except MeshqError as error:
+            self._refuse(frame, error)
+
+    def _is_new(self, frame: Frame, producer: ProducerState, last: int, confirm: Callable[[], None]) -> bool:
+        """Whether the run is to be stored: not if the producer's high mark covers it already."""
+        mark = self.core.producers.get(producer.producer)
+        resent = bool(frame.flags & FLAG_RESENT)
+        if mark is None:
+            if resent and self.core.producers.forgotten:
+                error = violation("unknown_producer", "whether these messages were stored is no longer known")
+                self._refuse(frame, error)
+                return False
+            return True
+        if frame.first > mark:
+            return True
+        if not resent or last > mark:
+            raise violation("bad_number", f"messages {frame.first} to {last}, after {mark} had come")
+        self.core.ledger.when_all_is_durable(confirm)
+        return False
+
+    def _refuse(self, frame: Frame, error: MeshqError) -> None:
+        header = Refuse(messages=frame.count, code=refusal_of(error).number, text=str(error)[:1024])
+        self._say(Frame(FrameType.REFUSE, channel=frame.channel, first=frame.first, header=header.encode()))
+
+    def _settle(self, frame: Frame) -> None:
+        consumer = self._consumers.get(frame.channel)
+        if consumer is None:
+            raise violation("bad_channel", f"there is no consumer on channel {frame.channel}")
+        ranges = list(_RANGE.iter_unpack(frame.table))
+        if frame.flags & FLAG_RETURN:
+            if frame.flags & FLAG_REJECT:
+                raise violation("unknown_flags", "a settle frame both returns and rejects")
+            self.core.settler.give_back(consumer, ranges)
+        else:
+            self.core.settler.settle(consumer, ranges, rejected=bool(frame.flags & FLAG_REJECT))
+        self.core.touch(consumer.queue)
+        if frame.first:
+            self._answer_when_durable(frame.first)
+
+    def _produce(self, frame: Frame) -> None:
+        header = header_of(frame, Produce)
+        self._open_channel(frame)
+
+        def produce() -> dict[str, Any]:
+            target = parse_target(header.address)
+            self.core.definitions.address_for(target)
+            self._producers[frame.channel] = ProducerState(header.producer, target)
+            mark = self.core.producers.get(header.producer)
+            return {"number": mark or 0, "known": mark is not None}
+
+        self._answering(frame, produce)
+
+    def _consume(self, frame: Frame) -> None:
+        header = header_of(frame, Consume)
+        self._open_channel(frame)
+        if not header.window or not header.window_bytes:
+            raise violation("bad_header", "a consumer's window is empty")
+
+        def consume() -> dict[str, Any]:
+            queue = self.core.definitions.queue_for(parse_target(header.queue, "queue"))
+            consumer = ConsumerState(queue, self, frame.channel, header.window, header.window_bytes)
+            consumer.willing = self._willing
+            self._consumers[frame.channel] = consumer
+            queue.add_consumer(consumer)
+            self.core.touch(queue)
+            return {"queue": queue.name, "address": queue.address}
+
+        self._answering(frame, consume)
+
+    def _open_channel(self, frame: Frame) -> None:
+        if frame.channel <= self._last_channel:
+            raise violation("bad_channel", f"channel {frame.channel} is not above {self._last_channel}")
+        self._last_channel = frame.channel
+        if len(self._producers) + len(self._consumers) >= limits.CHANNELS_MAX:
+            raise violation("too_many", f"a session has at most {limits.CHANNELS_MAX} producers and consumers")
+
+    def _leave(self, frame: Frame) -> None:
+        header = header_of(frame, Leave)
+        consumer = self._consumers.pop(frame.channel, None)
+        if consumer is not None:
+            self._drop_consumer(consumer, header.handed)
+        elif self._producers.pop(frame.channel, None) is None:
+            raise violation("bad_channel", f"channel {frame.channel} is not open")
+        self._answer(frame.first, {})
+
+    def _call(self, frame: Frame) -> None:
+        call = header_of(frame, Call)
+        if not frame.first:
+            raise violation("bad_header", "a call has no id")
+        if call.operation == "flush":
+            self._answer_when_durable(frame.first)
+            return
+        self._answering(frame, lambda: answer_call(self.core, call.operation, call.named))
+
+    # -- out
+
+    def _answering(self, frame: Frame, work: Callable[[], dict[str, Any]]) -> None:
+        """Answer a frame with what ``work`` returns once all that it placed is durable, or with its error."""
+        try:
+            if self.core.closing is not None:
+                raise NotActiveError(self.core.closing)
+            values = work()
+        except RemoteProtocolError:
+            raise
+        except MeshqError as error:
+            refusal = refusal_of(error)
+            self._answer(frame.first, {}, code=refusal.number, text=str(error)[:1024])
+            return
+        self.core.ledger.when_all_is_durable(lambda: self._answer(frame.first, values))
+
+    def _answer_when_durable(self, call: int) -> None:
+        self.core.ledger.when_all_is_durable(lambda: self._answer(call, {}))
+
+    def _answer(self, call: int, values: dict[str, Any], *, code: int = 0, text: str = "") -> None:
+        if call:
+            flat = tuple(item for pair in values.items() for item in pair)
+            header = Answer(code=code, text=text, values=flat)
+            self._say(Frame(FrameType.ANSWER, first=call, header=header.encode()))
+
+    def deliver(self, consumer: ConsumerState, grant: Grant) -> None:
+        """Send a consumer what its queue granted."""
+        view = grant.view
+        run = view.run
+        content = run.content
+        if grant.step == 1:
+            content = cut(content, grant.start, grant.stop)
+        elif grant.rows == 1:
+            content = cut(content, grant.start, grant.start + 1)
+        else:
+            content = pick(content, range(grant.start, grant.stop, grant.step))
+        counts: tuple[int, ...] = ()
+        if view.maybe > grant.start or view.counts:
+            counts = _delivery_counts(grant)
+        header = Deliver(
+            address=run.address,
+            producer=run.producer,
+            number=run.number + grant.start,
+            sequence=view.first + grant.start,
+            step=grant.step,
+            base=content.base,
+            counts=counts,
+        )
+        self._say(
+            Frame(
+                FrameType.DELIVER,
+                flags=FLAG_DURABLE if run.durable else 0,
+                channel=consumer.number,
+                first=grant.tag,
+                stamp=run.stamp,
+                header=header.encode(),
+                count=content.rows,
+                table=content.table,
+                body=content.body,
+            )
+        )
+        if self._willing and self.outgoing.kept_bytes > self._window_bytes:
+            self._set_willing(False)
+
+    def _set_willing(self, willing: bool) -> None:
+        self._willing = willing
+        for consumer in self._consumers.values():
+            consumer.willing = willing
+            if willing:
+                self.core.touch(consumer.queue)
+
+    def credit_changed(self) -> None:
+        """More may be sent: tell the client at the end of the turn."""
+        self._credit_changed = True
+        self.core.talk(self)
+
+    def say(self) -> None:
+        """The end of a turn: confirms and credit, then out with everything."""
+        if self.ended:
+            return
+        if self._confirms:
+            confirms, self._confirms = self._confirms, {}
+            for channel, number in confirms.items():
+                if channel in self._producers:
+                    self._say(Frame(FrameType.CONFIRM, channel=channel, first=number))
+        if self._credit_changed:
+            self._credit_changed = False
+            self._say(Frame(FrameType.CREDIT, first=self.granted_bytes))
+        link = self.link
+        if link is not None:
+            if self.incoming.unreported_bytes > self._window_bytes // 4:
+                self._send_out(link, Frame(FrameType.RECEIVED))
+            link.flush()
+
+    def _say(self, frame: Frame) -> None:
+        link = self.link
+        self.outgoing.number(frame, keep=link is None or not link.lossless)
+        if link is not None:
+            self._send_out(link, frame)
+        self.core.talk(self)
+
+    def _send_out(self, link: Link, frame: Frame) -> None:
+        frame.received = self.incoming.last
+        self.incoming.unreported_bytes = 0
+        link.send(frame)
+
+    # -- life
+
+    def attach(self, link: Link, received: int) -> None:
+        """The client is there, over ``link``, and has everything up to ``received``: send again what it has not."""
+        again = list(self.outgoing.resume(received))
+        self.link = link
+        for frame in again:
+            self._send_out(link, frame)
+        self._set_willing(self.outgoing.kept_bytes <= self._window_bytes)
+        self.core.talk(self)
+
+    def detach(self) -> None:
+        """The connection is gone; the session waits for its client."""
+        self.link = None
+        self._set_willing(False)
+
+    def end(self) -> None:
+        """The session is over; what its consumers hold goes back."""
+        if self.ended:
+            return
+        self.ended = True
+        self.link = None
+        for consumer in self._consumers.values():
+            self._drop_consumer(consumer, None)
+        self._consumers.clear()
+        self._producers.clear()
+        self.core.memory.close(self)
+
+    def lose_queue(self, name: str, error: MeshqError) -> None:
+        """A queue was deleted: tell the consumers that it had here."""
+        for channel, consumer in list(self._consumers.items()):
+            if consumer.queue.name == name:
+                del self._consumers[channel]
+                self._drop_consumer(consumer, None)
+                header = ConsumerLost(code=refusal_of(error).number, text=str(error)[:1024])
+                self._say(Frame(FrameType.CONSUMER_LOST, channel=channel, header=header.encode()))
+
+    def _drop_consumer(self, consumer: ConsumerState, handed: int | None) -> None:
+        self.core.settler.abandon(consumer, handed)
+        consumer.queue.remove_consumer(consumer)
+        self.core.touch(consumer.queue)
+
+
+def _delivery_counts(grant: Grant) -> tuple[int, ...]:
+    """Index and delivery count in turn, for the rows that may have been delivered before."""
+    view = grant.view
+    counts: list[int] = []
+    for index, row in enumerate(range(grant.start, grant.stop, grant.step)):
+        before = view.deliveries(row)
+        if before:
+            counts += (index, before + 1)
+    return tuple(counts)

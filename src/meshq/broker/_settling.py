@@ -1,0 +1,119 @@
+"""Settling: what becomes of messages that a consumer is done with, in memory and in the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshq import limits
+from meshq.broker._consumer_state import ConsumerState, Span
+from meshq.broker._ledger import Ledger
+from meshq.broker._marks import Marks
+from meshq.broker._memory import MemoryBound
+from meshq.broker._queue_machine import Queue
+from meshq.broker._records import IDS, SETTLED, SettledRow, encode_ids, encode_settled
+from meshq.broker._router import Router
+from meshq.broker._run import QueueRun, StoredRun
+
+
+class Settler:
+    """Takes settled rows out of queues, and their records out of the journal."""
+
+    def __init__(self, ledger: Ledger, router: Router, marks: Marks, memory: MemoryBound) -> None:
+        self._ledger = ledger
+        self._router = router
+        self._marks = marks
+        self._memory = memory
+
+    def settle(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]], *, rejected: bool = False) -> None:
+        """Acknowledge or reject ranges of tags.
+
+        Raises:
+            RemoteProtocolError: a tag was not given or is settled already; the ranges before it are settled.
+        """
+        queue = consumer.queue
+        done: list[Span] = []
+        try:
+            for first, last in ranges:
+                for _, spans in consumer.take(first, last):
+                    done += spans
+        finally:
+            ended = [queue.settled(span, rejected=rejected) for span in done]
+            self._record(queue, done, ended)
+
+    def give_back(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
+        """Return ranges of tags to their queue; they count as delivered.
+
+        Raises:
+            RemoteProtocolError: as for ``settle``.
+        """
+        for first, last in ranges:
+            for _, spans in consumer.take(first, last):
+                for span in spans:
+                    consumer.queue.give_back(span, counted=True)
+
+    def abandon(self, consumer: ConsumerState, handed: int | None) -> None:
+        """A consumer is gone: what it held returns.  ``handed``: tags from there on never reached the application;
+        None: nobody knows."""
+        for tag, span in consumer.unsettled():
+            if handed is None or tag + span.rows <= handed:
+                consumer.queue.give_back(span, counted=True)
+            elif tag >= handed:
+                consumer.queue.give_back(span, counted=False)
+            else:
+                middle = span.start + (handed - tag) * span.step
+                consumer.queue.give_back(Span(span.view, span.start, middle, span.step), counted=True)
+                consumer.queue.give_back(Span(span.view, middle, span.stop, span.step), counted=False)
+
+    def purge(self, queue: Queue) -> int:
+        """Take everything out that is ready; returns how many messages that were."""
+        removed = 0
+        # A number that was purged must not be given again, though nobody may ever have seen it.
+        self._marks.cover_given(queue)
+        while spans := queue.purge(limits.STEP_MESSAGES_MAX):
+            removed += sum(span.rows for span in spans)
+            self._record(queue, spans, [span.view.live == 0 for span in spans])
+        return removed
+
+    def discard(self, queue: Queue, view: QueueRun) -> None:
+        """A run that never became visible goes."""
+        self._record(queue, [Span(view, 0, len(view.states), 1)], [True])
+
+    def _record(self, queue: Queue, spans: Sequence[Span], ended: Sequence[bool]) -> None:
+        """Write what was settled: rows of runs that live on, and the end of those that don't."""
+        rows: list[SettledRow] = []
+        kills: list[int] = []
+        refs: list[int] = []
+        freed = 0
+        for span, view_ended in zip(spans, ended, strict=True):
+            run = span.view.run
+            position = run.position
+            if view_ended:
+                run.views -= 1
+                if not run.views:
+                    freed += run.size_bytes
+                    if position and not self._move_ids(run):
+                        kills.append(position)
+                    continue
+            if position and queue.durable:
+                rows.append(SettledRow(queue.number, position, span.start, span.stop, span.step))
+                refs.append(position)
+        if rows or kills:
+            self._ledger.write(
+                SETTLED, [encode_settled(rows)], root=False, kills=kills, refs=list(dict.fromkeys(refs)), lazy=True
+            )
+        if freed:
+            self._memory.released(freed)
+
+    def _move_ids(self, run: StoredRun) -> bool:
+        """If ids of a run outlive it, write them in the one record that kills the run's own."""
+        if not run.has_ids:
+            return False
+        address = self._router.addresses.get(run.address)
+        chunk = address.duplicates.surviving(run.position) if address is not None else None
+        if chunk is None:
+            return False
+        ids = chunk.ids[chunk.start :]
+        payload = encode_ids(run.position, run.address, ids)
+        chunk.ids, chunk.start = ids, 0
+        chunk.record = self._ledger.write(IDS, [payload], kills=[run.position], lazy=True)
+        return True

@@ -1,0 +1,206 @@
+"""The broker: one node put together.  What starts when, and what stops when; nothing is decided here."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import trio
+from trio import TaskStatus
+
+from meshq import abc
+from meshq.client import Client, local_client
+from meshq.env import real_env
+from meshq.errors import NotActiveError, UsageError
+from meshq.ids import NodeId
+from meshq.node._hosted import Hosted
+from meshq.node._node import Node
+from meshq.node._settings import check_settings, refuse_later
+from meshq.node._statistics import BrokerStatistics
+from meshq.settings import Acceptor, AddressSettings, JournalSettings
+
+_log = logging.getLogger("meshq.node")
+
+
+class Broker:
+    """A broker node in this process.
+
+    ``async with Broker(...)`` enters when the node is active and leaves after a clean stop; ``await
+    nursery.start(broker.run)`` is the other way.  ``data_dir=None`` is a broker in memory only: nothing survives it.
+    Building one touches nothing.
+
+    Raises:
+        SettingsError: a setting isn't allowed.
+        UsageError: a part isn't available in this version.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        data_dir: str | os.PathLike[str] | None,
+        journal: JournalSettings | None = None,
+        acceptors: Sequence[str | Acceptor] = (),
+        connectors: object = None,
+        queues: Sequence[str] = (),
+        address_settings: dict[str, AddressSettings] | None = None,
+        security: object = None,
+        services: Sequence[object] = (),
+        ha: object = None,
+        node_id: bytes | None = None,
+        memory_limit: int | None = None,
+        stop_timeout: float = 10,
+        env: abc.Env | None = None,
+    ) -> None:
+        refuse_later(connectors=connectors, security=security, services=tuple(services), ha=ha)
+        self._settings = check_settings(
+            name,
+            data_dir=data_dir,
+            journal=journal,
+            acceptors=acceptors,
+            queues=queues,
+            address_settings=address_settings,
+            node_id=node_id,
+            memory_limit=memory_limit,
+            stop_timeout=stop_timeout,
+        )
+        self._env = env
+        self._state = "new"
+        self._hosted = Hosted(f"the broker {name!r}")
+        self._stop = trio.Event()
+        self._stopped = trio.Event()
+        self._node: Node | None = None
+        self._node_id: NodeId | None = NodeId(node_id) if node_id is not None else None
+
+    # -- what it is
+
+    @property
+    def name(self) -> str:
+        """The broker's name."""
+        return self._settings.name
+
+    @property
+    def state(self) -> str:
+        """``new``, ``starting``, ``active``, ``stopping``, ``stopped`` or ``failed``."""
+        return self._state
+
+    @property
+    def durable(self) -> bool:
+        """Whether anything survives the process."""
+        return self._settings.data_dir is not None
+
+    @property
+    def node_id(self) -> NodeId:
+        """Who the node is, for life; it stands in the first file of its store.
+
+        Raises:
+            NotActiveError: it isn't known before the broker has started.
+        """
+        if self._node_id is None:
+            raise NotActiveError(f"the broker {self.name!r} has not started: its node id stands in its store")
+        return self._node_id
+
+    @property
+    def urls(self) -> list[str]:
+        """The acceptors' URLs with the ports that are really bound; empty while the node isn't active."""
+        return list(self._node.listeners.urls) if self._node is not None else []
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.name!r} {self._state} durable={self.durable}>"
+
+    def statistics(self) -> BrokerStatistics:
+        """What the broker holds and has done, as a frozen record.
+
+        Raises:
+            NotActiveError: it has not started, or has stopped.
+        """
+        return self._active().statistics(self._state)
+
+    def client(self, **settings: Any) -> Client:
+        """A client in this process, without a socket; an async context manager.  ``settings`` as for ``connect``."""
+        return local_client(self._connect_local, self._environment(), f"inproc://{self.name}", settings)
+
+    def _connect_local(self, label: str) -> Any:
+        return self._active().door.connect_local(label)
+
+    def _active(self) -> Node:
+        if self._node is None:
+            raise NotActiveError(f"the broker {self.name!r} is {self._state}")
+        return self._node
+
+    def _environment(self) -> abc.Env:
+        if self._env is None:
+            self._env = real_env()
+        return self._env
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        await self._hosted.open(self.run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return await self._hosted.close(error, self.stop)
+
+    async def stop(self, failover: bool = False) -> None:
+        """Stop in peace: accept nothing new, finish what is committed, tell the clients; within ``stop_timeout``.
+
+        ``failover``: let a backup take over; this version has none, so it makes no difference.
+
+        Checkpoint: always.
+        Cancellation: the stop goes on.
+        Raises:
+            UsageError: the broker never started.
+        """
+        if self._state == "new":
+            raise UsageError(f"the broker {self.name!r} has not started")
+        self._stop.set()
+        await self._stopped.wait()
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run the node; reports started once it is active, returns after ``stop``.
+
+        Checkpoint: always.
+        Cancellation: the node stops at once, as after a crash: what was confirmed is safe, clients aren't told.
+        Raises:
+            JournalBrokenError: the disk failed.
+            DamagedError: the store can't be read.
+            ConnectionBrokenError: an acceptor can't be bound.
+        """
+        if self._state != "new":
+            raise UsageError(f"the broker {self.name!r} was started before; make another one")
+        self._state = "starting"
+        env = self._environment()
+        node: Node | None = None
+        try:
+            node = await Node.open(self._settings, env)
+            self._node_id = node.node_id
+            async with trio.open_nursery() as nursery:
+                await node.start(nursery)
+                self._node = node
+                env.local[self.name] = node.door
+                self._state = "active"
+                _log.info("%s is active", self.name, extra={"event": "active"})
+                task_status.started()
+                await self._stop.wait()
+                self._state = "stopping"
+                await node.stop()
+                nursery.cancel_scope.cancel()
+        except BaseException:
+            self._state = "failed"
+            raise
+        finally:
+            self._node = None
+            if node is not None:
+                if env.local.get(self.name) is node.door:
+                    del env.local[self.name]
+                with trio.CancelScope(shield=True):
+                    await node.close()
+            if self._state == "stopping":
+                self._state = "stopped"
+            self._stopped.set()

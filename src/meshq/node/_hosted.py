@@ -1,0 +1,87 @@
+"""A thing that runs in the background of an ``async with`` block, by the rules of such blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+from trio import TaskStatus
+
+from meshq.client._block import Block
+from meshq.errors import MeshqError
+
+
+class Hosted:
+    """Runs something behind a block: it starts before the body and ends after it, even if the body is cancelled.
+
+    If it fails, the body is cancelled, and its error leaves the block.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._block = Block(name)
+        self._manager: Any = None
+        self._scope = trio.CancelScope()
+
+    async def open(self, run: Callable[..., Awaitable[None]]) -> None:
+        """Begin: returns when ``run`` has reported that it has started.
+
+        Checkpoint: always.
+        Cancellation: what had started is ended.
+        Raises: whatever ``run`` raises before it has started.
+        """
+        self._block.claim()
+        self._manager = trio.open_nursery()
+        nursery = await self._manager.__aenter__()
+        try:
+            await nursery.start(self._guard, run)
+        except BaseException as error:
+            self._block.abandon()
+            nursery.cancel_scope.cancel()
+            await self._manager.__aexit__(None, None, None)
+            first = leaf(error)
+            if first is error:
+                raise
+            raise first from first.__cause__
+        # From here on only `close` ends it: a cancelled body still gets a clean stop.
+        self._scope.shield = True
+        self._block.enter()
+
+    async def _guard(self, run: Callable[..., Awaitable[None]], *, task_status: TaskStatus[None]) -> None:
+        started = False
+
+        class Status:
+            def started(self, value: None = None) -> None:
+                nonlocal started
+                started = True
+                task_status.started(value)
+
+        with self._scope:
+            try:
+                await run(task_status=Status())
+            except (MeshqError, BaseExceptionGroup) as error:
+                first = leaf(error)
+                if not started or not isinstance(first, MeshqError):
+                    raise
+                self._block.fail(first)
+
+    async def close(self, error: BaseException | None, stop: Callable[[], Awaitable[None]]) -> bool:
+        """The body has ended with ``error``: end the thing behind it; what ``__aexit__`` returns or raises.
+
+        Checkpoint: always.
+        Cancellation: waits for ``stop`` all the same.
+        Raises: what the block has to raise.
+        """
+        left = self._block.leave(error)
+        with trio.CancelScope(shield=True):
+            if self._block.failure is None:
+                await stop()
+        await self._manager.__aexit__(None, None, None)
+        return self._block.conclude(error, left)
+
+
+def leaf(error: BaseException) -> BaseException:
+    """The first error inside groups of groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

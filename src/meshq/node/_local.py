@@ -1,0 +1,45 @@
+"""The door for clients in the same process: a link without a socket, served in the sender's own turn."""
+
+from __future__ import annotations
+
+from meshq.broker import ConnectionCounts, Core, ServerConnection, Sessions
+from meshq.errors import ConnectionBrokenError
+from meshq.wire import BY_NAME, DirectLink, Link
+
+
+class LocalDoor:
+    """Opens links to a broker in the same process.  ``inproc://NAME`` finds it in ``env.local``."""
+
+    def __init__(self, name: str, core: Core, sessions: Sessions, counts: ConnectionCounts) -> None:
+        self._name = name
+        self._core = core
+        self._sessions = sessions
+        self._counts = counts
+        self._open: dict[ServerConnection, None] = {}
+        self._closed = False
+
+    def connect_local(self, label: str) -> Link:
+        """A new link; the client's end.
+
+        Raises:
+            ConnectionBrokenError: the broker has stopped; outcome not done.
+        """
+        if self._closed:
+            raise ConnectionBrokenError(f"the broker {self._name!r} has stopped", outcome="not_done")
+        here, there = DirectLink.pair(label or "in process", f"inproc://{self._name}")
+        server = ServerConnection(self._core, self._sessions, there, self._counts)
+        self._open[server] = None
+        server.on_closed = lambda: self._open.pop(server, None)  # type: ignore[assignment]
+        return here
+
+    @property
+    def connections(self) -> list[ServerConnection]:
+        """The links that are open."""
+        return list(self._open)
+
+    def close(self, refusal: str, text: str) -> None:
+        """End every link, and open no more."""
+        self._closed = True
+        for server in self.connections:
+            server.say_close(BY_NAME[refusal].number, text)
+            server.lost()

@@ -1,0 +1,222 @@
+"""A node's parts in the order in which they start and stop: journal, core, sessions, acceptors."""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from meshq import abc
+from meshq.broker import ConnectionCounts, Core, CoreSettings, Listeners, Recovery, Sessions
+from meshq.errors import ConnectionBrokenError, MeshqError
+from meshq.ids import IDENTITY_BYTES, NodeId
+from meshq.node._local import LocalDoor
+from meshq.node._settings import BrokerSettings
+from meshq.node._statistics import BrokerStatistics, LoopLag
+from meshq.store import Draft, Journal
+from meshq.wire import BY_NAME
+
+_log = logging.getLogger("meshq.node")
+#: Seconds for which a session may outlive its connection, at most.
+SESSION_TTL_MAX_S = 3_600.0
+#: The share of the host's memory that a broker takes unless told otherwise.
+MEMORY_SHARE = 4
+
+
+class Node:
+    """One node that is running.  ``open`` makes it, ``start`` lets it serve, ``stop`` and ``close`` end it."""
+
+    def __init__(self, settings: BrokerSettings, env: abc.Env, journal: Journal | None, node_id: NodeId) -> None:
+        self._settings = settings
+        self._env = env
+        self._journal = journal
+        self.node_id = node_id
+        memory_limit = settings.memory_limit
+        if memory_limit is None:
+            memory_limit = env.memory_bytes // MEMORY_SHARE
+        self.core = Core(
+            CoreSettings(
+                name=settings.name,
+                node_id=bytes(node_id),
+                memory_limit_bytes=memory_limit,
+                address_settings=settings.address_settings,
+                token=env.entropy.token,
+                chaos=env.chaos,
+            ),
+            journal,
+        )
+        self.sessions = Sessions(self.core, trio.current_time, SESSION_TTL_MAX_S)
+        self.counts = ConnectionCounts()
+        self.door = LocalDoor(settings.name, self.core, self.sessions, self.counts)
+        self.listeners = Listeners(self.core, self.sessions, env.network, self.counts)
+        self._lag = LoopLag()
+        self._detached = trio.Event()
+        self._failure: MeshqError | None = None
+        self._failed = trio.Event()
+
+    @classmethod
+    async def open(cls, settings: BrokerSettings, env: abc.Env) -> Node:
+        """Open the store, if there is one, and take up what it holds.
+
+        Checkpoint: always.
+        Cancellation: the store is closed again.
+        Raises:
+            BusyError: another broker has the store open.
+            DamagedError: it can't be read.
+            JournalBrokenError: the disk failed.
+        """
+        if settings.data_dir is None:
+            return cls(settings, env, None, NodeId(settings.node_id or env.entropy.token(IDENTITY_BYTES)))
+        journal = Journal(
+            settings.data_dir, segment_bytes=settings.journal.segment_bytes, node_id=settings.node_id, env=env
+        )
+        await journal.open()
+        try:
+            node = cls(settings, env, journal, NodeId(journal.node_id))
+            recovery = Recovery(node.core)
+            recovery.take(journal.recovered(dead=True))
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await journal.aclose()
+            raise
+        _log.info("%d messages were taken up", recovery.messages, extra={"event": "recovered"})
+        return node
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Begin to serve, with tasks in ``nursery``.
+
+        Checkpoint: always.
+        Cancellation: the nursery's owner closes the node.
+        Raises:
+            ConnectionBrokenError: an acceptor can't be bound.
+        """
+        core, journal = self.core, self._journal
+        self.sessions.on_detached = self._wake_reaper
+        if journal is not None:
+            journal.on_durable = core.durable_moved
+            journal.on_failed = self._journal_failed
+            journal.on_room = self._room
+            journal.checkpoint = self._checkpoint
+            await nursery.start(journal.run)
+            nursery.start_soon(self._raise_failure)
+        for name in self._settings.queues:
+            if name not in core.router.queues:
+                core.definitions.create_queue(name, address=None, routing="anycast", durable=True)
+        if journal is not None:
+            await journal.wait_durable(journal.last)
+        nursery.start_soon(self._reap)
+        nursery.start_soon(self._lag.watch)
+        await self.listeners.listen(self._settings.acceptors, nursery)
+
+    def _checkpoint(self) -> list[Draft]:
+        return [Draft(kind, payload) for kind, payload in self.core.checkpoint()]
+
+    def _room(self) -> None:
+        """The disk has room again, or has none: senders go on, or wait."""
+        journal = self._journal
+        self.core.memory.blocked = journal is not None and journal.full
+        self.core.memory.released(0)
+        self.core.turn()
+
+    def _journal_failed(self, error: MeshqError) -> None:
+        """Nothing can be confirmed any more: say so to everybody, and end."""
+        self._failure = error
+        self.core.closing = str(error)
+        self._failed.set()
+
+    async def _raise_failure(self) -> None:
+        await self._failed.wait()
+        self._close_links("journal_broken", str(self._failure))
+        if self._failure is not None:
+            raise self._failure
+
+    def _wake_reaper(self) -> None:
+        self._detached.set()
+
+    async def _reap(self) -> None:
+        """End the sessions whose clients don't come back."""
+        while True:
+            deadline = self.sessions.expire()
+            if deadline is None:
+                await self._detached.wait()
+            else:
+                with trio.move_on_at(deadline):
+                    await self._detached.wait()
+            self._detached = trio.Event()
+
+    async def stop(self) -> None:
+        """Accept nothing new, finish what is committed, tell the clients; within the stop timeout.
+
+        Checkpoint: always.
+        Cancellation: what was confirmed is safe.
+        """
+        self.listeners.close()
+        self.core.closing = f"the node {self._settings.name!r} is stopping"
+        with trio.move_on_after(self._settings.stop_timeout):
+            await self._finish()
+            await self._tell("stopping")
+
+    async def _finish(self) -> None:
+        journal, core = self._journal, self.core
+        if journal is None:
+            return
+        await journal.wait_durable(journal.last)
+        for session in list(core.sessions.values()):
+            if session.link is None:
+                self.sessions.end(session)
+        for queue in core.router.queues.values():
+            core.marks.settle(queue, queue.granted)
+        await journal.wait_durable(journal.last)
+
+    async def _tell(self, refusal: str) -> None:
+        streams = [connection.stream for connection in self.listeners.connections]
+        self._close_links(refusal, str(self.core.closing))
+        for stream in streams:
+            try:
+                await stream.flush()
+            except ConnectionBrokenError:
+                continue
+
+    def _close_links(self, refusal: str, text: str) -> None:
+        self.door.close(refusal, text)
+        for connection in self.listeners.connections:
+            connection.server.say_close(BY_NAME[refusal].number, text)
+
+    async def close(self) -> None:
+        """Give everything back; the store's lock last.
+
+        Checkpoint: always.
+        Cancellation: not here: the caller shields it.
+        """
+        self.listeners.close()
+        self.door.close("stopping", "the node has stopped")
+        if self._journal is not None:
+            await self._journal.aclose()
+
+    def statistics(self, state: str) -> BrokerStatistics:
+        """The node at this moment."""
+        core = self.core
+        queues = list(core.router.queues.values())
+        return BrokerStatistics(
+            name=self._settings.name,
+            state=state,
+            durable=core.durable,
+            addresses=len(core.router.addresses),
+            queues=len(queues),
+            consumers=sum(len(queue.consumers) for queue in queues),
+            sessions=len(core.sessions),
+            connections=len(self.listeners.connections) + len(self.door.connections),
+            ready=sum(queue.ready for queue in queues),
+            delivering=sum(queue.held for queue in queues),
+            duplicates=core.placer.duplicates,
+            unrouted=core.placer.unrouted,
+            memory_used=core.memory.used_bytes,
+            memory_limit=core.memory.limit_bytes,
+            blocked_sessions=core.memory.waiting,
+            sessions_resumed=self.sessions.resumed,
+            sessions_expired=self.sessions.expired,
+            connections_accepted=self.counts.accepted,
+            violations=self.counts.violations,
+            loop_lag=self._lag.last,
+            journal=self._journal.statistics() if self._journal is not None else None,
+        )

@@ -1,0 +1,107 @@
+"""The settings of a broker, checked when it is built."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+import attrs
+
+from meshq import limits
+from meshq.address import check_name
+from meshq.errors import SettingsError, UsageError
+from meshq.ids import IDENTITY_BYTES
+from meshq.settings import Acceptor, AddressSettings, JournalSettings, check_address_settings
+
+T = TypeVar("T")
+
+#: The least memory that a broker can work in: a session's credit and one large message.
+MEMORY_BYTES_MIN = 1 * limits.MIB
+
+
+@attrs.frozen(kw_only=True)
+class BrokerSettings:
+    """Everything that ``Broker(...)`` was given."""
+
+    name: str
+    data_dir: str | None
+    journal: JournalSettings
+    acceptors: tuple[Acceptor, ...]
+    queues: tuple[str, ...]
+    address_settings: dict[str, AddressSettings]
+    node_id: bytes | None
+    memory_limit: int | None
+    stop_timeout: float
+
+
+def check_settings(
+    name: str,
+    *,
+    data_dir: str | os.PathLike[str] | None,
+    journal: JournalSettings | None,
+    acceptors: Sequence[str | Acceptor],
+    queues: Sequence[str],
+    address_settings: object,
+    node_id: bytes | None,
+    memory_limit: int | None,
+    stop_timeout: float,
+) -> BrokerSettings:
+    """All settings, checked.
+
+    Raises:
+        SettingsError: one of them isn't allowed.
+    """
+    if journal is not None and type(journal) is not JournalSettings:
+        raise SettingsError("journal", journal, "JournalSettings")
+    if node_id is not None and (type(node_id) is not bytes or len(node_id) != IDENTITY_BYTES):
+        raise SettingsError("node_id", node_id, f"{IDENTITY_BYTES} bytes")
+    if memory_limit is not None and (type(memory_limit) is not int or memory_limit < MEMORY_BYTES_MIN):
+        raise SettingsError("memory_limit", memory_limit, f"a number of bytes, {MEMORY_BYTES_MIN} at least, or None")
+    if type(stop_timeout) not in (int, float) or not 0 <= stop_timeout <= math.inf:
+        raise SettingsError("stop_timeout", stop_timeout, "a number of seconds, 0 or more")
+    return BrokerSettings(
+        name=check_name("name", name),
+        data_dir=_directory(data_dir),
+        journal=journal or JournalSettings(),
+        acceptors=tuple(_acceptor(acceptor) for acceptor in _several("acceptors", acceptors)),
+        queues=tuple(check_name("queues", queue) for queue in _several("queues", queues)),
+        address_settings=check_address_settings(address_settings),
+        node_id=node_id,
+        memory_limit=memory_limit,
+        stop_timeout=stop_timeout,
+    )
+
+
+def _several(setting: str, value: Sequence[T]) -> Sequence[T]:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise SettingsError(setting, value, "a list or tuple")
+    return value
+
+
+def _directory(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise SettingsError("data_dir", value, "a directory, or None for a broker in memory only")
+    return os.fspath(value)
+
+
+def _acceptor(value: object) -> Acceptor:
+    if type(value) is str:
+        return Acceptor(value)
+    if type(value) is not Acceptor:
+        raise SettingsError("acceptors", value, "URLs and Acceptor objects")
+    return value
+
+
+def refuse_later(**parts: object) -> None:
+    """Refuse what this version doesn't have yet, by name, instead of ignoring it.
+
+    Raises:
+        UsageError: one of them was given.
+    """
+    for name, value in parts.items():
+        if value is not None and value != () and value != {}:
+            raise UsageError(f"{name}={value!r} is not available in this version")

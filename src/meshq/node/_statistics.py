@@ -1,0 +1,82 @@
+"""What a broker says of itself."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import attrs
+import trio
+
+_log = logging.getLogger("meshq.node")
+#: How often the loop's lag is looked at, and from which lag on somebody should know.
+LAG_INTERVAL_S = 1.0
+LAG_WARNING_S = 1.0
+#: A warning that repeats is given so often at most.
+_REPEAT_S = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class BrokerStatistics:
+    """A broker at one moment; times in seconds, sizes in bytes."""
+
+    name: str
+    state: str
+    #: Whether anything survives the process.
+    durable: bool
+    addresses: int
+    queues: int
+    consumers: int
+    sessions: int
+    connections: int
+    #: Messages that wait, and messages that are with consumers.
+    ready: int
+    delivering: int
+    #: Repeats of known duplicate ids; messages sent where no queue listened.
+    duplicates: int
+    unrouted: int
+    memory_used: int
+    memory_limit: int
+    #: Sessions that wait for memory before they may send.
+    blocked_sessions: int
+    sessions_resumed: int
+    sessions_expired: int
+    connections_accepted: int
+    #: Connections that were closed because they broke the protocol.
+    violations: int
+    #: How much later than it should the loop came back to us, at the last look.
+    loop_lag: float
+    #: The journal's own statistics; None in memory only.
+    journal: Any
+
+
+class LoopLag:
+    """Looks how late the event loop comes back: a host that blocks it blocks its broker."""
+
+    def __init__(self) -> None:
+        #: At the last look, in seconds.
+        self.last = 0.0
+
+    async def watch(self) -> None:
+        """Look for ever.
+
+        Checkpoint: always.
+        Cancellation: ends it.
+        """
+        warned, suppressed = -_REPEAT_S, 0
+        while True:
+            due = trio.current_time() + LAG_INTERVAL_S
+            await trio.sleep_until(due)
+            self.last = max(0.0, trio.current_time() - due)
+            if self.last < LAG_WARNING_S:
+                continue
+            if due - warned < _REPEAT_S:
+                suppressed += 1
+                continue
+            _log.warning(
+                "the event loop was blocked for %.1f s (and %d times more since the last warning)",
+                self.last,
+                suppressed,
+                extra={"event": "loop_lag"},
+            )
+            warned, suppressed = due, 0
