@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import trio
-from trio import TaskStatus
 
 from meshq import abc
-from meshq.client import Client, local_client
+from meshq.client import Client
 from meshq.env import real_env
 from meshq.errors import NotActiveError, UsageError
 from meshq.ids import NodeId
@@ -21,6 +20,7 @@ from meshq.node._node import Node
 from meshq.node._settings import check_settings, refuse_later
 from meshq.node._statistics import BrokerStatistics
 from meshq.settings import Acceptor, AddressSettings, JournalSettings
+from meshq.wire import Link
 
 _log = logging.getLogger("meshq.node")
 
@@ -121,10 +121,12 @@ class Broker:
 
     def client(self, **settings: Any) -> Client:
         """A client in this process, without a socket; an async context manager.  ``settings`` as for ``connect``."""
-        return local_client(self._connect_local, self._environment(), f"inproc://{self.name}", settings)
+        # A broker that has stopped doesn't come back: there is nothing to reconnect to.
+        settings.setdefault("reconnect_attempts", 0)
+        return Client.over(self._connect_local, env=self._environment(), name=f"inproc://{self.name}", **settings)
 
-    def _connect_local(self, label: str) -> Any:
-        return self._active().door.connect_local(label)
+    def _connect_local(self) -> Link:
+        return self._active().door.connect_local("in process")
 
     def _active(self) -> Node:
         if self._node is None:
@@ -162,7 +164,7 @@ class Broker:
         self._stop.set()
         await self._stopped.wait()
 
-    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the node; reports started once it is active, returns after ``stop``.
 
         Checkpoint: always.

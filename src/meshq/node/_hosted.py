@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
-from trio import TaskStatus
 
 from meshq.client._block import Block
 from meshq.errors import MeshqError
@@ -47,7 +46,7 @@ class Hosted:
         self._scope.shield = True
         self._block.enter()
 
-    async def _guard(self, run: Callable[..., Awaitable[None]], *, task_status: TaskStatus[None]) -> None:
+    async def _guard(self, run: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None]) -> None:
         started = False
 
         class Status:

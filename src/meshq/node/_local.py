@@ -29,7 +29,7 @@ class LocalDoor:
         here, there = DirectLink.pair(label or "in process", f"inproc://{self._name}")
         server = ServerConnection(self._core, self._sessions, there, self._counts)
         self._open[server] = None
-        server.on_closed = lambda: self._open.pop(server, None)  # type: ignore[assignment]
+        server.on_closed = lambda: self._open.pop(server, None)
         return here
 
     @property
