@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import subprocess
 import sys
@@ -51,6 +52,17 @@ def test_every_error_is_importable_from_meshq() -> None:
         name for name, value in vars(errors).items() if inspect.isclass(value) and value.__module__ == errors.__name__
     }
     assert {name for name, home in meshq._HOME.items() if home == "meshq.errors"} == defined
+
+
+@pytest.mark.parametrize("name", sorted(meshq._HOME))
+def test_every_public_name_comes_from_its_home(name: str) -> None:
+    home = importlib.import_module(meshq._HOME[name])
+    assert getattr(meshq, name) is getattr(home, name)
+    assert name in getattr(home, "__all__", [name])
+
+
+def test_the_type_checker_sees_the_same_names() -> None:
+    assert type_checked_names() == meshq._HOME
 
 
 def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:

@@ -23,6 +23,15 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from meshq.client import Client as Client
+    from meshq.client import ClientFactory as ClientFactory
+    from meshq.client import Consumer as Consumer
+    from meshq.client import Delivery as Delivery
+    from meshq.client import Disconnected as Disconnected
+    from meshq.client import FailedOver as FailedOver
+    from meshq.client import Producer as Producer
+    from meshq.client import Reattached as Reattached
+    from meshq.client import connect as connect
     from meshq.errors import AddressFullError as AddressFullError
     from meshq.errors import BrokenError as BrokenError
     from meshq.errors import BusyError as BusyError
@@ -50,6 +59,10 @@ if TYPE_CHECKING:
     from meshq.errors import UseAnotherServerError as UseAnotherServerError
     from meshq.ids import MessageId as MessageId
     from meshq.ids import NodeId as NodeId
+    from meshq.message import Message as Message
+    from meshq.node import Broker as Broker
+    from meshq.settings import Acceptor as Acceptor
+    from meshq.settings import AddressSettings as AddressSettings
     from meshq.store import Journal as Journal
 
 _ERRORS: Final = (

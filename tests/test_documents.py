@@ -1,0 +1,49 @@
+"""The programs in the documents run as they are printed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/how-to.md")
+
+
+def programs(name: str) -> list[str]:
+    """The Python blocks of a document that are whole programs."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return [block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if "trio.run(" in block]
+
+
+def run_program(code: str, folder: Path) -> str:
+    """What a program prints; it must end well and quietly, and see every warning as an error."""
+    command = [sys.executable, "-W", "error", "-c", code]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    return result.stdout
+
+
+ALL = [(name, number) for name in DOCUMENTS for number in range(len(programs(name)))]
+
+
+@pytest.mark.parametrize(("name", "number"), ALL)
+def test_a_program_in_a_document_runs(name: str, number: int, tmp_path: Path) -> None:
+    assert run_program(programs(name)[number], tmp_path) != ""
+
+
+def test_the_readme_shows_what_it_prints(tmp_path: Path) -> None:
+    (code,) = programs("README.md")
+    assert run_program(code, tmp_path) == "b'42 umbrellas' emea\n"
+    assert len(code.splitlines()) <= 20
+    assert (tmp_path / "data" / "shop").is_dir()
+
+
+def test_the_two_commands_of_the_readme_stand_alone_in_blocks() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "```\npip install '.[demo]' && python -m meshq demo\n```" in text
+    assert "```\npip install -e '.[test]' && python -m pytest\n```" in text
