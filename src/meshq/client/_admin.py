@@ -1,0 +1,145 @@
+"""Administration: queues and addresses, by calls."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from meshq.address import check_name, check_routing
+from meshq.client._calls import Call
+from meshq.client._connection import Connection
+from meshq.client._session import Session
+from meshq.client._statistics import QueueStatistics
+from meshq.errors import SettingsError
+from meshq.wire import Call as WireCall
+from meshq.wire import Frame, FrameType
+
+
+class Administration(ABC):
+    """The calls of a client that create, delete and look at things.
+
+    Each is sent once.  ``CallTimeoutError``, ``UnblockedError`` and ``ConnectionBrokenError`` say in ``outcome``
+    whether it may have been carried out; repeating it does no harm.
+    """
+
+    _session: Session
+    _connection: Connection
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raise unless the client is open."""
+
+    @abstractmethod
+    async def _wait_call(self, call: Call) -> dict[str, Any]:
+        """Wait for an answer."""
+
+    async def _ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        self._check()
+        flat = tuple(item for pair in arguments.items() for item in pair)
+        header = WireCall(operation=operation, arguments=flat).encode()
+        call = Call(operation, lambda number: Frame(FrameType.CALL, first=number, header=header))
+        self._session.call(call)
+        self._session.flush()
+        return await self._wait_call(call)
+
+    async def create_address(self, name: str, routing: str = "anycast") -> None:
+        """Create an address, or do nothing if it is there already.
+
+        Checkpoint: always.  Cancellation: it may exist afterwards or not.
+        Raises:
+            UsageError: it exists with the other routing type.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        await self._ask("create_address", name=check_name("name", name), routing=check_routing("routing", routing))
+
+    async def create_queue(
+        self,
+        name: str,
+        *,
+        address: str | None = None,
+        routing: str = "anycast",
+        durable: bool = True,
+        filter: str | None = None,
+    ) -> None:
+        """Create a queue on ``address`` (the queue's own name unless given), or do nothing if it is there already.
+
+        Checkpoint: always.  Cancellation: it may exist afterwards or not.
+        Raises:
+            SettingsError: a setting is not allowed, or not served in this version.
+            UsageError: it exists otherwise, or its address has the other routing type.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        check_name("name", name)
+        if address is not None:
+            check_name("address", address)
+        if type(durable) is not bool:
+            raise SettingsError("durable", durable, "True or False")
+        if filter is not None:
+            raise SettingsError("filter", filter, "None in this version (filters to come)")
+        routing = check_routing("routing", routing)
+        await self._ask("create_queue", name=name, address=address, routing=routing, durable=durable)
+
+    async def delete_queue(self, name: str) -> None:
+        """Delete a queue with everything in it; its consumers end with ``NotFoundError``.
+
+        Checkpoint: always.  Cancellation: it may exist afterwards or not.
+        Raises:
+            NotFoundError: there is no such queue.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        await self._ask("delete_queue", name=check_name("name", name))
+
+    async def purge_queue(self, name: str) -> int:
+        """Remove every message that waits in a queue; returns how many.
+
+        Checkpoint: always.  Cancellation: they may be gone or not.
+        Raises:
+            NotFoundError: there is no such queue.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        values = await self._ask("purge_queue", name=check_name("name", name))
+        return int(values.get("removed", 0))
+
+    async def queue(self, name: str) -> QueueStatistics:
+        """What a queue has now.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            NotFoundError: there is no such queue.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        values = await self._ask("queue", name=check_name("name", name))
+        return QueueStatistics.of({"name": name, **values})
+
+    async def queues(self) -> list[str]:
+        """The names of all queues, in alphabetical order.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        names: list[str] = []
+        more = True
+        while more:
+            values = await self._ask("queues", after=names[-1] if names else "")
+            found = [name for key, name in values.items() if key.startswith("queue")]
+            names += found
+            more = bool(values.get("more")) and bool(found)
+        return names
+
+    async def flush(self) -> None:
+        """Return when everything that this session has sent and acknowledged is stored.
+
+        What a producer still gathers goes out first, and its confirms are waited for.
+
+        Checkpoint: always.  Cancellation: it goes on its way.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: unknown.
+        """
+        self._check()
+        await self._gathered()
+        await self._ask("flush")
+
+    @abstractmethod
+    async def _gathered(self) -> None:
+        """Return when every run is settled."""

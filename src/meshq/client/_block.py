@@ -1,0 +1,95 @@
+"""The rule of every ``async with`` block of the client.
+
+- What the body raises leaves the block as it was, never inside an ``ExceptionGroup``.
+- When the thing behind the block fails for good, the body is cancelled and the block raises that one error; an
+  error of the body's own goes along as its ``__context__``.
+- A cancellation from outside, ``KeyboardInterrupt`` and the like go before both.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from meshq.client._waiting import fresh
+from meshq.errors import UsageError
+
+
+class Block:
+    """The life of one ``async with`` block."""
+
+    __slots__ = ("_entered", "_left", "_scope", "failure", "name")
+
+    def __init__(self, name: str) -> None:
+        #: How errors call the thing.
+        self.name = name
+        self._scope = trio.CancelScope()
+        self._entered = False
+        self._left = False
+        #: Why the thing is of no further use; None while it is.
+        self.failure: BaseException | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether the body runs."""
+        return self._entered and not self._left
+
+    def claim(self) -> None:
+        """The block is about to be entered.
+
+        Raises:
+            UsageError: it was entered before.
+        """
+        if self._entered or self._left:
+            raise UsageError(f"{self.name} was used before; make another one")
+        self._entered = True
+
+    def enter(self) -> None:
+        """The body begins, in this task."""
+        self._scope.__enter__()
+
+    def abandon(self) -> None:
+        """The block was not entered after all."""
+        self._left = True
+
+    def fail(self, error: BaseException) -> None:
+        """The thing has failed for good; the first error counts."""
+        if self.failure is None and not self._left:
+            self.failure = error
+            self._scope.cancel()
+
+    def leave(self, error: BaseException | None) -> BaseException | None:
+        """The body has ended, with ``error``; returns what is left of that without our own cancellation."""
+        kind = None if error is None else type(error)
+        trace = None if error is None else error.__traceback__
+        self._left = True
+        try:
+            absorbed = self._scope.__exit__(kind, error, trace)
+        except BaseExceptionGroup as rest:
+            return rest
+        return None if absorbed else error
+
+    def conclude(self, error: BaseException | None, left: BaseException | None) -> bool:
+        """What ``__aexit__`` returns or raises: ``error`` is what the body raised, ``left`` what was left of it."""
+        failure = self.failure
+        if failure is None or not isinstance(left, Exception | None) or _same(failure, left):
+            if left is None or left is error:
+                return left is None and error is not None
+            failure, left = left, left.__context__
+        elif _in_chain(failure, left):
+            failure = fresh(failure)
+        try:
+            raise failure
+        finally:
+            # The interpreter has put here whatever is being handled, our own cancellation too.
+            failure.__context__ = left
+
+
+def _in_chain(error: BaseException, link: BaseException | None) -> bool:
+    while link is not None and link is not error:
+        link = link.__context__
+    return link is error
+
+
+def _same(failure: BaseException, left: BaseException | None) -> bool:
+    """Whether the body raised the failure itself, which a call in it has met first."""
+    return left is failure or (type(left) is type(failure) and left is not None and left.args == failure.args)

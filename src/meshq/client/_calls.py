@@ -1,0 +1,135 @@
+"""Calls: frames that get an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from meshq.client._waiting import Waiter
+from meshq.errors import CallTimeoutError, ClosedError, MeshqError, StaleDeliveryError, UnblockedError
+from meshq.wire import Frame, FrameType
+
+Values = dict[str, Any]
+
+
+class Call(Waiter):
+    """A call that a task waits for.
+
+    It ends with the session it was sent in: ``UnblockedError``.  While it is not sent it waits for a connection;
+    ``epoch`` says that it makes sense in one session only.
+    """
+
+    __slots__ = ("_make", "epoch", "number", "sent", "what")
+
+    def __init__(self, what: str, make: Callable[[int], Frame], epoch: int | None = None) -> None:
+        super().__init__()
+        #: How errors name it.
+        self.what = what
+        # Makes the frame from the call's number.
+        self._make = make
+        self.epoch = epoch
+        #: Its number in the session, once sent.
+        self.number = 0
+        self.sent = False
+
+    def frame(self, number: int) -> Frame:
+        """The frame, to be sent now."""
+        self.number = number
+        self.sent = True
+        return self._make(number)
+
+    def answered(self, values: Values, error: MeshqError | None) -> None:
+        """The answer has come."""
+        if error is not None:
+            self.fail(error)
+        else:
+            self.succeed(values)
+
+    def renewed(self, epoch: int) -> bool:
+        """The session was made anew; returns whether the call is to be sent in it."""
+        if self.sent:
+            self.fail(UnblockedError(f"{self.what} was cut off: its session was lost"))
+        elif self.epoch is not None and self.epoch != epoch:
+            self.fail(StaleDeliveryError(f"{self.what} came too late: the session was lost, the messages come again"))
+        return not self.done
+
+    def expired(self) -> None:
+        """Nobody waits for it any longer; a late answer is dropped."""
+        if self.sent:
+            self.fail(CallTimeoutError(f"{self.what} was not answered in time"))
+        else:
+            self.fail(CallTimeoutError(f"{self.what} found no connection in time", outcome="not_done"))
+
+    def abandon(self) -> None:
+        """The task that waited was cancelled: what was not sent is not sent any more."""
+        if not self.sent:
+            self.fail(ClosedError(f"{self.what} was given up"))
+
+
+class Opening(Waiter):
+    """The wait for a producer or consumer to be open, however many sessions that takes."""
+
+    __slots__ = ("sent", "what")
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+        #: It waits for an answer whenever there is a connection.
+        self.sent = True
+
+    def expired(self) -> None:
+        """The time is up."""
+        self.fail(CallTimeoutError(f"{self.what} was not answered in time", outcome="not_done"))
+
+    def abandon(self) -> None:
+        """The task that waited was cancelled."""
+
+
+class LeaveCall(Call):
+    """The end of a channel; what still comes on it until the answer is expected."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, channel: int, header: bytes, epoch: int, left: Callable[[], None]) -> None:
+        super().__init__("leaving", opening(FrameType.LEAVE, channel, header), epoch)
+        self._left = left
+
+    def answered(self, values: Values, error: MeshqError | None) -> None:
+        """The broker has closed the channel."""
+        self._left()
+        super().answered(values, error)
+
+
+class InnerCall:
+    """A call of the client's own: its maker makes another one when the session is made anew."""
+
+    __slots__ = ("_make", "_on_answer")
+
+    def __init__(self, make: Callable[[int], Frame], on_answer: Callable[[Values, MeshqError | None], None]) -> None:
+        self._make = make
+        self._on_answer = on_answer
+
+    @property
+    def done(self) -> bool:
+        """Never: it ends with its answer."""
+        return False
+
+    def frame(self, number: int) -> Frame:
+        """The frame, to be sent now."""
+        return self._make(number)
+
+    def answered(self, values: Values, error: MeshqError | None) -> None:
+        """The answer has come."""
+        self._on_answer(values, error)
+
+    def renewed(self, epoch: int) -> bool:
+        """The session was made anew: this one is forgotten."""
+        return False
+
+
+AnyCall = Call | InnerCall
+
+
+def opening(frame_type: FrameType, channel: int, header: bytes) -> Callable[[int], Frame]:
+    """Makes the frame of a call about a channel."""
+    return lambda number: Frame(frame_type, channel=channel, first=number, header=header)

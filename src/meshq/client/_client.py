@@ -1,0 +1,426 @@
+"""The client: one session at a broker, and what a program does with it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+import trio
+
+from meshq import limits
+from meshq.abc import Env
+from meshq.address import parse_target
+from meshq.client._admin import Administration
+from meshq.client._block import Block
+from meshq.client._calls import Call, Opening
+from meshq.client._connection import Connection
+from meshq.client._connector import LocalTarget, Target
+from meshq.client._consumer import Consumer, check_consumer
+from meshq.client._envelope import Encoder
+from meshq.client._events import Event, EventStream
+from meshq.client._flusher import Flusher
+from meshq.client._outbox import Outbox, Run
+from meshq.client._producer import Producer
+from meshq.client._sending import Batch, cut_into_runs
+from meshq.client._session import Session
+from meshq.client._settings import ClientSettings
+from meshq.client._statistics import ClientStatistics
+from meshq.client._waiting import Waiter, fresh, leaf
+from meshq.errors import ClosedError, MeshqError, SettingsError, UsageError
+from meshq.ids import IDENTITY_BYTES
+from meshq.message import Message, PropertyValue, check_body, check_durable, refuse_unserved
+from meshq.wire import PLAIN, Link, encode_one
+
+#: Addresses to which ``send`` and ``send_many`` keep a producer of their own.
+IMPLICIT_PRODUCERS_MAX: Final = 64
+
+
+class Client(Administration):
+    """One session at a broker.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
+
+    ``async with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back
+    by itself; when it can't, the body is cancelled and the block raises ``ConnectionBrokenError``.
+    """
+
+    def __init__(self, targets: Sequence[Target], settings: ClientSettings, env: Env) -> None:
+        self._targets = targets
+        self._settings = settings
+        self._env = env
+        self._session = Session(settings, trio.current_time)
+        self._flusher = Flusher(self._session)
+        self._connection = Connection(self._session, targets, settings, settings.client_id or "")
+        self._connection.on_event = self._happened
+        self._encoder = Encoder()
+        self._block = Block("the client")
+        # Producers of ``send``, by address; the least recently used one first.
+        self._implicit: OrderedDict[str, Outbox] = OrderedDict()
+        self._streams: list[EventStream] = []
+        self._nursery: Any = None
+        self._life = trio.CancelScope(shield=True)
+        self._closed = False
+        self._ended = Waiter()
+        # Sends since the last one that passed through the scheduler.
+        self._calls = 0
+
+    @classmethod
+    def over(cls, open_link: Callable[[], Link], *, env: Env, name: str = "inproc", **settings: Any) -> Client:
+        """A client of a broker in this process; ``open_link`` gives its end of a new link each time.
+
+        Raises:
+            SettingsError: a setting is not allowed.
+        """
+        return cls([LocalTarget(open_link, name)], ClientSettings.build(settings), env)
+
+    def __repr__(self) -> str:
+        session = self._session
+        return f"<Client {self._state} peer={self._connection.peer!r} session={session.number} epoch={session.epoch}>"
+
+    @property
+    def _state(self) -> str:
+        if self._session.failure is not None:
+            return "closed" if isinstance(self._session.failure, ClosedError) else "failed"
+        if not self._block.open:
+            return "new"
+        return "connected" if self._session.link is not None else "reconnecting"
+
+    def statistics(self) -> ClientStatistics:
+        """The client now."""
+        session, connection = self._session, self._connection
+        return ClientStatistics(
+            state=self._state,
+            peer=connection.peer,
+            node_id=session.node_id,
+            node_name=connection.node_name,
+            session=session.number,
+            epoch=session.epoch,
+            connected=connection.connected,
+            resumed=connection.resumed,
+            renewed=connection.renewed,
+            producers=len(session.outboxes),
+            consumers=len(session.inboxes),
+            unconfirmed=sum(outbox.unsettled for outbox in session.outboxes),
+            waiting_runs=len(session.backlog),
+            kept_bytes=session.outgoing.kept_bytes,
+        )
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        Checkpoint: always.  Cancellation: nothing is left.
+        Raises:
+            UsageError: it was used before.
+            ConnectionBrokenError: no connection could be made with the attempts that the settings allow.
+            SecurityError, RemoteProtocolError: the node and this client don't fit.
+        """
+        self._block.claim()
+        self._nursery = trio.open_nursery()
+        nursery = await self._nursery.__aenter__()
+        nursery.start_soon(self._live)
+        try:
+            await self._connection.first.wait()
+        except BaseException:
+            self._block.abandon()
+            await self._end()
+            raise
+        self._block.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Close; see ``close``.
+
+        Checkpoint: always.  Cancellation: it is closed all the same.
+        """
+        left = self._block.leave(error)
+        try:
+            await self.close()
+        finally:
+            await self._end()
+        return self._block.conclude(error, left)
+
+    async def _live(self) -> None:
+        """The client's tasks; they leave no error and no cancellation behind."""
+        try:
+            with self._life:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._flusher.run)
+                    nursery.start_soon(self._connection.keep_time)
+                    error = await self._connection.run()
+                    if error is not None:
+                        self._failed(error)
+                    nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            # A defect of ours, or an interrupt that was delivered here.
+            self._crashed(leaf(group))
+        finally:
+            self._ended.succeed()
+
+    def _failed(self, error: MeshqError) -> None:
+        self._session.fail(error)
+        self._connection.first.fail(fresh(error))
+        self._block.fail(error)
+        self._end_events()
+
+    def _crashed(self, error: BaseException) -> None:
+        self._session.fail(ClosedError(f"the client has failed: {error!r}", outcome="unknown"))
+        self._connection.first.fail(error)
+        self._block.fail(error)
+        self._end_events()
+
+    async def _end(self) -> None:
+        """End the tasks and the nursery around them."""
+        self._life.cancel()
+        self._session.fail(ClosedError("the client is closed"))
+        self._end_events()
+        manager, self._nursery = self._nursery, None
+        if manager is not None:
+            await manager.__aexit__(None, None, None)
+
+    async def close(self) -> None:
+        """Close: what is in line goes out, unsettled deliveries go back, waiting calls raise ``ClosedError``.
+
+        Twice is silent.
+
+        Checkpoint: always.  Cancellation: it is closed all the same; what was in line may be lost.
+        """
+        if self._closed:
+            await trio.lowlevel.checkpoint()
+            return
+        self._closed = True
+        try:
+            await self._connection.close()
+        finally:
+            self._session.fail(ClosedError("the client is closed"))
+            self._life.cancel()
+            self._end_events()
+
+    def session(self) -> Client:
+        """Another session, on a connection of its own, with the same settings."""
+        return Client(self._targets, self._settings, self._env)
+
+    def events(self) -> EventStream:
+        """An async iterator of what happens to the connection from now on."""
+        stream = EventStream()
+        if self._session.failure is not None:
+            stream.close()
+        else:
+            self._streams.append(stream)
+        return stream
+
+    def _happened(self, event: Event) -> None:
+        for stream in self._streams:
+            stream.put(event)
+
+    def _end_events(self) -> None:
+        streams, self._streams = self._streams, []
+        for stream in streams:
+            stream.close()
+
+    # -- sending
+
+    async def send(
+        self,
+        address: str,
+        body: bytes,
+        *,
+        properties: Mapping[str, PropertyValue] | None = None,
+        durable: bool = True,
+        priority: int = limits.PRIORITY_DEFAULT,
+        ttl: float | None = None,
+        delay: float | None = None,
+        duplicate_id: str | bytes | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        content_type: str | None = None,
+    ) -> None:
+        """Send one message; on return the broker has it: a durable one on disk.
+
+        A duplicate id that the broker knows is success: the message is stored once.
+
+        Checkpoint: when it has to wait, and at least every 64th call.
+        Cancellation: the message may have been sent or not.  Send again with the same duplicate id.
+        Raises:
+            SettingsError: a part of the message is not allowed; nothing was sent.
+            AddressFullError, UsageError: the broker refused it.
+            UnblockedError, CallTimeoutError: unknown, or not done; see ``outcome``.
+            ConnectionBrokenError, ClosedError: the client is of no further use; see ``outcome``.
+        """
+        if type(body) is not bytes or len(body) > limits.MESSAGE_BYTES_MAX:
+            body = check_body(body)
+        if durable is not True:
+            check_durable(durable)
+        if (
+            properties is None
+            and duplicate_id is None
+            and correlation_id is None
+            and reply_to is None
+            and content_type is None
+            and ttl is None
+            and delay is None
+            and group is None
+            and priority == limits.PRIORITY_DEFAULT
+        ):
+            envelope = PLAIN
+        else:
+            refuse_unserved(priority=priority, ttl=ttl, delay=delay, group=group)
+            envelope = self._encoder.envelope(
+                properties, duplicate_id, correlation_id=correlation_id, reply_to=reply_to, content_type=content_type
+            )
+        run = Run(encode_one(body, envelope), durable, self._env.wall.now_ms())
+        self._session.submit(self._outbox_to(address), run)
+        self._session.flush()
+        if not run.done:
+            await self._wait_run(run)
+        else:
+            self._calls += 1
+            if self._calls >= limits.CHECKPOINT_MESSAGES:
+                self._calls = 0
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.checkpoint_if_cancelled()
+        run.result()
+
+    async def send_many(self, address: str, messages: Iterable[bytes | Message]) -> None:
+        """Send bodies or ``Message``s together; on return the broker has all of them.
+
+        They travel in one frame if they fit (256 messages of one durability), else in several, each stored whole
+        or not at all.
+
+        Checkpoint: always.
+        Cancellation: each frame may have been sent or not.
+        Raises:
+            SettingsError: a message is not allowed; nothing was sent.
+            MeshqError: as ``send``; ``results`` lists what became of each message.
+        """
+        batch = Batch()
+        runs = cut_into_runs(messages, self._encoder, self._env.wall.now_ms(), batch)
+        if not runs:
+            await trio.lowlevel.checkpoint()
+            return
+        batch.expect(runs)
+        outbox = self._outbox_to(address)
+        for run in runs:
+            self._session.submit(outbox, run)
+        self._session.flush()
+        timed = self._session.timed
+        timed.update(dict.fromkeys(runs))
+        self._connection.look_at_timeout(runs[0].since)
+        try:
+            await batch.wait()
+        except BaseException:
+            for run in runs:
+                run.given_up = not run.sent
+            raise
+        finally:
+            for run in runs:
+                del timed[run]
+
+    def _outbox_to(self, address: str) -> Outbox:
+        """The producer of ``send`` for an address."""
+        outbox = self._implicit.get(address) if type(address) is str else None
+        if outbox is not None and self._session.failure is None:
+            self._implicit.move_to_end(address)
+            return outbox
+        self._check()
+        parse_target(address)
+
+        def failed(error: MeshqError) -> None:
+            self._implicit.pop(address, None)
+
+        outbox = Outbox(address, self._token(), failed)
+        self._implicit[address] = outbox
+        if len(self._implicit) > IMPLICIT_PRODUCERS_MAX:
+            _, oldest = self._implicit.popitem(last=False)
+            self._session.close_outbox(oldest)
+        self._session.open_outbox(outbox)
+        return outbox
+
+    def producer(self, address: str, *, window: int = limits.PRODUCER_WINDOW_MESSAGES) -> Producer:
+        """A pipelined producer to an address; at most ``window`` messages of it are unconfirmed at a time.
+
+        Raises:
+            SettingsError: a setting is not allowed.
+        """
+        parse_target(address)
+        if type(window) is not int or window < 1:
+            raise SettingsError("window", window, "a whole number from 1")
+        return Producer(self, address, window=window)
+
+    # -- receiving
+
+    def consumer(
+        self,
+        queue: str,
+        *,
+        filter: str | None = None,
+        window: int = 1000,
+        window_bytes: int = 16 * limits.MIB,
+        ack: str = "explicit",
+        browse: bool = False,
+        priority: int = 0,
+        exclusive: bool = False,
+    ) -> Consumer:
+        """A consumer of a queue: an async iterator of ``Delivery``, in an ``async with``.
+
+        Raises:
+            SettingsError: a setting is not allowed.
+        """
+        unserved: dict[str, tuple[object, object]] = {
+            "filter": (filter, None),
+            "browse": (browse, False),
+            "priority": (priority, 0),
+            "exclusive": (exclusive, False),
+        }
+        check_consumer(queue, window, window_bytes, ack, unserved=unserved)
+        return Consumer(self, queue, window=window, window_bytes=window_bytes, auto=ack == "auto")
+
+    # -- what the parts of a client use of each other
+
+    def _check(self) -> None:
+        self._session.check()
+        if not self._block.open:
+            raise UsageError("the client is not open: use it in 'async with'")
+
+    def _token(self) -> bytes:
+        return self._env.entropy.token(IDENTITY_BYTES)
+
+    def _now_ms(self) -> int:
+        return self._env.wall.now_ms()
+
+    async def _gathered(self) -> None:
+        session = self._session
+        self._flusher.gather()
+        marks = [session.mark(outbox) for outbox in list(session.outboxes) if outbox.queued]
+        for mark in marks:
+            await mark.wait()
+
+    async def _wait_run(self, run: Run) -> None:
+        timed = self._session.timed
+        timed[run] = None
+        self._connection.look_at_timeout(run.since)
+        try:
+            await run.decided()
+        except BaseException:
+            run.given_up = not run.sent
+            raise
+        finally:
+            del timed[run]
+
+    async def _wait_call(self, call: Call | Opening) -> dict[str, Any]:
+        timed = self._session.timed
+        timed[call] = None
+        self._connection.look_at_timeout(call.since)
+        try:
+            values: dict[str, Any] = await call.wait()
+            return values
+        except trio.Cancelled:
+            call.abandon()
+            raise
+        finally:
+            del timed[call]

@@ -1,0 +1,328 @@
+"""The task that keeps a client connected: dials, watches over the link, and comes back when it is lost."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+
+from meshq import limits
+from meshq.client._connector import Target
+from meshq.client._events import Connected, Disconnected, Event, FailedOver, Reattached
+from meshq.client._failover_machine import FailoverMachine
+from meshq.client._handshake import Handshake
+from meshq.client._session import Session
+from meshq.client._settings import ClientSettings
+from meshq.client._waiting import Waiter, fresh, leaf
+from meshq.errors import (
+    CallTimeoutError,
+    ConnectionBrokenError,
+    MeshqError,
+    NotActiveError,
+    Outcome,
+    RemoteProtocolError,
+    SecurityError,
+)
+from meshq.wire import BY_NUMBER, Attached, Close, Frame, FrameType, Link, StreamLink, Welcome, error_of, refusal_of
+
+_log = logging.getLogger("meshq.client")
+_log.addHandler(logging.NullHandler())
+
+#: Seconds that the node may take to end a connection that was closed in peace.
+CLOSING_S: Final = 5.0
+#: Refusals after which this node is left alone for the others.
+_LEAVE: Final = frozenset({"not_active", "stopping", "too_many_sessions", "journal_broken"})
+#: Refusals that end a connection and nothing else.
+_LOST: Final = frozenset({"session_taken", "silent"})
+
+
+class _Ended:
+    """Why a link has ended."""
+
+    __slots__ = ("error", "fatal", "leave")
+
+    def __init__(self, error: MeshqError, *, leave: bool = False, fatal: bool = False) -> None:
+        self.error = error
+        self.leave = leave
+        self.fatal = fatal
+
+
+class Connection:
+    """The connections of one client, one after the other."""
+
+    def __init__(self, session: Session, targets: Sequence[Target], settings: ClientSettings, label: str) -> None:
+        self._session = session
+        self._targets = targets
+        self._settings = settings
+        self._label = label
+        self._machine = FailoverMachine(
+            len(targets),
+            initial_attempts=settings.initial_connect_attempts,
+            attempts=settings.reconnect_attempts,
+            interval_s=settings.retry_interval,
+            factor=settings.retry_interval_multiplier,
+            interval_s_max=settings.max_retry_interval,
+        )
+        #: Decided when there has been a first connection, or none could be made.
+        self.first = Waiter()
+        self.on_event: Callable[[Event], None] = _ignore
+        #: The node at the other end, or the last one.
+        self.node_name = ""
+        self.peer = ""
+        #: Connections made, sessions resumed and made anew.
+        self.connected = 0
+        self.resumed = 0
+        self.renewed = 0
+        self._target = 0
+        self._link: Link | None = None
+        self._ended = Waiter()
+        # Decided when the link that we have is closed.
+        self._gone = Waiter()
+        self._node_id = b""
+        self._dialing: trio.CancelScope | None = None
+        self._timer: trio.CancelScope | None = None
+        self._closing = False
+        self._timeout = min(settings.call_timeout, settings.call_failover_timeout)
+        session.on_close = self._said_good_bye
+        session.on_violation = self._violated
+        session.look_at = self._look_at
+
+    # -- connecting
+
+    async def run(self) -> MeshqError | None:
+        """Keep connected; returns why it can't be, or None when closed.
+
+        Checkpoint: always.  Cancellation: the link is closed; the session stays as it is.
+        """
+        error: MeshqError | None = None
+        while not self._closing:
+            dial = self._machine.next()
+            if dial is None:
+                exhausted = _exhausted(error, "unknown" if self.connected else "not_done")
+                if self.connected and self._settings.reconnect_attempts:
+                    self._lost(exhausted, final=True)
+                return exhausted
+            self._target = dial.target
+            if dial.delay_s:
+                await trio.sleep(dial.delay_s)
+            before = self.connected
+            ended = await self._once(self._targets[dial.target])
+            if self._closing:
+                return None
+            error = ended.error
+            attached = self.connected > before
+            final = ended.fatal or (attached and not self._settings.reconnect_attempts)
+            if attached:
+                self._machine.lost(trio.current_time(), leave=ended.leave)
+                self._lost(error, final=final)
+            if ended.fatal:
+                return error
+        return None
+
+    async def _once(self, target: Target) -> _Ended:
+        """One connection, from dialing to its end."""
+        patience = min(self._settings.call_timeout, self._settings.connection_ttl)
+        with trio.CancelScope(deadline=trio.current_time() + patience) as self._dialing:
+            await trio.lowlevel.checkpoint()
+            try:
+                link = await target.open()
+            except (ConnectionBrokenError, NotActiveError) as error:
+                return _Ended(error, leave=True)
+            except (RemoteProtocolError, SecurityError) as error:
+                return _Ended(error, fatal=True)
+            return await self._serve(link)
+        return _Ended(CallTimeoutError(f"{target} did not answer in time", outcome="not_done"), leave=True)
+
+    async def _serve(self, link: Link) -> _Ended:
+        """Shake hands on a link, and see it through."""
+        self._link = link
+        self._ended, self._gone = Waiter(), Waiter()
+        self.peer = link.peer
+        try:
+            handshake = Handshake(link, self._session, self._label)
+            handshake.on_attached = self._attached
+            handshake.on_close = self._said_good_bye
+            handshake.on_failed = self._violated
+            link.on_closed = self._broke_off
+            handshake.start()
+            if isinstance(link, StreamLink):
+                await self._attend(link)
+            ended: _Ended = await self._ended.wait()
+            return ended
+        finally:
+            self._session.detach()
+            self._link = None
+            link.close()
+            self._gone.succeed()
+
+    async def _attend(self, link: StreamLink) -> None:
+        """Read a byte stream until the link has ended; write what could not go at once."""
+        try:
+            async with trio.open_nursery() as nursery:
+                writing = False
+
+                async def write() -> None:
+                    nonlocal writing
+                    try:
+                        await link.stream.flush()
+                    except ConnectionBrokenError:
+                        # The reader gets the same.
+                        pass
+                    finally:
+                        writing = False
+
+                def on_backlog() -> None:
+                    nonlocal writing
+                    if not writing:
+                        writing = True
+                        nursery.start_soon(write)
+
+                link.on_backlog = on_backlog
+                nursery.start_soon(self._read, link)
+                await self._ended.decided()
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise leaf(group) from None
+
+    async def _read(self, link: StreamLink) -> None:
+        try:
+            while True:
+                data = await link.stream.receive(limits.RECEIVE_BYTES)
+                if not data:
+                    break
+                link.feed(data)
+                if self._ended.done and not self._closing:
+                    return
+            self._broke_off()
+        except ConnectionBrokenError as error:
+            self._end(_Ended(error))
+        except RemoteProtocolError as error:
+            self._violated(error)
+
+    # -- what happens on a link
+
+    def _end(self, ended: _Ended) -> None:
+        self._ended.succeed(ended)
+
+    def _broke_off(self) -> None:
+        self._end(_Ended(ConnectionBrokenError(f"the connection to {self.peer} was ended by the other side")))
+
+    def _violated(self, error: MeshqError) -> None:
+        link = self._link
+        if link is not None:
+            code = refusal_of(error).number
+            link.send(Frame(FrameType.CLOSE, header=Close(code=code, text=str(error)[:1024]).encode()))
+            self._session.detach()
+            link.close()
+        self._end(_Ended(error, fatal=True))
+
+    def _said_good_bye(self, close: Close) -> None:
+        entry = BY_NUMBER.get(close.code)
+        if close.code == 0:
+            ended = _Ended(ConnectionBrokenError(f"{self.peer} has closed the connection"), leave=True)
+        elif entry is not None and entry.name in _LEAVE:
+            ended = _Ended(error_of(close.code, close.text), leave=True)
+        elif entry is not None and entry.name in _LOST:
+            ended = _Ended(ConnectionBrokenError(f"{self.peer} has closed the connection: {close.text}"))
+        else:
+            ended = _Ended(error_of(close.code, close.text), fatal=True)
+        self._session.detach()
+        self._end(ended)
+
+    def _attached(self, welcome: Welcome, attached: Attached) -> None:
+        now = trio.current_time()
+        if self._dialing is not None:
+            self._dialing.deadline = math.inf
+        self._machine.attached(self._target, now)
+        self.connected += 1
+        same_node = welcome.node_id == self._node_id
+        self._node_id, self.node_name = welcome.node_id, welcome.node_name
+        session = self._session
+        made: type[Connected] | type[Reattached] | partial[FailedOver] = Connected
+        if attached.resumed:
+            self.resumed += 1
+            made = Reattached
+        elif self.connected > 1:
+            self.renewed += 1
+            made = partial(FailedOver, same_node=same_node)
+        event = made(at=now, peer=self.peer, node_id=welcome.node_id, node_name=welcome.node_name)
+        kind = type(event).__name__
+        _log.info("%s: %s, node %s", kind, self.peer, welcome.node_name, extra={"event": f"client_{kind.lower()}"})
+        self.first.succeed(session.epoch)
+        self.on_event(event)
+
+    def _lost(self, error: MeshqError, *, final: bool) -> None:
+        level = logging.WARNING if final else logging.INFO
+        _log.log(level, "Disconnected: %s (%s)", self.peer, error, extra={"event": "client_disconnected"})
+        self.on_event(Disconnected(at=trio.current_time(), peer=self.peer, reason=fresh(error), final=final))
+
+    # -- time
+
+    def _look_at(self, deadline: float) -> None:
+        timer = self._timer
+        if timer is not None and deadline < timer.deadline:
+            timer.deadline = deadline
+
+    def look_at_timeout(self, since: float) -> None:
+        """Something began to wait then; a connection may be there or not."""
+        self._look_at(since + self._timeout)
+
+    async def keep_time(self) -> None:
+        """End what waits too long, say that we are there, and notice when nobody else is.
+
+        Checkpoint: always.  Cancellation: time is kept no longer.
+        """
+        while True:
+            now = trio.current_time()
+            soonest = min(self._session.due(now), self._watch(now))
+            if soonest < math.inf:
+                soonest = min(soonest, now + self._settings.check_period)
+            with trio.CancelScope(deadline=soonest) as self._timer:
+                await trio.sleep_forever()
+
+    def _watch(self, now: float) -> float:
+        session, link = self._session, self._link
+        if link is None or session.link is not link or link.lossless or math.isinf(session.ttl):
+            return math.inf
+        silent_at = session.heard_at + session.ttl
+        if silent_at <= now:
+            self._end(_Ended(ConnectionBrokenError(f"nothing was heard of {self.peer} for {session.ttl} s")))
+            return math.inf
+        ping_at = session.flushed_at + session.ttl / 3
+        if ping_at <= now:
+            session.ping()
+            ping_at = now + session.ttl / 3
+        return min(silent_at, ping_at)
+
+    # -- the end
+
+    async def close(self) -> None:
+        """End the session in peace: what is in line goes out, then the node ends the connection.
+
+        Checkpoint: always.  Cancellation: the link is closed at once.
+        """
+        self._closing = True
+        session, link = self._session, self._link
+        if link is not None and session.link is link:
+            session.send_settles()
+            link.send(Frame(FrameType.CLOSE, header=Close().encode(), received=session.incoming.last))
+            session.detach()
+            link.flush()
+            with trio.move_on_after(CLOSING_S):
+                await self._gone.decided()
+        await trio.lowlevel.checkpoint()
+
+
+def _exhausted(error: MeshqError | None, outcome: Outcome) -> MeshqError:
+    text = f"all attempts to connect are used up; the last one: {error}"
+    exhausted = ConnectionBrokenError(text, outcome=outcome)
+    exhausted.__cause__ = error
+    return exhausted
+
+
+def _ignore(_: object) -> None:
+    """For a callback that nobody has set."""

@@ -1,0 +1,94 @@
+"""How a client gets a link: to a broker in this process by its name, or over TCP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from meshq.abc import Env
+from meshq.endpoint import Endpoint
+from meshq.errors import ConnectionBrokenError, SettingsError
+from meshq.wire import Link, StreamLink
+
+
+class Target(Protocol):
+    """Something that a client can connect to."""
+
+    async def open(self) -> Link:
+        """Connect.
+
+        Raises:
+            ConnectionBrokenError, NotActiveError: not now; it may be tried again.
+        """
+
+    def __str__(self) -> str: ...
+
+
+class LocalTarget:
+    """A broker in this process, by whatever gives a link to it."""
+
+    def __init__(self, open_link: Callable[[], Link], name: str) -> None:
+        self._open = open_link
+        self._name = name
+
+    async def open(self) -> Link:
+        """Connect.
+
+        Checkpoint: never; whoever connects passes through the scheduler.  Cancellation: it has no moment for it.
+        """
+        return self._open()
+
+    def __str__(self) -> str:
+        return self._name
+
+
+class InprocTarget:
+    """A broker in this process, by its name: looked up at each attempt."""
+
+    def __init__(self, endpoint: Endpoint, env: Env, label: str) -> None:
+        self._endpoint = endpoint
+        self._env = env
+        self._label = label
+
+    async def open(self) -> Link:
+        """Connect.
+
+        Checkpoint: never; whoever connects passes through the scheduler.  Cancellation: it has no moment for it.
+        Raises:
+            ConnectionBrokenError, NotActiveError: there is no such broker now.
+        """
+        there = self._env.local.get(self._endpoint.host)
+        if there is None:
+            raise ConnectionBrokenError(
+                f"no broker of this process is named {self._endpoint.host!r}", outcome="not_done"
+            )
+        link: Link = there.connect_local(self._label)
+        return link
+
+    def __str__(self) -> str:
+        return str(self._endpoint)
+
+
+class TcpTarget:
+    """A broker at a host and port."""
+
+    def __init__(self, endpoint: Endpoint, env: Env, *, insecure: bool) -> None:
+        if not endpoint.loopback and not insecure:
+            raise SettingsError(
+                "url", str(endpoint), "plaintext to this machine only, unless insecure=True (TLS to come)"
+            )
+        self._endpoint = endpoint
+        self._env = env
+
+    async def open(self) -> Link:
+        """Connect.
+
+        Checkpoint: always.  Cancellation: nothing is left.
+        Raises:
+            ConnectionBrokenError: it can't be reached now.
+        """
+        stream = await self._env.network.connect(self._endpoint.host, self._endpoint.port)
+        return StreamLink(stream, local=self._endpoint.loopback)
+
+    def __str__(self) -> str:
+        return str(self._endpoint)

@@ -1,0 +1,322 @@
+"""A consumer: an async iterator over what a queue delivers, and the place to settle it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import attrs
+import trio
+
+from meshq import limits
+from meshq.address import parse_target
+from meshq.client._block import Block
+from meshq.client._calls import Opening
+from meshq.client._delivery import Delivery
+from meshq.client._inbox import Inbox
+from meshq.client._waiting import Bell, fresh
+from meshq.errors import BrokenError, BusyError, ClosedError, MeshqError, SettingsError, StaleDeliveryError, UsageError
+from meshq.wire import FLAG_REJECT, FLAG_RETURN, Consume
+
+if TYPE_CHECKING:
+    from meshq.client._client import Client
+
+ACKS: Final = ("explicit", "auto")
+
+
+@attrs.frozen(kw_only=True)
+class ConsumerStatistics:
+    """A consumer at one moment."""
+
+    queue: str
+    state: str
+    #: Messages that wait here to be handed over.
+    ready: int
+    #: Messages handed over since it was opened.
+    received: int
+
+
+def check_consumer(
+    queue: object, window: object, window_bytes: object, ack: object, *, unserved: dict[str, tuple[object, object]]
+) -> str:
+    """Check what a consumer was asked for.
+
+    Raises:
+        SettingsError: one of it is not allowed.
+    """
+    parse_target(queue, "queue")  # type: ignore[arg-type]
+    for name, value in (("window", window), ("window_bytes", window_bytes)):
+        if type(value) is not int or not 1 <= value < 2**31:
+            raise SettingsError(name, value, "a whole number from 1 to 2147483647")
+    if ack not in ACKS:
+        raise SettingsError("ack", ack, " or ".join(map(repr, ACKS)))
+    for name, (value, default) in unserved.items():
+        if value != default or type(value) is not type(default):
+            raise SettingsError(name, value, f"{default!r} in this version")
+    return str(queue)
+
+
+class Consumer:
+    """Deliveries from one queue.  Made by ``client.consumer``; used as ``async with``, by one task at a time.
+
+    ``window`` and ``window_bytes`` bound what is here, handed over or not, and not settled.  *Delivered* means
+    handed to the application: what is only waiting here goes back uncounted when the consumer is closed.
+    """
+
+    def __init__(self, client: Client, queue: str, *, window: int, window_bytes: int, auto: bool) -> None:
+        #: The queue, as it was asked for.
+        self.queue = queue
+        self.client = client
+        self._auto = auto
+        header = Consume(queue=queue, window=window, window_bytes=window_bytes).encode()
+        self._inbox = Inbox(self, header, auto=auto)
+        self._inbox.on_change = self._changed
+        self._inbox.on_settle = self._gathered
+        self._session = client._session
+        self._block = Block(f"the consumer of {queue!r}")
+        self._bell = Bell()
+        self._opened = Opening(f"opening a consumer of {queue!r}")
+        # Calls since the last one that passed through the scheduler.
+        self._calls = 0
+        self._busy = False
+        self._received = 0
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.queue!r} {self._state} ready={self._inbox.ready}>"
+
+    @property
+    def _state(self) -> str:
+        if self._inbox.failed is not None:
+            return "failed"
+        return "open" if self._block.open else "closed"
+
+    def statistics(self) -> ConsumerStatistics:
+        """What it has now."""
+        return ConsumerStatistics(queue=self.queue, state=self._state, ready=self._inbox.ready, received=self._received)
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Open it at the broker.
+
+        Checkpoint: always.  Cancellation: it is closed again.
+        Raises:
+            UsageError: it was used before, or the address of the queue is of the other routing type.
+            NotFoundError: there is no such queue, and none is made.
+            ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
+        """
+        self._block.claim()
+        self._session.check()
+        self._opened.since = trio.current_time()
+        self._session.open_inbox(self._inbox)
+        self._session.flush()
+        try:
+            await self.client._wait_call(self._opened)
+        except BaseException:
+            self._block.abandon()
+            self._session.close_inbox(self._inbox)
+            self._session.wake()
+            raise
+        self._block.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Close it; see ``close``.
+
+        Checkpoint: always.  Cancellation: it is closed all the same.
+        """
+        left = self._block.leave(error)
+        await self.close()
+        return self._block.conclude(error, left)
+
+    async def close(self) -> None:
+        """Close it: what was handed over and not settled goes back marked, the rest unmarked.  Twice is silent.
+
+        Checkpoint: always.  Cancellation: it is closed all the same; when messages are back is not waited for.
+        """
+        call = self._session.close_inbox(self._inbox)
+        if self._inbox.failed is None:
+            self._inbox.failed = ClosedError(f"the consumer of {self.queue!r} is closed")
+            self._bell.fail(fresh(self._inbox.failed))
+        if call is None:
+            await trio.lowlevel.checkpoint()
+            return
+        self._session.flush()
+        # Whatever cuts the call off has also ended the consumer at the broker.
+        with suppress(BrokenError, ClosedError, StaleDeliveryError):
+            await self.client._wait_call(call)
+
+    def opened(self, values: dict[str, Any]) -> None:
+        """The broker has made the consumer."""
+        self._opened.succeed()
+
+    def failed(self, error: MeshqError) -> None:
+        """The consumer is gone for good."""
+        self._opened.fail(fresh(error))
+        if not isinstance(error, ClosedError):
+            self._block.fail(error)
+        self._bell.fail(fresh(error))
+
+    def _changed(self) -> None:
+        if self._bell.waited_for:
+            self._bell.ring()
+
+    def _gathered(self) -> None:
+        self._session.settling[self._inbox] = None
+        self._session.wake()
+
+    # -- receiving
+
+    async def receive(self, timeout: float | None = None) -> Delivery | None:  # noqa: ASYNC109
+        """The next message; None when the time is up.
+
+        Checkpoint: when nothing is waiting here, else at least every 64th call.
+        Cancellation: no message is lost.
+        Raises:
+            BusyError: another task is receiving.
+            ClosedError, NotFoundError, ConnectionBrokenError: the consumer is gone, and why.
+        """
+        inbox = self._inbox
+        look = inbox.empty or self._calls >= limits.CHECKPOINT_MESSAGES or self._busy
+        if look and not await self._arrival(timeout):
+            return None
+        self._calls += 1
+        self._received += 1
+        return inbox.take()
+
+    async def receive_many(self, n: int, timeout: float | None = None) -> list[Delivery]:  # noqa: ASYNC109
+        """Up to ``n`` messages: as soon as there is one, all that are here; ``[]`` when the time is up.
+
+        Checkpoint: when nothing is waiting here, else at least once for every 64 messages handed over.
+        Cancellation: no message is lost.
+        Raises:
+            SettingsError: ``n`` is not a whole number above 0.
+            BusyError: another task is receiving.
+            ClosedError, NotFoundError, ConnectionBrokenError: the consumer is gone, and why.
+        """
+        if type(n) is not int or n < 1:
+            raise SettingsError("n", n, "a whole number from 1")
+        inbox = self._inbox
+        look = inbox.empty or self._calls >= limits.CHECKPOINT_MESSAGES or self._busy
+        if look and not await self._arrival(timeout):
+            return []
+        taken = inbox.take_many(n)
+        self._calls += len(taken)
+        self._received += len(taken)
+        return taken
+
+    async def _arrival(self, timeout: float | None) -> bool:  # noqa: ASYNC109
+        """Wait until something is here; False when the time is up."""
+        if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
+            raise SettingsError("timeout", timeout, "seconds from 0, or None")
+        if self._busy:
+            raise BusyError(f"two tasks receive from {self._block.name}")
+        inbox = self._inbox
+        self._busy = True
+        self._calls = 0
+        try:
+            if not inbox.empty or timeout == 0:
+                await trio.lowlevel.checkpoint()
+            if inbox.empty and timeout != 0:
+                with trio.CancelScope() as scope:
+                    if timeout is not None:
+                        scope.deadline = trio.current_time() + timeout
+                    while inbox.empty:
+                        self._check()
+                        await self._bell.wait()
+            if inbox.empty:
+                self._check()
+            return not inbox.empty
+        finally:
+            self._busy = False
+
+    def _check(self) -> None:
+        if self._inbox.failed is not None:
+            raise fresh(self._inbox.failed)
+        if not self._block.open:
+            raise UsageError(f"{self._block.name} is not open: use it in 'async with'")
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        """The next message; the iteration ends when the consumer is closed.
+
+        Checkpoint: when nothing is waiting here, else at least every 64th call.  Cancellation: no message is lost.
+        Raises:
+            StopAsyncIteration: the consumer was closed.
+        """
+        try:
+            delivery = await self.receive()
+        except ClosedError:
+            raise StopAsyncIteration from None
+        assert delivery is not None
+        return delivery
+
+    # -- settling
+
+    async def ack(self, *deliveries: Delivery, confirm: bool = False) -> None:
+        """Acknowledge: these messages are done with.
+
+        Returns when it is in the session's ordered stream; with ``confirm`` when it is stored.
+
+        Checkpoint: with ``confirm`` always, else at least every 64th call.
+        Cancellation: without ``confirm`` it is in line or not touched; with it, unknown.
+        Raises:
+            UsageError: a delivery was settled before, or is another consumer's; nothing changed.
+            StaleDeliveryError: deliveries belong to a session or consumer that is gone and come again; the others
+                are acknowledged; ``results`` says which is which.
+            UnblockedError, CallTimeoutError, ConnectionBrokenError: with ``confirm``: unknown.
+        """
+        stale = self._inbox.settle(deliveries, 0) if deliveries else None
+        if confirm and (stale is None or None in stale.results):
+            await self._confirm()
+        elif self._tick(len(deliveries)):
+            await trio.lowlevel.checkpoint()
+        if stale is not None:
+            raise stale
+
+    async def _confirm(self) -> None:
+        call = self._session.settle_call(self._inbox)
+        self._session.flush()
+        await self.client._wait_call(call)
+
+    async def nack(self, *deliveries: Delivery, delay: float | None = None) -> None:
+        """Give messages back: they are delivered again, in their old place, here or to somebody else.
+
+        Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
+        Raises:
+            SettingsError: a delay, in this version.
+            UsageError, StaleDeliveryError: as ``ack``.
+        """
+        if delay is not None:
+            raise SettingsError("delay", delay, "None in this version (delayed redelivery to come)")
+        await self._settle(deliveries, FLAG_RETURN)
+
+    async def reject(self, *deliveries: Delivery) -> None:
+        """Refuse messages for good: they are not delivered again.
+
+        Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
+        Raises:
+            UsageError, StaleDeliveryError: as ``ack``.
+        """
+        await self._settle(deliveries, FLAG_REJECT)
+
+    async def _settle(self, deliveries: Sequence[Delivery], flags: int) -> None:
+        stale = self._inbox.settle(deliveries, flags) if deliveries else None
+        if self._tick(len(deliveries)):
+            await trio.lowlevel.checkpoint()
+        if stale is not None:
+            raise stale
+
+    def _tick(self, count: int) -> bool:
+        """Whether it is time to pass through the scheduler."""
+        self._calls += count
+        if self._calls < limits.CHECKPOINT_MESSAGES:
+            return False
+        self._calls = 0
+        return True

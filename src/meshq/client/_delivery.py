@@ -1,0 +1,197 @@
+"""A message received: where it lies in the run it came in, and what is read from there when asked for.
+
+Nothing is decoded per message: a delivery is a run and an index, made by the hundred by ``map``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from meshq import limits
+from meshq.errors import UsageError
+from meshq.ids import MessageId
+from meshq.wire import FLAG_DURABLE, Deliver, Frame, RunBytes, RunView, decode_map, header_of
+
+if TYPE_CHECKING:
+    from meshq.client._consumer import Consumer
+
+
+class DeliveredRun:
+    """The messages of one DELIVER frame."""
+
+    __slots__ = ("_frame", "_header", "consumer", "epoch", "first", "rows", "settled", "view")
+
+    def __init__(self, consumer: Consumer, epoch: int, frame: Frame) -> None:
+        self.consumer = consumer
+        #: The session's epoch: with another one these deliveries are stale.
+        self.epoch = epoch
+        #: Tag of the first message.
+        self.first = frame.first
+        self.rows = frame.count
+        #: One bit per message that was acknowledged, returned or rejected.
+        self.settled = 0
+        # A part of a larger run keeps that run's offsets; the last one says where this part begins.
+        table, body = bytes(frame.table), frame.body
+        base = int.from_bytes(table[-4:], "little") - len(body)
+        self.view = RunView(RunBytes(frame.count, table, base, body))
+        self._frame: Frame = frame
+        self._header: tuple[Deliver, dict[int, int]] | None = None
+
+    @property
+    def header(self) -> Deliver:
+        """What the broker says of the run."""
+        return (self._header or self._read())[0]
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Delivery counts by index, of messages that may have been delivered before."""
+        return (self._header or self._read())[1]
+
+    @property
+    def stamp_ms(self) -> int:
+        """The producer's clock."""
+        return self._frame.stamp
+
+    @property
+    def durable(self) -> bool:
+        """Whether the messages survive a crash of the broker."""
+        return bool(self._frame.flags & FLAG_DURABLE)
+
+    def _read(self) -> tuple[Deliver, dict[int, int]]:
+        header = header_of(self._frame, Deliver)
+        counts = header.counts
+        self._header = (header, dict(zip(counts[0::2], counts[1::2], strict=False)))
+        return self._header
+
+
+class Delivery:
+    """A message received by a consumer, to be acknowledged, returned or rejected there."""
+
+    __slots__ = ("_index", "_run")
+
+    def __init__(self, run: DeliveredRun, index: int) -> None:
+        self._run = run
+        self._index = index
+
+    def __repr__(self) -> str:
+        """Where it comes from, never what is in it."""
+        return f"<Delivery {self.message_id} of {self.queue!r} sequence={self.sequence} count={self.delivery_count}>"
+
+    @property
+    def body(self) -> bytes:
+        """What was sent."""
+        return self._run.view.body(self._index)
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The properties, decoded anew each time."""
+        data = self._run.view.properties(self._index)
+        return decode_map(data, limits.PROPERTIES_BYTES_MAX) if data else {}
+
+    @property
+    def message_id(self) -> MessageId:
+        """The producer and its number for this message; kept for life."""
+        header = self._run.header
+        return MessageId(header.producer, header.number + self._index * header.step)
+
+    @property
+    def address(self) -> str:
+        """The address that it was sent to."""
+        return self._run.header.address
+
+    @property
+    def queue(self) -> str:
+        """The queue that it was received from."""
+        return self._run.consumer.queue
+
+    @property
+    def timestamp(self) -> float:
+        """When it was sent by its producer's clock: seconds since 1970."""
+        return self._run.stamp_ms / 1000
+
+    @property
+    def sequence(self) -> int:
+        """Its number in its queue."""
+        header = self._run.header
+        return header.sequence + self._index * header.step
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered, this time included."""
+        return self._run.counts.get(self._index, 1)
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it may have been delivered before."""
+        return self._run.counts.get(self._index, 1) > 1
+
+    @property
+    def durable(self) -> bool:
+        """Whether it survives a crash of the broker."""
+        return self._run.durable
+
+    @property
+    def priority(self) -> int:
+        """0 to 9."""
+        return self._run.view.priority(self._index)
+
+    @property
+    def duplicate_id(self) -> bytes | None:
+        """Its duplicate id, as bytes; None if it has none."""
+        return self._run.view.duplicate_id(self._index) or None
+
+    @property
+    def correlation_id(self) -> str | None:
+        """What it answers, by the sender's word."""
+        return self._optional("c")
+
+    @property
+    def reply_to(self) -> str | None:
+        """Where an answer is wanted."""
+        return self._optional("r")
+
+    @property
+    def content_type(self) -> str | None:
+        """What its body is, by the sender's word."""
+        return self._optional("t")
+
+    def _optional(self, key: str) -> str | None:
+        data = self._run.view.headers(self._index)
+        value = decode_map(data, limits.PROPERTIES_BYTES_MAX).get(key) if data else None
+        return value if type(value) is str else None
+
+    async def ack(self, *, confirm: bool = False) -> None:
+        """Acknowledge: as ``consumer.ack``.
+
+        Checkpoint: with ``confirm`` always, else at least every 64th call.
+        Cancellation: without ``confirm`` it is in line or not touched; with it, unknown.
+        """
+        await self._run.consumer.ack(self, confirm=confirm)
+
+    async def nack(self, delay: float | None = None) -> None:
+        """Give it back: it is delivered again, here or to somebody else; as ``consumer.nack``.
+
+        Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
+        """
+        await self._run.consumer.nack(self, delay=delay)
+
+    async def reject(self) -> None:
+        """Refuse it for good; as ``consumer.reject``.
+
+        Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
+        """
+        await self._run.consumer.reject(self)
+
+    async def reply(self, body: bytes, **keywords: Any) -> None:
+        """Send an answer to ``reply_to``, with this message's correlation id, or else its message id.
+
+        Checkpoint: as ``client.send``.
+        Cancellation: whether the answer was sent is unknown.
+        Raises:
+            UsageError: no answer is wanted.
+        """
+        address = self.reply_to
+        if address is None:
+            raise UsageError(f"message {self.message_id} has no reply_to")
+        keywords.setdefault("correlation_id", self.correlation_id or str(self.message_id))
+        await self._run.consumer.client.send(address, body, **keywords)

@@ -1,0 +1,55 @@
+"""How a client is made: settings and targets, checked before anything happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshq.abc import Env
+from meshq.client._client import Client
+from meshq.client._connector import InprocTarget, Target, TcpTarget
+from meshq.client._settings import ClientSettings
+from meshq.client._url import parse_url
+from meshq.endpoint import Endpoint
+from meshq.env import real_env
+from meshq.errors import SettingsError
+
+
+class ClientFactory:
+    """Makes clients of one broker, or of one of several tried in turn.
+
+    ``url``: ``tcp://host:port``, ``inproc://name`` or ``(tcp://a:1,tcp://b:2)``, each with options after a ``?``.
+    The keywords are those of ``ClientSettings``; an option of the URL and a keyword may not both be given.
+    """
+
+    def __init__(self, url: str, *, env: Env | None = None, **settings: Any) -> None:
+        parsed = parse_url(url)
+        for name in settings:
+            if name in parsed.options:
+                raise SettingsError(
+                    name, "***" if name == "password" else settings[name], "here or in the URL, not both"
+                )
+        self.settings = ClientSettings.build({**parsed.options, **settings})
+        self.endpoints = parsed.targets
+        self._env = env if env is not None else real_env()
+        self._targets = [self._target(endpoint) for endpoint in parsed.targets]
+
+    def __repr__(self) -> str:
+        return f"<ClientFactory {', '.join(map(str, self.endpoints))}>"
+
+    def _target(self, endpoint: Endpoint) -> Target:
+        if endpoint.scheme == "inproc":
+            return InprocTarget(endpoint, self._env, self.settings.client_id or "")
+        return TcpTarget(endpoint, self._env, insecure=self.settings.insecure)
+
+    def connect(self) -> Client:
+        """A client, to be used as ``async with``; it connects when its block is entered."""
+        return Client(self._targets, self.settings, self._env)
+
+
+def connect(url: str, *, env: Env | None = None, **settings: Any) -> Client:
+    """A client of the broker at ``url``, to be used as ``async with``: a factory used once.
+
+    Raises:
+        SettingsError: the URL or a setting is not allowed.
+    """
+    return ClientFactory(url, env=env, **settings).connect()

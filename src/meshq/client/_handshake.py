@@ -1,0 +1,103 @@
+"""The handshake, as the client sees it: three questions and their answers, strictly in turn; no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from meshq.client._session import Session
+from meshq.errors import MeshqError, RemoteProtocolError, SecurityError
+from meshq.wire import (
+    FEATURES,
+    MECHANISM_NONE,
+    PROTOCOL_VERSION,
+    PROTOCOL_VERSION_MIN,
+    Attached,
+    Authenticate,
+    Close,
+    ConnectionMachine,
+    Frame,
+    FrameType,
+    Header,
+    Hello,
+    Link,
+    Sender,
+    Welcome,
+    header_of,
+    violation,
+)
+
+
+class Handshake:
+    """One handshake on one link.  When it is done, the link's frames go to the session.
+
+    ``on_attached`` is called with what the node says of itself and of the session, after the session took it.
+    """
+
+    def __init__(self, link: Link, session: Session, label: str) -> None:
+        self._link = link
+        self._session = session
+        self._label = label
+        self._machine = ConnectionMachine(Sender.CLIENT, Sender.SERVER)
+        self._welcome: Welcome | None = None
+        self.on_attached: Callable[[Welcome, Attached], None] = _ignore
+        self.on_close: Callable[[Close], None] = _ignore
+        self.on_failed: Callable[[MeshqError], None] = _ignore
+
+    def start(self) -> None:
+        """Say who we are."""
+        self._link.on_frames = self.frames
+        self._say(Hello(oldest=PROTOCOL_VERSION_MIN, newest=PROTOCOL_VERSION, label=self._label, features=FEATURES))
+        self._link.flush()
+
+    def frames(self, frames: list[Frame]) -> None:
+        """A batch of frames has arrived."""
+        try:
+            for index, frame in enumerate(frames):
+                self._machine.received(frame.type)
+                if frame.number or frame.received:
+                    raise violation("bad_number", f"{frame.type.name} has a number")
+                if self._one(frame):
+                    rest = frames[index + 1 :]
+                    if rest:
+                        self._session.handle(rest)
+                    return
+        except (RemoteProtocolError, SecurityError) as error:
+            self.on_failed(error)
+            return
+        self._link.flush()
+
+    def _one(self, frame: Frame) -> bool:
+        """Take one frame; returns whether the session has the rest."""
+        kind = frame.type
+        if kind is FrameType.WELCOME:
+            self._welcome = welcome = header_of(frame, Welcome)
+            if not PROTOCOL_VERSION_MIN <= welcome.version <= PROTOCOL_VERSION:
+                raise violation("no_common_version", f"the node chose version {welcome.version}")
+            if MECHANISM_NONE not in welcome.mechanisms:
+                raise SecurityError(
+                    f"the node {welcome.node_name!r} asks for authentication, which this version does not have"
+                )
+            self._say(Authenticate(mechanism=MECHANISM_NONE))
+        elif kind is FrameType.AUTHENTICATED:
+            assert self._welcome is not None
+            self._link.admit()
+            self._say(self._session.request(self._welcome.node_id))
+        elif kind is FrameType.ATTACHED:
+            assert self._welcome is not None
+            attached = header_of(frame, Attached)
+            self._link.on_frames = self._session.handle
+            self._session.attach(self._link, attached, self._welcome.node_id)
+            self.on_attached(self._welcome, attached)
+            return True
+        else:
+            self.on_close(header_of(frame, Close))
+            return True
+        return False
+
+    def _say(self, header: Header) -> None:
+        self._machine.sending(header.frame_type)
+        self._link.send(Frame(header.frame_type, header=header.encode()))
+
+
+def _ignore(*_: object) -> None:
+    """For a callback that nobody has set."""

@@ -1,0 +1,288 @@
+"""What one consumer was sent and has not handed over, and what it has settled: bookkeeping without waiting."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from meshq.client._delivery import DeliveredRun, Delivery
+from meshq.errors import MeshqError, StaleDeliveryError, UsageError
+from meshq.wire import RANGES_MAX, Frame, FrameType, violation
+
+if TYPE_CHECKING:
+    from meshq.client._consumer import Consumer
+
+_RUN: Final = attrgetter("_run")
+_INDEX: Final = attrgetter("_index")
+
+
+class Span(NamedTuple):
+    """Messages of one run that follow each other, as given to ``ack``."""
+
+    run: DeliveredRun
+    start: int
+    rows: int
+
+    @property
+    def mask(self) -> int:
+        """Their bits in ``run.settled``."""
+        return ((1 << self.rows) - 1) << self.start
+
+
+def spans_of(deliveries: Sequence[Delivery]) -> list[Span]:
+    """Deliveries as spans, in the order given: comparing whole ranges, not message by message."""
+    spans: list[Span] = []
+    start, end = 0, len(deliveries)
+    while start < end:
+        first = deliveries[start]
+        run, index = first._run, first._index
+        stop = min(end, start + run.rows - index)
+        if stop - start > 1:
+            part = deliveries[start:stop]
+            indexes = list(map(_INDEX, part))
+            if indexes != list(range(index, index + stop - start)) or list(map(_RUN, part)) != [run] * (stop - start):
+                stop = start + 1
+                while stop < end and deliveries[stop]._run is run and deliveries[stop]._index == index + stop - start:
+                    stop += 1
+        spans.append(Span(run, index, stop - start))
+        start = stop
+    return spans
+
+
+class Inbox:
+    """The deliveries of one consumer."""
+
+    __slots__ = (
+        "_current",
+        "_last_tag",
+        "_pending",
+        "_position",
+        "_runs",
+        "auto",
+        "channel",
+        "consumer",
+        "epoch",
+        "failed",
+        "handed",
+        "header",
+        "on_change",
+        "on_settle",
+    )
+
+    def __init__(self, consumer: Consumer, header: bytes, *, auto: bool) -> None:
+        self.consumer = consumer
+        #: The encoded header of its CONSUME frame.
+        self.header = header
+        #: What is handed over is acknowledged by that.
+        self.auto = auto
+        #: The session's channel and epoch; 0 when there is none.
+        self.channel = 0
+        self.epoch = 0
+        self.failed: MeshqError | None = None
+        #: The lowest tag that was not handed to the application.
+        self.handed = 1
+        #: Called when something has arrived or failed, and when the first acknowledgement is gathered.
+        self.on_change: Callable[[], None] = _nothing
+        self.on_settle: Callable[[], None] = _nothing
+        # Runs that wait to be handed over, and the one that is being handed over with its next index.
+        self._runs: deque[DeliveredRun] = deque()
+        self._current: DeliveredRun | None = None
+        self._position = 0
+        self._last_tag = 0
+        # Gathered and not sent: the flags of a SETTLE frame, and its ranges flat.
+        self._pending: list[tuple[int, list[int]]] = []
+
+    # -- in
+
+    def opened(self, channel: int, epoch: int) -> None:
+        """The consumer is made, or made again: what it had belongs to a session that is gone."""
+        self.channel = channel
+        self.epoch = epoch
+        self.handed = 1
+        self._last_tag = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._runs.clear()
+        self._current = None
+        self._pending.clear()
+
+    def consumed(self, values: dict[str, object]) -> None:
+        """The broker has opened the channel."""
+        self.consumer.opened(values)
+
+    def deliver(self, frame: Frame) -> None:
+        """A run has arrived.
+
+        Raises:
+            RemoteProtocolError: its tags don't follow, or it can't be one.
+        """
+        if frame.first != self._last_tag + 1 or not frame.count:
+            raise violation("bad_tag", f"tag {frame.first} was delivered after {self._last_tag}")
+        self._last_tag += frame.count
+        run = DeliveredRun(self.consumer, self.epoch, frame)
+        if run.view.run.base < 0:
+            raise violation("bad_table", "the rows describe less than the body")
+        self._runs.append(run)
+        self.on_change()
+
+    @property
+    def ready(self) -> int:
+        """Messages that wait to be handed over."""
+        current = self._current.rows - self._position if self._current is not None else 0
+        return current + sum(run.rows for run in self._runs)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits to be handed over."""
+        return self._current is None and not self._runs
+
+    def take(self) -> Delivery:
+        """Hand over one message; there is one."""
+        run = self._current
+        if run is None:
+            run = self._current = self._runs.popleft()
+            self._position = 0
+        index = self._position
+        self._position = index + 1
+        if index + 1 == run.rows:
+            self._current = None
+        self.handed = run.first + index + 1
+        if self.auto:
+            run.settled |= 1 << index
+            self._add(0, run.first + index, run.first + index)
+        return Delivery(run, index)
+
+    def take_many(self, most: int) -> list[Delivery]:
+        """Hand over up to ``most`` messages."""
+        taken: list[Delivery] = []
+        runs = self._runs
+        while most:
+            run = self._current
+            if run is None:
+                if not runs:
+                    break
+                run = self._current = runs.popleft()
+                self._position = 0
+            index = self._position
+            end = min(run.rows, index + most)
+            taken += map(Delivery, repeat(run), range(index, end))
+            most -= end - index
+            self._position = end
+            if end == run.rows:
+                self._current = None
+            self.handed = run.first + end
+            if self.auto:
+                run.settled |= ((1 << end - index) - 1) << index
+                self._add(0, run.first + index, run.first + end - 1)
+        return taken
+
+    # -- settling
+
+    def settle(self, deliveries: Sequence[Delivery], flags: int) -> StaleDeliveryError | None:
+        """Gather what becomes of deliveries; it is sent at the end of the loop turn.
+
+        Returns the error for those that are stale, if any are; the others are settled.
+
+        Raises:
+            UsageError: one is settled already, or not of this consumer; nothing changed.
+        """
+        if len(deliveries) == 1:
+            # One comparison of a bit; the most common call of all.
+            delivery = deliveries[0]
+            run, index = delivery._run, delivery._index
+            if run.consumer is self.consumer and run.epoch == self.epoch and not run.settled >> index & 1:
+                run.settled |= 1 << index
+                self._add(flags, run.first + index, run.first + index)
+                return None
+        return self._settle_spans(spans_of(deliveries), flags)
+
+    def _settle_spans(self, spans: list[Span], flags: int) -> StaleDeliveryError | None:
+        done: list[Span] = []
+        stale = 0
+        for span in spans:
+            run, index, count = span
+            problem = None
+            mask = ((1 << count) - 1) << index
+            if run.consumer is not self.consumer:
+                problem = (
+                    f"the deliveries are of the consumer of {run.consumer.queue!r}, not of {self.consumer.queue!r}"
+                )
+            elif run.settled & mask:
+                double = Delivery(run, ((run.settled & mask) & -(run.settled & mask)).bit_length() - 1)
+                problem = f"{double!r} was settled before"
+            if problem is not None:
+                for span in done:
+                    span.run.settled ^= span.mask
+                raise UsageError(problem)
+            run.settled |= mask
+            done.append(span)
+        for run, index, count in spans:
+            if run.epoch != self.epoch:
+                stale += count
+            else:
+                self._add(flags, run.first + index, run.first + index + count - 1)
+        return self._stale(spans) if stale else None
+
+    def _stale(self, spans: list[Span]) -> StaleDeliveryError:
+        text = "the session or consumer of the delivery is gone; the message comes again"
+        error = StaleDeliveryError(text)
+        results: list[MeshqError | None] = []
+        for run, _, count in spans:
+            results += [error if run.epoch != self.epoch else None] * count
+        if len(results) == 1:
+            return error
+        stale = len(results) - results.count(None)
+        return StaleDeliveryError(f"{stale} of {len(results)} deliveries: {text}", results=results)
+
+    def _add(self, flags: int, first: int, last: int) -> None:
+        pending = self._pending
+        if not pending:
+            pending.append((flags, [first, last]))
+            self.on_settle()
+            return
+        group = pending[-1]
+        if group[0] != flags or len(group[1]) >= 2 * RANGES_MAX:
+            pending.append((flags, [first, last]))
+            return
+        ranges = group[1]
+        if ranges[-1] + 1 == first:
+            ranges[-1] = last
+        else:
+            ranges += (first, last)
+
+    def take_settles(self) -> list[Frame]:
+        """The frames for what was gathered."""
+        pending, self._pending = self._pending, []
+        return [
+            Frame(
+                FrameType.SETTLE,
+                flags=flags,
+                channel=self.channel,
+                count=len(ranges) // 2,
+                table=struct.pack(f"<{len(ranges)}Q", *ranges),
+            )
+            for flags, ranges in pending
+        ]
+
+    # -- life
+
+    def fail(self, error: MeshqError) -> None:
+        """The consumer is gone for good."""
+        if self.failed is None:
+            self.failed = error
+            self.end()
+            self.consumer.failed(error)
+
+    def end(self) -> None:
+        """Whatever it still has is stale."""
+        self.epoch = 0
+        self._forget()
+
+
+def _nothing() -> None:
+    """For a callback that nobody has set."""

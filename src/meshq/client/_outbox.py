@@ -1,0 +1,217 @@
+"""What one producer has on its way: runs that wait, runs that were sent, and their numbers.
+
+A run gets its number when it is sent for the first time, never before, so that one that is given up unsent leaves
+no trace.  It is kept until it is confirmed or refused, beside what the session keeps for a resume: when the session
+is made anew, only these numbers and the node's high mark tell what has to be sent again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from meshq.client._waiting import Waiter, fresh
+from meshq.errors import CallTimeoutError, MeshqError, UnblockedError
+from meshq.wire import RunBytes, duplicate_ids, pick
+
+
+class Owner(Protocol):
+    """Whoever gives runs to an outbox and wants to know of their fate."""
+
+    def run_settled(self, run: Run, error: MeshqError | None) -> None:
+        """A run is confirmed, or failed."""
+
+    def run_sent(self) -> None:
+        """A run has left the line."""
+
+
+class Run(Waiter):
+    """A run on its way; a task may wait for it."""
+
+    __slots__ = ("again", "content", "count", "durable", "first", "given_up", "owner", "sent", "stamp", "start")
+
+    def __init__(self, content: RunBytes, durable: bool, stamp: int, owner: Owner | None = None) -> None:
+        super().__init__()
+        self.owner = owner
+        self.content = content
+        self.count = content.rows
+        self.durable = durable
+        #: The producer's clock, ms.
+        self.stamp = stamp
+        #: Number of the first message; 0 until it is sent.
+        self.first = 0
+        #: Place of the first message among all that its owner has taken.
+        self.start = 0
+        #: It was sent, in this session or an earlier one.
+        self.sent = False
+        #: The node did not take it because it is stopping: it goes out again when there is a session.
+        self.again = False
+        #: Nobody wants it any more; only ever true of a run that was not sent.
+        self.given_up = False
+
+    @property
+    def last(self) -> int:
+        """Number of the last message."""
+        return self.first + self.count - 1
+
+    def expired(self) -> None:
+        """The time of whoever waits is up."""
+        if self.sent:
+            error = CallTimeoutError("a send was not confirmed in time")
+        else:
+            self.given_up = True
+            error = CallTimeoutError("a send found no connection in time", outcome="not_done")
+        if self.owner is not None:
+            self.owner.run_settled(self, error)
+        self.fail(error)
+
+
+class Outbox:
+    """One producer id at one address."""
+
+    __slots__ = (
+        "address",
+        "channel",
+        "closing",
+        "failed",
+        "held",
+        "next",
+        "node_id",
+        "on_failed",
+        "on_ready",
+        "producer",
+        "queued",
+        "ready",
+        "sent",
+        "unsettled",
+    )
+
+    def __init__(self, address: str, producer: bytes, on_failed: Callable[[MeshqError], None]) -> None:
+        self.address = address
+        self.producer = producer
+        #: Called when the broker does not take this producer.
+        self.on_failed = on_failed
+        #: Called each time the broker has opened its channel.
+        self.on_ready: Callable[[], None] = _nothing
+        #: The session's channel; 0 between sessions.
+        self.channel = 0
+        #: The broker has opened the channel: runs may be sent.
+        self.ready = False
+        #: Nobody will give it runs any more; it leaves when the last one is settled.
+        self.closing = False
+        self.failed: MeshqError | None = None
+        #: Runs that wait until it is ready.
+        self.held: deque[Run] = deque()
+        #: Runs sent in this session and not settled, in the order of their numbers.
+        self.sent: deque[Run] = deque()
+        #: Number of the next message.
+        self.next = 1
+        #: Messages of runs that were not sent yet, held here or in the session's line.
+        self.queued = 0
+        #: Messages of all runs given and not settled.
+        self.unsettled = 0
+        #: The node to which the runs in ``sent`` went.
+        self.node_id = b""
+
+    def __repr__(self) -> str:
+        return f"<Outbox {self.address!r} channel={self.channel} next={self.next} unsettled={self.unsettled}>"
+
+    def settle(self, run: Run, error: MeshqError | None = None) -> None:
+        """A run is confirmed, or failed; it is in no line any more."""
+        self.unsettled -= run.count
+        if run.owner is not None:
+            run.owner.run_settled(run, error)
+        elif error is None:
+            run.succeed()
+        else:
+            run.fail(error)
+
+    def confirmed(self, number: int) -> None:
+        """Everything up to ``number`` is stored."""
+        sent = self.sent
+        while sent and sent[0].first + sent[0].count - 1 <= number and not sent[0].again:
+            self.settle(sent.popleft())
+
+    def take_refused(self, first: int, messages: int) -> Run | None:
+        """The run that was refused, taken out of those sent; None if there is none."""
+        for run in self.sent:
+            if run.first == first and run.count == messages:
+                self.sent.remove(run)
+                return run
+        return None
+
+    def renew(self) -> None:
+        """The session is gone: what is in the line is kept in ``held`` until there is a channel again."""
+        self.channel = 0
+        self.ready = False
+
+    def reopened(self, number: int, *, same_node: bool, resend: bool) -> list[Run]:
+        """There is a channel in a new session, at a node that has stored everything up to ``number``.
+
+        Returns what has to be sent again.  What cannot be, fails.
+        """
+        again: list[Run] = []
+        pending, self.sent = self.sent, deque()
+        for run in sorted(pending, key=_first):
+            if same_node and run.last <= number:
+                self.settle(run)
+            elif not resend:
+                self.settle(run, _unblocked("resend is off"))
+            elif same_node:
+                again.append(run)
+            else:
+                again += self._split(run)
+        return again
+
+    def _split(self, run: Run) -> list[Run]:
+        """What of a run may be repeated on another node: the messages with duplicate ids, as runs of their own."""
+        ids = duplicate_ids(run.content)
+        if all(ids):
+            return [run]
+        error = _unblocked("it has no duplicate id, and this node does not know what was stored of its producer")
+        parts: list[Run] = []
+        index = 0
+        while index < run.count:
+            end = index
+            while end < run.count and bool(ids[end]) == bool(ids[index]):
+                end += 1
+            if index == 0 and end == run.count:
+                part = run
+            else:
+                part = Run(pick(run.content, range(index, end)), run.durable, run.stamp, run.owner)
+                part.first, part.start, part.sent = run.first + index, run.start + index, True
+            if ids[index]:
+                parts.append(part)
+            else:
+                self.settle(part, error)
+            index = end
+        return parts
+
+    def fail_all(self, error: MeshqError) -> None:
+        """Nothing of this will be sent or confirmed any more."""
+        runs = [*self.sent, *self.held]
+        self.sent.clear()
+        self.held.clear()
+        self.queued = 0
+        for run in runs:
+            self.settle(run, outcome_of(error, "unknown" if run.sent else "not_done"))
+
+
+def _first(run: Run) -> int:
+    return run.first
+
+
+def _unblocked(why: str) -> UnblockedError:
+    return UnblockedError(f"a send was cut off by the loss of its session: {why}")
+
+
+def outcome_of(error: MeshqError, outcome: str) -> MeshqError:
+    """A copy of an error that says what became of one operation."""
+    copied = fresh(error)
+    copied.outcome = outcome  # type: ignore[assignment]
+    return copied
+
+
+def _nothing() -> None:
+    """For a callback that nobody has set."""

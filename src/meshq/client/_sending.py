@@ -1,0 +1,109 @@
+"""Many messages at once: cut into runs, and one answer about all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from meshq import limits
+from meshq.client._envelope import PLAIN_ROW, Encoder, Row
+from meshq.client._outbox import Run
+from meshq.client._results import combined
+from meshq.client._waiting import Waiter
+from meshq.errors import MeshqError, SettingsError
+from meshq.message import Message, check_body
+from meshq.wire import Envelope, encode_run
+
+
+class Batch(Waiter):
+    """Waits for all runs of one ``send_many``."""
+
+    __slots__ = ("_messages", "_open", "_results")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages = 0
+        # Messages that are not decided yet.
+        self._open = 0
+        self._results: list[MeshqError | None] | None = None
+
+    def expect(self, runs: list[Run]) -> None:
+        """What it waits for."""
+        self._messages = self._open = sum(run.count for run in runs)
+
+    def run_settled(self, run: Run, error: MeshqError | None) -> None:
+        """A run is confirmed, or failed, or its time is up; what comes later is ignored."""
+        if run.done:
+            return
+        if error is not None:
+            results = self._results
+            if results is None:
+                results = self._results = [None] * self._messages
+            results[run.start : run.start + run.count] = [error] * run.count
+        run.succeed()
+        self._open -= run.count
+        if not self._open:
+            if self._results is None:
+                self.succeed()
+            else:
+                self.fail(combined(self._results))
+
+    def run_sent(self) -> None:
+        """A run has left the line."""
+
+
+def cut_into_runs(messages: Iterable[bytes | Message], encoder: Encoder, stamp: int, batch: Batch) -> list[Run]:
+    """Messages as runs, in order.
+
+    Raises:
+        SettingsError: one of them is not allowed.
+    """
+    if isinstance(messages, (bytes, str, Message)):
+        raise SettingsError("messages", type(messages).__name__, "a list of bodies or messages")
+    runs: list[Run] = []
+    bodies: list[bytes] = []
+    rows: list[Row] = []
+    plain, durable, size, start = True, True, 0, 0
+
+    def close() -> None:
+        nonlocal plain, size, start, bodies, rows
+        envelopes = None if plain else cast("list[Envelope]", rows)
+        run = Run(encode_run(bodies, envelopes), durable, stamp, batch)
+        run.start = start
+        start += run.count
+        runs.append(run)
+        bodies, rows, plain, size = [], [], True, 0
+
+    for message in messages:
+        if type(message) is bytes and len(message) <= limits.MESSAGE_BYTES_MAX:
+            body, row, is_durable = message, PLAIN_ROW, True
+        elif isinstance(message, Message):
+            body, is_durable = message.body, message.durable
+            row = _row(message, encoder)
+        else:
+            body, row, is_durable = check_body(message), PLAIN_ROW, True
+        bytes_more = len(body) + len(row[1]) + len(row[2]) + len(row[3])
+        full = len(bodies) == limits.RUN_MESSAGES_MAX or size + bytes_more > limits.RUN_BYTES_TARGET
+        if bodies and (full or is_durable is not durable):
+            close()
+        durable = is_durable
+        size += bytes_more
+        bodies.append(body)
+        rows.append(row)
+        plain = plain and row is PLAIN_ROW
+    if bodies:
+        close()
+    return runs
+
+
+def _row(message: Message, encoder: Encoder) -> Row:
+    extras = (message.duplicate_id, message.correlation_id, message.reply_to, message.content_type)
+    if message.properties is None and extras == (None, None, None, None):
+        return PLAIN_ROW
+    return encoder.row(
+        dict(message.properties) if message.properties is not None else None,
+        message.duplicate_id,
+        correlation_id=message.correlation_id,
+        reply_to=message.reply_to,
+        content_type=message.content_type,
+    )

@@ -1,0 +1,110 @@
+"""The settings of a client: one frozen record, validated when it is built."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+
+from meshq import limits
+from meshq.errors import SettingsError
+from meshq.settings import in_range, is_bool, only
+
+_FOREVER = math.inf
+#: A TTL without an end, as it crosses the wire: a year.
+TTL_MS_MAX = 365 * 24 * 3_600_000
+
+
+def _attempts(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    good = type(value) is int and value >= 0
+    if not good and not (type(value) is float and value == math.inf):
+        raise SettingsError(attribute.name, value, "a whole number from 0, or math.inf")
+
+
+def _at_least_one(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    _attempts(instance, attribute, value)
+    if value == 0:
+        raise SettingsError(attribute.name, value, "a whole number from 1, or math.inf")
+
+
+def _label(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and (type(value) is not str or not value.isprintable() or len(value) > 200):
+        raise SettingsError(attribute.name, value, "up to 200 printable characters, or None")
+
+
+def _no_wait(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if type(value) not in (int, float) or value != 10:
+        raise SettingsError(attribute.name, value, "10 in this version (discovery, which it bounds, to come)")
+
+
+def _secret(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    # The value is not shown.
+    if value is not None:
+        raise SettingsError(attribute.name, "***", "None in this version (authentication to come)")
+
+
+@attrs.frozen(kw_only=True)
+class ClientSettings:
+    """How a client connects, waits and comes back.  Times are seconds, sizes bytes.
+
+    ``client_id``: a label for logs, not unique.  ``insecure``: plaintext to other machines is allowed.
+    ``initial_connect_attempts``, ``reconnect_attempts``: rounds over all targets before giving up;
+    ``retry_interval`` is waited before the second round and grows by ``retry_interval_multiplier`` up to
+    ``max_retry_interval``.  ``call_timeout`` bounds the wait for an answer, ``call_failover_timeout`` the wait for
+    a connection.  ``connection_ttl``: how long a session outlives its connection, and how long a silent connection
+    is believed in; ``check_period``: how often at least that is looked at.  ``confirmation_window``: bytes of
+    frames in flight.  ``resend``: whether unconfirmed sends are repeated after a failover.
+    """
+
+    user: str | None = attrs.field(default=None, validator=only(None, "authentication"))
+    password: str | None = attrs.field(default=None, validator=_secret, repr=False)
+    client_id: str | None = attrs.field(default=None, validator=_label)
+    tls: object = attrs.field(default=None, validator=only(None, "TLS"))
+    insecure: bool = attrs.field(default=False, validator=is_bool)
+    load_balancing: object = attrs.field(default=None, validator=only(None, "balancing"))
+    use_topology: bool = attrs.field(default=True, validator=is_bool)
+    initial_wait_timeout: float = attrs.field(default=10, validator=_no_wait)
+    initial_wait_for: object = attrs.field(default=None, validator=only(None, "discovery"))
+    initial_connect_attempts: float = attrs.field(default=1, validator=_at_least_one)
+    reconnect_attempts: float = attrs.field(default=_FOREVER, validator=_attempts)
+    retry_interval: float = attrs.field(default=0.1, validator=in_range(0.001, 86_400))
+    retry_interval_multiplier: float = attrs.field(default=2.0, validator=in_range(1, 100))
+    max_retry_interval: float = attrs.field(default=2.0, validator=in_range(0.001, 86_400))
+    call_timeout: float = attrs.field(default=30, validator=in_range(0.001, _FOREVER))
+    call_failover_timeout: float = attrs.field(default=30, validator=in_range(0.001, _FOREVER))
+    connection_ttl: float = attrs.field(default=60, validator=in_range(0.1, _FOREVER))
+    check_period: float = attrs.field(default=30, validator=in_range(0.01, _FOREVER))
+    confirmation_window: int = attrs.field(
+        default=limits.CONFIRMATION_WINDOW_BYTES,
+        validator=in_range(4 * limits.KIB, limits.GIB, whole=True),
+    )
+    resend: bool = attrs.field(default=True, validator=is_bool)
+
+    @property
+    def ttl_ms(self) -> int:
+        """The TTL as it crosses the wire."""
+        return int(min(self.connection_ttl * 1000, TTL_MS_MAX))
+
+    @classmethod
+    def build(cls, given: dict[str, Any]) -> ClientSettings:
+        """Settings from names and values.
+
+        Raises:
+            SettingsError: a name isn't known (the nearest one is named), or a value isn't allowed.
+        """
+        known = [field.name for field in attrs.fields(cls)]
+        for name, value in given.items():
+            if name not in known:
+                raise unknown_key(name, value, known)
+        return cls(**given)
+
+
+def unknown_key(name: str, value: object, known: list[str]) -> SettingsError:
+    """The error for a setting that doesn't exist."""
+    # difflib is loaded by whoever mistypes, not by every import.
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name, known, n=1, cutoff=0.0)
+    shown = "***" if "password" in name.lower() else value
+    return SettingsError(name, shown, f"a known setting; the nearest one is {nearest[0]!r}" if nearest else "none")

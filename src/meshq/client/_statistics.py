@@ -1,0 +1,59 @@
+"""Records of what is going on, at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class QueueStatistics:
+    """A queue at its broker.  Counts are messages, since the node started where they only rise."""
+
+    name: str
+    address: str = ""
+    routing: str = ""
+    durable: bool = True
+    #: Waiting for a consumer; delivered and not settled.
+    ready: int = 0
+    delivering: int = 0
+    added: int = 0
+    acknowledged: int = 0
+    rejected: int = 0
+    purged: int = 0
+    redelivered: int = 0
+    consumers: int = 0
+    #: The highest number given in this queue.
+    last_sequence: int = 0
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> QueueStatistics:
+        """From a broker's answer; a newer broker may say more."""
+        known = {field.name for field in attrs.fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})
+
+
+@attrs.frozen(kw_only=True)
+class ClientStatistics:
+    """A client at one moment."""
+
+    state: str
+    peer: str
+    node_id: bytes
+    node_name: str
+    session: int
+    #: Rises each time the session is made anew.
+    epoch: int
+    #: Connections made; sessions resumed and made anew after a loss.
+    connected: int
+    resumed: int
+    renewed: int
+    producers: int
+    consumers: int
+    #: Messages taken and not confirmed; runs that wait for credit or a connection.
+    unconfirmed: int
+    waiting_runs: int
+    #: Bytes of frames that are not known to have arrived.
+    kept_bytes: int

@@ -1,0 +1,180 @@
+"""Client URLs: one target or a bracketed list of them, and options.
+
+``tcp://host:port?call_timeout=5`` · ``inproc://name`` · ``(tcp://a:1,tcp://b:2)?reconnect_attempts=5``.
+Options in snake_case are seconds; the camelCase spellings that other clients have taught are milliseconds, and -1
+there means without end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from meshq.client._settings import unknown_key
+from meshq.endpoint import Endpoint
+from meshq.errors import SettingsError
+
+_ALLOWED: Final = "tcp://HOST:PORT, inproc://NAME or a list (URL,URL,...), each with ?key=value&..."
+#: Schemes of later versions.
+_TO_COME: Final = {
+    "tls": "TLS",
+    "udp": "discovery",
+    "discovery": "discovery",
+    "fanout": "discovery",
+    "static": "discovery",
+}
+_TRUE: Final = {"true": True, "false": False}
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise SettingsError(key, text, "a number") from None
+    if math.isnan(value):
+        raise SettingsError(key, text, "a number")
+    return value
+
+
+def _seconds(key: str, text: str) -> float:
+    return _number(key, text)
+
+
+def _milliseconds(key: str, text: str) -> float:
+    value = _number(key, text)
+    return math.inf if value == -1 else value / 1000
+
+
+def _whole(key: str, text: str) -> float:
+    value = _number(key, text)
+    return value if math.isinf(value) or value != int(value) else int(value)
+
+
+def _count(key: str, text: str) -> float:
+    value = _whole(key, text)
+    return math.inf if value == -1 else value
+
+
+def _bool(key: str, text: str) -> bool:
+    if text not in _TRUE:
+        raise SettingsError(key, text, "true or false")
+    return _TRUE[text]
+
+
+def _text(key: str, text: str) -> str:
+    return text
+
+
+Read = Callable[[str, str], Any]
+
+#: Option → how its text is read.  Names are those of the settings.
+SNAKE_CASE: Final[dict[str, Read]] = {
+    "user": _text,
+    "password": _text,
+    "client_id": _text,
+    "tls": _text,
+    "insecure": _bool,
+    "load_balancing": _text,
+    "use_topology": _bool,
+    "initial_wait_timeout": _seconds,
+    "initial_wait_for": _text,
+    "initial_connect_attempts": _whole,
+    "reconnect_attempts": _whole,
+    "retry_interval": _seconds,
+    "retry_interval_multiplier": _number,
+    "max_retry_interval": _seconds,
+    "call_timeout": _seconds,
+    "call_failover_timeout": _seconds,
+    "connection_ttl": _seconds,
+    "check_period": _seconds,
+    "confirmation_window": _whole,
+    "resend": _bool,
+}
+#: The other spelling → the setting it means, and how its text is read.
+CAMEL_CASE: Final[dict[str, tuple[str, Read]]] = {
+    "user": ("user", _text),
+    "password": ("password", _text),
+    "clientID": ("client_id", _text),
+    "useTopologyForLoadBalancing": ("use_topology", _bool),
+    "initialWaitTimeout": ("initial_wait_timeout", _milliseconds),
+    "initialConnectAttempts": ("initial_connect_attempts", _count),
+    "reconnectAttempts": ("reconnect_attempts", _count),
+    "retryInterval": ("retry_interval", _milliseconds),
+    "retryIntervalMultiplier": ("retry_interval_multiplier", _number),
+    "maxRetryInterval": ("max_retry_interval", _milliseconds),
+    "callTimeout": ("call_timeout", _milliseconds),
+    "callFailoverTimeout": ("call_failover_timeout", _milliseconds),
+    "connectionTTL": ("connection_ttl", _milliseconds),
+    "clientFailureCheckPeriod": ("check_period", _milliseconds),
+    "confirmationWindowSize": ("confirmation_window", _whole),
+}
+
+
+class ClientUrl(NamedTuple):
+    """A client's URL, read."""
+
+    targets: tuple[Endpoint, ...]
+    #: Settings by their names.
+    options: dict[str, Any]
+
+
+def parse_url(url: str) -> ClientUrl:
+    """Read a client's URL.
+
+    Raises:
+        SettingsError: it isn't one, it names what this version does not serve, or an option is wrong.
+    """
+    if type(url) is not str:
+        raise SettingsError("url", url, _ALLOWED)
+    scheme = url.partition(":")[0].lower()
+    if scheme in _TO_COME:
+        raise SettingsError(
+            "url", _without_options(url), f"tcp:// or inproc:// in this version ({_TO_COME[scheme]} to come)"
+        )
+    if not url.startswith("("):
+        endpoint = Endpoint.parse(url)
+        return ClientUrl((_bare(endpoint),), _options(endpoint.options))
+    inside, closed, rest = url[1:].partition(")")
+    if not closed or (rest and not rest.startswith("?")):
+        raise SettingsError("url", _without_options(url), _ALLOWED)
+    targets = []
+    for part in inside.split(","):
+        endpoint = Endpoint.parse(part.strip())
+        if endpoint.options:
+            raise SettingsError("url", _without_options(url), "a list whose options stand once, after the bracket")
+        targets.append(endpoint)
+    return ClientUrl(tuple(targets), _options(_query(rest[1:])))
+
+
+def _bare(endpoint: Endpoint) -> Endpoint:
+    return Endpoint(endpoint.scheme, endpoint.host, endpoint.port)
+
+
+def _without_options(url: str) -> str:
+    # A password may stand there.
+    return url.partition("?")[0]
+
+
+def _query(text: str) -> tuple[tuple[str, str], ...]:
+    try:
+        return tuple(parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text)))
+    except ValueError as error:
+        raise SettingsError("url", "?***", "a query of key=value pairs") from error
+
+
+def _options(pairs: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for key, text in pairs:
+        if key in SNAKE_CASE:
+            name, value = key, SNAKE_CASE[key](key, text)
+        elif key in CAMEL_CASE:
+            name, read = CAMEL_CASE[key]
+            value = read(key, text)
+        else:
+            raise unknown_key(key, text, [*SNAKE_CASE, *CAMEL_CASE])
+        if name in options:
+            raise SettingsError(key, "***" if name == "password" else text, f"{name} once")
+        options[name] = value
+    return options

@@ -1,0 +1,176 @@
+"""What one sends: a body, and what is said about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import attrs
+
+from meshq import limits
+from meshq.address import parse_target
+from meshq.errors import SettingsError
+
+PropertyValue = str | bytes | bool | int | float | None
+
+PROPERTY_TYPES: Final = frozenset({str, bytes, bool, int, float, type(None)})
+#: What the encoding of whole numbers can hold.
+_INT_MIN: Final = -(2**63)
+_INT_MAX: Final = 2**64 - 1
+_VALUES: Final = "str, bytes, bool, int of 64 bits, float that is a number, or None"
+_NAMES: Final = f"text of 1 to {limits.PROPERTY_NAME_BYTES_MAX} bytes"
+
+
+def check_body(body: object) -> bytes:
+    """The body as bytes; what is like bytes is copied.
+
+    Raises:
+        SettingsError: it is nothing like bytes, or too large.  The error never shows what is in it.
+    """
+    if type(body) is not bytes:
+        try:
+            body = bytes(memoryview(body))  # type: ignore[arg-type]
+        except TypeError:
+            raise SettingsError("body", type(body).__name__, "bytes or something like bytes") from None
+    if len(body) > limits.MESSAGE_BYTES_MAX:
+        raise SettingsError("body", f"{len(body)} bytes", f"at most {limits.MESSAGE_BYTES_MAX} bytes")
+    return body
+
+
+def check_properties(properties: object) -> None:
+    """Check the properties of a message.
+
+    Raises:
+        SettingsError: names the property that is not allowed, never its value.
+    """
+    if not isinstance(properties, Mapping):
+        raise SettingsError("properties", type(properties).__name__, "a mapping of names to values")
+    if len(properties) > limits.PROPERTIES_MAX:
+        raise SettingsError("properties", f"{len(properties)} of them", f"at most {limits.PROPERTIES_MAX}")
+    for name, value in properties.items():
+        if type(name) is not str:
+            raise SettingsError("properties", type(name).__name__, f"names that are {_NAMES}")
+        if not 0 < len(name.encode("utf-8", "replace")) <= limits.PROPERTY_NAME_BYTES_MAX:
+            raise SettingsError("properties", name[:32], f"names that are {_NAMES}")
+        if not _allowed(value):
+            raise SettingsError(f"properties[{name!r}]", type(value).__name__, _VALUES)
+
+
+def _allowed(value: object) -> bool:
+    if type(value) is int:
+        return _INT_MIN <= value <= _INT_MAX
+    if type(value) is float:
+        return not math.isnan(value)
+    if type(value) is str:
+        return _encodable(value)
+    return type(value) in PROPERTY_TYPES
+
+
+def _encodable(text: str) -> bool:
+    # A lone surrogate has no bytes.
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_duplicate_id(value: object) -> bytes:
+    """A duplicate id as bytes.
+
+    Raises:
+        SettingsError: it is neither text nor bytes, or has no byte or too many.
+    """
+    allowed = f"str or bytes of 1 to {limits.DUPLICATE_ID_BYTES_MAX} bytes"
+    if type(value) is str and _encodable(value):
+        data = value.encode()
+    elif type(value) is bytes:
+        data = value
+    else:
+        raise SettingsError("duplicate_id", type(value).__name__, allowed)
+    if not 0 < len(data) <= limits.DUPLICATE_ID_BYTES_MAX:
+        raise SettingsError("duplicate_id", f"{len(data)} bytes", allowed)
+    return data
+
+
+def check_text(name: str, value: object) -> str:
+    """An optional header's text.
+
+    Raises:
+        SettingsError: it isn't text.
+    """
+    if type(value) is not str or not _encodable(value):
+        raise SettingsError(name, type(value).__name__, "str")
+    return value
+
+
+def check_durable(value: object) -> bool:
+    """Whether a message is durable.
+
+    Raises:
+        SettingsError: it is neither True nor False.
+    """
+    if type(value) is not bool:
+        raise SettingsError("durable", value, "True or False")
+    return value
+
+
+def refuse_unserved(*, priority: object, ttl: object, delay: object, group: object) -> None:
+    """Refuse what a later version will serve: nothing that was asked for is ignored.
+
+    Raises:
+        SettingsError: one of them is not what it is by default.
+    """
+    if type(priority) is not int or priority != limits.PRIORITY_DEFAULT:
+        raise SettingsError("priority", priority, f"{limits.PRIORITY_DEFAULT} in this version (priorities to come)")
+    _refuse("ttl", ttl, "expiry")
+    _refuse("delay", delay, "scheduled messages")
+    _refuse("group", group, "message groups")
+
+
+def _refuse(name: str, value: object, later: str) -> None:
+    if value is not None:
+        raise SettingsError(name, value, f"None in this version ({later} to come)")
+
+
+@attrs.frozen(kw_only=True, repr=False)
+class Message:
+    """A message to send, checked when it is built; the body may be given by position.
+
+    ``properties``: what filters and readers see beside the body.  ``duplicate_id``: a second message to the same
+    address with the same id is stored once.  ``correlation_id``, ``reply_to`` and ``content_type`` travel along.
+    """
+
+    body: bytes = attrs.field(kw_only=False, converter=check_body)
+    properties: Mapping[str, PropertyValue] | None = None
+    durable: bool = True
+    priority: int = limits.PRIORITY_DEFAULT
+    ttl: float | None = None
+    delay: float | None = None
+    duplicate_id: str | bytes | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    group: str | None = None
+    content_type: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_durable(self.durable)
+        refuse_unserved(priority=self.priority, ttl=self.ttl, delay=self.delay, group=self.group)
+        if self.properties is not None:
+            check_properties(self.properties)
+            # What was checked stays: neither side sees later changes of the caller's dictionary.
+            object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
+        if self.duplicate_id is not None:
+            check_duplicate_id(self.duplicate_id)
+        for name in ("correlation_id", "content_type"):
+            if getattr(self, name) is not None:
+                check_text(name, getattr(self, name))
+        if self.reply_to is not None:
+            parse_target(self.reply_to, "reply_to")
+
+    def __repr__(self) -> str:
+        """What it is like, never what is in it."""
+        properties = len(self.properties) if self.properties is not None else 0
+        return f"<Message of {len(self.body)} bytes, {properties} properties, durable={self.durable}>"
