@@ -34,6 +34,9 @@ RANGES_MAX: Final = 4_096
 class FrameType(enum.IntEnum):
     """What a frame is; the number on the wire, never reused."""
 
+    # Enum's own hash is a call in Python, for every look-up of every frame; these are equal as numbers are.
+    __hash__ = int.__hash__
+
     HELLO = 1
     WELCOME = 2
     AUTHENTICATE = 3
