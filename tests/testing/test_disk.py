@@ -154,10 +154,32 @@ def test_an_image_is_a_disk_of_its_own() -> None:
     assert first.content("/a") == bytes(512)
     assert second.content("/a").startswith(b"image\0")
     assert disk.content("/a").startswith(b"x\0")
+    untouched = first.open("/a")
+    untouched.write_at(0, [b"only in its cache"])
+    assert next(iter(disk.crash_images())).content("/a") == bytes(512)
+    assert disk.copy().content("/a").startswith(b"x\0")
+    first.power_loss(random.Random(1))
+    disk.open("/a").sync()
+    assert [image.content("/a")[:1] for image in disk.crash_images()] == [b"x"]
+    assert first.content("/a")[:1] in (b"\0", b"o")
+    disk.open("/a").write_at(100, [b"again"])
     twin = disk.copy()
     twin.open("/a").write_at(0, [b"twin"])
     assert disk.content("/a").startswith(b"x\0")
-    assert len(list(twin.crash_images())) == 4
+    assert len(list(twin.crash_images())) == 3
+
+
+def test_a_sync_of_the_original_does_not_reach_images_taken_before() -> None:
+    disk = SimDisk()
+    durable_file(disk, content=bytes(512))
+    file = disk.open("/a")
+    lost = next(iter(disk.crash_images()))
+    file.write_at(0, [b"later"])
+    file.sync()
+    assert lost.content("/a") == bytes(512)
+    lost.open("/a").write_at(0, [b"there"])
+    disk.power_loss()
+    assert disk.content("/a").startswith(b"later")
 
 
 def test_an_unsynced_part_of_a_sector_carries_its_neighbours_along() -> None:
@@ -166,7 +188,8 @@ def test_an_unsynced_part_of_a_sector_carries_its_neighbours_along() -> None:
     file = disk.open("/a")
     file.write_at(0, [b"1"])
     file.write_at(1, [b"2"])
-    assert {image.content("/a")[:2] for image in disk.crash_images()} == {b"\0\0", b"1\0", b"12"}
+    file.write_at(0, [b"3"])
+    assert {image.content("/a")[:2] for image in disk.crash_images()} == {b"\0\0", b"1\0", b"12", b"32"}
 
 
 def test_after_a_failed_sync_a_second_one_does_not_save_the_bytes() -> None:

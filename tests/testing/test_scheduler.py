@@ -61,6 +61,9 @@ def test_trio_still_asks_for_the_order_of_each_batch_and_runs_what_is_left_in_it
             scheduler.go_on(life)
             await trio.sleep(1)
             assert ran == ["one", "two"], ADVICE
+            scheduler.kill(life)
+            scheduler.go_on(life)
+            assert not life.running
 
     with scheduled_by(scheduler):
         trio.run(main, clock=clock)

@@ -259,6 +259,22 @@ def test_a_task_that_fails_makes_the_simulation_fail_with_its_error() -> None:
         result.check()
 
 
+def test_of_several_failures_the_first_counts() -> None:
+    async def broken(after_s: float) -> None:
+        await trio.sleep(after_s)
+        raise ValueError(f"after {after_s}")
+
+    async def main(simulation: Simulation) -> None:
+        for after_s in (3, 2, 4):
+            simulation.node("n").spawn(broken, after_s)
+        try:
+            await trio.sleep(60)
+        finally:
+            simulation.fail(ValueError("too late"))
+
+    assert str(simulate(0, main).failure) == "after 2"
+
+
 def test_a_deadlock_is_a_failure_with_the_stack_of_every_task() -> None:
     async def stuck_for_ever() -> None:
         await trio.sleep_forever()

@@ -106,15 +106,11 @@ def tripwires() -> Iterator[None]:
     try:
         for owner, names in WATCHED:
             for name in names:
-                if hasattr(owner, name):
+                if name in vars(owner):
                     function = getattr(owner, name)
-                    inherited = isinstance(owner, type) and name not in vars(owner)
-                    real.append((owner, name, None if inherited else function))
+                    real.append((owner, name, function))
                     setattr(owner, name, _wire(f"{owner.__name__}.{name}", function))
         yield
     finally:
         for owner, name, function in reversed(real):
-            if function is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, function)
+            setattr(owner, name, function)
