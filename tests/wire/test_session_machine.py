@@ -1,0 +1,109 @@
+"""Which frame may come from whom, and when: the table, and the machine that keeps to it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from meshq.errors import LocalProtocolError, RemoteProtocolError
+from meshq.wire import NUMBERED, TRANSITIONS, ConnectionMachine, FrameType, Sender, State
+
+HANDSHAKE = [
+    (Sender.CLIENT, FrameType.HELLO, State.GREETING),
+    (Sender.SERVER, FrameType.WELCOME, State.WELCOMED),
+    (Sender.CLIENT, FrameType.AUTHENTICATE, State.AUTHENTICATING),
+    (Sender.SERVER, FrameType.AUTHENTICATED, State.AUTHENTICATED),
+    (Sender.CLIENT, FrameType.ATTACH, State.ATTACHING),
+    (Sender.SERVER, FrameType.ATTACHED, State.ATTACHED),
+]
+
+
+def both(opener: Sender = Sender.CLIENT) -> tuple[ConnectionMachine, ConnectionMachine]:
+    """The machines of a client or peer, and of its server."""
+    return ConnectionMachine(opener, Sender.SERVER), ConnectionMachine(Sender.SERVER, opener)
+
+
+def brought_to(state: State, opener: Sender = Sender.CLIENT) -> tuple[ConnectionMachine, ConnectionMachine]:
+    """Both sides in this state."""
+    here, there = both(opener)
+    for sender, frame_type, _ in HANDSHAKE:
+        if here.state is state:
+            break
+        speaker, listener = (there, here) if sender is Sender.SERVER else (here, there)
+        speaker.sending(frame_type)
+        listener.received(frame_type)
+    if state is State.CLOSED:
+        here.sending(FrameType.CLOSE)
+        there.received(FrameType.CLOSE)
+    assert here.state is there.state is state
+    return here, there
+
+
+def test_the_handshake_goes_strictly_in_turn() -> None:
+    here, there = both()
+    assert here.state is State.NEW
+    for sender, frame_type, state in HANDSHAKE:
+        speaker, listener = (there, here) if sender is Sender.SERVER else (here, there)
+        speaker.sending(frame_type)
+        listener.received(frame_type)
+        assert here.state is there.state is state
+
+
+@pytest.mark.parametrize(
+    ("state", "opener"), list(itertools.product(State, (Sender.CLIENT, Sender.PEER))), ids=lambda value: value.value
+)
+def test_every_frame_is_legal_exactly_where_the_table_has_it(state: State, opener: Sender) -> None:
+    for sender, frame_type in itertools.product((opener, Sender.SERVER), FrameType):
+        target = TRANSITIONS[state].get((sender, frame_type))
+        here, there = brought_to(state, opener)
+        speaker, listener = (there, here) if sender is Sender.SERVER else (here, there)
+        if target is None:
+            with pytest.raises(LocalProtocolError) as local:
+                speaker.sending(frame_type)
+            assert f"{sender.value} may not send {frame_type.name} in state {state.value}" in str(local.value)
+            with pytest.raises(RemoteProtocolError) as remote:
+                listener.received(frame_type)
+            assert remote.value.refusal == "illegal_frame"
+            assert f"{frame_type.name} from the {sender.value} in state {state.value}" in str(remote.value)
+        else:
+            speaker.sending(frame_type)
+            listener.received(frame_type)
+        assert speaker.state is listener.state is (target or state)
+
+
+def test_a_session_is_asked_for_only_by_who_is_authenticated() -> None:
+    before = [state for state, events in TRANSITIONS.items() if (Sender.CLIENT, FrameType.ATTACH) in events]
+    assert before == [State.AUTHENTICATED]
+    assert [s for s, events in TRANSITIONS.items() if State.AUTHENTICATED in events.values()] == [State.AUTHENTICATING]
+
+
+def test_numbered_frames_go_only_over_an_attached_connection() -> None:
+    for state, events in TRANSITIONS.items():
+        numbered = {frame_type for _, frame_type in events if frame_type in NUMBERED}
+        assert numbered == (NUMBERED if state is State.ATTACHED else set())
+
+
+def test_every_frame_type_is_legal_somewhere_and_every_state_is_reached() -> None:
+    assert {frame_type for events in TRANSITIONS.values() for _, frame_type in events} == set(FrameType)
+    assert {target for events in TRANSITIONS.values() for target in events.values()} | {State.NEW} == set(State)
+
+
+def test_good_bye_may_be_said_by_everybody_at_any_time_and_nothing_after_it() -> None:
+    for state, events in TRANSITIONS.items():
+        for sender in Sender:
+            target = events.get((sender, FrameType.CLOSE))
+            assert target is (None if state is State.CLOSED else State.CLOSED)
+    assert TRANSITIONS[State.CLOSED] == {}
+
+
+def test_no_frame_is_both_the_servers_and_the_clients_but_signs_of_life_and_good_bye() -> None:
+    events = [event for table in TRANSITIONS.values() for event in table]
+    of = {sender: {frame for who, frame in events if who is sender} for sender in Sender}
+    shared = of[Sender.CLIENT] & of[Sender.SERVER]
+    assert shared == {FrameType.PING, FrameType.PONG, FrameType.RECEIVED, FrameType.CLOSE}
+    assert of[Sender.CLIENT] == of[Sender.PEER]
+
+
+def test_a_machine_shows_whose_it_is_and_its_state() -> None:
+    assert repr(ConnectionMachine(Sender.SERVER, Sender.CLIENT)) == "<ConnectionMachine server new>"
