@@ -66,6 +66,8 @@ class Journal(Alone):
         self._wanted_node_id = node_id
         self._lock: File | None = None
         self._recovery: Recovery | None = None
+        #: Somebody runs it, or did; its tasks are running.
+        self._runs = False
         self._running = False
         self._stopped = trio.Event()
         self._sleeper = trio.CancelScope()
@@ -145,7 +147,7 @@ class Journal(Alone):
         Blocks while it reads.  Raises: DamagedError, OSError.
         """
         recovery = self._recovery
-        if recovery is None:
+        if recovery is None or self._runs:
             raise UsageError("recovered() is read once, between open and run")
         self._recovery = None
         env = self._books.env
@@ -166,8 +168,15 @@ class Journal(Alone):
         Cancellation: the batch under way is finished; what else is placed waits for ``aclose``.
         Raises: JournalBrokenError: the disk failed; nothing was acknowledged since.
         """
-        if self.state != "open" or self._running:
+        if self.state != "open" or self._runs:
             raise UsageError(f"run() needs an open journal that does not run yet; this one is {self.state}")
+        self._runs = True
+        await self._run(task_status)
+
+    async def _run(self, task_status: TaskStatus[None]) -> None:
+        if self._closing:
+            task_status.started()
+            return
         self._running = True
         self._recovery = None
         try:
@@ -272,12 +281,13 @@ class Journal(Alone):
         self._manager = trio.open_nursery()
         nursery = await self._manager.__aenter__()
         self._block = nursery.cancel_scope
+        self._runs = True
         nursery.start_soon(self._run_in_block)
         return self
 
     async def _run_in_block(self) -> None:
         try:
-            await self.run()
+            await self._run(trio.TASK_STATUS_IGNORED)
         except JournalBrokenError:
             invariant(self._block is not None, "a block is open")
             if self._block is not None:

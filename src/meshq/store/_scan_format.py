@@ -43,8 +43,9 @@ class Scan:
     header: SegmentHeader
     keys: SegmentKeys
     batches: list[BatchHeader]
-    #: Where the last good batch ends.
+    #: Where the last good batch ends, and the last position up to there (base - 1: none).
     end: int
+    last: int
     #: What follows it.
     tail: Tail
 
@@ -72,10 +73,13 @@ def scan(data: bytes, file: str, entry: SegmentEntry, *, identity: tuple[bytes, 
     _check_header(header, file, entry, identity)
     keys = SegmentKeys(header)
     view = memoryview(data)[: entry.length] if entry.sealed else memoryview(data)
-    batches, end, problem = _good_batches(view, header, keys)
+    batches, end, problem = good_batches(view, header, keys)
+    last = _last_position(view, header, batches)
     if entry.sealed:
         _check_seal(file, entry, batches, end, problem, keys)
-        return Scan(header, keys, batches, end, "sealed")
+        if last != entry.last:
+            raise DamagedError(file, end, f"records up to {entry.last}, as the manifest says", f"up to {last}")
+        return Scan(header, keys, batches, end, last, "sealed")
     if end < entry.length:
         raise DamagedError(file, end, f"batches up to {entry.length}, as the manifest says", problem)
     later = _later_header(data, end, keys)
@@ -83,7 +87,14 @@ def scan(data: bytes, file: str, entry: SegmentEntry, *, identity: tuple[bytes, 
         expected = f"a batch that was durable when the one at {later.offset} was written"
         raise DamagedError(file, end, expected, problem)
     rest = view[end:]
-    return Scan(header, keys, batches, end, "none" if not rest else "zeros" if is_zero(rest) else "torn")
+    return Scan(header, keys, batches, end, last, "none" if not rest else "zeros" if is_zero(rest) else "torn")
+
+
+def _last_position(view: memoryview, header: SegmentHeader, batches: list[BatchHeader]) -> int:
+    for batch in reversed(batches):
+        if batch.records:
+            return positions_of(view, batch)[-1]
+    return header.base - 1
 
 
 def _check_header(header: SegmentHeader, file: str, entry: SegmentEntry, identity: tuple[bytes, bytes] | None) -> None:
@@ -105,7 +116,7 @@ def _check_seal(
         raise DamagedError(file, end - TAG_BYTES, f"the seal's tag {entry.tag.hex()}", tag.hex())
 
 
-def _good_batches(view: memoryview, header: SegmentHeader, keys: SegmentKeys) -> tuple[list[BatchHeader], int, str]:
+def good_batches(view: memoryview, header: SegmentHeader, keys: SegmentKeys) -> tuple[list[BatchHeader], int, str]:
     """The unbroken chain from the start, where it ends, and what is found there instead of a batch."""
     batches: list[BatchHeader] = []
     offset, previous, position = SEGMENT_HEADER_BYTES, keys.genesis, header.base

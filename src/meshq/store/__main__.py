@@ -1,0 +1,73 @@
+"""``python -m meshq.store check DIR`` accounts for every byte of a store; ``dump DIR`` prints its records."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from meshq.abc import Disk, File
+from meshq.errors import MeshqError
+from meshq.store._check import check_store
+from meshq.store._dump import dump_store
+from meshq.store._layout_format import Layout
+from meshq.store._lock import take_lock
+
+#: Exit statuses: all is well; the store is damaged or holds what nobody knows; it could not be looked at.
+GOOD, BAD, NOT_LOOKED_AT = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None, disk: Disk | None = None) -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m meshq.store", description=__doc__)
+    parser.add_argument("command", choices=("check", "dump"))
+    parser.add_argument("directory")
+    given = parser.parse_args(arguments)
+    if disk is None:
+        from meshq.env import RealDisk
+
+        disk = RealDisk()
+    lock: File | None = None
+    try:
+        if "lock" in _names(disk, given.directory):
+            lock = take_lock(disk, Layout(given.directory))
+        return _check(disk, given.directory) if given.command == "check" else _dump(disk, given.directory)
+    except BrokenPipeError:
+        return GOOD
+    except (MeshqError, OSError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return NOT_LOOKED_AT
+    finally:
+        if lock is not None:
+            lock.close()
+
+
+def _names(disk: Disk, directory: str) -> list[str]:
+    try:
+        return disk.names(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _check(disk: Disk, directory: str) -> int:
+    report = check_store(disk, directory)
+    for what, (count, size) in sorted(report.sums().items()):
+        print(f"{what:22} {count:8} {size:14} bytes")
+    print(f"{'all':22} {len(report.regions):8} {report.bytes:14} bytes")
+    for region in report.regions:
+        if region.what in ("damage", "unknown"):
+            print(f"{region.what}: {region.file} from {region.offset}, {region.size} bytes {region.note}".rstrip())
+    for problem in report.damage:
+        print(problem)
+    print("every byte is accounted for" if report.clean else "this store is not as it was written")
+    return GOOD if report.clean else BAD
+
+
+def _dump(disk: Disk, directory: str) -> int:
+    for line in dump_store(disk, directory):
+        print(line)
+    return GOOD
+
+
+if __name__ == "__main__":
+    sys.exit(main())

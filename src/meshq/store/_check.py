@@ -1,0 +1,224 @@
+"""Accounting for every byte of a store, without changing any.
+
+What is found is a list of regions that cover each file from its first byte to its last.  Most are as they should
+be; some are left over from a crash and of no account; ``damage`` and ``unknown`` are what one looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final, Literal
+
+import attrs
+
+from meshq.abc import Disk
+from meshq.errors import DamagedError, NotFoundError, invariant
+from meshq.limits import SEGMENT_HEADER_BYTES
+from meshq.store._identity import PURPOSE as IDENTITY
+from meshq.store._identity import Identity, read_identity
+from meshq.store._layout_format import BALLAST, TEMPORARY_SUFFIX, Layout, segment_number
+from meshq.store._manifest_format import PURPOSE as MANIFEST
+from meshq.store._manifest_format import Manifest, SegmentEntry
+from meshq.store._pair import read_whole
+from meshq.store._pair_format import decode_sheet
+from meshq.store._recovery import check_owner, read_manifest
+from meshq.store._scan_format import good_batches, is_zero, scan
+from meshq.store._segment_format import SegmentKeys, decode_header
+
+What = Literal[
+    "identity",
+    "manifest",
+    "lock",
+    "header",
+    "batch",
+    "watermark",
+    "zeros",
+    "torn tail",
+    "left behind the seal",
+    "unfinished",
+    "made ahead",
+    "unlisted",
+    "ballast",
+    "damage",
+    "unknown",
+]
+#: Regions that nobody who wrote a store left there.
+BAD: Final = ("damage", "unknown")
+
+
+@attrs.frozen
+class Region:
+    """A part of a file."""
+
+    file: str
+    offset: int
+    size: int
+    what: What
+    note: str = ""
+
+
+@attrs.define
+class Report:
+    """What a store is made of."""
+
+    root: str
+    regions: list[Region] = attrs.field(factory=list)
+    #: Why it would be refused, in the words of the errors.
+    damage: list[str] = attrs.field(factory=list)
+    #: Bytes of all files, counted independently of the regions.
+    bytes: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Whether every byte is accounted for."""
+        return not self.damage and not any(region.what in BAD for region in self.regions)
+
+    def sums(self) -> dict[str, tuple[int, int]]:
+        """For each kind of region: how many, and how many bytes."""
+        sums: dict[str, tuple[int, int]] = {}
+        for region in self.regions:
+            count, size = sums.get(region.what, (0, 0))
+            sums[region.what] = count + 1, size + region.size
+        return sums
+
+
+def check_store(disk: Disk, root: str) -> Report:
+    """Look at every byte of the store in ``root``; nobody may be writing to it.
+
+    Raises:
+        NotFoundError: there is no store.
+        SettingsError: it is of a newer version.
+        OSError: the disk failed.
+    """
+    layout = Layout(root.rstrip("/") or "/")
+    report = Report(layout.root)
+    try:
+        names = disk.names(layout.root)
+    except (FileNotFoundError, NotADirectoryError):
+        names = []
+    if "journal" not in names or "bindings" not in names:
+        raise NotFoundError(f"there is no store in {layout.root}")
+    for name in names:
+        if name not in ("journal", "bindings"):
+            _other(disk, report, f"{layout.root}/{name}", "lock" if name == "lock" else "unknown")
+    identity = _check_identity(disk, layout, report)
+    manifest = _check_manifest(disk, layout, report, identity)
+    _check_segments(disk, layout, report, manifest)
+    invariant(sum(region.size for region in report.regions) == report.bytes, "regions cover all files")
+    return report
+
+
+def _other(disk: Disk, report: Report, path: str, what: What, note: str = "") -> None:
+    """A file that is one region."""
+    try:
+        size = len(read_whole(disk, path))
+    except IsADirectoryError:
+        report.regions.append(Region(path, 0, 0, "unknown", "a directory"))
+        return
+    report.bytes += size
+    report.regions.append(Region(path, 0, size, what, note))
+
+
+def _check_pair(disk: Disk, directory: str, report: Report, purpose: Literal["identity", "manifest"]) -> None:
+    for name in disk.names(directory):
+        path = f"{directory}/{name}"
+        if name in (f"{purpose}-0", f"{purpose}-1"):
+            try:
+                sheet = decode_sheet(purpose.encode(), read_whole(disk, path), path)
+            except DamagedError as error:
+                report.damage.append(str(error))
+                _other(disk, report, path, "damage")
+            else:
+                _other(disk, report, path, purpose, f"generation {sheet.generation}")
+        elif name.endswith(TEMPORARY_SUFFIX):
+            _other(disk, report, path, "unfinished")
+        elif name == BALLAST and purpose == MANIFEST:
+            _other(disk, report, path, "ballast")
+        elif purpose == IDENTITY or segment_number(name) is None:
+            _other(disk, report, path, "unknown")
+
+
+def _check_identity(disk: Disk, layout: Layout, report: Report) -> Identity | None:
+    _check_pair(disk, layout.bindings, report, "identity")
+    try:
+        return read_identity(disk, layout)
+    except DamagedError:
+        return None
+
+
+def _check_manifest(disk: Disk, layout: Layout, report: Report, identity: Identity | None) -> Manifest | None:
+    _check_pair(disk, layout.journal, report, "manifest")
+    before = len(report.damage)
+    try:
+        manifest = read_manifest(disk, layout)
+        if manifest is not None:
+            if identity is None:
+                raise DamagedError(f"{layout.bindings}/{IDENTITY}-0", 0, "an identity", "none that holds")
+            check_owner(layout, manifest, identity)
+    except DamagedError as error:
+        if str(error) not in report.damage[:before]:
+            report.damage.append(str(error))
+        return None
+    return manifest
+
+
+def _check_segments(disk: Disk, layout: Layout, report: Report, manifest: Manifest | None) -> None:
+    listed = {} if manifest is None else manifest.numbers()
+    found: dict[int, str] = {}
+    for name in disk.names(layout.journal):
+        number = segment_number(name)
+        if number is not None:
+            found[number] = f"{layout.journal}/{name}"
+    for number in listed:
+        if number not in found:
+            path = layout.segment(number)
+            report.damage.append(str(DamagedError(path, 0, "a segment that the manifest lists", "no such file")))
+    for number, path in found.items():
+        data = read_whole(disk, path)
+        report.bytes += len(data)
+        if manifest is None or number not in listed:
+            report.regions.append(_unlisted(path, data))
+        else:
+            report.regions += _segment(path, data, listed[number], manifest, report)
+    _check_ranges(list(listed.values()), report)
+
+
+def _unlisted(path: str, data: bytes) -> Region:
+    blank = is_zero(memoryview(data)[SEGMENT_HEADER_BYTES:])
+    return Region(path, 0, len(data), "made ahead" if blank else "unlisted", "goes at the next start")
+
+
+def _segment(path: str, data: bytes, entry: SegmentEntry, manifest: Manifest, report: Report) -> Iterator[Region]:
+    problem = None
+    try:
+        scan(data, path, entry, identity=(manifest.node_id, manifest.journal_id))
+    except DamagedError as error:
+        problem = str(error)
+        report.damage.append(problem)
+    try:
+        header = decode_header(data, path)
+    except DamagedError:
+        yield Region(path, 0, len(data), "damage", "no header")
+        return
+    note = f"segment {header.number} from position {header.base} on"
+    yield Region(path, 0, SEGMENT_HEADER_BYTES, "header", note)
+    view = memoryview(data)
+    batches, _, _ = good_batches(view[: entry.length] if entry.sealed else view, header, SegmentKeys(header))
+    end = SEGMENT_HEADER_BYTES
+    for batch in batches:
+        what: What = "batch" if batch.records or batch.flags else "watermark"
+        note = f"{batch.records} records from {batch.first} on" if batch.records else ""
+        yield Region(path, batch.offset, batch.end - batch.offset, what, note)
+        end = batch.end
+    if end < len(data):
+        rest: What = "zeros" if is_zero(view[end:]) else "left behind the seal" if entry.sealed else "torn tail"
+        yield Region(path, end, len(data) - end, "damage" if problem else rest)
+
+
+def _check_ranges(entries: list[SegmentEntry], report: Report) -> None:
+    """No two segments with all of their positions have one in common."""
+    dense = sorted((e.base, e.last, e.number) for e in entries if not e.compacted and e.last >= e.base)
+    for (_, last, number), (base, _, other) in pairwise(dense):
+        if base <= last:
+            report.damage.append(f"segments {number} and {other} both have position {base}")

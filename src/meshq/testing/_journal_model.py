@@ -1,0 +1,170 @@
+"""What a journal must give back: a model of it, and the outside world in which it is tried."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import trio
+
+from meshq.abc import Disk, Env, Threads
+from meshq.errors import invariant
+from meshq.limits import GIB
+from meshq.store import Draft, Journal, Record
+from meshq.store._layout_format import Layout
+from meshq.store._recovery import Recovery, recover
+from meshq.store._replay import recovered_records
+from meshq.testing._clock import SimEntropy, SimWall
+from meshq.testing._node import NoNetwork
+
+T = TypeVar("T")
+ROOT_DIRECTORY = "/store"
+CHECKPOINT_KIND = 200
+
+
+class InlineThreads(Threads):
+    """Threads of a test: a turn of the loop, the call, a turn of the loop."""
+
+    def __init__(self, idle: Callable[[], bool] = lambda: False) -> None:
+        self._idle = idle
+
+    async def run(self, function: Callable[..., T], *arguments: Any, pool: str = "default") -> T:
+        await trio.lowlevel.checkpoint()
+        try:
+            return function(*arguments)
+        finally:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def idle(self) -> bool:
+        return self._idle()
+
+
+def journal_env(
+    disk: Disk, *, seed: int = 0, chaos: Callable[[str], bool] | None = None, threads: Threads | None = None
+) -> Env:
+    """The outside world of a journal under test."""
+    return Env(
+        disk=disk,
+        threads=InlineThreads() if threads is None else threads,
+        network=NoNetwork(),
+        wall=SimWall(),
+        entropy=SimEntropy(random.Random(seed)),
+        memory_bytes=GIB,
+        chaos=(lambda name: False) if chaos is None else chaos,
+    )
+
+
+@attrs.define
+class Promise:
+    """A record that was placed."""
+
+    kind: int
+    payload: bytes = attrs.field(repr=lambda payload: f"{len(payload)} bytes")
+    kills: tuple[int, ...] = ()
+    refs: tuple[int, ...] = ()
+    root: bool = True
+
+
+class LostError(AssertionError):
+    """A journal did not give back what it had to."""
+
+
+@attrs.define(eq=False)
+class Model:
+    """All that was placed in a journal."""
+
+    placed: dict[int, Promise] = attrs.field(factory=dict)
+    #: Positions of each checkpoint that was asked for.
+    checkpoints: list[list[int]] = attrs.field(factory=list)
+    journal: Journal | None = None
+
+    def place(self, kind: int, payload: bytes, *, lazy: bool = False, **options: Any) -> int:
+        """Place a record, and remember it."""
+        invariant(self.journal is not None, "a journal is open")
+        assert self.journal is not None
+        position = self.journal.place(kind, (payload[:7], payload[7:]), lazy=lazy, **options)
+        kills, refs = tuple(options.get("kills", ())), tuple(options.get("refs", ()))
+        self.placed[position] = Promise(kind, payload, kills, refs, options.get("root", True))
+        return position
+
+    def checkpoint(self) -> list[Draft]:
+        """The owner's checkpoint: two records."""
+        invariant(self.journal is not None, "a journal is open")
+        assert self.journal is not None
+        first = self.journal.last + 1
+        drafts = [Draft(CHECKPOINT_KIND, b"state %d/%d" % (first, part)) for part in range(2)]
+        old = tuple(self.checkpoints[-1]) if self.checkpoints else ()
+        self.checkpoints.append([first, first + 1])
+        for number, draft in enumerate(drafts):
+            self.placed[first + number] = Promise(draft.kind, draft.payload, () if number else old)
+        return drafts
+
+    def truncate(self, last: int) -> None:
+        """Forget what a crash has taken: the next life gives those positions again."""
+        self.placed = {position: promise for position, promise in self.placed.items() if position <= last}
+        self.checkpoints = [positions for positions in self.checkpoints if positions[-1] <= last]
+
+    def alive(self, last: int) -> list[int]:
+        """The living roots if the journal ends with ``last``."""
+        dead: dict[int, None] = {}
+        for position, promise in self.placed.items():
+            if position <= last:
+                dead.update(dict.fromkeys(promise.kills))
+        return [p for p, promise in self.placed.items() if p <= last and promise.root and p not in dead]
+
+    def covered(self, last: int) -> int:
+        """Up to where the last checkpoint speaks."""
+        return max([positions[0] - 1 for positions in self.checkpoints if positions[-1] <= last], default=0)
+
+    def check(self, records: Sequence[Record], last: int) -> None:
+        """Compare with what a recovery found that ended with ``last``; dead roots included.
+
+        Raises: LostError.
+        """
+        alive = dict.fromkeys(self.alive(last))
+        found = {record.position: record for record in records}
+        if len(found) != len(records) or list(found) != sorted(found):
+            raise LostError("records come twice or out of order")
+        for record in records:
+            promise = self.placed.get(record.position)
+            if promise is None or record.position > last:
+                raise LostError(f"record {record.position} was never placed")
+            if Promise(record.kind, record.payload, record.kills, record.refs, record.root) != promise:
+                raise LostError(f"record {record.position} is not what was placed: {promise}")
+            if record.dead != (record.root and record.position not in alive):
+                raise LostError(f"record {record.position}: dead={record.dead}")
+        covered = self.covered(last)
+        for position, promise in self.placed.items():
+            if position > last:
+                continue
+            wanted = position in alive or (promise.root and bool(self.checkpoints) and position > covered)
+            wanted |= not promise.root and any(target in alive for target in promise.refs)
+            if wanted and position not in found:
+                raise LostError(f"record {position} is lost: {promise}")
+        living = [record.position for record in records if record.root and not record.dead]
+        if living != sorted(alive):
+            raise LostError(f"living {living}, not {sorted(alive)}")
+
+
+def recover_and_check(disk: Disk, model: Model, durable: int, last: int, seed: int = 1) -> list[Record]:
+    """Recover a store, and compare it with all that may and must be there.
+
+    Raises: LostError; whatever the recovery raises.
+    """
+    recovery = recover_store(disk, seed)
+    found = recovery.manifest.last
+    if not durable <= found <= last:
+        raise LostError(f"the journal ends with {found}, but {durable} was acknowledged and {last} placed")
+    records = list(recovered_records(disk, Layout(ROOT_DIRECTORY), recovery, dead=True))
+    model.check(records, found)
+    return records
+
+
+def recover_store(disk: Disk, seed: int = 1) -> Recovery:
+    """Recover the store of a test, without a journal around it."""
+    layout = Layout(ROOT_DIRECTORY)
+    for path in (layout.journal, layout.bindings):
+        disk.make_directory(path)
+    return recover(disk, layout, SimEntropy(random.Random(seed)))

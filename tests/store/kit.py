@@ -1,0 +1,70 @@
+"""A store on a simulated disk, and short ways to look at it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from meshq.store import Journal, Record
+from meshq.store._check import Report, check_store
+from meshq.store._layout_format import Layout
+from meshq.store._manifest_format import Manifest
+from meshq.store._recovery import read_manifest
+from meshq.store._replay import recovered_records
+from meshq.testing import SimDisk
+from meshq.testing._journal_model import ROOT_DIRECTORY, InlineThreads, journal_env, recover_store
+from meshq.testing._journal_model import recover_and_check as recover_and_check
+
+SEGMENT_BYTES = 16 * 1024
+
+
+@attrs.define(eq=False)
+class Store:
+    """One directory on one disk, through several lives of a journal."""
+
+    disk: SimDisk = attrs.field(factory=lambda: SimDisk(random.Random(0)))
+    #: Chaos points that are on.
+    chaos: dict[str, bool] = attrs.field(factory=dict)
+    lives: int = 0
+    #: Set by a test that leaves the store damaged on purpose.
+    damaged: bool = False
+    idle: Callable[[], bool] = lambda: False
+
+    def journal(self, **options: Any) -> Journal:
+        """A journal of the next life."""
+        self.lives += 1
+        env = journal_env(
+            self.disk,
+            seed=self.lives,
+            chaos=lambda name: self.chaos.get(name, False),
+            threads=InlineThreads(lambda: self.idle()),
+        )
+        options = {"segment_bytes": SEGMENT_BYTES, "segment_bytes_min": 1024, "env": env, **options}
+        return Journal(ROOT_DIRECTORY, **options)
+
+    def records(self, *, dead: bool = False) -> list[Record]:
+        """What a start right now would find; a disk of its own, so nothing is changed here."""
+        copy = self.disk.copy()
+        return list(recovered_records(copy, Layout(ROOT_DIRECTORY), recover_store(copy), dead=dead))
+
+    def report(self) -> Report:
+        """Every byte."""
+        return check_store(self.disk, ROOT_DIRECTORY)
+
+    def manifest(self) -> Manifest:
+        """The newest manifest."""
+        manifest = read_manifest(self.disk, Layout(ROOT_DIRECTORY))
+        assert manifest is not None
+        return manifest
+
+    def segments(self) -> list[str]:
+        """The files of the segments that count."""
+        return [Layout(ROOT_DIRECTORY).segment(entry.number) for entry in self.manifest().entries]
+
+
+async def replayed(journal: Journal) -> list[tuple[int, bytes]]:
+    """Position and payload of what a replay gives."""
+    return [(record.position, record.payload) async for record in journal.replay()]

@@ -1,0 +1,29 @@
+"""The two exhaustive proofs of the journal; what each tried is printed at the end of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from meshq.testing._bit_flips import BitFlips
+from meshq.testing._crash_images import CrashImages
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_no_crash_image_loses_invents_or_raises_a_false_alarm(
+    checkpoints: bool, record_property: Callable[[str, object], None]
+) -> None:
+    tried = CrashImages(seed=int(not checkpoints), steps=20, checkpoints=checkpoints).run()
+    record_property("proof", f"crash images: {tried.images}, inside recovery: {tried.nested}")
+    assert tried.segments >= 3
+    assert tried.compactions >= 1
+    assert tried.images >= 2_000
+    assert tried.nested >= 1_000
+
+
+def test_no_flipped_bit_loses_invents_or_raises_a_false_alarm(record_property: Callable[[str, object], None]) -> None:
+    tried = BitFlips(seed=0).run()
+    record_property("proof", f"bit flips: {tried.flips}, detected: {tried.detected}, harmless: {tried.harmless}")
+    assert tried.flips >= 30_000
+    assert tried.detected and tried.harmless and tried.whole >= 100
