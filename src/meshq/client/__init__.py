@@ -1,5 +1,6 @@
 """The client: connections that come back, sessions, producers, consumers."""
 
+from meshq.client._block import Block
 from meshq.client._client import Client
 from meshq.client._consumer import Consumer, ConsumerStatistics
 from meshq.client._delivery import Delivery
@@ -10,6 +11,7 @@ from meshq.client._settings import ClientSettings
 from meshq.client._statistics import ClientStatistics, QueueStatistics
 
 __all__ = [
+    "Block",
     "Client",
     "ClientFactory",
     "ClientSettings",

@@ -38,7 +38,7 @@ class Administration(ABC):
         flat = tuple(item for pair in arguments.items() for item in pair)
         header = WireCall(operation=operation, arguments=flat).encode()
         call = Call(operation, lambda number: Frame(FrameType.CALL, first=number, header=header))
-        self._session.call(call)
+        self._session.calls.add(call)
         self._session.flush()
         return await self._wait_call(call)
 

@@ -98,10 +98,10 @@ class Client(Administration):
             connected=connection.connected,
             resumed=connection.resumed,
             renewed=connection.renewed,
-            producers=len(session.outboxes),
+            producers=len(session.runs.outboxes),
             consumers=len(session.inboxes),
-            unconfirmed=sum(outbox.unsettled for outbox in session.outboxes),
-            waiting_runs=len(session.backlog),
+            unconfirmed=sum(outbox.unsettled for outbox in session.runs.outboxes),
+            waiting_runs=len(session.runs.backlog),
             kept_bytes=session.outgoing.kept_bytes,
         )
 
@@ -337,8 +337,8 @@ class Client(Administration):
         self._implicit[address] = outbox
         if len(self._implicit) > IMPLICIT_PRODUCERS_MAX:
             _, oldest = self._implicit.popitem(last=False)
-            self._session.close_outbox(oldest)
-        self._session.open_outbox(outbox)
+            self._session.runs.close(oldest)
+        self._session.runs.add(outbox)
         return outbox
 
     def producer(self, address: str, *, window: int = limits.PRODUCER_WINDOW_MESSAGES) -> Producer:
@@ -396,7 +396,7 @@ class Client(Administration):
     async def _gathered(self) -> None:
         session = self._session
         self._flusher.gather()
-        marks = [session.mark(outbox) for outbox in list(session.outboxes) if outbox.queued]
+        marks = [session.runs.mark(outbox) for outbox in list(session.runs.outboxes) if outbox.queued]
         for mark in marks:
             await mark.wait()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 import trio
@@ -84,7 +84,7 @@ class Consumer:
         self._received = 0
 
     def __repr__(self) -> str:
-        return f"<Consumer {self.queue!r} {self._state} ready={self._inbox.ready}>"
+        return f"<Consumer {self.queue!r} {self._state} ready={self._inbox.waiting}>"
 
     @property
     def _state(self) -> str:
@@ -94,7 +94,9 @@ class Consumer:
 
     def statistics(self) -> ConsumerStatistics:
         """What it has now."""
-        return ConsumerStatistics(queue=self.queue, state=self._state, ready=self._inbox.ready, received=self._received)
+        return ConsumerStatistics(
+            queue=self.queue, state=self._state, ready=self._inbox.waiting, received=self._received
+        )
 
     # -- life
 
@@ -150,7 +152,7 @@ class Consumer:
         with suppress(BrokenError, ClosedError, StaleDeliveryError):
             await self.client._wait_call(call)
 
-    def opened(self, values: dict[str, Any]) -> None:
+    def opened(self) -> None:
         """The broker has made the consumer."""
         self._opened.succeed()
 

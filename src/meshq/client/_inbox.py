@@ -64,6 +64,7 @@ class Inbox:
         "_runs",
         "auto",
         "channel",
+        "closing",
         "consumer",
         "epoch",
         "failed",
@@ -71,6 +72,7 @@ class Inbox:
         "header",
         "on_change",
         "on_settle",
+        "ready",
     )
 
     def __init__(self, consumer: Consumer, header: bytes, *, auto: bool) -> None:
@@ -82,6 +84,10 @@ class Inbox:
         #: The session's channel and epoch; 0 when there is none.
         self.channel = 0
         self.epoch = 0
+        #: The broker has opened the channel.
+        self.ready = False
+        #: Nobody wants it any more.
+        self.closing = False
         self.failed: MeshqError | None = None
         #: The lowest tag that was not handed to the application.
         self.handed = 1
@@ -98,8 +104,9 @@ class Inbox:
 
     # -- in
 
-    def opened(self, channel: int, epoch: int) -> None:
-        """The consumer is made, or made again: what it had belongs to a session that is gone."""
+    def begin(self, channel: int, epoch: int) -> None:
+        """The consumer is asked for, or asked for again: what it had belongs to a session that is gone."""
+        self.ready = False
         self.channel = channel
         self.epoch = epoch
         self.handed = 1
@@ -111,9 +118,10 @@ class Inbox:
         self._current = None
         self._pending.clear()
 
-    def consumed(self, values: dict[str, object]) -> None:
+    def opened(self) -> None:
         """The broker has opened the channel."""
-        self.consumer.opened(values)
+        self.ready = True
+        self.consumer.opened()
 
     def deliver(self, frame: Frame) -> None:
         """A run has arrived.
@@ -131,7 +139,7 @@ class Inbox:
         self.on_change()
 
     @property
-    def ready(self) -> int:
+    def waiting(self) -> int:
         """Messages that wait to be handed over."""
         current = self._current.rows - self._position if self._current is not None else 0
         return current + sum(run.rows for run in self._runs)
@@ -281,6 +289,7 @@ class Inbox:
     def end(self) -> None:
         """Whatever it still has is stale."""
         self.epoch = 0
+        self.ready = False
         self._forget()
 
 

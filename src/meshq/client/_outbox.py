@@ -141,6 +141,14 @@ class Outbox:
                 return run
         return None
 
+    def keep(self, run: Run) -> None:
+        """A run that was sent goes back among those, in the order of their numbers."""
+        sent = self.sent
+        at = len(sent)
+        while at and sent[at - 1].first > run.first:
+            at -= 1
+        sent.insert(at, run)
+
     def renew(self) -> None:
         """The session is gone: what is in the line is kept in ``held`` until there is a channel again."""
         self.channel = 0
@@ -153,7 +161,7 @@ class Outbox:
         """
         again: list[Run] = []
         pending, self.sent = self.sent, deque()
-        for run in sorted(pending, key=_first):
+        for run in pending:
             if same_node and run.last <= number:
                 self.settle(run)
             elif not resend:
@@ -196,10 +204,6 @@ class Outbox:
         self.queued = 0
         for run in runs:
             self.settle(run, outcome_of(error, "unknown" if run.sent else "not_done"))
-
-
-def _first(run: Run) -> int:
-    return run.first
 
 
 def _unblocked(why: str) -> UnblockedError:

@@ -118,14 +118,14 @@ class Producer:
         self._block.claim()
         self._session.check()
         self._opened.since = trio.current_time()
-        self._session.open_outbox(self._outbox)
+        self._session.runs.add(self._outbox)
         self._session.flush()
         try:
             await self._client._wait_call(self._opened)
         except BaseException:
             self._closed = True
             self._block.abandon()
-            self._session.close_outbox(self._outbox)
+            self._session.runs.close(self._outbox)
             self._session.wake()
             raise
         self._block.enter()
@@ -165,7 +165,7 @@ class Producer:
         try:
             await self._settled()
         finally:
-            self._session.close_outbox(self._outbox)
+            self._session.runs.close(self._outbox)
             self._session.wake()
             self._lot.unpark_all()
 

@@ -1,0 +1,77 @@
+"""The calls of a session: those that wait for their answer, and those that could not be sent yet."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from meshq import limits
+from meshq.client._calls import AnyCall, Call
+from meshq.client._outbox import outcome_of
+from meshq.errors import MeshqError
+from meshq.wire import Answer, Frame, error_of, header_of, violation
+
+if TYPE_CHECKING:
+    from meshq.client._session import Session
+
+
+class CallLine:
+    """Numbers calls, and finds the one that an answer is for."""
+
+    __slots__ = ("_last", "_pending", "_session", "_unsent")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._last = 0
+        self._pending: dict[int, AnyCall] = {}
+        self._unsent: deque[AnyCall] = deque()
+
+    def add(self, call: AnyCall) -> None:
+        """Send a call, now or when there is a connection."""
+        if isinstance(call, Call):
+            call.since = self._session.now()
+        self._unsent.append(call)
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what could not be sent before."""
+        unsent, session = self._unsent, self._session
+        while unsent and session.link is not None and len(self._pending) < limits.CALLS_MAX:
+            call = unsent.popleft()
+            if call.done:
+                continue
+            self._last += 1
+            frame = call.frame(self._last)
+            if isinstance(call, Call):
+                call.since = session.now()
+            self._pending[self._last] = call
+            session.out(frame)
+
+    def answer(self, frame: Frame) -> None:
+        """An answer has come.
+
+        Raises:
+            RemoteProtocolError: to nothing that was asked.
+        """
+        call = self._pending.pop(frame.first, None)
+        if call is None:
+            raise violation("bad_number", f"an answer to call {frame.first}, which does not wait")
+        header = header_of(frame, Answer)
+        error = error_of(header.code, header.text) if header.code else None
+        call.answered(header.named, error)
+
+    def renew(self, epoch: int) -> None:
+        """The session was made anew: what was sent is cut off, what was not still waits."""
+        calls = [*self._pending.values(), *self._unsent]
+        self._pending.clear()
+        self._unsent.clear()
+        self._unsent.extend(call for call in calls if call.renewed(epoch))
+
+    def fail(self, error: MeshqError) -> None:
+        """No answer will come any more."""
+        calls = [*self._pending.values(), *self._unsent]
+        self._pending.clear()
+        self._unsent.clear()
+        for call in calls:
+            if isinstance(call, Call):
+                call.fail(outcome_of(error, "unknown" if call.sent else "not_done"))

@@ -1,0 +1,261 @@
+"""The runs of a session: which may go out, in what order, and what the node says of them.
+
+A run waits for its producer's channel, then for its turn, for credit, and for the confirmation window.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from meshq.client._calls import InnerCall, Values, opening
+from meshq.client._outbox import Outbox, Run
+from meshq.client._waiting import fresh
+from meshq.errors import ClosedError, MeshqError
+from meshq.wire import (
+    BY_NUMBER,
+    FLAG_DURABLE,
+    FLAG_RESENT,
+    Frame,
+    FrameType,
+    Produce,
+    Refuse,
+    RunBytes,
+    error_of,
+    header_of,
+    violation,
+)
+
+if TYPE_CHECKING:
+    from meshq.client._session import Session
+
+#: Refusals of a node that is going away: what it refused so was fine, and goes to the next one.
+_GOING = ("not_active", "stopping")
+
+
+class RunLine:
+    """Every outbox of a session, and the line in which their runs wait."""
+
+    __slots__ = ("_session", "backlog", "granted_bytes", "outboxes", "sent_bytes")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        #: Bytes of SEND frames: sent, and granted, both in this session in all.
+        self.sent_bytes = 0
+        self.granted_bytes = 0
+        #: Runs that wait for credit, for the confirmation window or for a link; in the order given.
+        self.backlog: deque[tuple[Outbox, Run]] = deque()
+        #: Open producers, in the order in which they were opened.
+        self.outboxes: dict[Outbox, None] = {}
+
+    # -- runs
+
+    @property
+    def open(self) -> bool:
+        """Whether a run may go out now."""
+        session = self._session
+        return (
+            session.link is not None
+            and self.sent_bytes < self.granted_bytes
+            and session.outgoing.kept_bytes <= session.settings.confirmation_window
+        )
+
+    def submit(self, outbox: Outbox, run: Run) -> None:
+        """Send a run, now or in its turn."""
+        outbox.unsettled += run.count
+        failed = outbox.failed or self._session.failure
+        if failed is not None:
+            outbox.settle(run, fresh(failed))
+        elif outbox.ready and not self.backlog and self.open:
+            self._send(outbox, run)
+        else:
+            outbox.queued += run.count
+            run.since = self._session.now()
+            self._line_up(outbox, run)
+
+    def _line_up(self, outbox: Outbox, run: Run) -> None:
+        if outbox.ready:
+            self.backlog.append((outbox, run))
+        else:
+            outbox.held.append(run)
+
+    def mark(self, outbox: Outbox) -> Run:
+        """A run without messages at the end of an outbox's line: settled when everything before it was sent."""
+        run = Run(RunBytes(0, b"", 0, b""), False, 0)
+        self._line_up(outbox, run)
+        return run
+
+    def pump(self) -> None:
+        """Send what waits, as far as it may go."""
+        backlog = self.backlog
+        while backlog and self.open:
+            outbox, run = backlog.popleft()
+            outbox.queued -= run.count
+            if not run.count:
+                run.succeed()
+            elif run.given_up:
+                outbox.unsettled -= run.count
+                self._leave_if_done(outbox)
+            else:
+                self._send(outbox, run)
+                if run.owner is not None:
+                    run.owner.run_sent()
+
+    def _send(self, outbox: Outbox, run: Run) -> None:
+        resent = run.sent
+        if not run.first:
+            run.first = outbox.next
+            outbox.next += run.count
+        run.sent = True
+        run.again = False
+        run.since = self._session.now()
+        content = run.content
+        frame = Frame(
+            FrameType.SEND,
+            flags=(FLAG_DURABLE if run.durable else 0) | (FLAG_RESENT if resent else 0),
+            channel=outbox.channel,
+            first=run.first,
+            stamp=run.stamp,
+            count=run.count,
+            table=content.table,
+            body=content.body,
+        )
+        self.sent_bytes += frame.size_bytes
+        outbox.sent.append(run)
+        self._session.out(frame)
+
+    # -- producers
+
+    def add(self, outbox: Outbox) -> None:
+        """A producer begins."""
+        self.outboxes[outbox] = None
+        if self._session.link is not None:
+            self._produce(outbox)
+
+    def close(self, outbox: Outbox) -> None:
+        """A producer gives nothing more; it leaves when all is settled."""
+        outbox.closing = True
+        self._leave_if_done(outbox)
+
+    def _leave_if_done(self, outbox: Outbox) -> None:
+        if not outbox.closing or outbox.unsettled or outbox not in self.outboxes:
+            return
+        if outbox.ready:
+            del self.outboxes[outbox]
+            self._session.leave(outbox.channel, 0)
+        elif not outbox.channel:
+            del self.outboxes[outbox]
+        # Else it is being opened; the answer to that comes back here.
+
+    def _produce(self, outbox: Outbox) -> None:
+        channel = outbox.channel = self._session.new_channel(outbox)
+
+        def produced(values: Values, error: MeshqError | None) -> None:
+            if error is not None:
+                self._drop(outbox, error)
+            else:
+                self._produced(outbox, int(values.get("number", 0)))
+
+        header = Produce(producer=outbox.producer, address=outbox.address).encode()
+        self._session.calls.add(InnerCall(opening(FrameType.PRODUCE, channel, header), produced))
+
+    def _produced(self, outbox: Outbox, number: int) -> None:
+        node_id = self._session.node_id
+        same_node = outbox.node_id in (b"", node_id)
+        outbox.node_id = node_id
+        outbox.ready = True
+        again = outbox.reopened(number, same_node=same_node, resend=self._session.settings.resend)
+        held, outbox.held = outbox.held, deque()
+        outbox.queued += sum(run.count for run in again)
+        # What was sent before goes first, and before what others have in line.
+        self.backlog.extendleft((outbox, run) for run in reversed(again))
+        self.backlog.extend((outbox, run) for run in held)
+        outbox.on_ready()
+        self._leave_if_done(outbox)
+
+    def _drop(self, outbox: Outbox, error: MeshqError) -> None:
+        outbox.failed = error
+        self.outboxes.pop(outbox, None)
+        outbox.fail_all(error)
+        outbox.on_failed(error)
+
+    # -- what the node says
+
+    def confirm(self, outbox: Outbox, frame: Frame) -> None:
+        """Everything up to a number is stored.
+
+        Raises:
+            RemoteProtocolError: more than was sent.
+        """
+        if frame.first >= outbox.next:
+            raise violation("bad_number", f"message {frame.first} is confirmed, {outbox.next - 1} were sent")
+        outbox.confirmed(frame.first)
+        if outbox.closing:
+            self._leave_if_done(outbox)
+
+    def refuse(self, outbox: Outbox, frame: Frame) -> None:
+        """A run was not taken.
+
+        Raises:
+            RemoteProtocolError: it was not sent.
+        """
+        header = header_of(frame, Refuse)
+        run = outbox.take_refused(frame.first, header.messages)
+        if run is None:
+            raise violation("bad_number", f"{header.messages} messages from {frame.first} on are refused, but not sent")
+        entry = BY_NUMBER.get(header.code)
+        if entry is not None and entry.name in _GOING:
+            run.again = True
+            outbox.keep(run)
+        else:
+            outbox.settle(run, error_of(header.code, header.text))
+        if outbox.closing:
+            self._leave_if_done(outbox)
+
+    def credit(self, granted: int) -> None:
+        """So much may be sent in all."""
+        self.granted_bytes = max(self.granted_bytes, granted)
+
+    # -- life
+
+    def resume(self) -> None:
+        """The session goes on: what a node refused on its way out, and producers begun meanwhile, are next."""
+        for outbox in self.outboxes:
+            again = [run for run in outbox.sent if run.again]
+            for run in again:
+                outbox.sent.remove(run)
+                outbox.queued += run.count
+            self.backlog.extendleft((outbox, run) for run in reversed(again))
+        for outbox in list(self.outboxes):
+            if not outbox.channel:
+                self._produce(outbox)
+
+    def renew(self) -> None:
+        """The session was made anew: channels and credit are gone, and every run waits for its channel."""
+        self.sent_bytes = self.granted_bytes = 0
+        backlog, self.backlog = self.backlog, deque()
+        for outbox in self.outboxes:
+            outbox.renew()
+        for outbox, run in backlog:
+            if run.sent:
+                # It is judged, like all that was sent, when the channel is open.
+                outbox.queued -= run.count
+                outbox.keep(run)
+            else:
+                outbox.held.append(run)
+        for outbox in list(self.outboxes):
+            if outbox.closing and not outbox.unsettled:
+                del self.outboxes[outbox]
+            else:
+                self._produce(outbox)
+
+    def fail(self, error: MeshqError) -> None:
+        """Nothing will be sent or confirmed any more."""
+        backlog, self.backlog = self.backlog, deque()
+        for outbox, run in backlog:
+            outbox.held.append(run)
+        outboxes, self.outboxes = self.outboxes, {}
+        for outbox in outboxes:
+            outbox.fail_all(error)
+            if not isinstance(error, ClosedError):
+                outbox.on_failed(error)
