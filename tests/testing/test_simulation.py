@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -334,6 +335,26 @@ def test_tasks_that_refuse_to_end_are_abandoned_without_a_word(capfd: Any) -> No
     assert result.abandoned
     assert capfd.readouterr() == ("", "")
     assert simulate(0, main).check().trace == result.trace
+
+
+def test_the_dead_log_nothing_when_they_are_cleared_away(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("meshq.test")
+
+    async def talker() -> None:
+        try:
+            log.warning("alive")
+            await trio.sleep_forever()
+        finally:
+            log.error("the last words of the dead")
+
+    async def main(simulation: Simulation) -> None:
+        simulation.node("n").spawn(talker)
+        await trio.sleep(1)
+        simulation.node("n").kill()
+
+    simulate(0, main).check()
+    log.warning("afterwards")
+    assert [record.message for record in caplog.records] == ["alive", "afterwards"]
 
 
 def test_an_inline_call_moves_the_clock_and_a_call_in_a_thread_lets_others_run() -> None:

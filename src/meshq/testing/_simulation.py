@@ -12,11 +12,13 @@ The run ends when ``main`` does.  Its outcome is the verdict: what happens while
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -157,6 +159,7 @@ class Simulation:
             elif self._failure is None:
                 self._failure = result.error
             self.conclude()
+            logging.disable(logging.CRITICAL)
             for node in self.nodes.values():
                 node.sever()
             self.scheduler.end(CLEARING_TURNS_MAX)
@@ -207,7 +210,7 @@ def simulate(
     ``network`` makes the network, for instance ``lambda simulation: MemoryNetwork(simulation.swarm.rng("net"))``.
     Nothing is raised for what happens inside: the result has the failure, and ``check()`` raises it.
     """
-    with _without_collector():
+    with _without_collector(), _logging_as_it_was():
         result = _run(Simulation(seed, duration_s=duration_s), main, network, limit_s)
         if result.abandoned:
             _drop_what_was_abandoned(result)
@@ -218,7 +221,7 @@ def simulate(
 
 def _run(simulation: Simulation, main: Main, network: NetworkFactory | None, limit_s: float) -> SimulationResult:
     with scheduled_by(simulation.scheduler):
-        run = outcome.capture(trio.run, simulation.run, main, network, limit_s, clock=simulation.clock)
+        run = outcome.capture(partial(trio.run, simulation.run, main, network, limit_s, clock=simulation.clock))
     result = simulation.conclude()
     invariant(result.turns > 0, "trio did not ask the scheduler: its private names have changed")
     if isinstance(run, outcome.Error):
@@ -242,6 +245,16 @@ def _without_collector() -> Iterator[None]:
         gc.collect(0)
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def _logging_as_it_was() -> Iterator[None]:
+    """What the dead would log while they are cleared away is switched off, and on again after this block."""
+    before = logging.root.manager.disable
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _drop_what_was_abandoned(result: SimulationResult) -> None:
