@@ -83,15 +83,18 @@ def check_duplicate_id(value: object) -> bytes:
     Raises:
         SettingsError: it is neither text nor bytes, or has no byte or too many.
     """
-    allowed = f"str or bytes of 1 to {limits.DUPLICATE_ID_BYTES_MAX} bytes"
-    if type(value) is str and _encodable(value):
-        data = value.encode()
+    if type(value) is str:
+        try:
+            data = value.encode()
+        except UnicodeEncodeError:
+            data = b""
     elif type(value) is bytes:
         data = value
     else:
-        raise SettingsError("duplicate_id", type(value).__name__, allowed)
+        data = b""
     if not 0 < len(data) <= limits.DUPLICATE_ID_BYTES_MAX:
-        raise SettingsError("duplicate_id", f"{len(data)} bytes", allowed)
+        shown = f"{len(data)} bytes" if data else type(value).__name__
+        raise SettingsError("duplicate_id", shown, f"str or bytes of 1 to {limits.DUPLICATE_ID_BYTES_MAX} bytes")
     return data
 
 

@@ -18,7 +18,7 @@ from meshq.client._calls import Call, Opening
 from meshq.client._connection import Connection
 from meshq.client._connector import LocalTarget, Target
 from meshq.client._consumer import Consumer, check_consumer
-from meshq.client._envelope import Encoder
+from meshq.client._envelope import PLAIN_ROW, Encoder
 from meshq.client._events import Event, EventStream
 from meshq.client._flusher import Flusher
 from meshq.client._outbox import Outbox, Run
@@ -31,7 +31,7 @@ from meshq.client._waiting import Waiter, fresh, leaf
 from meshq.errors import ClosedError, MeshqError, SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.message import Message, PropertyValue, check_body, check_durable, refuse_unserved
-from meshq.wire import PLAIN, Link, encode_one
+from meshq.wire import Link, encode_one
 
 #: Addresses to which ``send`` and ``send_many`` keep a producer of their own.
 IMPLICIT_PRODUCERS_MAX: Final = 64
@@ -266,12 +266,10 @@ class Client(Administration):
             and group is None
             and priority == limits.PRIORITY_DEFAULT
         ):
-            envelope = PLAIN
+            envelope = PLAIN_ROW
         else:
             refuse_unserved(priority=priority, ttl=ttl, delay=delay, group=group)
-            envelope = self._encoder.envelope(
-                properties, duplicate_id, correlation_id=correlation_id, reply_to=reply_to, content_type=content_type
-            )
+            envelope = self._encoder.row(properties, duplicate_id, correlation_id, reply_to, content_type)
         run = Run(encode_one(body, envelope), durable, self._env.wall.now_ms())
         self._session.submit(self._outbox_to(address), run)
         self._session.flush()

@@ -10,10 +10,12 @@ from meshq import limits
 from meshq.address import parse_target
 from meshq.errors import SettingsError
 from meshq.message import PROPERTY_TYPES, check_duplicate_id, check_properties, check_text
-from meshq.wire import KIND_HEADERS, KIND_ID, KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map
+from meshq.wire import KIND_HEADERS, KIND_ID, KIND_PLAIN, KIND_PROPERTIES, encode_map
 
-#: Property names that were checked are remembered, up to this many: programs use a handful.
-NAMES_MAX: Final = 1_024
+#: Property names that were checked are remembered, about this many: programs use a handful.
+NAMES_MAX: Final = limits.PROPERTIES_MAX
+#: Types whose values are all allowed, apart from what the encoding itself refuses; a float may be no number.
+_SIMPLE: Final = PROPERTY_TYPES - {float}
 
 Row = tuple[int, bytes, bytes, bytes]
 """The fields of an ``Envelope``; a plain tuple is made in a third of the time."""
@@ -30,15 +32,7 @@ class Encoder:
         self._pack = msgpack.Packer(use_bin_type=True, strict_types=True).pack
         self._names: set[str] = set()
 
-    def row(
-        self,
-        properties: Any,
-        duplicate_id: Any,
-        *,
-        correlation_id: Any = None,
-        reply_to: Any = None,
-        content_type: Any = None,
-    ) -> Row:
+    def row(self, properties: Any, duplicate_id: Any, correlation_id: Any, reply_to: Any, content_type: Any) -> Row:
         """The envelope of one message.
 
         Raises:
@@ -46,56 +40,42 @@ class Encoder:
         """
         kind = KIND_PLAIN
         encoded_id = encoded_headers = encoded_properties = b""
-        if properties:
-            encoded_properties = self._properties(properties)
-            kind |= KIND_PROPERTIES
-        elif properties is not None:
-            check_properties(properties)
-        if duplicate_id is not None:
-            if type(duplicate_id) is str and duplicate_id.isascii():
-                encoded_id = duplicate_id.encode()
-                if not 0 < len(encoded_id) <= limits.DUPLICATE_ID_BYTES_MAX:
-                    check_duplicate_id(duplicate_id)
+        if properties is not None:
+            # The usual case at a glance: known names, and values whose type alone says that they are allowed.
+            if (
+                type(properties) is dict
+                and _SIMPLE.issuperset(map(type, properties.values()))
+                and self._names.issuperset(properties)
+            ):
+                try:
+                    encoded_properties = self._pack(properties)
+                except (OverflowError, ValueError):
+                    encoded_properties = self._checked(properties)
             else:
-                encoded_id = check_duplicate_id(duplicate_id)
+                encoded_properties = self._checked(properties)
+            if properties:
+                kind |= KIND_PROPERTIES
+            else:
+                encoded_properties = b""
+        if duplicate_id is not None:
+            encoded_id = check_duplicate_id(duplicate_id)
             kind |= KIND_ID
         if correlation_id is not None or reply_to is not None or content_type is not None:
             encoded_headers = _headers(correlation_id, reply_to, content_type)
             kind |= KIND_HEADERS
-        if len(encoded_headers) + len(encoded_properties) > limits.PROPERTIES_BYTES_MAX:
-            raise SettingsError(
-                "properties",
-                f"{len(encoded_headers) + len(encoded_properties)} bytes, encoded",
-                f"at most {limits.PROPERTIES_BYTES_MAX} bytes",
-            )
+        if len(encoded_properties) + len(encoded_headers) > limits.PROPERTIES_BYTES_MAX:
+            size = len(encoded_headers) + len(encoded_properties)
+            allowed = f"at most {limits.PROPERTIES_BYTES_MAX} bytes"
+            raise SettingsError("properties", f"{size} bytes, encoded", allowed)
         return (kind, encoded_id, encoded_headers, encoded_properties)
 
-    def envelope(self, properties: Any, duplicate_id: Any, **headers: Any) -> Envelope:
-        """The same as an ``Envelope``."""
-        return Envelope(*self.row(properties, duplicate_id, **headers))
-
-    def _properties(self, properties: Any) -> bytes:
-        if type(properties) is not dict:
-            check_properties(properties)
-            properties = dict(properties)
-        elif not self._names.issuperset(properties) or not _plain_values(properties):
-            check_properties(properties)
-            if len(self._names) + len(properties) <= NAMES_MAX:
-                self._names.update(properties)
-        elif len(properties) > limits.PROPERTIES_MAX:
-            check_properties(properties)
-        try:
-            return self._pack(properties)  # type: ignore[no-any-return]
-        except (ValueError, TypeError, OverflowError, UnicodeEncodeError):
-            # A value that the quick look can't judge: the check names it.
-            check_properties(properties)
-            raise
-
-
-def _plain_values(properties: dict[str, Any]) -> bool:
-    """Whether all values are of an allowed type, as far as their types tell; no float, which may be no number."""
-    kinds = set(map(type, properties.values()))
-    return kinds <= PROPERTY_TYPES and float not in kinds
+    def _checked(self, properties: Any) -> bytes:
+        """Encode properties after a close look."""
+        check_properties(properties)
+        names = self._names
+        if len(names) < NAMES_MAX:
+            names.update(properties)
+        return self._pack(dict(properties))  # type: ignore[no-any-return]
 
 
 def _headers(correlation_id: Any, reply_to: Any, content_type: Any) -> bytes:

@@ -224,13 +224,16 @@ class Producer:
                 refuse_unserved(priority=priority, ttl=ttl, delay=delay, group=group)
             if type(body) is not bytes:
                 body = check_body(body)
-            row = self._client._encoder.row(
-                properties, duplicate_id, correlation_id=correlation_id, reply_to=reply_to, content_type=content_type
-            )
+            row = self._client._encoder.row(properties, duplicate_id, correlation_id, reply_to, content_type)
             size = self._size + len(body) + len(row[1]) + len(row[2]) + len(row[3])
             if size <= limits.RUN_BYTES_TARGET and durable is self._durable:
                 self._size = size
-                self._append(body, row)
+                self._room -= 1
+                rows, bodies = self._rows, self._bodies
+                if len(rows) != len(bodies):
+                    rows.extend([PLAIN_ROW] * (len(bodies) - len(rows)))
+                rows.append(row)
+                bodies.append(body)
                 return
         await self._append_slowly(body, row, durable)
 

@@ -103,7 +103,7 @@ def _row(message: Message, encoder: Encoder) -> Row:
     return encoder.row(
         dict(message.properties) if message.properties is not None else None,
         message.duplicate_id,
-        correlation_id=message.correlation_id,
-        reply_to=message.reply_to,
-        content_type=message.content_type,
+        message.correlation_id,
+        message.reply_to,
+        message.content_type,
     )
