@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import trio
+import trio.testing
 
 from meshq.errors import BusyError, ConnectionBrokenError, UsageError
 from meshq.testing._network import EFFECTS, FAULTS, MemoryNetwork
@@ -20,6 +23,17 @@ async def test_nothing_arrives_while_nobody_runs_the_network() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(fabric.run)
         assert await far.receive(10) == b"later"
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_was_begun_before_the_network_runs_goes_on_with_it() -> None:
+    fabric = MemoryNetwork(random.Random(0), QUIET)
+    listener = await fabric.host("server").listen("server", 5000)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fabric.host("client").connect, "server", 5000)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(fabric.run)
+        await listener.accept()
         nursery.cancel_scope.cancel()
 
 
@@ -174,11 +188,18 @@ async def test_a_reset_tells_both_ends_and_loses_what_is_under_way() -> None:
     assert len(lengths) > 3
 
 
+async def test_a_host_is_reset_with_itself_once_for_each_end() -> None:
+    async with running() as fabric:
+        await join(fabric, "server", "server")
+        assert fabric.reset("server", "server") == 2
+
+
 async def test_a_forgotten_connection_swallows_all_and_a_new_one_is_well() -> None:
     async with running() as fabric:
         near, far = await join(fabric)
         near.send_nowait(b"under way")
         assert fabric.silence("server", "client") == 2
+        assert fabric.counters["silence"] == 1
         near.send_nowait(bytes(2_000))
         far.send_nowait(b"?")
         far.close()

@@ -11,6 +11,7 @@ import trio.testing
 
 from meshq.abc import Stream
 from meshq.errors import ClosedError, ConnectionBrokenError
+from meshq.testing._network_host import PORT_MAX
 from tests.testing.fabrics import QUIET, join, read_all, running, within
 
 
@@ -340,3 +341,15 @@ async def test_a_host_listens_under_its_own_names_only() -> None:
         with pytest.raises(OSError, match="assign requested address") as caught:
             await fabric.host("server").listen("other", 5000)
         assert caught.value.errno == errno.EADDRNOTAVAIL
+
+
+async def test_ports_of_the_systems_choice_pass_over_taken_ones_and_begin_anew() -> None:
+    async with running() as fabric:
+        server = fabric.host("server")
+        first = (await server.listen("server", 0)).port
+        taken = await server.listen("server", first + 1)
+        assert (await server.listen("server", 0)).port == taken.port + 1
+        host = fabric.find("server")
+        assert host is not None
+        host.next_port = PORT_MAX
+        assert [(await server.listen("server", 0)).port for _ in range(2)] == [PORT_MAX, first + 3]
