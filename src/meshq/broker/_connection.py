@@ -19,12 +19,19 @@ class StreamConnection:
     """Serves one byte stream until it ends."""
 
     def __init__(
-        self, core: Core, sessions: Sessions, stream: abc.Stream, counts: ConnectionCounts, local: bool
+        self,
+        core: Core,
+        sessions: Sessions,
+        stream: abc.Stream,
+        counts: ConnectionCounts,
+        *,
+        local: bool,
+        trusted: bool,
     ) -> None:
         #: The byte stream that is served.
         self.stream = stream
         self._link = StreamLink(stream, local=local)
-        self.server = ServerConnection(core, sessions, self._link, counts)
+        self.server = ServerConnection(core, sessions, self._link, counts, trusted=trusted)
         self._backlog = trio.Event()
         self._link.on_backlog = self._backlogged
         self._attached = trio.Event()

@@ -47,15 +47,19 @@ class ConnectionCounts:
 class ServerConnection:
     """The server's side of one link.
 
-    ``trusted``: the link is in process or on the loopback device, so that the mechanism ``none`` is enough.
+    ``trusted``: the mechanism ``none`` is enough: in process, on the loopback device, or where the operator has
+    said that the acceptor is insecure.
     ``on_closed`` is called once, when the link is of no more use.
     """
 
-    def __init__(self, core: Core, sessions: Sessions, link: Link, counts: ConnectionCounts) -> None:
+    def __init__(
+        self, core: Core, sessions: Sessions, link: Link, counts: ConnectionCounts, *, trusted: bool = True
+    ) -> None:
         self._core = core
         self._sessions = sessions
         self._link = link
         self._counts = counts
+        self._trusted = trusted
         self._machine = ConnectionMachine(Sender.SERVER, Sender.CLIENT)
         self._label = ""
         self.session: Session | None = None
@@ -123,12 +127,12 @@ class ServerConnection:
                     node_id=core.settings.node_id,
                     node_name=core.settings.name,
                     features=features,
-                    mechanisms=(MECHANISM_NONE,) if self._link.local else (),
+                    mechanisms=(MECHANISM_NONE,) if self._trusted else (),
                 )
             )
         elif frame.type is FrameType.AUTHENTICATE:
             chosen = header_of(frame, Authenticate)
-            if chosen.mechanism != MECHANISM_NONE or not self._link.local:
+            if chosen.mechanism != MECHANISM_NONE or not self._trusted:
                 raise violation("unknown_mechanism", f"{chosen.mechanism!r} is not offered here")
             self._link.admit()
             self._reply(Authenticated())

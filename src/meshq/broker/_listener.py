@@ -54,9 +54,9 @@ class Listeners:
                 raise ConnectionBrokenError(f"{acceptor.url} can't be bound: {error}", outcome="not_done") from error
             self._open.append(listener)
             self.urls.append(str(Endpoint("tcp", endpoint.host, listener.port)))
-            nursery.start_soon(self._accept, listener, endpoint.loopback or acceptor.insecure, nursery)
+            nursery.start_soon(self._accept, listener, acceptor, nursery)
 
-    async def _accept(self, listener: abc.Listener, trusted: bool, nursery: trio.Nursery) -> None:
+    async def _accept(self, listener: abc.Listener, acceptor: Acceptor, nursery: trio.Nursery) -> None:
         while True:
             try:
                 stream = await listener.accept()
@@ -66,10 +66,12 @@ class Listeners:
                 _log.warning("no connection can be accepted: %s", error, extra={"event": "accept_refused"})
                 await trio.sleep(_REFUSED_PAUSE_S)
                 continue
-            nursery.start_soon(self._serve, stream, trusted)
+            nursery.start_soon(self._serve, stream, acceptor)
 
-    async def _serve(self, stream: abc.Stream, trusted: bool) -> None:
-        connection = StreamConnection(self._core, self._sessions, stream, self._counts, trusted)
+    async def _serve(self, stream: abc.Stream, acceptor: Acceptor) -> None:
+        local = acceptor.endpoint.loopback
+        trusted = local or acceptor.insecure
+        connection = StreamConnection(self._core, self._sessions, stream, self._counts, local=local, trusted=trusted)
         self._connections[connection] = None
         try:
             await connection.serve()
