@@ -247,16 +247,51 @@ async def test_a_paused_process_closes_and_learns_when_it_goes_on() -> None:
         assert await other_far.receive(1) == b""
 
 
-async def test_a_paused_process_can_be_killed() -> None:
+async def test_the_kernel_closes_all_of_a_process_that_is_killed_while_paused() -> None:
+    async with running() as fabric:
+        near, far = await join(fabric)
+        other_near, _ = await join(fabric)
+        fabric.pause_host("server")
+        far.close()
+        fabric.kill_host("server")
+        assert await within(100, near.receive, 1) == b""
+        assert await within(100, other_near.receive, 1) == b""
+        new_near, new_far = await join(fabric)
+        new_near.send_nowait(b"to the new process, which is not paused")
+        assert await within(10, new_far.receive, 2) == b"to"
+
+
+async def test_what_a_paused_process_asked_for_is_lost_with_the_power() -> None:
     async with running() as fabric:
         near, far = await join(fabric)
         fabric.pause_host("server")
         far.close()
-        fabric.kill_host("server")
+        fabric.power_off("server")
+        fabric.host("server")
+        fabric.pause_host("server")
+        fabric.resume_host("server")
         assert await within(100, near.receive, 1) == "waits"
         near.send_nowait(b"x")
         with pytest.raises(ConnectionBrokenError, match="reset"):
             await near.receive(1)
+
+
+async def test_a_process_can_be_paused_again() -> None:
+    async with running() as fabric:
+        server = fabric.host("server")
+        for _ in range(2):
+            fabric.pause_host("server")
+            assert await within(10, server.listen, "server", 0) == "waits"
+            fabric.resume_host("server")
+            (await server.listen("server", 0)).close()
+
+
+async def test_whoever_is_not_accepted_yet_is_told_of_no_power_loss_either() -> None:
+    async with running() as fabric:
+        await fabric.host("server").listen("server", 5000)
+        near = await fabric.host("client").connect("server", 5000)
+        fabric.power_off("server")
+        assert await within(100, near.receive, 1) == "waits"
 
 
 async def test_a_listener_without_descriptors_refuses_and_loses_no_connection() -> None:

@@ -83,7 +83,9 @@ async def _a_closed_port_is_free_again(sides: Sides) -> None:
     first.close()
     first.close()
     second = await sides.server.listen(sides.host, first.port)
-    async with closing(second):
+    first.close()
+    near = await sides.client.connect(sides.host, second.port)
+    async with closing(second, near):
         expect_equal(second.port, first.port, "a closed listener gives its port back at once")
 
 

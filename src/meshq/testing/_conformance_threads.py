@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import trio
@@ -52,7 +53,7 @@ async def _a_journal_is_written_by_one_thread(threads: Threads) -> None:
 
     async with trio.open_nursery() as nursery:
         for number in range(20):
-            nursery.start_soon(lambda n=number: threads.run(call, n, pool="journal"))
+            nursery.start_soon(partial(threads.run, call, number, pool="journal"))
     expect_equal(together, [1] * 20, "calls of the journal's pool come one after the other")
 
 

@@ -84,7 +84,9 @@ class Host:
 
     def kill(self) -> None:
         """SIGKILL of the process: the kernel closes all that it had open."""
-        self._end_process()
+        deferred = self._end_process()
+        for action in deferred:
+            action()
         for listener in list(self.listeners.values()):
             listener.abandon()
         for stream in list(self.streams):
@@ -129,10 +131,12 @@ class Host:
         else:
             action()
 
-    def _end_process(self) -> None:
+    def _end_process(self) -> list[Callable[[], None]]:
+        """The process is no more; returns what it had asked for while it was paused."""
         self.network.dead = True
         self.paused = False
-        self.deferred.clear()
+        deferred, self.deferred = self.deferred, []
+        return deferred
 
 
 class MemoryListener(Listener):
