@@ -27,7 +27,7 @@ class State(enum.Enum):
     - ``NEW``: nothing was said.
     - ``GREETING``: the client has said who it is; the server has yet to answer.
     - ``WELCOMED``: version and features are agreed; the client must authenticate.
-    - ``AUTHENTICATING``: the server has to judge, or to ask on.
+    - ``AUTHENTICATING``: the server has to judge.
     - ``AUTHENTICATED``: the client is known; it must ask for a session.
     - ``ATTACHING``: the server has yet to grant the session.
     - ``ATTACHED``: the session is open; numbered frames go both ways.
