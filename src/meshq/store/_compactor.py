@@ -31,6 +31,7 @@ from meshq.store._batch_format import (
 from meshq.store._books import Books
 from meshq.store._compact_plan import Candidate, victims
 from meshq.store._ledger_machine import SegmentBook
+from meshq.store._pair import NoRoomError
 from meshq.store._recovery import read_segment
 from meshq.store._sealed import Written, write_sealed
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
@@ -76,7 +77,7 @@ class Compactor:
         return victims(candidates, budget_bytes=self._segment_bytes * BUDGET_SEGMENTS, eager=eager)
 
     async def compact(self, numbers: Sequence[int], durable: int) -> None:
-        """Replace these segments by copies of what is needed of them.
+        """Replace these segments by copies of what is needed of them; on a full disk, give up.
 
         Raises:
             DamagedError: a victim is not what was written; nothing was changed.
@@ -85,7 +86,15 @@ class Compactor:
         ledger = self._books.ledger
         ledger.watch(numbers)
         copies = await self._select(frozenset(numbers))
-        written, sheaves = await self._write(copies, durable)
+        sheaves = list(_segments(list(_sheaves(copies)), self._segment_bytes))
+        written: list[Written] = []
+        try:
+            for part in sheaves:
+                written.append(await self._write(part, durable))
+        except NoRoomError:
+            ledger.unwatch()
+            await self._books.unlink([one.entry.number for one in written])
+            return
         async with self._books.turn:
             entries = [one.entry for one in written]
             await self._books.switch(without=numbers, entries=entries, last=durable)
@@ -125,23 +134,18 @@ class Compactor:
         copies.sort(key=lambda copy: copy.position)
         return copies
 
-    async def _write(self, copies: Sequence[Copy], durable: int) -> tuple[list[Written], list[list[Sheaf]]]:
+    async def _write(self, part: Sequence[Sheaf], durable: int) -> Written:
         books = self._books
-        written: list[Written] = []
-        sheaves = list(_segments(list(_sheaves(copies)), self._segment_bytes))
-        for part in sheaves:
-            header = SegmentHeader(
-                number=books.room.next_number,
-                base=part[0].first,
-                epoch=0,
-                node_id=books.manifest.node_id,
-                journal_id=books.manifest.journal_id,
-                salt=books.env.entropy.token(SALT_BYTES),
-            )
-            books.room.next_number += 1
-            one = await books.background(_write_copy, books, header, part, durable)
-            written.append(one)
-        return written, sheaves
+        header = SegmentHeader(
+            number=books.room.next_number,
+            base=part[0].first,
+            epoch=0,
+            node_id=books.manifest.node_id,
+            journal_id=books.manifest.journal_id,
+            salt=books.env.entropy.token(SALT_BYTES),
+        )
+        books.room.next_number += 1
+        return await books.background(_write_copy, books, header, part, durable)
 
 
 def _write_copy(books: Books, header: SegmentHeader, part: Sequence[Sheaf], durable: int) -> Written:

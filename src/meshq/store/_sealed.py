@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import attrs
@@ -11,6 +12,7 @@ from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import Place, Sheaf, encode_batch
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import SegmentEntry
+from meshq.store._pair import NoRoomError, is_full
 from meshq.store._segment_format import SegmentHeader, SegmentKeys, encode_header
 
 
@@ -25,13 +27,34 @@ class Written:
 def write_sealed(
     disk: Disk, layout: Layout, header: SegmentHeader, sheaves: Sequence[Sheaf], *, durable: int, compacted: bool
 ) -> Written:
-    """Write a whole segment; durable on return, its name included.  Raises: OSError."""
+    """Write a whole segment; durable on return, its name included.
+
+    Raises:
+        NoRoomError: the disk is full; nothing is left of the attempt.
+        OSError: anything else failed.
+    """
+    path = layout.segment(header.number)
+    try:
+        entry, offsets = _write_all(disk, path, header, sheaves, durable)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        with contextlib.suppress(FileNotFoundError):
+            disk.remove(path)
+        raise NoRoomError(error.errno, error.strerror, path) from error
+    disk.sync_directory(layout.journal)
+    return Written(attrs.evolve(entry, compacted=compacted), offsets)
+
+
+def _write_all(
+    disk: Disk, path: str, header: SegmentHeader, sheaves: Sequence[Sheaf], durable: int
+) -> tuple[SegmentEntry, list[int]]:
     keys = SegmentKeys(header)
-    file = disk.open(layout.segment(header.number), create=True)
+    offset, previous, last = SEGMENT_HEADER_BYTES, keys.genesis, header.base - 1
+    offsets: list[int] = []
+    file = disk.open(path, create=True)
     try:
         file.write_at(0, [encode_header(header)])
-        offset, previous, last = SEGMENT_HEADER_BYTES, keys.genesis, header.base - 1
-        offsets: list[int] = []
         for number, sheaf in enumerate(sheaves, 1):
             batch, tag = encode_batch(keys, Place(number, offset, previous, durable), sheaf)
             file.write_at(offset, [batch, tag])
@@ -40,14 +63,5 @@ def write_sealed(
         file.sync()
     finally:
         file.close()
-    disk.sync_directory(layout.journal)
-    entry = SegmentEntry(
-        number=header.number,
-        base=header.base,
-        last=last,
-        length=offset,
-        tag=previous,
-        sealed=True,
-        compacted=compacted,
-    )
-    return Written(entry, offsets)
+    entry = SegmentEntry(number=header.number, base=header.base, last=last, length=offset, tag=previous, sealed=True)
+    return entry, offsets
