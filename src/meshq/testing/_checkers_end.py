@@ -22,6 +22,7 @@ from meshq.testing._history import History
 #: What a message that was added may have become.
 FATES: Final = (
     "acknowledged",
+    "rejected",
     "expired",
     "dead_lettered",
     "moved",
