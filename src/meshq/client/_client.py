@@ -285,7 +285,7 @@ class Client(Administration):
         run.result()
 
     async def send_many(self, address: str, messages: Iterable[bytes | Message]) -> None:
-        """Send bodies or ``Message``s together; on return the broker has all of them.
+        """Send bodies or ``Message`` objects together; on return the broker has all of them.
 
         They travel in one frame if they fit (256 messages of one durability), else in several, each stored whole
         or not at all.
