@@ -193,6 +193,8 @@ class FakeNode:
     up: bool = True
     #: The refusal with which each handshake ends, if any.
     unwelcome: str | None = None
+    #: Takes every frame and says nothing.
+    mute: bool = False
     mechanisms: tuple[str, ...] = ("none",)
     ttl_ms: int = 60_000
     credit: int = 1 << 40
@@ -339,6 +341,8 @@ class FakeNode:
 
     def handle(self, connection: FakeConnection, frame: Frame) -> None:
         self.heard.append(frame)
+        if self.mute:
+            return
         session = connection.session
         if session is not None and frame.type is not T.CLOSE:
             session.incoming.accept(frame)

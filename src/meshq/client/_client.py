@@ -138,7 +138,7 @@ class Client(Administration):
         """
         left = self._block.leave(error)
         try:
-            await self.close()
+            await self._block.close_after(left, self.close)
         finally:
             await self._end()
         return self._block.conclude(error, left)

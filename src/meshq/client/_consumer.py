@@ -89,7 +89,7 @@ class Consumer:
     @property
     def _state(self) -> str:
         if self._inbox.failed is not None:
-            return "failed"
+            return "closed" if isinstance(self._inbox.failed, ClosedError) else "failed"
         return "open" if self._block.open else "closed"
 
     def statistics(self) -> ConsumerStatistics:
@@ -132,7 +132,7 @@ class Consumer:
         Checkpoint: always.  Cancellation: it is closed all the same.
         """
         left = self._block.leave(error)
-        await self.close()
+        await self._block.close_after(left, self.close)
         return self._block.conclude(error, left)
 
     async def close(self) -> None:

@@ -142,7 +142,7 @@ class Producer:
         """
         left = self._block.leave(error)
         try:
-            await self.close()
+            await self._block.close_after(left, self.close)
         except MeshqError as failed:
             if left is None and self._block.failure is None:
                 raise

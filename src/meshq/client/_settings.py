@@ -94,17 +94,16 @@ class ClientSettings:
             SettingsError: a name isn't known (the nearest one is named), or a value isn't allowed.
         """
         known = [field.name for field in attrs.fields(cls)]
-        for name, value in given.items():
+        for name in given:
             if name not in known:
-                raise unknown_key(name, value, known)
+                raise unknown_key(name, known)
         return cls(**given)
 
 
-def unknown_key(name: str, value: object, known: list[str]) -> SettingsError:
-    """The error for a setting that doesn't exist."""
-    # difflib is loaded by whoever mistypes, not by every import.
+def unknown_key(name: str, known: list[str]) -> SettingsError:
+    """The error for a setting that doesn't exist.  Its value is not shown: it may be a mistyped password."""
+    # Loaded by whoever mistypes, not by every import.
     from difflib import get_close_matches
 
     nearest = get_close_matches(name, known, n=1, cutoff=0.0)
-    shown = "***" if "password" in name.lower() else value
-    return SettingsError(name, shown, f"a known setting; the nearest one is {nearest[0]!r}" if nearest else "none")
+    return SettingsError(name, "***", f"a known setting; the nearest one is {nearest[0]!r}")

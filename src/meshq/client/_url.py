@@ -173,7 +173,7 @@ def _options(pairs: tuple[tuple[str, str], ...]) -> dict[str, Any]:
             name, read = CAMEL_CASE[key]
             value = read(key, text)
         else:
-            raise unknown_key(key, text, [*SNAKE_CASE, *CAMEL_CASE])
+            raise unknown_key(key, [*SNAKE_CASE, *CAMEL_CASE])
         if name in options:
             raise SettingsError(key, "***" if name == "password" else text, f"{name} once")
         options[name] = value

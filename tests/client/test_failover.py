@@ -1,0 +1,790 @@
+"""What a lost link does: the table of the public face, row by row, against a node that is cut and restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from meshq.client import Client, Connected, Disconnected, FailedOver, Reattached, connect
+from meshq.errors import (
+    CallTimeoutError,
+    ConnectionBrokenError,
+    MeshqError,
+    NotFoundError,
+    RemoteProtocolError,
+    StaleDeliveryError,
+    UnblockedError,
+)
+from tests.client._server import FakeNode, fake_env
+
+TCP = "tcp://127.0.0.1:1"
+
+
+class Result:
+    """What became of a call in a task of its own."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.error: MeshqError | None = None
+        self.done = False
+
+    async def of(self, call: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+        try:
+            self.value = await call(*arguments)
+        except MeshqError as error:
+            self.error = error
+        self.done = True
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let time pass until something holds."""
+    with trio.fail_after(1_000):
+        while not holds():
+            await trio.sleep(0.01)
+
+
+async def until_attached(client: Client, connections: int) -> None:
+    await until(lambda: client.statistics().connected == connections and client.statistics().state == "connected")
+
+
+# -- within the TTL on the same node: nothing is lost, nothing comes twice
+
+
+async def test_a_session_is_resumed_and_a_send_in_flight_is_confirmed_once(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    node.confirms = False
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        result = Result()
+        nursery.start_soon(result.of, client.send, "a", b"x")
+        await wait_all_tasks_blocked()
+        node.cut()
+        await until_attached(client, 2)
+        assert not result.done
+        node.release()
+        await until(lambda: result.done)
+        assert result.error is None
+    assert node.bodies == [b"x"]
+    assert client.statistics().resumed == 1
+    assert client.statistics().renewed == 0
+
+
+async def test_a_send_that_never_arrived_is_sent_again_by_the_resume(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        await client.send("a", b"1")
+        node.streams[-1].silent = True
+        result = Result()
+        nursery.start_soon(result.of, client.send, "a", b"2")
+        await wait_all_tasks_blocked()
+        assert node.bodies == [b"1"]
+        node.cut()
+        await until(lambda: result.done)
+        assert result.error is None
+    assert node.bodies == [b"1", b"2"]
+    # By its number in the session, not as something that may have been stored.
+    assert [frame.flags & 2 for frame in node.heard if frame.type.name == "SEND"] == [0, 0]
+
+
+async def test_calls_and_deliveries_survive_a_resume(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", [b"1", b"2"])
+        first = await consumer.receive()
+        assert first is not None
+        node.answers = False
+        async with trio.open_nursery() as nursery:
+            result, confirmed = Result(), Result()
+            nursery.start_soon(result.of, client.create_queue, "other")
+            nursery.start_soon(first.ack)
+            await wait_all_tasks_blocked()
+            node.cut()
+            node.answers = True
+            await until_attached(client, 2)
+            nursery.start_soon(confirmed.of, lambda: consumer.ack(confirm=True))
+            node.release()
+            await until(lambda: result.done and confirmed.done)
+            assert result.error is None
+            assert confirmed.error is None
+        second = await consumer.receive()
+        assert second is not None
+        assert second.body == b"2"
+        await second.ack()
+        node.deliver("q", [b"3"])
+        third = await consumer.receive()
+        assert third is not None
+        assert third.body == b"3"
+    assert node.settled == [("ack", 1, 1), ("ack", 2, 2)]
+    assert client.statistics().resumed == 1
+
+
+async def test_what_is_done_while_the_link_is_away_goes_out_with_the_resume(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", [b"1"])
+        delivery = await consumer.receive()
+        assert delivery is not None
+        network.nodes.clear()
+        node.cut()
+        await until(lambda: client.statistics().state == "reconnecting")
+        await delivery.ack()
+        results = [Result() for _ in range(4)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(results[0].of, client.send, "new", b"x")
+            nursery.start_soon(results[1].of, client.create_queue, "other")
+            nursery.start_soon(results[2].of, client.consumer("other").__aenter__)
+            nursery.start_soon(results[3].of, client.producer("other").__aenter__)
+            await trio.sleep(1)
+            assert not any(result.done for result in results)
+            network.nodes["127.0.0.1", 1] = node
+            await until(lambda: all(result.done for result in results))
+        assert [result.error for result in results] == [None] * 4
+        assert client.statistics().resumed == 1
+        assert node.settled == [("ack", 1, 1)]
+        assert node.bodies == [b"x"]
+
+
+# -- a new session on the same node
+
+
+async def test_unconfirmed_sends_are_resent_to_a_restarted_node_and_stored_once(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        await client.send("a", b"1")
+        node.confirms = False
+        stored, lost = Result(), Result()
+        nursery.start_soon(stored.of, client.send, "a", b"2")
+        await wait_all_tasks_blocked()
+        node.stores = False
+        nursery.start_soon(lost.of, client.send, "a", b"3")
+        await wait_all_tasks_blocked()
+        assert node.bodies == [b"1", b"2"]
+        node.confirms = node.stores = True
+        node.restart()
+        await until(lambda: stored.done and lost.done)
+        assert stored.error is None
+        assert lost.error is None
+    assert node.bodies == [b"1", b"2", b"3"]
+    sends = [frame for frame in node.heard if frame.type.name == "SEND"]
+    # What the node has stored is not even sent; what it has not goes under its old number, marked.
+    assert [(frame.first, frame.flags & 2) for frame in sends] == [(1, 0), (2, 0), (3, 0), (3, 2)]
+    assert client.statistics().renewed == 1
+
+
+async def test_a_pipelined_producer_goes_on_over_a_restart(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        async with client.producer("a") as producer:
+            for number in range(2_000):
+                if number in (700, 1_400):
+                    node.restart()
+                await producer.send(b"%d" % number)
+    assert node.bodies == [b"%d" % number for number in range(2_000)]
+    assert client.statistics().connected == 3
+
+
+async def test_with_resend_off_an_unconfirmed_send_is_unknown(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env, resend=False) as client, trio.open_nursery() as nursery:
+        node.stores = False
+        result = Result()
+        nursery.start_soon(result.of, client.send, "a", b"1")
+        await wait_all_tasks_blocked()
+        node.stores = True
+        node.restart()
+        await until(lambda: result.done)
+        assert type(result.error) is UnblockedError
+        assert result.error.outcome == "unknown"
+        await client.send("a", b"2")
+    assert node.bodies == [b"2"]
+
+
+async def test_with_resend_off_what_was_stored_is_still_done(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env, resend=False) as client, trio.open_nursery() as nursery:
+        node.confirms = False
+        result = Result()
+        nursery.start_soon(result.of, client.send, "a", b"1")
+        await wait_all_tasks_blocked()
+        node.restart()
+        await until(lambda: result.done)
+        assert result.error is None
+
+
+async def test_a_node_that_has_forgotten_the_producer_says_so_and_the_send_is_unknown(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        node.stores = False
+        result = Result()
+        nursery.start_soon(result.of, client.send, "a", b"1")
+        await wait_all_tasks_blocked()
+        node.stores = True
+        node.refuse = lambda frame: "unknown_producer" if frame.flags & 2 else None
+        node.restart()
+        await until(lambda: result.done)
+        assert type(result.error) is UnblockedError
+        assert result.error.outcome == "unknown"
+
+
+# -- another node
+
+
+async def test_on_another_node_what_has_a_duplicate_id_is_resent_and_the_rest_is_unknown(node: FakeNode) -> None:
+    other = FakeNode(name="m", node_id=b"m" * 16)
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        node.stores = False
+        plain, marked = Result(), Result()
+        nursery.start_soon(plain.of, client.send, "a", b"1")
+        nursery.start_soon(lambda: marked.of(lambda: client.send("a", b"2", duplicate_id="two")))
+        await wait_all_tasks_blocked()
+        network.nodes["127.0.0.1", 1] = other
+        node.cut()
+        await until(lambda: plain.done and marked.done)
+        assert type(plain.error) is UnblockedError
+        assert plain.error.outcome == "unknown"
+        assert marked.error is None
+    assert other.bodies == [b"2"]
+    assert other.ids == [b"two"]
+    assert client.statistics().node_name == "m"
+
+
+async def test_a_run_that_mixes_both_is_split_on_another_node(node: FakeNode) -> None:
+    other = FakeNode(name="m", node_id=b"m" * 16)
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        node.stores = False
+        with pytest.raises(UnblockedError) as caught:
+            async with client.producer("a") as producer:
+                for number in range(6):
+                    identity = str(number) if number in (1, 2, 4) else None
+                    await producer.send(b"%d" % number, duplicate_id=identity)
+                await wait_all_tasks_blocked()
+                network.nodes["127.0.0.1", 1] = other
+                node.cut()
+        assert [error is None for error in caught.value.results] == [False, True, True, False, True, False]
+        assert {error.outcome for error in caught.value.results if error is not None} == {"unknown"}
+        assert caught.value.outcome == "unknown"
+    assert other.bodies == [b"1", b"2", b"4"]
+    assert [number for _, _, number, _ in other.stored] == [2, 3, 5]
+
+
+async def test_a_client_with_two_targets_goes_to_the_other_one(node: FakeNode) -> None:
+    other = FakeNode(name="m", node_id=b"m" * 16)
+    env, network = fake_env(node, other)
+    async with connect("(tcp://127.0.0.1:1,tcp://127.0.0.1:2)", env=env) as client:
+        assert client.statistics().node_name == "n"
+        node.up = False
+        node.cut()
+        await client.send("a", b"x")
+        assert client.statistics().node_name == "m"
+    assert other.bodies == [b"x"]
+
+
+# -- calls, acknowledgements, consumers
+
+
+async def test_any_other_call_in_flight_is_unknown_when_the_session_is_lost(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", [b"1"])
+        delivery = await consumer.receive()
+        assert delivery is not None
+        node.answers = False
+        results = [Result() for _ in range(4)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(results[0].of, client.create_queue, "x")
+            nursery.start_soon(results[1].of, client.queue, "x")
+            nursery.start_soon(results[2].of, client.flush)
+            nursery.start_soon(results[3].of, lambda: delivery.ack(confirm=True))
+            await wait_all_tasks_blocked()
+            node.answers = True
+            node.restart()
+            await until(lambda: all(result.done for result in results))
+        for result in results:
+            assert type(result.error) is UnblockedError
+            assert result.error.outcome == "unknown"
+        await client.create_queue("x")
+
+
+async def test_a_call_that_was_not_sent_goes_out_in_the_new_session(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        network.nodes.clear()
+        node.restart()
+        await until(lambda: client.statistics().state == "reconnecting")
+        result = Result()
+        nursery.start_soon(result.of, client.create_queue, "x")
+        await trio.sleep(2)
+        network.nodes["127.0.0.1", 1] = node
+        await until(lambda: result.done)
+        assert result.error is None
+        assert client.statistics().renewed == 1
+
+
+async def test_consumers_are_made_again_and_what_was_not_handed_over_is_dropped(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", [b"1", b"2"])
+        first = await consumer.receive()
+        assert first is not None
+        node.restart()
+        await until_attached(client, 2)
+        assert await consumer.receive(timeout=0) is None
+        node.deliver("q", [b"1", b"2"], counts=(0, 2))
+        again = await consumer.receive_many(10)
+        assert [(delivery.body, delivery.redelivered) for delivery in again] == [(b"1", True), (b"2", False)]
+        await consumer.ack(*again, confirm=True)
+    assert node.settled == [("ack", 1, 2)]
+
+
+@pytest.mark.parametrize("how", ["ack", "nack", "reject", "confirm"])
+async def test_settling_an_old_delivery_is_stale_and_not_done(node: FakeNode, how: str) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", [b"1"])
+        delivery = await consumer.receive()
+        assert delivery is not None
+        node.restart()
+        await until_attached(client, 2)
+        with pytest.raises(StaleDeliveryError) as caught:
+            if how == "confirm":
+                await delivery.ack(confirm=True)
+            else:
+                await getattr(delivery, how)()
+        assert caught.value.outcome == "not_done"
+    assert node.settled == []
+
+
+async def test_of_old_and_new_deliveries_the_new_ones_are_settled_and_the_old_ones_listed(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", [b"1", b"2"])
+        old = await consumer.receive_many(10)
+        node.restart()
+        await until_attached(client, 2)
+        node.deliver("q", [b"1", b"2", b"3"])
+        new = await consumer.receive_many(10)
+        with pytest.raises(StaleDeliveryError, match="2 of 5") as caught:
+            await consumer.ack(*old, *new, confirm=True)
+        assert [type(error) for error in caught.value.results] == [StaleDeliveryError] * 2 + [type(None)] * 3
+    assert node.settled == [("ack", 1, 3)]
+
+
+async def test_an_ack_gathered_before_the_loss_is_dropped_by_a_new_session(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", [b"1", b"2"])
+        first, second = await consumer.receive_many(2)
+        network.nodes.clear()
+        node.restart()
+        await until(lambda: client.statistics().state == "reconnecting")
+        await first.ack()
+        async with trio.open_nursery() as nursery:
+            result = Result()
+            nursery.start_soon(result.of, lambda: second.ack(confirm=True))
+            await trio.sleep(1)
+            network.nodes["127.0.0.1", 1] = node
+            await until(lambda: result.done)
+        # It was never sent, so it is known what became of it.
+        assert type(result.error) is StaleDeliveryError
+        assert result.error.outcome == "not_done"
+    assert node.settled == []
+
+
+async def test_a_queue_that_is_gone_after_the_loss_ends_its_consumer(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        with pytest.raises(NotFoundError):
+            async with client.consumer("q"):
+                node.refuse_call = lambda operation: "not_found" if operation == "consume q" else None
+                node.restart()
+                await trio.sleep(10)
+        await client.send("a", b"the client goes on")
+
+
+async def test_an_address_that_is_refused_after_the_loss_ends_its_producer(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        with pytest.raises(NotFoundError):
+            async with client.producer("a") as producer:
+                await producer.send(b"1")
+                await producer.flush()
+                node.refuse_call = lambda operation: "not_found" if operation == "produce a" else None
+                node.restart()
+                await trio.sleep(10)
+        node.refuse_call = lambda operation: None
+        await client.send("a", b"the client goes on")
+
+
+# -- the other side ends it
+
+
+@pytest.mark.parametrize("name", ["stopping", "not_active", "too_many_sessions", "journal_broken", "silent"])
+async def test_a_node_that_goes_away_is_come_back_to(node: FakeNode, name: str) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        node.connections[-1].close(name, "for now")
+        await until_attached(client, 2)
+        await client.send("a", b"x")
+    assert node.bodies == [b"x"]
+
+
+async def test_a_session_that_was_taken_over_is_taken_back(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        node.connections[-1].close("session_taken", "elsewhere")
+        await until_attached(client, 2)
+        assert client.statistics().resumed == 1
+
+
+async def test_what_a_stopping_node_refuses_goes_to_its_successor(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        node.refuse = lambda frame: "stopping"
+        result = Result()
+        nursery.start_soon(result.of, client.send, "a", b"x")
+        await wait_all_tasks_blocked()
+        assert not result.done
+        node.refuse = lambda frame: None
+        node.restart()
+        await until(lambda: result.done)
+        assert result.error is None
+    assert node.bodies == [b"x"]
+
+
+async def test_what_a_stopping_node_refuses_goes_out_again_if_the_session_is_resumed(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        node.refuse = lambda frame: "stopping"
+        result = Result()
+        nursery.start_soon(result.of, client.send, "a", b"x")
+        await wait_all_tasks_blocked()
+        node.refuse = lambda frame: None
+        node.cut()
+        await until(lambda: result.done)
+        assert result.error is None
+        assert client.statistics().resumed == 1
+    assert node.bodies == [b"x"]
+
+
+@pytest.mark.parametrize("name", ["bad_number", "illegal_frame", "bad_checksum"])
+async def test_a_node_that_accuses_us_of_a_violation_ends_the_client(node: FakeNode, name: str) -> None:
+    env, _ = fake_env(node)
+    with pytest.raises(RemoteProtocolError) as caught:
+        async with connect(TCP, env=env):
+            node.connections[-1].close(name, "you did")
+            await trio.sleep(10)
+    assert caught.value.refusal == name
+
+
+async def test_a_node_that_breaks_the_protocol_is_told_so_and_ends_the_client(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    with pytest.raises(RemoteProtocolError) as caught:
+        async with connect(TCP, env=env):
+            node.streams[-1].arrive(b"x" * 100)
+            await trio.sleep(10)
+    assert caught.value.refusal == "bad_magic"
+    assert node.heard_types()[-1] == "CLOSE"
+
+
+async def test_a_connection_that_ends_inside_a_frame_is_only_lost(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        node.streams[-1].arrive(b"MQ\x01")
+        node.streams[-1].end()
+        await until_attached(client, 2)
+        await client.send("a", b"x")
+
+
+# -- giving up
+
+
+async def test_when_the_attempts_are_used_up_everything_fails(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    results = [Result() for _ in range(5)]
+    with pytest.raises(ConnectionBrokenError) as caught:
+        async with connect(TCP, env=env, reconnect_attempts=3) as client, trio.open_nursery() as nursery:
+            await client.send("a", b"1")
+            node.stores = node.answers = False
+            nursery.start_soon(results[0].of, client.send, "a", b"2")
+            nursery.start_soon(results[1].of, client.queue, "a")
+            await wait_all_tasks_blocked()
+            network.nodes.clear()
+            started = trio.current_time()
+            node.cut()
+            await until(lambda: client.statistics().state == "reconnecting")
+            nursery.start_soon(results[2].of, client.send, "a", b"3")
+            nursery.start_soon(results[3].of, client.send, "b", b"4")
+            nursery.start_soon(results[4].of, client.queue, "a")
+            await trio.sleep(1_000)
+    assert trio.current_time() - started < 1
+    assert isinstance(caught.value.__cause__, ConnectionBrokenError)
+    outcomes = [(type(result.error), result.error.outcome) for result in results if result.error is not None]
+    unknown, not_done = (ConnectionBrokenError, "unknown"), (ConnectionBrokenError, "not_done")
+    assert outcomes == [unknown, unknown, not_done, not_done, not_done]
+    with pytest.raises(ConnectionBrokenError):
+        await client.send("a", b"5")
+
+
+async def test_without_reconnecting_a_loss_is_final(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    with pytest.raises(ConnectionBrokenError):
+        async with connect(TCP, env=env, reconnect_attempts=0) as client:
+            node.cut()
+            await trio.sleep_forever()
+    assert len(network.dialed) == 1
+    assert client.statistics().state == "closed" or client.statistics().state == "failed"
+
+
+async def test_a_first_connection_that_can_not_be_made_says_why(node: FakeNode) -> None:
+    env, network = fake_env()
+    with pytest.raises(ConnectionBrokenError, match="can't be reached") as caught:
+        async with connect(TCP, env=env):
+            pytest.fail("there is no node")
+    assert caught.value.outcome == "not_done"
+    assert len(network.dialed) == 1
+
+
+async def test_the_first_connection_is_tried_as_often_as_allowed() -> None:
+    env, network = fake_env()
+    started = trio.current_time()
+    with pytest.raises(ConnectionBrokenError):
+        async with connect("(tcp://127.0.0.1:1,tcp://127.0.0.1:2)?initial_connect_attempts=3", env=env):
+            pytest.fail("there is no node")
+    assert [port for _, _, port in network.dialed] == [1, 2, 1, 2, 1, 2]
+    assert [round(at - started, 3) for at, _, _ in network.dialed] == [0, 0, 0.1, 0.1, 0.3, 0.3]
+
+
+async def test_a_node_that_starts_later_is_found(node: FakeNode) -> None:
+    env, network = fake_env()
+
+    async def start() -> None:
+        await trio.sleep(5)
+        network.nodes["127.0.0.1", 1] = node
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(start)
+        async with connect(TCP, env=env, initial_connect_attempts=100) as client:
+            await client.send("a", b"x")
+    assert node.bodies == [b"x"]
+
+
+async def test_a_node_without_the_one_mechanism_is_refused(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    node.mechanisms = ("scram",)
+    with pytest.raises(MeshqError, match="asks for authentication"):
+        async with connect(TCP, env=env):
+            pytest.fail("not without authentication")
+
+
+async def test_a_node_that_is_not_active_counts_as_an_attempt(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    node.unwelcome = "not_active"
+    with pytest.raises(ConnectionBrokenError) as caught:
+        async with connect(TCP, env=env, initial_connect_attempts=2):
+            pytest.fail("the node is not active")
+    assert len(network.dialed) == 2
+    assert caught.value.__cause__ is not None
+
+
+# -- a broker in the same process
+
+
+async def test_a_link_within_the_process_is_never_resumed_but_made_anew(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect("inproc://n", env=env) as client, trio.open_nursery() as nursery:
+        await client.send("a", b"1")
+        node.stores = False
+        result = Result()
+        nursery.start_soon(result.of, client.send, "a", b"2")
+        await wait_all_tasks_blocked()
+        node.stores = True
+        for connection in list(node.connections):
+            connection.close()
+        await until(lambda: result.done)
+        assert result.error is None
+        assert client.statistics().renewed == 1
+    assert node.bodies == [b"1", b"2"]
+
+
+async def test_a_broker_that_is_not_there_yet_is_waited_for(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    node.up = False
+
+    async def start() -> None:
+        await trio.sleep(5)
+        node.up = True
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(start)
+        async with connect("inproc://n", env=env, initial_connect_attempts=100) as client:
+            await client.send("a", b"x")
+    with pytest.raises(ConnectionBrokenError, match="no broker of this process"):
+        async with connect("inproc://m", env=env):
+            pytest.fail("there is no such broker")
+
+
+# -- silence and time
+
+
+async def test_a_connection_that_falls_silent_is_given_up_after_the_ttl(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env, connection_ttl=6) as client:
+        started = trio.current_time()
+        node.streams[-1].silent = True
+        await until_attached(client, 2)
+        assert 5.9 < trio.current_time() - started < 6.2
+        await client.send("a", b"x")
+    assert client.statistics().resumed == 1
+
+
+async def test_the_ttl_of_the_node_counts_if_it_is_shorter(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    node.ttl_ms = 3_000
+    async with connect(TCP, env=env) as client:
+        started = trio.current_time()
+        node.streams[-1].silent = True
+        await until_attached(client, 2)
+        assert 2.9 < trio.current_time() - started < 3.2
+
+
+async def test_a_client_that_sends_nothing_says_that_it_is_there(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env, connection_ttl=6) as client:
+        await trio.sleep(60)
+        pings = node.heard_types().count("PING")
+        assert 29 <= pings <= 31
+        assert client.statistics().connected == 1
+
+
+async def test_a_link_within_the_process_has_no_pings(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect("inproc://n", env=env, connection_ttl=6):
+        await trio.sleep(600)
+        assert "PING" not in node.heard_types()
+
+
+async def test_a_node_that_takes_the_connection_and_says_nothing_is_given_up(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    network.black_holes["127.0.0.1", 1] = None
+    with pytest.raises(ConnectionBrokenError, match="did not answer"):
+        async with connect(TCP, env=env, call_timeout=3):
+            pytest.fail("nobody answers")
+    assert trio.current_time() < 4
+    network.black_holes.clear()
+    node.mute = True
+    with pytest.raises(ConnectionBrokenError, match="did not answer"):
+        async with connect(TCP, env=env, call_timeout=3):
+            pytest.fail("nobody answers")
+
+
+async def test_a_call_that_is_not_answered_in_time_is_unknown_and_the_connection_goes_on(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env, call_timeout=2) as client:
+        node.answers = False
+        started = trio.current_time()
+        with pytest.raises(CallTimeoutError) as caught:
+            await client.queue("a")
+        assert trio.current_time() - started == pytest.approx(2)
+        assert caught.value.outcome == "unknown"
+        node.answers = True
+        # The late answer is nobody's.
+        node.release()
+        await client.queue("a")
+        assert client.statistics().connected == 1
+
+
+async def test_a_send_that_is_not_confirmed_in_time_is_unknown_and_the_connection_goes_on(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env, call_timeout=2) as client:
+        node.confirms = False
+        with pytest.raises(CallTimeoutError) as caught:
+            await client.send("a", b"1")
+        assert caught.value.outcome == "unknown"
+        with pytest.raises(CallTimeoutError) as caught:
+            await client.send_many("a", [b"2", b"3"])
+        assert [error.outcome for error in caught.value.results if error] == ["unknown", "unknown"]
+        node.confirms = True
+        node.release()
+        await client.send("a", b"4")
+        assert client.statistics().unconfirmed == 0
+
+
+async def test_what_finds_no_connection_in_time_is_not_done(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env, call_failover_timeout=5) as client:
+        network.nodes.clear()
+        node.cut()
+        await until(lambda: client.statistics().state == "reconnecting")
+        await trio.sleep(3)
+        started = trio.current_time()
+        for call in (lambda: client.send("a", b"x"), lambda: client.queue("a"), lambda: client.send_many("a", [b"y"])):
+            with pytest.raises(CallTimeoutError) as caught:
+                await call()
+            assert caught.value.outcome == "not_done"
+            assert trio.current_time() - started == pytest.approx(5)
+            started = trio.current_time()
+        network.nodes["127.0.0.1", 1] = node
+        await client.send("a", b"z")
+    # What was given up is never sent.
+    assert node.bodies == [b"z"]
+
+
+async def test_a_send_in_flight_waits_for_a_connection_only_so_long(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env, call_failover_timeout=5) as client, trio.open_nursery() as nursery:
+        node.stores = False
+        result = Result()
+        nursery.start_soon(result.of, client.send, "a", b"x")
+        await trio.sleep(20)
+        assert not result.done
+        network.nodes.clear()
+        node.cut()
+        await trio.sleep(4.9)
+        assert not result.done
+        await until(lambda: result.done)
+        assert type(result.error) is CallTimeoutError
+        assert result.error.outcome == "unknown"
+
+
+# -- what a program can see of it
+
+
+async def test_events_tell_what_happened_in_order(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    client = connect(TCP, env=env, reconnect_attempts=2)
+    events = client.events()
+    with pytest.raises(ConnectionBrokenError):
+        async with client:
+            await trio.sleep(10)
+            node.cut()
+            await until_attached(client, 2)
+            await trio.sleep(10)
+            node.restart()
+            await until_attached(client, 3)
+            await trio.sleep(10)
+            network.nodes.clear()
+            node.cut()
+            await trio.sleep_forever()
+    seen = [event async for event in events]
+    kinds = [Connected, Disconnected, Reattached, Disconnected, FailedOver, Disconnected, Disconnected]
+    assert [type(event) for event in seen] == kinds
+    assert isinstance(seen[4], FailedOver)
+    assert seen[4].same_node
+    assert [event.final for event in seen if isinstance(event, Disconnected)] == [False, False, False, True]
+    assert all(event.peer == "127.0.0.1:1" for event in seen)
+
+
+async def test_events_that_nobody_reads_are_bounded(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        events = client.events()
+        for connections in range(2, 202):
+            node.cut()
+            await until_attached(client, connections)
+        assert events.missed == 2 * 200 - 256
+    assert len([event async for event in events]) == 256

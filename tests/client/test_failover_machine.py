@@ -1,0 +1,99 @@
+"""Where the client connects next, after how long, and when it gives up."""
+
+from __future__ import annotations
+
+import math
+
+from meshq.client._failover_machine import Dial, FailoverMachine
+
+
+def machine(targets: int = 1, **changes: float) -> FailoverMachine:
+    settings = {
+        "initial_attempts": math.inf,
+        "attempts": math.inf,
+        "interval_s": 0.1,
+        "factor": 2.0,
+        "interval_s_max": 2.0,
+        **changes,
+    }
+    return FailoverMachine(targets, **settings)  # type: ignore[arg-type]
+
+
+def delays(made: FailoverMachine, count: int) -> list[float]:
+    return [dial.delay_s for dial in (made.next() for _ in range(count)) if dial is not None]
+
+
+def test_the_first_try_is_at_once_and_the_back_off_doubles_up_to_its_bound() -> None:
+    assert delays(machine(), 8) == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
+def test_an_interval_above_the_bound_is_the_bound() -> None:
+    assert delays(machine(interval_s=5.0), 3) == [0.0, 2.0, 2.0]
+
+
+def test_targets_are_tried_in_turn_and_only_rounds_are_waited_for() -> None:
+    made = machine(3)
+    assert [made.next() for _ in range(7)] == [
+        Dial(0.0, 0),
+        Dial(0.0, 1),
+        Dial(0.0, 2),
+        Dial(0.1, 0),
+        Dial(0.0, 1),
+        Dial(0.0, 2),
+        Dial(0.2, 0),
+    ]
+
+
+def test_attempts_are_rounds_over_all_targets() -> None:
+    made = machine(2, initial_attempts=2)
+    assert [made.next() for _ in range(6)] == [Dial(0.0, 0), Dial(0.0, 1), Dial(0.1, 0), Dial(0.0, 1), None, None]
+
+
+def test_after_a_loss_the_other_bound_holds_and_the_lost_target_comes_first() -> None:
+    made = machine(3, initial_attempts=1, attempts=2)
+    made.next()
+    made.next()
+    made.attached(1, now=0.0)
+    made.lost(100.0, leave=False)
+    assert [made.next() for _ in range(7)] == [
+        Dial(0.0, 1),
+        Dial(0.0, 2),
+        Dial(0.0, 0),
+        Dial(0.1, 1),
+        Dial(0.0, 2),
+        Dial(0.0, 0),
+        None,
+    ]
+
+
+def test_a_target_that_wants_to_be_left_comes_last() -> None:
+    made = machine(3)
+    made.attached(1, now=0.0)
+    made.lost(100.0, leave=True)
+    assert [made.next() for _ in range(3)] == [Dial(0.0, 2), Dial(0.0, 0), Dial(0.0, 1)]
+
+
+def test_no_attempt_allowed_means_none_is_made() -> None:
+    made = machine(attempts=0)
+    assert made.next() == Dial(0.0, 0)
+    made.attached(0, now=0.0)
+    made.lost(100.0, leave=False)
+    assert made.next() is None
+
+
+def test_a_connection_that_breaks_soon_does_not_reset_the_back_off() -> None:
+    made = machine()
+    now = 0.0
+    waited = []
+    for _ in range(8):
+        dial = made.next()
+        assert dial is not None
+        waited.append(dial.delay_s)
+        now += dial.delay_s
+        made.attached(0, now)
+        made.lost(now + 0.01, leave=True)
+    assert waited == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    made.attached(0, now)
+    made.lost(now + 2.0, leave=False)
+    assert made.next() == Dial(0.0, 0)
+    assert repr(made) == "<FailoverMachine round=1 position=0 delay=0.1>"

@@ -1,0 +1,151 @@
+"""Client URLs: what they mean, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from meshq.client import ClientFactory, connect
+from meshq.errors import SettingsError
+from tests.client._server import FakeNode, fake_env
+
+
+@pytest.mark.parametrize(
+    ("query", "settings"),
+    [
+        ("", {}),
+        ("?reconnect_attempts=5&call_timeout=2.5", {"reconnect_attempts": 5, "call_timeout": 2.5}),
+        ("?reconnect_attempts=inf", {"reconnect_attempts": math.inf}),
+        ("?reconnectAttempts=5", {"reconnect_attempts": 5}),
+        ("?reconnectAttempts=-1", {"reconnect_attempts": math.inf}),
+        ("?initialConnectAttempts=-1", {"initial_connect_attempts": math.inf}),
+        (
+            "?retryInterval=500&maxRetryInterval=4000&retryIntervalMultiplier=1.5",
+            {"retry_interval": 0.5, "max_retry_interval": 4.0, "retry_interval_multiplier": 1.5},
+        ),
+        ("?callTimeout=1500&callFailoverTimeout=-1", {"call_timeout": 1.5, "call_failover_timeout": math.inf}),
+        ("?connectionTTL=5000&clientFailureCheckPeriod=1000", {"connection_ttl": 5.0, "check_period": 1.0}),
+        ("?confirmationWindowSize=65536&clientID=me", {"confirmation_window": 65536, "client_id": "me"}),
+        ("?useTopologyForLoadBalancing=false&insecure=true", {"use_topology": False, "insecure": True}),
+        ("?initialWaitTimeout=10000&resend=false", {"initial_wait_timeout": 10.0, "resend": False}),
+    ],
+)
+def test_an_option_means_its_setting(query: str, settings: dict[str, Any]) -> None:
+    factory = ClientFactory(f"tcp://127.0.0.1:61616{query}")
+    for name, value in settings.items():
+        assert getattr(factory.settings, name) == value
+
+
+def test_a_bracketed_list_is_a_list_of_targets_with_options_for_all() -> None:
+    factory = ClientFactory("(tcp://127.0.0.1:1, tcp://localhost:2,inproc://Hq)?reconnect_attempts=5")
+    assert [str(endpoint) for endpoint in factory.endpoints] == [
+        "tcp://127.0.0.1:1",
+        "tcp://localhost:2",
+        "inproc://Hq",
+    ]
+    assert factory.settings.reconnect_attempts == 5
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("tcp://127.0.0.1:1?reconect_attempts=5", "'reconnect_attempts'"),
+        ("tcp://127.0.0.1:1?callTimeOut=5", "'callTimeout'"),
+        ("tcp://127.0.0.1:1?call_timeout=soon", "a number"),
+        ("tcp://127.0.0.1:1?call_timeout=nan", "a number"),
+        ("tcp://127.0.0.1:1?call_timeout=0", "call_timeout=0"),
+        ("tcp://127.0.0.1:1?insecure=1", "true or false"),
+        ("tcp://127.0.0.1:1?reconnect_attempts=2.5", "a whole number"),
+        ("tcp://127.0.0.1:1?reconnect_attempts=-1", "a whole number"),
+        ("tcp://127.0.0.1:1?callTimeout=1&call_timeout=1", "call_timeout once"),
+        ("tcp://127.0.0.1:1?call_timeout", "key=value"),
+        ("tcp://127.0.0.1", "tcp://HOST:PORT"),
+        ("http://127.0.0.1:80", "tcp://HOST:PORT"),
+        ("", "tcp://HOST:PORT"),
+        (7, "tcp://HOST:PORT"),
+        ("(tcp://127.0.0.1:1", "tcp://HOST:PORT"),
+        ("(tcp://127.0.0.1:1)x", "tcp://HOST:PORT"),
+        ("()", "tcp://HOST:PORT"),
+        ("(tcp://127.0.0.1:1?call_timeout=1,tcp://127.0.0.1:2)", "once, after the bracket"),
+        ("(tcp://127.0.0.1:1)?call_timeout", "key=value"),
+        ("tls://127.0.0.1:1", "TLS to come"),
+        ("udp://231.7.7.7:9876", "discovery to come"),
+        ("discovery:(multicast://x)", "discovery to come"),
+        ("fanout:(x)", "discovery to come"),
+        ("static:(x)", "discovery to come"),
+        ("tcp://example.org:61616", "insecure=True"),
+        ("tcp://127.0.0.1:1?user=app", "authentication to come"),
+        ("tcp://127.0.0.1:1?load_balancing=random", "balancing to come"),
+    ],
+)
+def test_what_is_wrong_or_not_served_is_refused_by_name(url: Any, message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        connect(url)
+    assert message in str(caught.value)
+    assert caught.value.outcome == "not_done"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("user", "app"),
+        ("tls", object()),
+        ("load_balancing", "random"),
+        ("initial_wait_for", 3),
+        ("initial_wait_timeout", 20),
+        ("use_topology", 1),
+        ("client_id", "a\nb"),
+        ("insecure", "yes"),
+        ("initial_connect_attempts", 0),
+        ("reconnect_attempts", -1),
+        ("reconnect_attempts", True),
+        ("retry_interval", 0),
+        ("retry_interval_multiplier", 0.5),
+        ("max_retry_interval", math.inf),
+        ("call_timeout", 0),
+        ("call_timeout", "30"),
+        ("connection_ttl", 0),
+        ("check_period", -1),
+        ("confirmation_window", 1),
+        ("confirmation_window", 1e6),
+        ("resend", None),
+    ],
+)
+def test_a_setting_that_is_not_allowed_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(SettingsError) as caught:
+        connect("inproc://x", **{name: value})
+    assert caught.value.setting == name
+    assert str(caught.value).startswith(f"{name}=")
+
+
+def test_a_password_is_never_shown() -> None:
+    for make in (
+        lambda: connect("inproc://x", password="canary"),
+        lambda: connect("inproc://x?password=canary"),
+        lambda: connect("inproc://x?password=a", password="canary"),
+        lambda: connect("inproc://x?pasword=canary"),
+        lambda: connect("tls://x:1?password=canary"),
+    ):
+        with pytest.raises(SettingsError) as caught:
+            make()
+        assert "canary" not in str(caught.value)
+
+
+def test_an_unknown_setting_names_the_nearest_known_one() -> None:
+    with pytest.raises(SettingsError, match="'reconnect_attempts'"):
+        connect("inproc://x", reconnect_attempt=1)
+
+
+def test_an_option_given_twice_is_refused() -> None:
+    with pytest.raises(SettingsError, match="not both"):
+        connect("inproc://x?call_timeout=1", call_timeout=2)
+
+
+def test_building_a_client_touches_nothing() -> None:
+    env, network = fake_env(FakeNode())
+    client = connect("tcp://127.0.0.1:1", env=env)
+    assert network.dialed == []
+    assert repr(client) == "<Client new peer='' session=0 epoch=0>"
+    assert repr(ClientFactory("inproc://n", env=env)) == "<ClientFactory inproc://n>"
