@@ -41,6 +41,7 @@ class Books:
                 await self.room.wait_for_manifest_room()
             else:
                 self.manifest = manifest
+                self.room.manifest_written()
                 return
 
     async def background(self, function: Callable[..., T], *arguments: object) -> T:

@@ -73,6 +73,7 @@ class Room:
         "_demand",
         "_env",
         "_layout",
+        "_lent",
         "_pause_s",
         "_reserve",
         "_running",
@@ -96,6 +97,8 @@ class Room:
         self._spare: Blank | None = None
         self._reserve: Blank | None = None
         self._ballast = False
+        #: The ballast was given up for a manifest that is not written yet.
+        self._lent = False
         #: The spare is needed soon, or now.
         self._demand = False
         self._bell = Bell()
@@ -149,13 +152,13 @@ class Room:
 
     def _complete(self) -> bool:
         wanted = self._spare is not None or not (self._demand or self.full)
-        return wanted and self._reserve is not None and self._ballast
+        return wanted and self._reserve is not None and (self._ballast or self._lent)
 
     async def _make_next(self) -> None:
         """Make what is missing most: on a full disk what keeps it going, else what is waited for."""
         if self._demand and self._spare is None and not self.full:
             self._spare = await self._blank(self._segment_bytes)
-        elif not self._ballast:
+        elif not (self._ballast or self._lent):
             path = f"{self._layout.journal}/{BALLAST}"
             await self._env.threads.run(_make_ballast, self._env.disk, path, pool=POOL)
             self._ballast = True
@@ -226,14 +229,20 @@ class Room:
         Raises: NoRoomError if there is nothing to give up and this journal is being closed.
         """
         if self._ballast:
-            self._ballast = False
             path = f"{self._layout.journal}/{BALLAST}"
             await self._env.threads.run(self._env.disk.remove, path, pool=POOL)
+            self._ballast, self._lent = False, True
             return
         if self._stopping or not self._running:
             raise NoRoomError("no room for a manifest")
         self._set_full(True)
         await trio.sleep(self._pause_s)
+
+    def manifest_written(self) -> None:
+        """The manifest found room."""
+        if self._lent:
+            self._lent = False
+            self._bell.ring()
 
     def leave(self) -> None:
         """Close and remove what was made ahead.  Blocks.  Raises: OSError."""
