@@ -1,0 +1,153 @@
+"""What the processes of the demo say to each other: msgpack arrays, columns where there are many of a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Final
+
+import attrs
+import msgpack
+
+#: Flags of a delivery: marked as delivered before; its parts don't fit each other.
+REDELIVERED: Final = 1
+ALTERED: Final = 2
+
+
+@attrs.frozen
+class Report:
+    """Something that a process has to say."""
+
+    kind: ClassVar[str] = ""
+
+
+@attrs.frozen
+class Ready(Report):
+    """The process is at work; a broker says where."""
+
+    kind = "ready"
+    url: str = ""
+
+
+@attrs.frozen
+class Progress(Report):
+    """Rows that the producer has given to its client, and those of them that are confirmed."""
+
+    kind = "progress"
+    sent: int
+    confirmed: int
+    finished: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Delivered(Report):
+    """A batch that a consumer was handed, in columns."""
+
+    kind = "delivered"
+    #: The consumer's number for it.
+    batch: int
+    #: The machine's monotonic clock when it was handed over.
+    at_ns: int
+    keys: list[bytes]
+    carriers: list[str]
+    delays: list[int | None]
+    flags: bytes
+
+
+@attrs.frozen
+class Settled(Report):
+    """What became of a batch's acknowledgement: a byte for each message, 1 if it was confirmed."""
+
+    kind = "settled"
+    batch: int
+    confirmed: bytes
+
+
+@attrs.frozen
+class Holding(Report):
+    """The consumer acknowledges nothing from here on until it is told to."""
+
+    kind = "holding"
+
+
+@attrs.frozen
+class Acknowledging(Report):
+    """A consumer that holds was told to acknowledge one batch, and begins with it."""
+
+    kind = "acknowledging"
+
+
+@attrs.frozen
+class Connection(Report):
+    """A consumer has lost its connection, or has one again; ``resumed``: with the same session."""
+
+    kind = "connection"
+    up: bool
+    resumed: bool = False
+
+
+@attrs.frozen
+class Idle(Report):
+    """Nothing has come to a consumer for a while."""
+
+    kind = "idle"
+
+
+@attrs.frozen
+class Connect(Report):
+    """To a client: begin, at this broker."""
+
+    kind = "connect"
+    url: str
+
+
+@attrs.frozen
+class Limit(Report):
+    """To the producer: go on up to this row."""
+
+    kind = "limit"
+    rows: int
+
+
+@attrs.frozen
+class Tickets(Report):
+    """To a consumer: acknowledge so many more batches (0: hold, -1: all)."""
+
+    kind = "tickets"
+    batches: int
+
+
+@attrs.frozen
+class End(Report):
+    """To a client: end when everything is settled."""
+
+    kind = "end"
+
+
+_KINDS: Final = {
+    cls.kind: cls
+    for cls in (
+        *(Ready, Progress, Delivered, Settled, Holding, Acknowledging, Connection, Idle),
+        *(Connect, Limit, Tickets, End),
+    )
+}
+
+
+def pack(report: Report) -> bytes:
+    """A report as bytes."""
+    values: Sequence[Any] = [getattr(report, field.name) for field in attrs.fields(type(report))]
+    packed: bytes = msgpack.packb([report.kind, *values])
+    return packed
+
+
+class Reader:
+    """Reports from bytes that arrive in pieces."""
+
+    def __init__(self) -> None:
+        self._unpacker = msgpack.Unpacker()
+
+    def feed(self, data: bytes | bytearray) -> Iterator[Report]:
+        """The reports that are complete with ``data``."""
+        self._unpacker.feed(data)
+        for kind, *values in self._unpacker:
+            cls = _KINDS[kind]
+            yield cls(**{field.name: value for field, value in zip(attrs.fields(cls), values, strict=True)})

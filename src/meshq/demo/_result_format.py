@@ -1,0 +1,190 @@
+"""The result: what was delivered beside what the file has, what differs, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from meshq.demo._flights_format import Flight
+from meshq.demo._tally_machine import CarrierCount, Tally
+
+#: Flights named in full where some are lost or duplicate.
+NAMED_MAX: Final = 3
+_COLUMNS: Final = ("carrier", "flights", "in the file", "with delay", "in the file", "sum of dep_delay", "in the file")
+
+
+@attrs.frozen(kw_only=True)
+class KillResult:
+    """What one kill caught, and how long the broker was away."""
+
+    when: str
+    #: Messages that consumers had been handed and that were not confirmed as acknowledged.
+    delivered_unacknowledged: int
+    #: Messages that waited in the queue, at least.
+    ready: int
+    #: Messages that the producer had given to its client and that were not confirmed.
+    sent_unconfirmed: int
+    #: From the kill until the broker was ready again.
+    seconds_down: float
+
+
+@attrs.frozen(kw_only=True)
+class Result:
+    """All that was counted."""
+
+    rows: int
+    confirmed: int
+    delivered: int
+    lost: int
+    redelivered: int
+    duplicates: int
+    #: Both sides by carrier: delivered, in the file.
+    carriers: Mapping[str, tuple[CarrierCount, CarrierCount]]
+    kills: Sequence[KillResult]
+    #: What is not as it should be, a sentence each; empty if all is well.
+    differences: Sequence[str]
+    #: Seconds of each phase, in order.
+    phases: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """How long all of it took."""
+        return sum(self.phases.values())
+
+
+def count_file(flights: Iterable[Flight]) -> dict[str, CarrierCount]:
+    """The file's own numbers."""
+    counts: dict[str, CarrierCount] = {}
+    for flight in flights:
+        count = counts.get(flight.carrier)
+        if count is None:
+            count = counts[flight.carrier] = CarrierCount()
+        count.add(flight.delay)
+    return counts
+
+
+def conclude(
+    tally: Tally, *, confirmed: int, kills: Sequence[KillResult], left: int, phases: Mapping[str, float]
+) -> Result:
+    """The result of a run; ``left``: messages still in the queue at its end."""
+    verdict = tally.verdict(confirmed)
+    own, rows = count_file(tally.flights), len(tally.flights)
+    carriers = {
+        carrier: (tally.counts.get(carrier) or CarrierCount(), own.get(carrier) or CarrierCount())
+        for carrier in sorted({**own, **tally.counts})
+    }
+
+    def named(what: str, flights: list[int]) -> list[str]:
+        if not flights:
+            return []
+        examples = ", ".join(tally.flights[row].key.decode() for row in flights[:NAMED_MAX])
+        return [f"{what}: {len(flights):,}, first of them {examples}"]
+
+    differences = [
+        *named("lost", verdict.lost),
+        *named("duplicate", verdict.duplicates),
+        *_unless_zero("not confirmed to the producer", rows - confirmed),
+        *_unless_zero("delivered and not in the file", tally.foreign),
+        *_unless_zero("delivered with a body, properties and duplicate id that don't fit each other", tally.altered),
+        *_unless_zero("still in the queue at the end", left),
+        *(text for carrier, (ours, files) in carriers.items() for text in _carrier_differences(carrier, ours, files)),
+    ]
+    return Result(
+        rows=rows,
+        confirmed=confirmed,
+        delivered=tally.delivered,
+        lost=len(verdict.lost),
+        redelivered=verdict.redelivered,
+        duplicates=len(verdict.duplicates),
+        carriers=carriers,
+        kills=tuple(kills),
+        differences=differences,
+        phases=phases,
+    )
+
+
+def _unless_zero(what: str, count: int) -> list[str]:
+    return [f"{what}: {count:,}"] if count else []
+
+
+def _carrier_differences(carrier: str, ours: CarrierCount, files: CarrierCount) -> list[str]:
+    pairs = (
+        ("flights", ours.flights, files.flights),
+        ("flights with a departure delay", ours.delays, files.delays),
+        ("minutes of departure delay", ours.delay_sum, files.delay_sum),
+    )
+    return [f"{carrier}: {a:,} {what} delivered, {b:,} in the file" for what, a, b in pairs if a != b]
+
+
+def as_json(result: Result) -> str:
+    """The result for programs: one object."""
+    values: dict[str, Any] = attrs.asdict(result, filter=lambda field, _: field.name not in ("carriers", "phases"))
+    for kill in values["kills"]:
+        kill["seconds_down"] = round(kill["seconds_down"], 3)
+    values["differences"] = list(result.differences)
+    values["ok"] = not result.differences
+    values["carriers"] = {
+        carrier: {"delivered": attrs.asdict(ours), "in_the_file": attrs.asdict(files)}
+        for carrier, (ours, files) in result.carriers.items()
+    }
+    values["phases"] = {name: round(seconds, 3) for name, seconds in result.phases.items()}
+    values["seconds"] = round(result.seconds, 3)
+    return json.dumps(values, indent=2)
+
+
+def as_table(result: Result) -> str:
+    """The result for people."""
+    rows = [_numbers(carrier, ours, files) for carrier, (ours, files) in result.carriers.items()]
+    sides = list(zip(*result.carriers.values(), strict=True)) or [(), ()]
+    rows.append(_numbers("all", _total(sides[0]), _total(sides[1])))
+    widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
+    rule = "  ".join("-" * width for width in widths)
+    lines = [_line(_COLUMNS, widths), rule, *(_line(row, widths) for row in rows[:-1]), rule, _line(rows[-1], widths)]
+    lines += [
+        "",
+        f"lost         {result.lost:>9,}  confirmed to the producer, never delivered",
+        f"redelivered  {result.redelivered:>9,}  came again, marked so, the first acknowledgement not confirmed",
+        f"duplicates   {result.duplicates:>9,}  any other second delivery",
+        "",
+        *(_kill_line(number, kill) for number, kill in enumerate(result.kills, 1)),
+    ]
+    if not result.kills:
+        lines.append("The broker was not killed.")
+    lines += ["", *_closing(result)]
+    return "\n".join(lines)
+
+
+def _total(counts: Iterable[CarrierCount]) -> CarrierCount:
+    total = CarrierCount()
+    for count in counts:
+        total.flights += count.flights
+        total.delays += count.delays
+        total.delay_sum += count.delay_sum
+    return total
+
+
+def _numbers(carrier: str, ours: CarrierCount, files: CarrierCount) -> tuple[str, ...]:
+    numbers = (ours.flights, files.flights, ours.delays, files.delays, ours.delay_sum, files.delay_sum)
+    return (carrier, *(f"{number:,}" for number in numbers))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first = cells[0].ljust(widths[0])
+    return "  ".join([first, *(cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))])
+
+
+def _kill_line(number: int, kill: KillResult) -> str:
+    unconfirmed = f", {kill.sent_unconfirmed:,} sent and not confirmed" if kill.sent_unconfirmed else ""
+    return (
+        f"SIGKILL {number}, {kill.when}: caught {kill.delivered_unacknowledged:,} delivered and not acknowledged, "
+        f"{kill.ready:,} ready{unconfirmed}; back after {kill.seconds_down:.1f} s"
+    )
+
+
+def _closing(result: Result) -> list[str]:
+    if not result.differences:
+        return [f"All {result.rows:,} flights in {result.seconds:.1f} s: nothing lost, no duplicate, numbers equal."]
+    return ["This differs:", *(f"  {difference}" for difference in result.differences)]
