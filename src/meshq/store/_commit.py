@@ -310,6 +310,9 @@ class GroupCommit:
             writer = await self._roll(batch.first, size)
         offset = writer.end
         seconds = await self._write(writer, batch.sheaf(), size)
+        if self._failure is not None:
+            # Another of the journal's tasks met an error meanwhile: nothing is acknowledged after that.
+            return
         self._in_flight = None
         self._enter(batch, writer, offset)
         self._inline.observe(seconds, trio.current_time())

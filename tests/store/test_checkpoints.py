@@ -1,0 +1,110 @@
+"""The owner's soft state: asked for when a segment begins, kept until the next one is durable."""
+
+from __future__ import annotations
+
+import trio
+
+from meshq.store import Draft, Journal
+from tests.store.kit import Store
+
+
+class Owner:
+    """Remembers the highest number that it has put into a record, and nothing else."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.highest = 0
+        self.asked = 0
+        journal.checkpoint = self.checkpoint
+
+    def checkpoint(self) -> list[Draft]:
+        self.asked += 1
+        return [Draft(9, b"%d" % self.highest)] if self.highest else []
+
+    def take_up(self) -> None:
+        for record in self.journal.recovered(dead=True):
+            if record.kind in (7, 9):
+                self.highest = max(self.highest, int(record.payload[:20]))
+
+    async def use(self, count: int) -> None:
+        """Place numbered records that die at once."""
+        for _ in range(count):
+            self.highest += 1
+            position = self.journal.place(7, [b"%020d" % self.highest, bytes(500)])
+            await self.journal.wait_durable(position)
+            await self.journal.wait_durable(self.journal.place(8, [], root=False, kills=[position]))
+
+
+async def _life(store: Store, count: int, *, clean: bool) -> tuple[int, int]:
+    """Use the journal; returns the highest number used, and how often the checkpoint was asked for."""
+    journal = store.journal()
+    owner = Owner(journal)
+    await journal.open()
+    owner.take_up()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(journal.run)
+        await owner.use(count)
+        # Long enough to reclaim whatever is dead.
+        await trio.sleep(10)
+        if not clean:
+            store.disk.power_loss()
+            nursery.cancel_scope.cancel()
+        else:
+            await journal.aclose()
+    return owner.highest, owner.asked
+
+
+async def test_soft_state_survives_clean_ends_and_crashes_although_all_records_are_dead(store: Store) -> None:
+    expected = 0
+    for life in range(8):
+        count = (1, 0, 30, 3, 60, 0, 2, 9)[life]
+        expected += count
+        highest, asked = await _life(store, count, clean=life % 2 == 0)
+        assert highest == expected
+        assert asked >= 1
+
+
+async def test_each_segment_begins_with_a_checkpoint_that_kills_the_one_before(store: Store) -> None:
+    async with store.journal() as journal:
+        owner = Owner(journal)
+        await owner.use(100)
+        await trio.sleep(10)
+        assert owner.asked >= 3
+        assert journal.statistics().segments <= 2
+    living = [record for record in store.records() if record.root]
+    assert len(living) == 1
+    assert living[0].kind == 9
+
+
+async def test_the_dead_are_handed_out_only_if_asked_for_and_only_behind_the_checkpoint(store: Store) -> None:
+    async with store.journal() as journal:
+        owner = Owner(journal)
+        await owner.use(100)
+        crashed = Store(disk=store.disk.copy())
+    assert all(not record.dead for record in crashed.records())
+    dead = [record for record in crashed.records(dead=True) if record.dead]
+    checkpoint = next(record for record in crashed.records() if record.kind == 9)
+    assert dead
+    assert all(record.position > checkpoint.position - 1 for record in dead)
+    assert dead[-1].payload.startswith(b"%020d" % 100)
+
+
+async def test_an_owner_whose_state_is_gone_leaves_no_checkpoint(store: Store) -> None:
+    async with store.journal() as journal:
+        owner = Owner(journal)
+        await owner.use(40)
+        assert any(record.root and record.kind == 9 for record in store.records())
+        owner.highest = 0
+        asked = owner.asked
+        while owner.asked < asked + 2:
+            await journal.delete(await journal.append(bytes(2000)))
+    assert [record for record in store.records() if record.root and record.kind == 9] == []
+
+
+async def test_a_checkpoint_larger_than_a_segment_gets_a_segment_of_its_own_size(store: Store) -> None:
+    journal = store.journal()
+    journal.checkpoint = lambda: [Draft(9, bytes(40_000))]
+    async with journal:
+        await journal.append_many([bytes(3000)] * 12)
+    assert [len(record.payload) for record in store.records() if record.kind == 9] == [40_000]
+    assert len([record for record in store.records() if record.kind == 1]) == 12
