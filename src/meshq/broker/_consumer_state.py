@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
 from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -32,7 +34,7 @@ class Grant:
         self.left = self.rows
         # A byte per row, 1 once it is settled; None while all or none are.
         self.settled: bytearray | None = None
-        # What the rows count for in the consumer's window.
+        # What the rows that are not settled count for in the consumer's window.
         self.size_bytes = 0
 
 
@@ -110,18 +112,23 @@ class ConsumerState:
 
     def _settle(self, grant: Grant, low: int, high: int) -> Span:
         rows = high - low
-        if rows < grant.rows:
-            if grant.settled is None:
-                grant.settled = bytearray(grant.rows)
-            grant.settled[low:high] = b"\1" * rows
+        step = grant.step
+        start = grant.start + low * step
+        stop = start + (rows - 1) * step + 1
         grant.left -= rows
         self.held -= rows
         if grant.left == 0:
             self.held_bytes -= grant.size_bytes
             self._drop(grant)
-        step = grant.step
-        start = grant.start + low * step
-        return Span(grant.view, start, start + (rows - 1) * step + 1, step)
+        else:
+            if grant.settled is None:
+                grant.settled = bytearray(grant.rows)
+            grant.settled[low:high] = b"\1" * rows
+            # Room must not wait for the last message of a grant: its holder may wait for what comes next.
+            size = span_bytes(grant.view, start, stop, step)
+            grant.size_bytes -= size
+            self.held_bytes -= size
+        return Span(grant.view, start, stop, step)
 
     def _drop(self, grant: Grant) -> None:
         grants = self.grants
@@ -151,27 +158,34 @@ class ConsumerState:
 def fitting(view: QueueRun, start: int, stop: int, room_bytes: int) -> int:
     """How many rows from ``start`` on fit into ``room_bytes``: a search in the run's own table of ends."""
     content = view.run.content
-    table = content.table
-
-    def end(row: int) -> int:
-        return int.from_bytes(table[row * RUN_ROW_BYTES - 4 : row * RUN_ROW_BYTES], "little") if row else content.base
-
-    limit = end(start) + room_bytes
-    if end(stop) <= limit:
-        return stop - start
+    table, base = content.table, content.base
+    limit = _end(table, start, base) + room_bytes
     low, high = start, stop
     while low < high:
         middle = (low + high + 1) // 2
-        if end(middle) <= limit:
+        if _end(table, middle, base) <= limit:
             low = middle
         else:
             high = middle - 1
     return low - start
 
 
-def span_bytes(view: QueueRun, start: int, stop: int) -> int:
-    """The bytes of the rows ``start`` to ``stop``."""
+def span_bytes(view: QueueRun, start: int, stop: int, step: int = 1) -> int:
+    """The bytes of the rows ``start``, ``start + step`` … below ``stop``."""
     content = view.run.content
     table = content.table
-    low = int.from_bytes(table[start * RUN_ROW_BYTES - 4 : start * RUN_ROW_BYTES], "little") if start else content.base
-    return int.from_bytes(table[stop * RUN_ROW_BYTES - 4 : stop * RUN_ROW_BYTES], "little") - low
+    if step == 1 or stop - start <= step:
+        stop = min(stop, start + 1) if step > 1 else stop
+        return _end(table, stop, content.base) - _end(table, start, content.base)
+    words = array("I")
+    words.frombytes(table)
+    if sys.byteorder != "little":  # pragma: no cover - big-endian hosts
+        words.byteswap()
+    ends = words[RUN_ROW_BYTES // 4 - 1 :: RUN_ROW_BYTES // 4]
+    starts = array("I", (content.base,)) + ends[:-1]
+    return sum(ends[start:stop:step]) - sum(starts[start:stop:step])
+
+
+def _end(table: bytes, row: int, base: int) -> int:
+    """Where the rows before ``row`` end."""
+    return int.from_bytes(table[row * RUN_ROW_BYTES - 4 : row * RUN_ROW_BYTES], "little") if row else base

@@ -15,7 +15,7 @@ from typing import Final
 
 from meshq import limits
 from meshq.broker._consumer_state import ConsumerState, Grant, Span, fitting, span_bytes
-from meshq.broker._run import GONE, GONE_ROWS, HELD_ROWS, READY, READY_ROWS, QueueRun
+from meshq.broker._run import GONE, GONE_ROWS, HELD, HELD_ROWS, READY, READY_ROWS, QueueRun
 from meshq.errors import invariant
 
 #: A mark is moved ahead by so many messages at a time, so that it costs a record in thousands of messages.
@@ -169,17 +169,22 @@ class Queue:
         room_bytes = min(consumer.window_bytes - consumer.held_bytes for consumer in chosen)
         size = span_bytes(view, start, start + rows)
         if size > room_bytes:
-            # A message that is larger than the room goes to a consumer that holds nothing: one always fits.
             rows = fitting(view, start, start + rows, room_bytes)
             if rows == 0:
-                chosen = [consumer for consumer in willing if consumer.held == 0][:1]
+                # The first message is larger than that room: it goes to whoever has room for it, or holds nothing,
+                # as one message always fits.
+                first = span_bytes(view, start, start + 1)
+                chosen = [
+                    consumer
+                    for consumer in willing
+                    if not consumer.held or first <= consumer.window_bytes - consumer.held_bytes
+                ][:1]
                 rows = len(chosen)
             count = len(chosen)
             size = span_bytes(view, start, start + rows) if rows else 0
         for index, consumer in enumerate(chosen[:rows]):
             grant = Grant(view, start + index, start + rows, count, consumer.next_tag)
-            # Dealt by stride, the rows of each consumer weigh about the same.
-            grant.size_bytes = size * grant.rows // rows
+            grant.size_bytes = size if grant.rows == rows else span_bytes(view, grant.start, grant.stop, count)
             self._hold(consumer, grant)
             grants.append((consumer, grant))
         if rows:
@@ -225,9 +230,13 @@ class Queue:
             view.returned = True
             heappush(self._returned, (view.first, view))
 
-    def purge(self, budget: int) -> list[Span]:
-        """Take up to about ``budget`` ready messages out, oldest first; returns them by run."""
+    def purge(self, budget: int) -> tuple[list[Span], list[bool]]:
+        """Take up to about ``budget`` ready messages out, oldest first.
+
+        Returns them in parts that stand side by side in a run, and for each whether it was the last of its run here.
+        """
         spans: list[Span] = []
+        ended: list[bool] = []
         view = self._head
         while view is not None and budget > 0:
             following = view.next
@@ -239,9 +248,9 @@ class Queue:
                 self.purged += rows
                 budget -= rows
                 spans.append(Span(view, low, start, 1))
-                self._gone(view, low, start, 1, rows)
+                ended.append(self._gone(view, low, start, 1, rows))
             view = following
-        return spans
+        return spans, ended
 
     def _gone(self, view: QueueRun, start: int, stop: int, step: int, rows: int) -> bool:
         view.states[start:stop:step] = GONE_ROWS[:rows]
@@ -278,11 +287,16 @@ class Queue:
 
     @property
     def granted(self) -> int:
-        """No message above this number was ever granted."""
+        """No message above this number may ever have been delivered, in this life of the broker or an earlier one."""
         view = self._fresh
         if view is None:
             return self._tail.first + len(self._tail.states) - 1 if self._tail is not None else self.last
-        return view.first + view.fresh - 1
+        number = view.first + view.fresh - 1
+        # What an earlier life may have delivered stands at the front.
+        while view is not None and view.maybe:
+            number = max(number, view.first + view.maybe - 1)
+            view = view.next
+        return number
 
     def check(self) -> None:
         """Assert what must hold between steps."""
@@ -291,7 +305,7 @@ class Queue:
         for view in self.runs():
             invariant(view.first > first, "runs stand in the order of their numbers")
             first = view.first
-            row_ready, row_held = view.states.count(READY), view.states.count(1)
+            row_ready, row_held = view.states.count(READY), view.states.count(HELD)
             invariant(view.live == row_ready + row_held, "a run's live count is that of its states")
             invariant(view.live + view.states.count(GONE) == len(view.states), "each row has one of three states")
             invariant(

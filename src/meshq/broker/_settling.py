@@ -69,9 +69,10 @@ class Settler:
         removed = 0
         # A number that was purged must not be given again, though nobody may ever have seen it.
         self._marks.cover_given(queue)
-        while spans := queue.purge(limits.STEP_MESSAGES_MAX):
+        while queue.ready:
+            spans, ended = queue.purge(limits.STEP_MESSAGES_MAX)
             removed += sum(span.rows for span in spans)
-            self._record(queue, spans, [span.view.live == 0 for span in spans])
+            self._record(queue, spans, ended)
         return removed
 
     def discard(self, queue: Queue, view: QueueRun) -> None:

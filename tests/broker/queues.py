@@ -1,0 +1,82 @@
+"""Queues for tests: runs of given sizes, consumers, and what was granted as plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshq.broker._consumer_state import ConsumerState, Grant, Span
+from meshq.broker._queue_machine import Queue
+from meshq.broker._run import QueueRun, StoredRun
+from meshq.wire import encode_run
+
+PRODUCER = b"p" * 16
+
+
+def make_queue(*, mark: float | None = None) -> Queue:
+    """A durable queue; without a mark it may grant everything."""
+    queue = Queue(1, "q", "q", durable=True)
+    queue.mark = float("inf") if mark is None else mark
+    return queue
+
+
+def make_run(sizes: Sequence[int], *, durable: bool = True) -> StoredRun:
+    """A run of messages of these sizes."""
+    content = encode_run([b"x" * size for size in sizes])
+    return StoredRun("q", content, durable=durable, producer=PRODUCER, number=1, stamp=0)
+
+
+def put(queue: Queue, rows: int = 1, *, size: int = 10, sizes: Sequence[int] = (), durable: bool = True) -> QueueRun:
+    """Append a run of ``rows`` messages, or one of these sizes."""
+    run = make_run(sizes or [size] * rows, durable=durable)
+    view = QueueRun(run, queue.number_rows(run.content.rows))
+    queue.append(view)
+    return view
+
+
+def join(queue: Queue, window: int = 1_000, window_bytes: int = 1 << 24, *, number: int = 1) -> ConsumerState:
+    """A consumer of the queue."""
+    consumer = ConsumerState(queue, None, number, window, window_bytes)
+    queue.add_consumer(consumer)
+    return consumer
+
+
+def numbers(grant: Grant | Span) -> list[int]:
+    """The queue's numbers of the messages of a grant or a span."""
+    return [grant.view.first + row for row in range(grant.start, grant.stop, grant.step)]
+
+
+def dealt(queue: Queue) -> dict[int, list[int]]:
+    """Dispatch until nothing more is granted: message numbers by the consumer's number."""
+    found: dict[int, list[int]] = {consumer.number: [] for consumer in queue.consumers}
+    while grants := queue.dispatch():
+        for consumer, grant in grants:
+            found[consumer.number] += numbers(grant)
+        queue.check()
+    return found
+
+
+def settle(consumer: ConsumerState, first: int, last: int, *, rejected: bool = False) -> list[int]:
+    """Settle tags; returns the messages' numbers."""
+    done: list[int] = []
+    for _, spans in consumer.take(first, last):
+        for span in spans:
+            done += numbers(span)
+            consumer.queue.settled(span, rejected=rejected)
+    return done
+
+
+def give_back(consumer: ConsumerState, first: int, last: int, *, counted: bool = True) -> list[int]:
+    """Return tags; returns the messages' numbers."""
+    back: list[int] = []
+    for _, spans in consumer.take(first, last):
+        for span in spans:
+            back += numbers(span)
+            consumer.queue.give_back(span, counted=counted)
+    return back
+
+
+def leave(consumer: ConsumerState, *, counted: bool = True) -> None:
+    """A consumer goes, and what it holds returns."""
+    for _, span in consumer.unsettled():
+        consumer.queue.give_back(span, counted=counted)
+    consumer.queue.remove_consumer(consumer)
