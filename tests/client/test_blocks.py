@@ -64,9 +64,7 @@ async def test_a_group_that_the_body_raises_stays_that_group(node: FakeNode, thi
 
 @pytest.mark.parametrize("thing", ["client", *THINGS])
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-async def test_an_interrupt_goes_before_everything(
-    node: FakeNode, thing: str, interrupt: type[BaseException]
-) -> None:
+async def test_an_interrupt_goes_before_everything(node: FakeNode, thing: str, interrupt: type[BaseException]) -> None:
     env, _ = fake_env(node)
     with pytest.raises(interrupt):
         async with connect(TCP, env=env, reconnect_attempts=0) as client:
@@ -284,15 +282,14 @@ async def test_closing_a_client_ends_the_calls_of_other_tasks(node: FakeNode) ->
         except ClosedError as error:
             errors.append((name, error.outcome))
 
-    async with connect(TCP, env=env) as client:
-        async with client.consumer("q") as consumer, trio.open_nursery() as nursery:
-            await client.send("a", b"1")
-            node.confirms = node.answers = False
-            nursery.start_soon(call, "send", lambda: client.send("a", b"x"))
-            nursery.start_soon(call, "call", lambda: client.queue("a"))
-            nursery.start_soon(call, "receive", consumer.receive)
-            await trio.sleep(1)
-            await client.close()
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer, trio.open_nursery() as nursery:
+        await client.send("a", b"1")
+        node.confirms = node.answers = False
+        nursery.start_soon(call, "send", lambda: client.send("a", b"x"))
+        nursery.start_soon(call, "call", lambda: client.queue("a"))
+        nursery.start_soon(call, "receive", consumer.receive)
+        await trio.sleep(1)
+        await client.close()
     assert sorted(errors) == [("call", "unknown"), ("receive", "not_done"), ("send", "unknown")]
 
 

@@ -2,53 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from meshq.client import Client, Connected, Disconnected, FailedOver, Reattached, connect
+from meshq.client import connect
 from meshq.errors import (
-    CallTimeoutError,
-    ConnectionBrokenError,
-    MeshqError,
     NotFoundError,
-    RemoteProtocolError,
     StaleDeliveryError,
     UnblockedError,
 )
 from tests.client._server import FakeNode, fake_env
+from tests.client._waiting import Result, until, until_attached
 
 TCP = "tcp://127.0.0.1:1"
-
-
-class Result:
-    """What became of a call in a task of its own."""
-
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.error: MeshqError | None = None
-        self.done = False
-
-    async def of(self, call: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
-        try:
-            self.value = await call(*arguments)
-        except MeshqError as error:
-            self.error = error
-        self.done = True
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Let time pass until something holds."""
-    with trio.fail_after(1_000):
-        while not holds():
-            await trio.sleep(0.01)
-
-
-async def until_attached(client: Client, connections: int) -> None:
-    await until(lambda: client.statistics().connected == connections and client.statistics().state == "connected")
 
 
 # -- within the TTL on the same node: nothing is lost, nothing comes twice
@@ -175,13 +142,12 @@ async def test_unconfirmed_sends_are_resent_to_a_restarted_node_and_stored_once(
 
 
 async def test_a_pipelined_producer_goes_on_over_a_restart(node: FakeNode) -> None:
-    env, network = fake_env(node)
-    async with connect(TCP, env=env) as client:
-        async with client.producer("a") as producer:
-            for number in range(2_000):
-                if number in (700, 1_400):
-                    node.restart()
-                await producer.send(b"%d" % number)
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.producer("a") as producer:
+        for number in range(2_000):
+            if number in (700, 1_400):
+                node.restart()
+            await producer.send(b"%d" % number)
     assert node.bodies == [b"%d" % number for number in range(2_000)]
     assert client.statistics().connected == 3
 
@@ -274,7 +240,7 @@ async def test_a_run_that_mixes_both_is_split_on_another_node(node: FakeNode) ->
 
 async def test_a_client_with_two_targets_goes_to_the_other_one(node: FakeNode) -> None:
     other = FakeNode(name="m", node_id=b"m" * 16)
-    env, network = fake_env(node, other)
+    env, _ = fake_env(node, other)
     async with connect("(tcp://127.0.0.1:1,tcp://127.0.0.1:2)", env=env) as client:
         assert client.statistics().node_name == "n"
         node.up = False
@@ -418,373 +384,3 @@ async def test_an_address_that_is_refused_after_the_loss_ends_its_producer(node:
                 await trio.sleep(10)
         node.refuse_call = lambda operation: None
         await client.send("a", b"the client goes on")
-
-
-# -- the other side ends it
-
-
-@pytest.mark.parametrize("name", ["stopping", "not_active", "too_many_sessions", "journal_broken", "silent"])
-async def test_a_node_that_goes_away_is_come_back_to(node: FakeNode, name: str) -> None:
-    env, _ = fake_env(node)
-    async with connect(TCP, env=env) as client:
-        node.connections[-1].close(name, "for now")
-        await until_attached(client, 2)
-        await client.send("a", b"x")
-    assert node.bodies == [b"x"]
-
-
-async def test_a_session_that_was_taken_over_is_taken_back(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    async with connect(TCP, env=env) as client:
-        node.connections[-1].close("session_taken", "elsewhere")
-        await until_attached(client, 2)
-        assert client.statistics().resumed == 1
-
-
-async def test_what_a_stopping_node_refuses_goes_to_its_successor(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
-        node.refuse = lambda frame: "stopping"
-        result = Result()
-        nursery.start_soon(result.of, client.send, "a", b"x")
-        await wait_all_tasks_blocked()
-        assert not result.done
-        node.refuse = lambda frame: None
-        node.restart()
-        await until(lambda: result.done)
-        assert result.error is None
-    assert node.bodies == [b"x"]
-
-
-async def test_what_a_stopping_node_refuses_goes_out_again_if_the_session_is_resumed(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
-        node.refuse = lambda frame: "stopping"
-        result = Result()
-        nursery.start_soon(result.of, client.send, "a", b"x")
-        await wait_all_tasks_blocked()
-        node.refuse = lambda frame: None
-        node.cut()
-        await until(lambda: result.done)
-        assert result.error is None
-        assert client.statistics().resumed == 1
-    assert node.bodies == [b"x"]
-
-
-@pytest.mark.parametrize("name", ["bad_number", "illegal_frame", "bad_checksum"])
-async def test_a_node_that_accuses_us_of_a_violation_ends_the_client(node: FakeNode, name: str) -> None:
-    env, _ = fake_env(node)
-    with pytest.raises(RemoteProtocolError) as caught:
-        async with connect(TCP, env=env):
-            node.connections[-1].close(name, "you did")
-            await trio.sleep(10)
-    assert caught.value.refusal == name
-
-
-async def test_a_node_that_breaks_the_protocol_is_told_so_and_ends_the_client(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    with pytest.raises(RemoteProtocolError) as caught:
-        async with connect(TCP, env=env):
-            node.streams[-1].arrive(b"x" * 100)
-            await trio.sleep(10)
-    assert caught.value.refusal == "bad_magic"
-    assert node.heard_types()[-1] == "CLOSE"
-
-
-async def test_a_connection_that_ends_inside_a_frame_is_only_lost(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    async with connect(TCP, env=env) as client:
-        node.streams[-1].arrive(b"MQ\x01")
-        node.streams[-1].end()
-        await until_attached(client, 2)
-        await client.send("a", b"x")
-
-
-# -- giving up
-
-
-async def test_when_the_attempts_are_used_up_everything_fails(node: FakeNode) -> None:
-    env, network = fake_env(node)
-    results = [Result() for _ in range(5)]
-    with pytest.raises(ConnectionBrokenError) as caught:
-        async with connect(TCP, env=env, reconnect_attempts=3) as client, trio.open_nursery() as nursery:
-            await client.send("a", b"1")
-            node.stores = node.answers = False
-            nursery.start_soon(results[0].of, client.send, "a", b"2")
-            nursery.start_soon(results[1].of, client.queue, "a")
-            await wait_all_tasks_blocked()
-            network.nodes.clear()
-            started = trio.current_time()
-            node.cut()
-            await until(lambda: client.statistics().state == "reconnecting")
-            nursery.start_soon(results[2].of, client.send, "a", b"3")
-            nursery.start_soon(results[3].of, client.send, "b", b"4")
-            nursery.start_soon(results[4].of, client.queue, "a")
-            await trio.sleep(1_000)
-    assert trio.current_time() - started < 1
-    assert isinstance(caught.value.__cause__, ConnectionBrokenError)
-    outcomes = [(type(result.error), result.error.outcome) for result in results if result.error is not None]
-    unknown, not_done = (ConnectionBrokenError, "unknown"), (ConnectionBrokenError, "not_done")
-    assert outcomes == [unknown, unknown, not_done, not_done, not_done]
-    with pytest.raises(ConnectionBrokenError):
-        await client.send("a", b"5")
-
-
-async def test_without_reconnecting_a_loss_is_final(node: FakeNode) -> None:
-    env, network = fake_env(node)
-    with pytest.raises(ConnectionBrokenError):
-        async with connect(TCP, env=env, reconnect_attempts=0) as client:
-            node.cut()
-            await trio.sleep_forever()
-    assert len(network.dialed) == 1
-    assert client.statistics().state == "closed" or client.statistics().state == "failed"
-
-
-async def test_a_first_connection_that_can_not_be_made_says_why(node: FakeNode) -> None:
-    env, network = fake_env()
-    with pytest.raises(ConnectionBrokenError, match="can't be reached") as caught:
-        async with connect(TCP, env=env):
-            pytest.fail("there is no node")
-    assert caught.value.outcome == "not_done"
-    assert len(network.dialed) == 1
-
-
-async def test_the_first_connection_is_tried_as_often_as_allowed() -> None:
-    env, network = fake_env()
-    started = trio.current_time()
-    with pytest.raises(ConnectionBrokenError):
-        async with connect("(tcp://127.0.0.1:1,tcp://127.0.0.1:2)?initial_connect_attempts=3", env=env):
-            pytest.fail("there is no node")
-    assert [port for _, _, port in network.dialed] == [1, 2, 1, 2, 1, 2]
-    assert [round(at - started, 3) for at, _, _ in network.dialed] == [0, 0, 0.1, 0.1, 0.3, 0.3]
-
-
-async def test_a_node_that_starts_later_is_found(node: FakeNode) -> None:
-    env, network = fake_env()
-
-    async def start() -> None:
-        await trio.sleep(5)
-        network.nodes["127.0.0.1", 1] = node
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(start)
-        async with connect(TCP, env=env, initial_connect_attempts=100) as client:
-            await client.send("a", b"x")
-    assert node.bodies == [b"x"]
-
-
-async def test_a_node_without_the_one_mechanism_is_refused(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    node.mechanisms = ("scram",)
-    with pytest.raises(MeshqError, match="asks for authentication"):
-        async with connect(TCP, env=env):
-            pytest.fail("not without authentication")
-
-
-async def test_a_node_that_is_not_active_counts_as_an_attempt(node: FakeNode) -> None:
-    env, network = fake_env(node)
-    node.unwelcome = "not_active"
-    with pytest.raises(ConnectionBrokenError) as caught:
-        async with connect(TCP, env=env, initial_connect_attempts=2):
-            pytest.fail("the node is not active")
-    assert len(network.dialed) == 2
-    assert caught.value.__cause__ is not None
-
-
-# -- a broker in the same process
-
-
-async def test_a_link_within_the_process_is_never_resumed_but_made_anew(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    async with connect("inproc://n", env=env) as client, trio.open_nursery() as nursery:
-        await client.send("a", b"1")
-        node.stores = False
-        result = Result()
-        nursery.start_soon(result.of, client.send, "a", b"2")
-        await wait_all_tasks_blocked()
-        node.stores = True
-        for connection in list(node.connections):
-            connection.close()
-        await until(lambda: result.done)
-        assert result.error is None
-        assert client.statistics().renewed == 1
-    assert node.bodies == [b"1", b"2"]
-
-
-async def test_a_broker_that_is_not_there_yet_is_waited_for(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    node.up = False
-
-    async def start() -> None:
-        await trio.sleep(5)
-        node.up = True
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(start)
-        async with connect("inproc://n", env=env, initial_connect_attempts=100) as client:
-            await client.send("a", b"x")
-    with pytest.raises(ConnectionBrokenError, match="no broker of this process"):
-        async with connect("inproc://m", env=env):
-            pytest.fail("there is no such broker")
-
-
-# -- silence and time
-
-
-async def test_a_connection_that_falls_silent_is_given_up_after_the_ttl(node: FakeNode) -> None:
-    env, network = fake_env(node)
-    async with connect(TCP, env=env, connection_ttl=6) as client:
-        started = trio.current_time()
-        node.streams[-1].silent = True
-        await until_attached(client, 2)
-        assert 5.9 < trio.current_time() - started < 6.2
-        await client.send("a", b"x")
-    assert client.statistics().resumed == 1
-
-
-async def test_the_ttl_of_the_node_counts_if_it_is_shorter(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    node.ttl_ms = 3_000
-    async with connect(TCP, env=env) as client:
-        started = trio.current_time()
-        node.streams[-1].silent = True
-        await until_attached(client, 2)
-        assert 2.9 < trio.current_time() - started < 3.2
-
-
-async def test_a_client_that_sends_nothing_says_that_it_is_there(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    async with connect(TCP, env=env, connection_ttl=6) as client:
-        await trio.sleep(60)
-        pings = node.heard_types().count("PING")
-        assert 29 <= pings <= 31
-        assert client.statistics().connected == 1
-
-
-async def test_a_link_within_the_process_has_no_pings(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    async with connect("inproc://n", env=env, connection_ttl=6):
-        await trio.sleep(600)
-        assert "PING" not in node.heard_types()
-
-
-async def test_a_node_that_takes_the_connection_and_says_nothing_is_given_up(node: FakeNode) -> None:
-    env, network = fake_env(node)
-    network.black_holes["127.0.0.1", 1] = None
-    with pytest.raises(ConnectionBrokenError, match="did not answer"):
-        async with connect(TCP, env=env, call_timeout=3):
-            pytest.fail("nobody answers")
-    assert trio.current_time() < 4
-    network.black_holes.clear()
-    node.mute = True
-    with pytest.raises(ConnectionBrokenError, match="did not answer"):
-        async with connect(TCP, env=env, call_timeout=3):
-            pytest.fail("nobody answers")
-
-
-async def test_a_call_that_is_not_answered_in_time_is_unknown_and_the_connection_goes_on(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    async with connect(TCP, env=env, call_timeout=2) as client:
-        node.answers = False
-        started = trio.current_time()
-        with pytest.raises(CallTimeoutError) as caught:
-            await client.queue("a")
-        assert trio.current_time() - started == pytest.approx(2)
-        assert caught.value.outcome == "unknown"
-        node.answers = True
-        # The late answer is nobody's.
-        node.release()
-        await client.queue("a")
-        assert client.statistics().connected == 1
-
-
-async def test_a_send_that_is_not_confirmed_in_time_is_unknown_and_the_connection_goes_on(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    async with connect(TCP, env=env, call_timeout=2) as client:
-        node.confirms = False
-        with pytest.raises(CallTimeoutError) as caught:
-            await client.send("a", b"1")
-        assert caught.value.outcome == "unknown"
-        with pytest.raises(CallTimeoutError) as caught:
-            await client.send_many("a", [b"2", b"3"])
-        assert [error.outcome for error in caught.value.results if error] == ["unknown", "unknown"]
-        node.confirms = True
-        node.release()
-        await client.send("a", b"4")
-        assert client.statistics().unconfirmed == 0
-
-
-async def test_what_finds_no_connection_in_time_is_not_done(node: FakeNode) -> None:
-    env, network = fake_env(node)
-    async with connect(TCP, env=env, call_failover_timeout=5) as client:
-        network.nodes.clear()
-        node.cut()
-        await until(lambda: client.statistics().state == "reconnecting")
-        await trio.sleep(3)
-        started = trio.current_time()
-        for call in (lambda: client.send("a", b"x"), lambda: client.queue("a"), lambda: client.send_many("a", [b"y"])):
-            with pytest.raises(CallTimeoutError) as caught:
-                await call()
-            assert caught.value.outcome == "not_done"
-            assert trio.current_time() - started == pytest.approx(5)
-            started = trio.current_time()
-        network.nodes["127.0.0.1", 1] = node
-        await client.send("a", b"z")
-    # What was given up is never sent.
-    assert node.bodies == [b"z"]
-
-
-async def test_a_send_in_flight_waits_for_a_connection_only_so_long(node: FakeNode) -> None:
-    env, network = fake_env(node)
-    async with connect(TCP, env=env, call_failover_timeout=5) as client, trio.open_nursery() as nursery:
-        node.stores = False
-        result = Result()
-        nursery.start_soon(result.of, client.send, "a", b"x")
-        await trio.sleep(20)
-        assert not result.done
-        network.nodes.clear()
-        node.cut()
-        await trio.sleep(4.9)
-        assert not result.done
-        await until(lambda: result.done)
-        assert type(result.error) is CallTimeoutError
-        assert result.error.outcome == "unknown"
-
-
-# -- what a program can see of it
-
-
-async def test_events_tell_what_happened_in_order(node: FakeNode) -> None:
-    env, network = fake_env(node)
-    client = connect(TCP, env=env, reconnect_attempts=2)
-    events = client.events()
-    with pytest.raises(ConnectionBrokenError):
-        async with client:
-            await trio.sleep(10)
-            node.cut()
-            await until_attached(client, 2)
-            await trio.sleep(10)
-            node.restart()
-            await until_attached(client, 3)
-            await trio.sleep(10)
-            network.nodes.clear()
-            node.cut()
-            await trio.sleep_forever()
-    seen = [event async for event in events]
-    kinds = [Connected, Disconnected, Reattached, Disconnected, FailedOver, Disconnected, Disconnected]
-    assert [type(event) for event in seen] == kinds
-    assert isinstance(seen[4], FailedOver)
-    assert seen[4].same_node
-    assert [event.final for event in seen if isinstance(event, Disconnected)] == [False, False, False, True]
-    assert all(event.peer == "127.0.0.1:1" for event in seen)
-
-
-async def test_events_that_nobody_reads_are_bounded(node: FakeNode) -> None:
-    env, _ = fake_env(node)
-    async with connect(TCP, env=env) as client:
-        events = client.events()
-        for connections in range(2, 202):
-            node.cut()
-            await until_attached(client, connections)
-        assert events.missed == 2 * 200 - 256
-    assert len([event async for event in events]) == 256

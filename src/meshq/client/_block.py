@@ -3,7 +3,7 @@
 - What the body raises leaves the block as it was, never inside an ``ExceptionGroup``.
 - When the thing behind the block fails for good, the body is cancelled and the block raises that one error; an
   error of the body's own goes along as its ``__context__``.
-- A cancellation from outside, ``KeyboardInterrupt`` and the like go before both.
+- ``KeyboardInterrupt`` and the like go before both; a cancellation from outside goes on unless the thing has failed.
 """
 
 from __future__ import annotations
@@ -68,10 +68,12 @@ class Block:
             absorbed = self._scope.__exit__(kind, error, trace)
         except BaseExceptionGroup as rest:
             return rest
-        return None if absorbed else error
+        if absorbed or (self.failure is not None and _only_cancelled(error)):
+            # A block around this one may be cancelled for the same reason; this one says why.
+            return None
+        return error
 
-    @staticmethod
-    async def close_after(left: BaseException | None, close: Callable[[], Awaitable[None]]) -> None:
+    async def close_after(self, left: BaseException | None, close: Callable[[], Awaitable[None]]) -> None:
         """Close behind a body that left ``left``: an error of the body's is not lost in a cancellation that comes now.
 
         Checkpoint: as ``close``.  Cancellation: as ``close``.
@@ -79,7 +81,7 @@ class Block:
         try:
             await close()
         except trio.Cancelled:
-            if left is None or isinstance(left, trio.Cancelled):
+            if self.failure is None and (left is None or _only_cancelled(left)):
                 raise
 
     def conclude(self, error: BaseException | None, left: BaseException | None) -> bool:
@@ -98,6 +100,12 @@ class Block:
             failure.__context__ = left
 
 
+def _only_cancelled(error: BaseException | None) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1] is None
+    return isinstance(error, trio.Cancelled)
+
+
 def _in_chain(error: BaseException, link: BaseException | None) -> bool:
     while link is not None and link is not error:
         link = link.__context__
@@ -105,5 +113,7 @@ def _in_chain(error: BaseException, link: BaseException | None) -> bool:
 
 
 def _same(failure: BaseException, left: BaseException | None) -> bool:
-    """Whether the body raised the failure itself, which a call in it has met first."""
-    return left is failure or (type(left) is type(failure) and left is not None and left.args == failure.args)
+    """Whether the body raised the failure itself, which a call or a block in it has met first."""
+    if left is None:
+        return False
+    return left is failure or left.__cause__ is failure or (type(left) is type(failure) and left.args == failure.args)

@@ -129,7 +129,7 @@ class Consumer:
     ) -> bool:
         """Close it; see ``close``.
 
-        Checkpoint: always.  Cancellation: it is closed all the same.
+        Checkpoint: when the broker has to be told.  Cancellation: it is closed all the same.
         """
         left = self._block.leave(error)
         await self._block.close_after(left, self.close)
@@ -138,14 +138,14 @@ class Consumer:
     async def close(self) -> None:
         """Close it: what was handed over and not settled goes back marked, the rest unmarked.  Twice is silent.
 
-        Checkpoint: always.  Cancellation: it is closed all the same; when messages are back is not waited for.
+        Checkpoint: when the broker has to be told.
+        Cancellation: it is closed all the same; when messages are back is not waited for.
         """
         call = self._session.close_inbox(self._inbox)
         if self._inbox.failed is None:
             self._inbox.failed = ClosedError(f"the consumer of {self.queue!r} is closed")
             self._bell.fail(fresh(self._inbox.failed))
         if call is None:
-            await trio.lowlevel.checkpoint()
             return
         self._session.flush()
         # Whatever cuts the call off has also ended the consumer at the broker.

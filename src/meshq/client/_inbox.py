@@ -211,29 +211,26 @@ class Inbox:
 
     def _settle_spans(self, spans: list[Span], flags: int) -> StaleDeliveryError | None:
         done: list[Span] = []
-        stale = 0
+        stale = False
         for span in spans:
-            run, index, count = span
+            run, mask = span.run, span.mask
             problem = None
-            mask = ((1 << count) - 1) << index
             if run.consumer is not self.consumer:
-                problem = (
-                    f"the deliveries are of the consumer of {run.consumer.queue!r}, not of {self.consumer.queue!r}"
-                )
+                problem = f"a delivery of the consumer of {run.consumer.queue!r}, not of {self.consumer.queue!r}"
             elif run.settled & mask:
                 double = Delivery(run, ((run.settled & mask) & -(run.settled & mask)).bit_length() - 1)
                 problem = f"{double!r} was settled before"
             if problem is not None:
-                for span in done:
-                    span.run.settled ^= span.mask
+                for one in done:
+                    one.run.settled ^= one.mask
                 raise UsageError(problem)
-            run.settled |= mask
-            done.append(span)
-        for run, index, count in spans:
-            if run.epoch != self.epoch:
-                stale += count
+            if run.epoch == self.epoch:
+                run.settled |= mask
+                done.append(span)
             else:
-                self._add(flags, run.first + index, run.first + index + count - 1)
+                stale = True
+        for run, start, rows in done:
+            self._add(flags, run.first + start, run.first + start + rows - 1)
         return self._stale(spans) if stale else None
 
     def _stale(self, spans: list[Span]) -> StaleDeliveryError:

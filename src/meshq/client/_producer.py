@@ -72,10 +72,12 @@ class Producer:
         self._durable = True
         # Messages that may be appended before somebody has to look.
         self._room = 0
-        # Whether the flusher knows of us; how long the run was at its last look; for how many turns it has grown.
+        # Whether the flusher knows of us; how long the run was at its last look; for how many turns it has been
+        # open, and for how many of them it has not grown.
         self._armed = False
         self._seen = 0
         self._turns = 0
+        self._idle_turns = 0
         # Messages of runs cut so far.
         self._cut_count = 0
         # Runs that failed and were not reported: place of the first message, count, error.
@@ -136,7 +138,8 @@ class Producer:
     ) -> bool:
         """Close it; see ``close``.  The body's own error goes before one about messages.
 
-        Checkpoint: always.  Cancellation: it is closed all the same; what was taken goes on its way.
+        Checkpoint: when something is unconfirmed.
+        Cancellation: it is closed all the same; what was taken goes on its way.
         Raises:
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
@@ -146,19 +149,21 @@ class Producer:
         except MeshqError as failed:
             if left is None and self._block.failure is None:
                 raise
-            if left is None and self._block.failure is not None and failed.results:
+            if left is None and failed.results:
+                # The same failure, with what became of the messages.
+                failed.__cause__ = self._block.failure
                 self._block.failure = failed
         return self._block.conclude(error, left)
 
     async def close(self) -> None:
         """Send what gathers, wait until all is confirmed, and close.  Twice is silent.
 
-        Checkpoint: always.  Cancellation: it is closed all the same; what was taken goes on its way.
+        Checkpoint: when something is unconfirmed.
+        Cancellation: it is closed all the same; what was taken goes on its way.
         Raises:
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
         if self._closed:
-            await trio.lowlevel.checkpoint()
             return
         self._closed = True
         self._room = 0
@@ -300,7 +305,7 @@ class Producer:
         )
         if not self._armed:
             self._armed = True
-            self._seen = self._turns = 0
+            self._seen = self._turns = self._idle_turns = 0
             self._client._flusher.arm(self)
 
     def _cut(self) -> None:
@@ -329,18 +334,20 @@ class Producer:
     def turn(self) -> bool:
         """The flusher's look at the end of a loop turn; returns whether it shall look again in the next one."""
         count = len(self._bodies)
-        if count > self._seen and self._turns < GATHER_TURNS_MAX:
+        if count != self._seen:
+            # It grew, or another run was begun.  A task runs once in each turn, but anywhere in it: only a run that
+            # has not grown between two more looks is not growing.
+            self._idle_turns = 0
+            if count < self._seen:
+                self._turns = 0
             self._seen = count
-            self._turns += 1
-            return True
-        if count < self._seen:
-            # A run was cut meanwhile; this is another one.
-            self._seen = count
-            self._turns = 0
-            if count:
-                return True
-        elif count:
+        else:
+            self._idle_turns += 1
+        self._turns += 1
+        if count and (self._idle_turns >= 2 or self._turns >= GATHER_TURNS_MAX):
             self._cut()
+        elif count or self._idle_turns < 2:
+            return True
         self._armed = False
         self._room = 0
         return False
@@ -356,12 +363,12 @@ class Producer:
             MeshqError: messages failed; ``results`` says which.
         """
         self._check()
+        await trio.lowlevel.checkpoint()
         await self._settled()
 
     async def _settled(self) -> None:
         if self._bodies:
             self._cut()
-        await trio.lowlevel.checkpoint()
         while self._outbox.unsettled:
             await self._lot.park()
         if self._failures:

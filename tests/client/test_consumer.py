@@ -1,0 +1,494 @@
+"""Consumers: handing over, settling, closing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import trio
+
+from meshq.client import Delivery, connect
+from meshq.errors import (
+    BusyError,
+    ClosedError,
+    NotFoundError,
+    RemoteProtocolError,
+    SettingsError,
+    StaleDeliveryError,
+    UsageError,
+)
+from meshq.ids import MessageId
+from meshq.wire import (
+    KIND_HEADERS,
+    KIND_ID,
+    KIND_PLAIN,
+    KIND_PROPERTIES,
+    Consume,
+    Envelope,
+    Frame,
+    FrameType,
+    encode_map,
+    header_of,
+)
+from tests.client._server import FakeNode, fake_env
+
+TCP = "tcp://127.0.0.1:1"
+URLS = pytest.mark.parametrize("url", [TCP, "inproc://n"])
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+@URLS
+async def test_messages_are_handed_over_in_order_one_by_one_or_together(node: FakeNode, url: str) -> None:
+    env, _ = fake_env(node)
+    async with connect(url, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", numbers(5))
+        node.deliver("q", numbers(5, 5))
+        await trio.sleep(0.001)
+        first = await consumer.receive()
+        assert first is not None
+        rest = await consumer.receive_many(3)
+        # As soon as there is one, and no more than asked for, across runs.
+        more = await consumer.receive_many(4)
+        last = await consumer.receive_many(100)
+        assert [delivery.body for delivery in [first, *rest, *more, *last]] == numbers(10)
+        assert [len(rest), len(more), len(last)] == [3, 4, 2]
+
+
+async def test_a_delivery_tells_everything_about_its_message(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    full = Envelope(
+        KIND_PLAIN | KIND_ID | KIND_HEADERS | KIND_PROPERTIES,
+        b"dup",
+        encode_map({"c": "corr", "r": "answers", "t": "text/plain", "x": 1}),
+        encode_map({"region": "emea", "n": 1}),
+    )
+    plain = Envelope(KIND_PLAIN, b"", b"", b"")
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver(
+            "q",
+            [b"one", b"two", b"three"],
+            envelopes=[full, plain, full],
+            number=7,
+            sequence=100,
+            step=3,
+            counts=(1, 4),
+            address="orders",
+        )
+        one, two, three = await consumer.receive_many(3)
+    assert (one.body, two.body, three.body) == (b"one", b"two", b"three")
+    assert one.properties == {"region": "emea", "n": 1}
+    assert two.properties == {}
+    assert [delivery.message_id for delivery in (one, two, three)] == [
+        MessageId(b"p" * 16, 7),
+        MessageId(b"p" * 16, 10),
+        MessageId(b"p" * 16, 13),
+    ]
+    assert [delivery.sequence for delivery in (one, two, three)] == [100, 103, 106]
+    assert [delivery.delivery_count for delivery in (one, two, three)] == [1, 4, 1]
+    assert [delivery.redelivered for delivery in (one, two, three)] == [False, True, False]
+    assert (one.address, one.queue, one.timestamp, one.durable, one.priority) == ("orders", "q", 1.5, False, 4)
+    assert (one.correlation_id, one.reply_to, one.content_type) == ("corr", "answers", "text/plain")
+    assert (two.correlation_id, two.reply_to, two.content_type, two.duplicate_id) == (None, None, None, None)
+    assert one.duplicate_id == b"dup"
+    assert repr(one) == f"<Delivery {'70' * 16}-7 of 'q' sequence=100 count=1>"
+
+
+async def test_headers_and_properties_that_are_broken_are_a_protocol_error_when_read(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    broken = Envelope(KIND_PLAIN | KIND_HEADERS | KIND_PROPERTIES, b"", b"\xff", b"\xff")
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", [b"x"], envelopes=[broken])
+        delivery = await consumer.receive()
+        assert delivery is not None
+        with pytest.raises(RemoteProtocolError):
+            _ = delivery.properties
+        with pytest.raises(RemoteProtocolError):
+            _ = delivery.reply_to
+        assert delivery.body == b"x"
+
+
+async def test_the_time_for_receiving_is_exact(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        started = trio.current_time()
+        assert await consumer.receive(timeout=5) is None
+        assert trio.current_time() - started == 5
+        assert await consumer.receive_many(10, timeout=2.5) == []
+        assert trio.current_time() - started == 7.5
+        assert await consumer.receive(timeout=0) is None
+        assert await consumer.receive_many(10, timeout=0) == []
+        assert trio.current_time() - started == 7.5
+        node.deliver("q", numbers(2))
+        await trio.sleep(0.001)
+        delivery = await consumer.receive(timeout=0)
+        assert delivery is not None
+        assert len(await consumer.receive_many(10, timeout=math.inf)) == 1
+        for timeout in (-1, "1", math.nan):
+            with pytest.raises(SettingsError):
+                await consumer.receive(timeout=timeout)  # type: ignore[arg-type]
+        for n in (0, -1, 1.0, "1", True):
+            with pytest.raises(SettingsError):
+                await consumer.receive_many(n)  # type: ignore[arg-type]
+
+
+async def test_a_cancelled_receive_loses_nothing(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        taken: list[bytes] = []
+
+        async def receive() -> None:
+            while True:
+                delivery = await consumer.receive()
+                assert delivery is not None
+                taken.append(delivery.body)
+
+        for number in range(50):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receive)
+                await trio.testing.wait_all_tasks_blocked()
+                node.deliver("q", [b"%d" % number])
+                if number % 2:
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+        rest = await consumer.receive_many(100, timeout=1)
+    assert taken + [delivery.body for delivery in rest] == numbers(50)
+
+
+async def test_two_tasks_may_not_receive_from_one_consumer(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer, trio.open_nursery() as nursery:
+        nursery.start_soon(consumer.receive)
+        await trio.sleep(1)
+        with pytest.raises(BusyError):
+            await consumer.receive()
+        with pytest.raises(BusyError):
+            await consumer.receive_many(1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_iteration_hands_over_everything_and_yields_now_and_then(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer, trio.open_nursery() as nursery:
+        for start in range(0, 6_400, 200):
+            node.deliver("q", numbers(200, start))
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        nursery.start_soon(count)
+        bodies = []
+        async for delivery in consumer:
+            bodies.append(delivery.body)
+            if len(bodies) == 6_400:
+                break
+        assert bodies == numbers(6_400)
+        assert turns >= 90
+        nursery.cancel_scope.cancel()
+
+
+async def test_iteration_ends_when_the_consumer_is_closed(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer, trio.open_nursery() as nursery:
+        ended = False
+
+        async def iterate() -> None:
+            nonlocal ended
+            async for _ in consumer:
+                pass
+            ended = True
+
+        nursery.start_soon(iterate)
+        await trio.sleep(1)
+        await consumer.close()
+        await trio.sleep(1)
+        assert ended
+
+
+# -- settling
+
+
+@URLS
+async def test_single_acks_are_gathered_into_ranges(node: FakeNode, url: str) -> None:
+    env, _ = fake_env(node)
+    async with connect(url, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", numbers(10))
+        deliveries = await consumer.receive_many(10)
+        for index in (0, 1, 2, 5, 4, 9):
+            await deliveries[index].ack()
+        await trio.sleep(0.001)
+        assert node.heard_types().count("SETTLE") == 1
+        assert node.settled == [("ack", 1, 3), ("ack", 6, 6), ("ack", 5, 5), ("ack", 10, 10)]
+
+
+async def test_what_becomes_of_deliveries_is_told_in_order(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", numbers(10))
+        deliveries = await consumer.receive_many(10)
+        await deliveries[0].ack()
+        await deliveries[1].nack()
+        await consumer.nack(*deliveries[2:4])
+        await deliveries[4].reject()
+        await consumer.reject(*deliveries[5:7])
+        await consumer.ack(*deliveries[7:])
+        await consumer.ack()
+        await trio.sleep(0.001)
+        with pytest.raises(SettingsError, match="delayed redelivery to come"):
+            await deliveries[0].nack(delay=1)
+    assert node.settled == [("ack", 1, 1), ("nack", 2, 4), ("reject", 5, 7), ("ack", 8, 10)]
+
+
+async def test_batches_over_runs_in_any_order_are_ranges(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        for start in range(0, 30, 10):
+            node.deliver("q", numbers(10, start))
+        await trio.sleep(0.001)
+        batch = await consumer.receive_many(100)
+        await consumer.ack(*batch[5:25])
+        await consumer.ack(*reversed(batch[:5]))
+        await consumer.ack(*batch[25::2], *batch[26::2], confirm=True)
+    assert node.settled == [
+        ("ack", 6, 25),
+        *(("ack", tag, tag) for tag in (5, 4, 3, 2, 1)),
+        *(("ack", tag, tag) for tag in (26, 28, 30, 27, 29)),
+    ]
+
+
+async def test_an_ack_with_confirm_returns_when_it_is_stored(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", numbers(3))
+        one, two, three = await consumer.receive_many(3)
+        await one.nack()
+        node.answers = False
+        with trio.move_on_after(5) as scope:
+            await two.ack(confirm=True)
+        assert scope.cancelled_caught
+        assert node.settled == [("nack", 1, 1), ("ack", 2, 2)]
+        node.answers = True
+        node.release()
+        await three.ack(confirm=True)
+        await consumer.ack(confirm=True)
+    assert node.settled[-1] == ("ack", 3, 3)
+
+
+async def test_many_ranges_are_split_over_frames_and_confirmed_by_the_last(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q", window=100_000) as consumer:
+        for start in range(0, 10_240, 256):
+            node.deliver("q", numbers(256, start))
+        batch = []
+        while len(batch) < 10_240:
+            batch += await consumer.receive_many(100_000)
+        await consumer.ack(*batch[::2], confirm=True)
+    frames = [frame for frame in node.heard if frame.type is FrameType.SETTLE]
+    assert [frame.count for frame in frames] == [4_096, 1_024]
+    assert [bool(frame.first) for frame in frames] == [False, True]
+    assert len(node.settled) == 5_120
+
+
+async def test_an_ack_goes_before_whatever_the_session_does_after_it(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", numbers(2))
+        one, two = await consumer.receive_many(2)
+        await client.send("a", b"open the producer")
+        await one.ack()
+        await client.send("a", b"after the ack")
+        await two.ack()
+        await client.queue("q")
+    types = [name for name in node.heard_types() if name in ("SETTLE", "SEND", "CALL")]
+    assert types == ["SEND", "SETTLE", "SEND", "SETTLE", "CALL"]
+
+
+async def test_settling_twice_is_a_mistake_that_is_named_and_changes_nothing(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", numbers(5), sequence=40)
+        deliveries = await consumer.receive_many(5)
+        await deliveries[2].ack()
+        for again in (deliveries[2].ack, deliveries[2].nack, deliveries[2].reject):
+            with pytest.raises(UsageError, match=r"sequence=42 .*was settled before"):
+                await again()
+        with pytest.raises(UsageError, match="sequence=42"):
+            await consumer.ack(*deliveries)
+        with pytest.raises(UsageError, match="sequence=40"):
+            await consumer.ack(deliveries[0], deliveries[1], deliveries[0])
+        await consumer.ack(*deliveries[:2], *deliveries[3:])
+    assert node.settled == [("ack", 3, 3), ("ack", 1, 2), ("ack", 4, 5)]
+
+
+async def test_a_delivery_is_settled_at_its_own_consumer(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as one, client.consumer("r") as other:
+        node.deliver("q", numbers(2))
+        deliveries = await one.receive_many(2)
+        with pytest.raises(UsageError, match="'q', not of 'r'"):
+            await other.ack(*deliveries)
+        await one.ack(*deliveries)
+
+
+async def test_automatic_acks_are_given_at_hand_over(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q", ack="auto") as consumer:
+        node.deliver("q", numbers(10))
+        await consumer.receive()
+        await consumer.receive_many(4)
+        await trio.sleep(0.001)
+        assert node.settled == [("ack", 1, 5)]
+        delivery = await consumer.receive()
+        assert delivery is not None
+        with pytest.raises(UsageError, match="was settled before"):
+            await delivery.ack()
+    assert node.settled == [("ack", 1, 5), ("ack", 6, 6)]
+    assert node.left == [(1, 7)]
+
+
+async def test_settled_deliveries_hold_nothing_after_the_consumer_is_gone(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        async with client.consumer("q") as consumer:
+            node.deliver("q", numbers(2))
+            one, _ = await consumer.receive_many(2)
+        with pytest.raises(StaleDeliveryError):
+            await one.ack()
+        with pytest.raises(StaleDeliveryError):
+            await consumer.ack(one, confirm=True)
+        assert one.body == b"0"
+
+
+async def test_a_reply_goes_to_where_it_is_wanted(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    wanted = Envelope(KIND_PLAIN | KIND_HEADERS, b"", encode_map({"r": "answers", "c": "7"}), b"")
+    nameless = Envelope(KIND_PLAIN | KIND_HEADERS, b"", encode_map({"r": "answers"}), b"")
+    plain = Envelope(KIND_PLAIN, b"", b"", b"")
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", numbers(3), envelopes=[wanted, nameless, plain])
+        one, two, three = await consumer.receive_many(3)
+        await one.reply(b"yes")
+        await two.reply(b"no", duplicate_id="d")
+        with pytest.raises(UsageError, match="no reply_to"):
+            await three.reply(b"?")
+    assert [(address, body) for address, _, _, body in node.stored] == [("answers", b"yes"), ("answers", b"no")]
+    headers = [bytes(frame.body) for frame in node.heard if frame.type is FrameType.SEND]
+    assert encode_map({"c": "7"}) in headers[0]
+    assert ("70" * 16 + "-2").encode() in headers[1]
+
+
+# -- life
+
+
+async def test_a_consumer_says_what_it_wants_and_what_was_handed_over(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("a::q", window=7, window_bytes=1_000) as consumer:
+        node.deliver("a::q", numbers(5))
+        await consumer.receive_many(3)
+    header = next(header_of(frame, Consume) for frame in node.heard if frame.type is FrameType.CONSUME)
+    assert (header.queue, header.window, header.window_bytes) == ("a::q", 7, 1_000)
+    assert node.left == [(1, 4)]
+
+
+async def test_what_arrives_after_leaving_is_dropped_without_harm(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env, call_timeout=1) as client:
+        node.answers = True
+        async with client.consumer("q") as consumer:
+            node.deliver("q", numbers(2))
+            await consumer.receive()
+            node.answers = False
+        node.session.consumers[1] = "q"
+        node.deliver("q", numbers(2))
+        await trio.sleep(1)
+        node.answers = True
+        node.release()
+        await client.queue("q")
+        assert client.statistics().connected == 1
+
+
+async def test_a_deleted_queue_ends_its_consumer_and_its_deliveries(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        kept: list[Delivery] = []
+        with pytest.raises(NotFoundError, match="was deleted") as caught:
+            async with client.consumer("q") as consumer:
+                node.deliver("q", numbers(3))
+                kept += await consumer.receive_many(1)
+                node.lose_consumer("q")
+                await trio.sleep_forever()
+        assert caught.value.outcome == "not_done"
+        assert consumer.statistics().state == "failed"
+        with pytest.raises(StaleDeliveryError):
+            await kept[0].ack()
+        # There is nothing left to leave.
+        assert node.left == []
+        await client.send("a", b"x")
+
+
+async def test_tags_that_do_not_follow_end_the_client(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    with pytest.raises(RemoteProtocolError) as caught:
+        async with connect(TCP, env=env) as client, client.consumer("q"):
+            node.session.tags[1] = 5
+            node.deliver("q", numbers(1))
+            await trio.sleep(1)
+    assert caught.value.refusal == "bad_tag"
+
+
+@pytest.mark.parametrize("frame_type", [FrameType.DELIVER, FrameType.CONFIRM, FrameType.REFUSE])
+async def test_a_channel_that_was_never_opened_ends_the_client(node: FakeNode, frame_type: FrameType) -> None:
+    env, _ = fake_env(node)
+    with pytest.raises(RemoteProtocolError) as caught:
+        async with connect(TCP, env=env):
+            node.session.say(Frame(frame_type, channel=99, first=1))
+            node.flush()
+            await trio.sleep(1)
+    assert caught.value.refusal == "bad_channel"
+
+
+async def test_an_answer_that_nobody_asked_for_and_a_confirm_of_what_was_not_sent_end_the_client(
+    node: FakeNode,
+) -> None:
+    env, _ = fake_env(node)
+    with pytest.raises(RemoteProtocolError):
+        async with connect(TCP, env=env):
+            node.session.say(Frame(FrameType.ANSWER, first=99))
+            node.flush()
+            await trio.sleep(1)
+    with pytest.raises(RemoteProtocolError):
+        async with connect(TCP, env=env) as client:
+            await client.send("a", b"x")
+            node.session.say(Frame(FrameType.CONFIRM, channel=1, first=2))
+            node.flush()
+            await trio.sleep(1)
+
+
+async def test_a_frame_that_a_node_may_not_send_ends_the_client(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    with pytest.raises(RemoteProtocolError) as caught:
+        async with connect(TCP, env=env):
+            node.session.say(Frame(FrameType.SEND, channel=1, first=1))
+            node.flush()
+            await trio.sleep(1)
+    assert caught.value.refusal == "illegal_frame"
+
+
+async def test_a_consumer_shows_its_state(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        consumer = client.consumer("q")
+        async with consumer:
+            node.deliver("q", numbers(3))
+            await consumer.receive()
+            assert repr(consumer) == "<Consumer 'q' open ready=2>"
+            assert consumer.statistics().received == 1
+        assert repr(consumer) == "<Consumer 'q' closed ready=0>"
+        with pytest.raises(ClosedError):
+            await consumer.receive()

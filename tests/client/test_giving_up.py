@@ -1,0 +1,226 @@
+"""Nodes that end a connection, and clients that give up."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from meshq.client import connect
+from meshq.errors import (
+    ConnectionBrokenError,
+    MeshqError,
+    RemoteProtocolError,
+)
+from tests.client._server import FakeNode, fake_env
+from tests.client._waiting import Result, until, until_attached
+
+TCP = "tcp://127.0.0.1:1"
+
+
+# -- the other side ends it
+
+
+@pytest.mark.parametrize("name", ["stopping", "not_active", "too_many_sessions", "journal_broken", "silent"])
+async def test_a_node_that_goes_away_is_come_back_to(node: FakeNode, name: str) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        node.connections[-1].close(name, "for now")
+        await until_attached(client, 2)
+        await client.send("a", b"x")
+    assert node.bodies == [b"x"]
+
+
+async def test_a_session_that_was_taken_over_is_taken_back(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        node.connections[-1].close("session_taken", "elsewhere")
+        await until_attached(client, 2)
+        assert client.statistics().resumed == 1
+
+
+async def test_what_a_stopping_node_refuses_goes_to_its_successor(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        node.refuse = lambda frame: "stopping"
+        result = Result()
+        nursery.start_soon(result.of, client.send, "a", b"x")
+        await wait_all_tasks_blocked()
+        assert not result.done
+        node.refuse = lambda frame: None
+        node.restart()
+        await until(lambda: result.done)
+        assert result.error is None
+    assert node.bodies == [b"x"]
+
+
+async def test_what_a_stopping_node_refuses_goes_out_again_if_the_session_is_resumed(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        node.refuse = lambda frame: "stopping"
+        result = Result()
+        nursery.start_soon(result.of, client.send, "a", b"x")
+        await wait_all_tasks_blocked()
+        node.refuse = lambda frame: None
+        node.cut()
+        await until(lambda: result.done)
+        assert result.error is None
+        assert client.statistics().resumed == 1
+    assert node.bodies == [b"x"]
+
+
+@pytest.mark.parametrize("name", ["bad_number", "illegal_frame", "bad_checksum"])
+async def test_a_node_that_accuses_us_of_a_violation_ends_the_client(node: FakeNode, name: str) -> None:
+    env, _ = fake_env(node)
+    with pytest.raises(RemoteProtocolError) as caught:
+        async with connect(TCP, env=env):
+            node.connections[-1].close(name, "you did")
+            await trio.sleep(10)
+    assert caught.value.refusal == name
+
+
+async def test_a_node_that_breaks_the_protocol_is_told_so_and_ends_the_client(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    with pytest.raises(RemoteProtocolError) as caught:
+        async with connect(TCP, env=env):
+            node.streams[-1].arrive(b"x" * 100)
+            await trio.sleep(10)
+    assert caught.value.refusal == "bad_magic"
+    assert node.heard_types()[-1] == "CLOSE"
+
+
+async def test_a_connection_that_ends_inside_a_frame_is_only_lost(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        node.streams[-1].arrive(b"MQ\x01")
+        node.streams[-1].end()
+        await until_attached(client, 2)
+        await client.send("a", b"x")
+
+
+# -- giving up
+
+
+async def test_when_the_attempts_are_used_up_everything_fails(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    results = [Result() for _ in range(5)]
+    with pytest.raises(ConnectionBrokenError) as caught:
+        async with connect(TCP, env=env, reconnect_attempts=3) as client, trio.open_nursery() as nursery:
+            await client.send("a", b"1")
+            node.stores = node.answers = False
+            nursery.start_soon(results[0].of, client.send, "a", b"2")
+            nursery.start_soon(results[1].of, client.queue, "a")
+            await wait_all_tasks_blocked()
+            network.nodes.clear()
+            started = trio.current_time()
+            node.cut()
+            await until(lambda: client.statistics().state == "reconnecting")
+            nursery.start_soon(results[2].of, client.send, "a", b"3")
+            nursery.start_soon(results[3].of, client.send, "b", b"4")
+            nursery.start_soon(results[4].of, client.queue, "a")
+            await trio.sleep(1_000)
+    assert trio.current_time() - started < 1
+    assert isinstance(caught.value.__cause__, ConnectionBrokenError)
+    outcomes = [(type(result.error), result.error.outcome) for result in results if result.error is not None]
+    unknown, not_done = (ConnectionBrokenError, "unknown"), (ConnectionBrokenError, "not_done")
+    assert outcomes == [unknown, unknown, not_done, not_done, not_done]
+    with pytest.raises(ConnectionBrokenError):
+        await client.send("a", b"5")
+
+
+async def test_without_reconnecting_a_loss_is_final(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    with pytest.raises(ConnectionBrokenError):
+        async with connect(TCP, env=env, reconnect_attempts=0) as client:
+            node.cut()
+            await trio.sleep_forever()
+    assert len(network.dialed) == 1
+    assert client.statistics().state == "closed" or client.statistics().state == "failed"
+
+
+async def test_a_first_connection_that_can_not_be_made_says_why(node: FakeNode) -> None:
+    env, network = fake_env()
+    with pytest.raises(ConnectionBrokenError, match="can't be reached") as caught:
+        async with connect(TCP, env=env):
+            pytest.fail("there is no node")
+    assert caught.value.outcome == "not_done"
+    assert len(network.dialed) == 1
+
+
+async def test_the_first_connection_is_tried_as_often_as_allowed() -> None:
+    env, network = fake_env()
+    started = trio.current_time()
+    with pytest.raises(ConnectionBrokenError):
+        async with connect("(tcp://127.0.0.1:1,tcp://127.0.0.1:2)?initial_connect_attempts=3", env=env):
+            pytest.fail("there is no node")
+    assert [port for _, _, port in network.dialed] == [1, 2, 1, 2, 1, 2]
+    assert [round(at - started, 3) for at, _, _ in network.dialed] == [0, 0, 0.1, 0.1, 0.3, 0.3]
+
+
+async def test_a_node_that_starts_later_is_found(node: FakeNode) -> None:
+    env, network = fake_env()
+
+    async def start() -> None:
+        await trio.sleep(5)
+        network.nodes["127.0.0.1", 1] = node
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(start)
+        async with connect(TCP, env=env, initial_connect_attempts=100) as client:
+            await client.send("a", b"x")
+    assert node.bodies == [b"x"]
+
+
+async def test_a_node_without_the_one_mechanism_is_refused(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    node.mechanisms = ("scram",)
+    with pytest.raises(MeshqError, match="asks for authentication"):
+        async with connect(TCP, env=env):
+            pytest.fail("not without authentication")
+
+
+async def test_a_node_that_is_not_active_counts_as_an_attempt(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    node.unwelcome = "not_active"
+    with pytest.raises(ConnectionBrokenError) as caught:
+        async with connect(TCP, env=env, initial_connect_attempts=2):
+            pytest.fail("the node is not active")
+    assert len(network.dialed) == 2
+    assert caught.value.__cause__ is not None
+
+
+# -- a broker in the same process
+
+
+async def test_a_link_within_the_process_is_never_resumed_but_made_anew(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect("inproc://n", env=env) as client, trio.open_nursery() as nursery:
+        await client.send("a", b"1")
+        node.stores = False
+        result = Result()
+        nursery.start_soon(result.of, client.send, "a", b"2")
+        await wait_all_tasks_blocked()
+        node.stores = True
+        for connection in list(node.connections):
+            connection.close()
+        await until(lambda: result.done)
+        assert result.error is None
+        assert client.statistics().renewed == 1
+    assert node.bodies == [b"1", b"2"]
+
+
+async def test_a_broker_that_is_not_there_yet_is_waited_for(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    node.up = False
+
+    async def start() -> None:
+        await trio.sleep(5)
+        node.up = True
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(start)
+        async with connect("inproc://n", env=env, initial_connect_attempts=100) as client:
+            await client.send("a", b"x")
+    with pytest.raises(ConnectionBrokenError, match="no broker of this process"):
+        async with connect("inproc://m", env=env):
+            pytest.fail("there is no such broker")
