@@ -1,0 +1,217 @@
+"""The books of segments, compared with a model that knows every record and works nothing out in advance."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meshq.errors import InvariantError
+from meshq.store._batch_format import DEMOTED, KIND_SHIFT, ROOT, SIZE_MASK, TARGETS
+from meshq.store._compact_plan import Candidate, victims
+from meshq.store._ledger_machine import Ledger, SegmentBook
+from meshq.store._reclaim_plan import removable
+
+
+@attrs.define
+class Entry:
+    """A record of the model."""
+
+    position: int
+    segment: int
+    row: int
+    kills: tuple[int, ...]
+    refs: tuple[int, ...]
+
+
+class Books:
+    """The ledger and the model side by side."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.entries: dict[int, Entry] = {}
+        self.killed: dict[int, None] = {}
+        self.last = 0
+        self.active = 0
+        self.roll()
+
+    def roll(self) -> None:
+        self.active += 1
+        self.ledger.begin(self.active, self.last + 1)
+
+    def place(self, root: bool, kills: tuple[int, ...], refs: tuple[int, ...], size: int = 10) -> None:
+        self.last += 1
+        row = 1 << KIND_SHIFT | size | (ROOT if root else 0) | (TARGETS if kills or refs else 0)
+        book = self.ledger.books[self.active]
+        book.add_batch(self.last, 4096 + 512 * self.last, [row], None)
+        self.entries[self.last] = Entry(self.last, self.active, row, kills, refs)
+        if kills or refs:
+            self.ledger.add_targets(book, size, kills, refs)
+        self.killed.update(dict.fromkeys(kills))
+
+    # -- what the model says -----------------------------------------------------------------------------------
+
+    def alive(self, position: int) -> bool:
+        entry = self.entries.get(position)
+        return bool(entry and entry.row & ROOT and not entry.row & DEMOTED and position not in self.killed)
+
+    def needed(self, entry: Entry, kept: list[int]) -> bool:
+        """Whether this record must stay for the sake of another segment."""
+        present = {e.position for e in self.entries.values() if e.segment in kept and e.segment != entry.segment}
+        return any(t in present for t in entry.kills) or any(t in present and self.alive(t) for t in entry.refs)
+
+    def removable(self) -> list[int]:
+        kept = sorted(self.ledger.books)
+        while True:
+            gone = [
+                number
+                for number in kept
+                if number != self.active
+                and not any(e.segment == number and self.alive(e.position) for e in self.entries.values())
+                and not any(e.segment == number and self.needed(e, kept) for e in self.entries.values())
+            ]
+            if not gone:
+                return sorted(set(self.ledger.books) - set(kept))
+            kept = [number for number in kept if number not in gone]
+
+    def check(self) -> None:
+        assert self.ledger.living() == [p for p in sorted(self.entries) if self.alive(p)]
+        for number, book in self.ledger.books.items():
+            mine = [e for e in self.entries.values() if e.segment == number]
+            alive = [e for e in mine if self.alive(e.position)]
+            assert book.live_records == len(alive)
+            assert book.live_bytes == sum((e.row & SIZE_MASK) + 8 for e in alive)
+            assert book.bytes == sum((e.row & SIZE_MASK) + 8 for e in mine)
+            for e in mine:
+                assert self.ledger.locate(e.position) == (book, book.index_of(e.position))
+        assert removable(self.ledger.books, active=self.active, covered=10**9) == self.removable()
+
+    # -- what happens ------------------------------------------------------------------------------------------
+
+    def reclaim(self) -> None:
+        gone = self.removable()
+        self.ledger.remove(gone)
+        self.entries = {p: e for p, e in self.entries.items() if e.segment not in gone}
+
+    def compact(self, numbers: list[int], between: list[tuple[bool, tuple[int, ...], tuple[int, ...]]]) -> None:
+        """Compact these segments; ``between`` is placed after the records were chosen."""
+        self.ledger.watch(numbers)
+        copies: list[Entry] = []
+        for position in sorted(self.entries):
+            entry = self.entries[position]
+            if entry.segment in numbers:
+                needed, living = self.ledger.must_copy(frozenset(numbers), position, entry.kills, entry.refs)
+                if needed:
+                    row = entry.row | (DEMOTED if entry.row & ROOT and not living else 0)
+                    copies.append(attrs.evolve(entry, row=row))
+        for one in between:
+            self.place(*one)
+        outputs: list[SegmentBook] = []
+        self.entries = {p: e for p, e in self.entries.items() if e.segment not in numbers}
+        halves = [copies[: len(copies) // 2], copies[len(copies) // 2 :]]
+        for half in filter(None, halves):
+            book = SegmentBook.compacted(self.ledger_number(), half[0].position)
+            book.add_batch(half[0].position, 4096, [e.row for e in half], [e.position for e in half])
+            outputs.append(book)
+            for entry in half:
+                self.entries[entry.position] = attrs.evolve(entry, segment=book.number)
+        self.ledger.exchange(numbers, outputs)
+        for book, half in zip(outputs, filter(None, halves), strict=True):
+            for entry in half:
+                if entry.kills or entry.refs:
+                    self.ledger.add_targets(book, entry.row & SIZE_MASK, entry.kills, entry.refs)
+
+    def ledger_number(self) -> int:
+        self.next_output = getattr(self, "next_output", 1_000) + 1
+        return self.next_output
+
+
+record = st.tuples(st.booleans(), st.lists(st.integers(1, 25), max_size=3), st.lists(st.integers(1, 25), max_size=2))
+step = st.one_of(
+    st.tuples(st.just("place"), record),
+    st.tuples(st.just("place"), record),
+    st.tuples(st.just("roll"), st.none()),
+    st.tuples(st.just("reclaim"), st.none()),
+    st.tuples(st.just("compact"), st.tuples(st.sets(st.integers(0, 5), min_size=1), st.lists(record, max_size=3))),
+)
+
+
+def _shaped(books: Books, wanted: tuple[bool, list[int], list[int]]) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
+    """A record that may be placed now: targets count back from the last position."""
+    root, kills, refs = wanted
+    back = [tuple(sorted({books.last + 1 - t for t in targets if t <= books.last})) for targets in (kills, refs)]
+    return root or not (back[0] or back[1]), back[0], back[1]
+
+
+@settings(max_examples=400)
+@given(st.lists(step, max_size=40))
+def test_the_ledger_agrees_with_a_model_that_looks_at_every_record(steps: list[tuple[str, object]]) -> None:
+    books = Books()
+    for name, argument in steps:
+        if name == "place":
+            books.place(*_shaped(books, argument))
+        elif name == "roll":
+            books.roll()
+        elif name == "reclaim":
+            books.reclaim()
+        else:
+            chosen, between = argument
+            numbers = [number for number in sorted(books.ledger.books) if number != books.active]
+            numbers = [number for at, number in enumerate(numbers) if at % 6 in chosen]
+            if numbers:
+                later = []
+                for wanted in between:
+                    later.append(_shaped(books, wanted))
+                books.compact(numbers, later)
+        books.check()
+
+
+def test_records_behind_the_covered_position_stay_although_they_are_dead() -> None:
+    books = Books()
+    books.place(True, (), ())
+    books.place(False, (1,), ())
+    books.roll()
+    assert removable(books.ledger.books, active=2, covered=1) == []
+    assert removable(books.ledger.books, active=2, covered=2) == [1]
+
+
+def test_the_offset_of_a_batch_is_found_by_any_of_its_positions() -> None:
+    book = SegmentBook(1, 10, 9)
+    book.add_batch(10, 4096, [5, 5, 5], None)
+    book.add_batch(13, 5120, [5], None)
+    assert [book.batch_of(position) for position in (10, 12, 13)] == [4096, 4096, 5120]
+    assert book.index_of(9) is None
+    assert book.index_of(14) is None
+
+
+def test_an_exchange_that_was_not_watched_is_a_defect() -> None:
+    books = Books()
+    with pytest.raises(InvariantError):
+        books.ledger.exchange([1], [])
+    books.ledger.watch([1])
+    books.ledger.unwatch()
+    with pytest.raises(InvariantError):
+        books.ledger.exchange([1], [])
+
+
+def _candidates(*needed_percent: int) -> list[Candidate]:
+    return [Candidate(number, 1000, percent * 10) for number, percent in enumerate(needed_percent)]
+
+
+def test_few_segments_or_much_life_are_left_alone() -> None:
+    assert victims(_candidates(*[0] * 9), budget_bytes=10_000) == []
+    assert victims(_candidates(*[30] * 20), budget_bytes=10_000) == []
+    assert victims(_candidates(*[29] * 10), budget_bytes=10_000) == list(range(10))
+
+
+def test_the_emptiest_segments_are_compacted_within_the_budget() -> None:
+    assert victims(_candidates(90, 10, 10, 10, 49, 10, 10, 10, 10, 60, 10, 10), budget_bytes=10_000) == [
+        *(1, 2, 3, 4, 5, 6, 7, 8, 10, 11)
+    ]
+    assert victims(_candidates(*[20] * 12), budget_bytes=500) == [0, 1]
+
+
+def test_an_eager_compaction_takes_whatever_frees_anything() -> None:
+    assert victims(_candidates(100, 99), budget_bytes=10_000, eager=True) == [1]
+    assert victims([], budget_bytes=10_000, eager=True) == []
