@@ -39,6 +39,25 @@ async def test_a_session_that_was_taken_over_is_taken_back(node: FakeNode) -> No
         assert client.statistics().resumed == 1
 
 
+@pytest.mark.parametrize("resumed", [True, False])
+async def test_what_a_stopping_node_does_not_open_is_opened_by_its_successor(node: FakeNode, resumed: bool) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        node.refuse_call = lambda operation: "not_active"
+        results = [Result() for _ in range(3)]
+        nursery.start_soon(results[0].of, client.consumer("q").__aenter__)
+        nursery.start_soon(results[1].of, client.producer("a").__aenter__)
+        nursery.start_soon(results[2].of, client.send, "a", b"x")
+        await trio.sleep(1)
+        assert not any(result.done for result in results)
+        node.refuse_call = lambda operation: None
+        node.cut(forget=not resumed)
+        await until(lambda: all(result.done for result in results))
+        assert [result.error for result in results] == [None] * 3
+        assert client.statistics().resumed == resumed
+    assert node.bodies == [b"x"]
+
+
 async def test_what_a_stopping_node_refuses_goes_to_its_successor(node: FakeNode) -> None:
     env, _ = fake_env(node)
     async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:

@@ -18,6 +18,7 @@ from meshq.broker._management import answer_call
 from meshq.broker._run import StoredRun
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
 from meshq.wire import (
+    BY_NAME,
     FLAG_DURABLE,
     FLAG_REJECT,
     FLAG_RESENT,
@@ -82,6 +83,9 @@ class Session:
         self._window_bytes = window_bytes
         self._producers: dict[int, ProducerState] = {}
         self._consumers: dict[int, ConsumerState] = {}
+        # Channels whose consumers were lost, and the number of the frame that says so: until that has arrived, the
+        # client may still settle there, or leave.
+        self._lost: dict[int, int] = {}
         self._last_channel = 0
         # What is to be said at the end of the turn: the highest number to confirm, by channel; new credit.
         self._confirms: dict[int, int] = {}
@@ -120,6 +124,8 @@ class Session:
     def arrived(self, received: int) -> None:
         """The client has received everything up to ``received``."""
         self.outgoing.arrived(received)
+        if self._lost:
+            self._lost = {channel: number for channel, number in self._lost.items() if number > received}
         if not self._willing and self.outgoing.kept_bytes <= self._window_bytes // 2:
             self._set_willing(self.link is not None)
 
@@ -184,7 +190,11 @@ class Session:
     def _settle(self, frame: Frame) -> None:
         consumer = self._consumers.get(frame.channel)
         if consumer is None:
-            raise violation("bad_channel", f"there is no consumer on channel {frame.channel}")
+            if frame.channel not in self._lost:
+                raise violation("bad_channel", f"there is no consumer on channel {frame.channel}")
+            entry = BY_NAME["stale_delivery"]
+            self._answer(frame.first, {}, code=entry.number, text=entry.sentence)
+            return
         ranges = list(_RANGE.iter_unpack(frame.table))
         if frame.flags & FLAG_RETURN:
             if frame.flags & FLAG_REJECT:
@@ -238,7 +248,7 @@ class Session:
         consumer = self._consumers.pop(frame.channel, None)
         if consumer is not None:
             self._drop_consumer(consumer, header.handed)
-        elif self._producers.pop(frame.channel, None) is None:
+        elif self._producers.pop(frame.channel, None) is None and frame.channel not in self._lost:
             raise violation("bad_channel", f"channel {frame.channel} is not open")
         self._answer(frame.first, {})
 
@@ -392,7 +402,9 @@ class Session:
                 del self._consumers[channel]
                 self._drop_consumer(consumer, None)
                 header = ConsumerLost(code=refusal_of(error).number, text=str(error)[:1024])
-                self._say(Frame(FrameType.CONSUMER_LOST, channel=channel, header=header.encode()))
+                lost = Frame(FrameType.CONSUMER_LOST, channel=channel, header=header.encode())
+                self._say(lost)
+                self._lost[channel] = lost.number
 
     def _drop_consumer(self, consumer: ConsumerState, handed: int | None) -> None:
         self.core.settler.abandon(consumer, handed)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from meshq.client._calls import InnerCall, Values, opening
 from meshq.client._outbox import Outbox, Run
 from meshq.client._waiting import fresh
-from meshq.errors import ClosedError, MeshqError
+from meshq.errors import ClosedError, MeshqError, NotActiveError
 from meshq.wire import (
     BY_NUMBER,
     FLAG_DURABLE,
@@ -151,7 +151,10 @@ class RunLine:
         channel = outbox.channel = self._session.new_channel(outbox)
 
         def produced(values: Values, error: MeshqError | None) -> None:
-            if error is not None:
+            if isinstance(error, NotActiveError):
+                # The node is going away: the next session asks again.
+                outbox.renew()
+            elif error is not None:
                 self._drop(outbox, error)
             else:
                 self._produced(outbox, int(values.get("number", 0)))

@@ -20,7 +20,7 @@ from meshq.client._outbox import Outbox, Run
 from meshq.client._run_line import RunLine
 from meshq.client._settings import ClientSettings
 from meshq.client._waiting import fresh
-from meshq.errors import MeshqError, RemoteProtocolError
+from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
 from meshq.wire import (
     Attach,
     Attached,
@@ -207,7 +207,10 @@ class Session:
         inbox.begin(channel, self.epoch)
 
         def consumed(values: Values, error: MeshqError | None) -> None:
-            if error is not None:
+            if isinstance(error, NotActiveError) and not inbox.closing:
+                # The node is going away: the next session asks again.
+                inbox.begin(0, self.epoch)
+            elif error is not None:
                 self.inboxes.pop(inbox, None)
                 inbox.fail(error)
             else:
