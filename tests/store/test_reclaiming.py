@@ -1,0 +1,171 @@
+"""Room is given back, by dropping what is dead and by copying what is not."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+
+from meshq.errors import DamagedError, JournalBrokenError
+from meshq.limits import COMPACT_SEGMENTS_MIN
+from meshq.store import Journal
+from tests.store.kit import SEGMENT_BYTES, Store, replayed
+
+
+async def _settle(journal: Journal) -> None:
+    """Let whatever can be tidied be tidied."""
+    for _ in range(4):
+        await journal.wait_durable(journal.place(1, [], root=False, refs=[journal.last]))
+        await trio.sleep(2)
+
+
+async def test_a_queue_that_is_drained_as_it_is_filled_stays_small(store: Store) -> None:
+    async with store.journal() as journal:
+        waiting: list[int] = []
+        most = 0
+        for number in range(600):
+            waiting.append(journal.place(2, [bytes(700)]))
+            if len(waiting) > 20:
+                journal.place(3, [], root=False, kills=[waiting.pop(0)], lazy=True)
+            await journal.wait_durable(journal.last)
+            if number % 20 == 0:
+                await trio.sleep(2)
+            most = max(most, journal.statistics().segments)
+        assert most <= 5
+        assert journal.statistics().live_records == len(waiting)
+    assert [record.position for record in store.records() if record.root] == waiting
+
+
+async def test_a_few_old_records_are_copied_so_that_their_segments_can_go(store: Store) -> None:
+    async with store.journal() as journal:
+        survivors: list[int] = []
+        for number in range(COMPACT_SEGMENTS_MIN + 3):
+            for part in range(14):
+                position = await journal.append(b"%d.%d" % (number, part) + bytes(900))
+                if part == number:
+                    survivors.append(position)
+                else:
+                    await journal.delete(position)
+        await _settle(journal)
+        statistics = journal.statistics()
+        assert statistics.compactions >= 1
+        assert statistics.segments < COMPACT_SEGMENTS_MIN
+        kept = [position for position, _ in await replayed(journal)]
+        assert [position for position in kept if position in survivors] == survivors
+        payloads = dict(await replayed(journal))
+    async with store.journal() as journal:
+        assert dict(await replayed(journal)) == payloads
+    assert any(entry.compacted for entry in store.manifest().entries)
+
+
+async def test_a_deletion_is_not_forgotten_before_what_it_deleted(store: Store) -> None:
+    """A note in an old segment must outlive its target in a compacted one, and the other way round."""
+    rng = random.Random(5)
+    store.chaos["journal.compact_early"] = True
+    async with store.journal() as journal:
+        alive: dict[int, bytes] = {}
+        for number in range(400):
+            payload = b"%d" % number + bytes(rng.randrange(600))
+            alive[await journal.append(payload)] = payload
+            if len(alive) > 30:
+                victim = rng.choice(list(alive))
+                del alive[victim]
+                await journal.delete(victim)
+            if number % 25 == 0:
+                await trio.sleep(2)
+                found = {record.position: record.payload for record in store.records() if record.root}
+                assert found == alive
+        assert journal.statistics().compactions > 5
+
+
+async def test_a_replay_goes_on_while_its_segments_are_compacted(store: Store) -> None:
+    store.chaos["journal.compact_early"] = True
+    async with store.journal() as journal:
+        positions = [await journal.append(b"%d" % number + bytes(900)) for number in range(80)]
+        replay = journal.replay()
+        first = await anext(replay)
+        for position in positions[1::2]:
+            await journal.delete(position)
+        await _settle(journal)
+        assert journal.statistics().compactions > 0
+        rest = [record.position async for record in replay]
+    assert [first.position, *rest] == positions[::2]
+
+
+async def test_replay_gives_the_loop_its_turns(store: Store) -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with store.journal() as journal:
+        await journal.append_many([b"x"] * 1_000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            assert len(await replayed(journal)) == 1_000
+            nursery.cancel_scope.cancel()
+    assert turns >= 10
+
+
+async def test_damage_that_a_compaction_meets_ends_the_journal(store: Store) -> None:
+    store.damaged = True
+    with pytest.raises(JournalBrokenError) as caught:
+        async with store.journal() as journal:
+            positions = await journal.append_many([bytes(900)] * 60)
+            for position in positions[1:10]:
+                await journal.delete(position)
+            store.disk.flip_bit(store.segments()[0], 5_000 * 8)
+            store.chaos["journal.compact_early"] = True
+            await _settle(journal)
+    assert isinstance(caught.value.__cause__, DamagedError)
+
+
+async def test_a_full_disk_leaves_a_compaction_for_later(store: Store) -> None:
+    async with store.journal() as journal:
+        positions = await journal.append_many([bytes(900)] * 60)
+        for position in positions[::2]:
+            await journal.delete(position)
+        await _settle(journal)
+        store.disk.capacity_bytes = store.disk.tree.used_bytes() + 3_000
+        store.chaos["journal.compact_early"] = True
+        await journal.wait_durable(journal.place(1, [], root=False, kills=[positions[1]]))
+        await trio.sleep(10)
+        assert journal.state == "open"
+        before = journal.statistics().compactions
+        store.disk.capacity_bytes = 10**9
+        await _settle(journal)
+        assert journal.statistics().compactions > before
+        assert [position for position, _ in await replayed(journal)] == positions[3::2]
+
+
+async def test_a_large_record_gets_a_segment_of_its_own_and_that_is_given_back(store: Store) -> None:
+    async with store.journal() as journal:
+        large = await journal.append(bytes(5 * SEGMENT_BYTES))
+        assert len((await replayed(journal))[0][1]) == 5 * SEGMENT_BYTES
+        await journal.delete(large)
+        await journal.append_many([bytes(900)] * 20)
+        await _settle(journal)
+        assert journal.statistics().bytes < 4 * SEGMENT_BYTES
+
+
+async def test_positions_go_on_although_nothing_is_left(store: Store) -> None:
+    for life in range(4):
+        async with store.journal() as journal:
+            position = await journal.append(b"x")
+            assert position == 2 * life + 1
+            await journal.delete(position)
+            await _settle(journal) if life == 2 else None
+            if life == 2:
+                return
+
+
+async def test_with_chaos_segments_roll_early(store: Store) -> None:
+    store.chaos["journal.roll_early"] = True
+    async with store.journal() as journal:
+        for _ in range(5):
+            await journal.append(b"x")
+        assert journal.statistics().segments == 5
