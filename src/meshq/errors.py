@@ -21,6 +21,8 @@ class MeshqError(Exception):
 
     default_outcome: ClassVar[Outcome] = "not_done"
     code: ClassVar[str] = "error"
+    #: The entry of the wire's registry that tells a peer of it, where its kind alone doesn't say which.
+    refusal: str | None = None
 
     def __init__(
         self, message: str, *, outcome: Outcome | None = None, results: Sequence[MeshqError | None] = ()
@@ -169,6 +171,7 @@ class RemoteProtocolError(ProtocolError):
     """The peer broke the protocol; ``refusal`` names the registry entry that says how."""
 
     code = "remote_protocol"
+    refusal: str
 
     def __init__(self, message: str, *, refusal: str = "malformed_frame") -> None:
         super().__init__(message)

@@ -168,11 +168,12 @@ class _Talk:
         self._outgoing = Outgoing()
         self._channel = 0
         self._call = 0
-        # Channel to queue, for producers; to queue, window, tags settled, for consumers.
         self._producers: dict[int, str] = {}
         self._consumers: dict[int, list[Any]] = {}
         self._sent = 0
+        # By queue: messages that it certainly got, and messages that were settled.
         self._placed: dict[str, int] = {}
+        self._gone: dict[str, int] = {}
         versions = Hello(oldest=PROTOCOL_VERSION_MIN, newest=PROTOCOL_VERSION, label="test")
         self.say(FrameType.HELLO, header=versions.encode())
         self.say(FrameType.AUTHENTICATE, header=Authenticate(mechanism=MECHANISM_NONE).encode())
@@ -220,22 +221,25 @@ class _Talk:
     def consume(self, choice: int, amount: int) -> None:
         self._channel += 1
         queue = self._queue(choice)
-        # Only the first consumer of a queue can count on its messages.
-        taken = any(consumer[0] == queue for consumer in self._consumers.values())
-        window = 0 if taken else amount % 300 + 1
-        self._consumers[self._channel] = [queue, window, 0]
-        header = Consume(queue=queue, window=max(window, 1), window_bytes=limits.MIB)
+        if any(consumer[0] == queue for consumer in self._consumers.values()):
+            # Nobody can tell which of two consumers gets what: the second one waits for nothing.
+            queue = f"{self._prefix}idle-{self._channel}"
+        window = amount % 300 + 1
+        # Queue, window, tags settled, messages that were gone before.
+        self._consumers[self._channel] = [queue, window, 0, self._gone.get(queue, 0)]
+        header = Consume(queue=queue, window=window, window_bytes=limits.MIB)
         self.say(FrameType.CONSUME, channel=self._channel, first=self._next_call(), header=header.encode())
 
     def settle(self, choice: int, amount: int) -> None:
         for channel, consumer in self._consumers.items():
-            queue, window, settled = consumer
-            given = min(self._placed.get(queue, 0), window)
+            queue, window, settled, gone = consumer
+            given = min(self._placed.get(queue, 0) - gone, window)
             if settled < given:
                 last = min(settled + 1 + amount % 40, given)
                 middle = (settled + last) // 2
                 ranges = [(settled + 1, last)] if middle <= settled else [(middle + 1, last), (settled + 1, middle)]
                 consumer[2] = last
+                self._gone[queue] = self._gone.get(queue, 0) + last - settled
                 self.say(
                     FrameType.SETTLE,
                     after_tag=last,

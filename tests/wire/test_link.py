@@ -181,6 +181,15 @@ def test_who_closes_hears_nothing_more() -> None:
     assert server.closed == 1
 
 
+def test_what_the_other_side_had_in_line_goes_nowhere() -> None:
+    client, server = pair()
+    server.link.send(numbered(1))
+    client.link.close()
+    server.link.flush()
+    assert client.heard == []
+    assert server.link._out == []
+
+
 def test_what_the_other_side_says_to_a_close_goes_nowhere() -> None:
     client, server = pair()
     server.then = lambda frame: server.say(2)
@@ -289,9 +298,9 @@ def test_a_backlog_is_told_whenever_bytes_wait() -> None:
     stream = FakeStream()
     link = StreamLink(stream, local=True)
     told: list[int] = []
+    link.on_backlog = lambda: told.append(1)
     link.send(numbered(1))
     link.flush()
-    link.on_backlog = lambda: told.append(1)
     stream.waiting = 5
     link.flush()
     assert told == []

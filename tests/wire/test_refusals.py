@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from meshq import errors
-from meshq.wire import BY_NAME, BY_NUMBER, error_of, refusal_of, violation
+from meshq.wire import BY_NAME, BY_NUMBER, decline, error_of, refusal_of, violation
 
 #: The numbers that are in use, in all releases so far.  A line may be added; none may be changed or removed.
 NUMBERS = {
@@ -97,3 +97,12 @@ def test_a_violation_says_what_and_how() -> None:
     assert (error.refusal, error.outcome) == ("bad_number", "unknown")
     with pytest.raises(KeyError):
         violation("no such entry", "x")
+
+
+@pytest.mark.parametrize("entry", list(BY_NAME.values()), ids=lambda entry: entry.name)
+def test_what_is_declined_by_name_is_told_by_that_entry(entry: object) -> None:
+    # Several entries share a kind of error: the kind alone would not say which.
+    error = decline(entry.name, "so it is")
+    assert type(error) is entry.error
+    assert refusal_of(error) is entry
+    assert str(error) == f"{entry.sentence}: so it is"

@@ -17,35 +17,13 @@ from tests.wire._sans_io_peer import SansIOPeer
 #: Mutations of one Hypothesis example; each is counted as one.
 BATCH = 48
 
-#: What the layer without I/O refuses by itself.
+#: What the layer without I/O refuses by itself; the others are in ``test_refusals_of_a_node.py``.
 BY_FRAMES = frozenset(
     {
         "bad_magic", "unknown_version", "unknown_type", "unknown_flags", "too_large", "bad_checksum", "bad_header",
         "bad_table", "illegal_frame", "bad_number", "bad_channel", "truncated", "no_common_version",
     }
 )  # fmt: skip
-#: What takes a broker to refuse, and how a client brings it about.
-BY_BROKER = {
-    "bad_tag": "SETTLE of a tag that was not given, or is settled already",
-    "no_credit": "SEND after as many bytes as were granted",
-    "unknown_mechanism": "AUTHENTICATE with a mechanism that WELCOME did not name",
-    "authentication_failed": "AUTHENTICATE with something wrong in it, or `none` from another host",
-    "not_active": "any request while the node starts or waits as a backup",
-    "stopping": "HELLO while the node stops",
-    "too_many_sessions": "ATTACH beyond limits.SESSIONS_MAX",
-    "session_taken": "ATTACH of a session whose connection still seems alive: the old one hears it",
-    "role_not_served": "HELLO with a role that this acceptor does not serve",
-    "silent": "nothing at all for the TTL",
-    "not_found": "CALL about a queue that does not exist",
-    "address_full": "SEND where there is no room",
-    "usage": "CALL or PRODUCE that contradicts what exists",
-    "unknown_operation": "CALL of an operation that the node does not have",
-    "journal_broken": "SEND after the disk has failed",
-    "unknown_producer": "SEND with RESENT of a producer whose mark was given up",
-    "queue_deleted": "a consumer whose queue is deleted by another session",
-    "too_many": "PRODUCE or CONSUME beyond limits.CHANNELS_MAX",
-    "stale_delivery": "a delivery settled after its consumer is gone",
-}
 
 
 def chunks(data: bytes, cut: int) -> list[bytes]:
@@ -147,8 +125,9 @@ def try_all(here: Sender, conversations: st.SearchStrategy[list[Step]], batches:
 
 
 def test_wrong_frames_of_a_client_get_typed_refusals_and_a_second_connection_is_served_throughout() -> None:
-    tally = try_all(Sender.SERVER, plans.map(Plan.render), 420)
-    assert tally.tried >= 20_000
+    # A node hears 20,000 of them in another file.
+    tally = try_all(Sender.SERVER, plans.map(Plan.render), 120)
+    assert tally.tried >= 5_000
     assert tally.semantic * 2 >= tally.tried
     assert set(tally.refusals) == BY_FRAMES
 
@@ -157,8 +136,3 @@ def test_wrong_frames_of_a_node_get_typed_refusals_from_its_client() -> None:
     tally = try_all(Sender.CLIENT, answers, 120)
     assert tally.tried >= 5_000
     assert set(tally.refusals) == BY_FRAMES - {"no_common_version"}
-
-
-def test_every_refusal_of_the_registry_is_met_by_frames_or_needs_a_broker() -> None:
-    assert BY_FRAMES | set(BY_BROKER) == set(BY_NAME)
-    assert not BY_FRAMES & set(BY_BROKER)

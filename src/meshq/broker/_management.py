@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from meshq.errors import NotFoundError, UsageError
+from meshq.wire import decline
 
 if TYPE_CHECKING:
     from meshq.broker._core import Core
@@ -24,7 +25,7 @@ def answer_call(core: Core, operation: str, arguments: dict[str, Any]) -> dict[s
     """
     known = _OPERATIONS.get(operation)
     if known is None:
-        raise UsageError(f"there is no operation {operation[:64]!r}; known: {', '.join(_OPERATIONS)}")
+        raise decline("unknown_operation", f"{operation[:64]!r}; known: {', '.join(_OPERATIONS)}")
     work, parameters = known
     for name in arguments:
         if name not in parameters:
@@ -52,7 +53,7 @@ def _create_queue(
 
 def _delete_queue(core: Core, name: str) -> dict[str, Any]:
     queue = _existing(core, name)
-    error = NotFoundError(f"the queue {name!r} was deleted")
+    error = decline("queue_deleted", repr(name))
     for session in list(core.sessions.values()):
         session.lose_queue(name, error)
     removed = core.settler.purge(queue)

@@ -9,7 +9,7 @@ from meshq.broker._core import Core
 from meshq.broker._session import Session
 from meshq.errors import NotActiveError
 from meshq.ids import IDENTITY_BYTES
-from meshq.wire import Attach, Attached, Link
+from meshq.wire import Attach, Attached, Link, decline
 
 
 class Sessions:
@@ -48,7 +48,7 @@ class Sessions:
         if core.closing is not None:
             raise NotActiveError(core.closing)
         if len(core.sessions) >= limits.SESSIONS_MAX:
-            raise NotActiveError(f"the node has its {limits.SESSIONS_MAX} sessions")
+            raise decline("too_many_sessions", f"it has its {limits.SESSIONS_MAX}")
         self._last += 1
         self.made += 1
         window = min(max(wanted.window_bytes, 64 * limits.KIB), 64 * limits.MIB)

@@ -44,7 +44,7 @@ from meshq.wire._link import DirectLink, Link, StreamLink
 from meshq.wire._negotiation import FEATURES, MECHANISM_NONE, agree
 from meshq.wire._numbering import Incoming, Outgoing
 from meshq.wire._ranges import decode_ranges, encode_ranges
-from meshq.wire._refusals import BY_NAME, BY_NUMBER, Refusal, error_of, refusal_of, violation
+from meshq.wire._refusals import BY_NAME, BY_NUMBER, Refusal, decline, error_of, refusal_of, violation
 from meshq.wire._run import (
     KIND_HEADERS,
     KIND_ID,
@@ -128,6 +128,7 @@ __all__ = [
     "agree",
     "check_run",
     "cut",
+    "decline",
     "decode_map",
     "decode_ranges",
     "duplicate_ids",

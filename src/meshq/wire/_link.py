@@ -12,7 +12,7 @@ from collections.abc import Callable
 from meshq import abc, limits
 from meshq.errors import ConnectionBrokenError
 from meshq.wire._buffer import ReceiveBuffer
-from meshq.wire._frames import FLAG_BODY_CHECKED, FORMS, Frame, head
+from meshq.wire._frames import FLAG_BODY_CHECKED, Frame, head
 
 OnFrames = Callable[[list[Frame]], None]
 
@@ -70,7 +70,7 @@ class StreamLink(Link):
         """Put a frame in line, checked against damage where neither TLS nor loopback protects it."""
         if self._closed:
             return
-        if not self.local and frame.body and FORMS[frame.type].flags & FLAG_BODY_CHECKED:
+        if not self.local and frame.body:
             frame.flags |= FLAG_BODY_CHECKED
         # The body is copied once, when all that is in line is joined.
         self._out.append(head(frame))
@@ -80,7 +80,7 @@ class StreamLink(Link):
     def flush(self) -> None:
         """Write what is in line."""
         out = self._out
-        if not out or self._closed:
+        if not out:
             return
         data = b"".join(out)
         out.clear()
@@ -167,8 +167,6 @@ class DirectLink(Link):
 
     def close(self) -> None:
         """End the link on both sides; within a hand-over to the other side, as soon as that is done."""
-        if self._closed:
-            return
         # From here on nothing is sent and nothing comes in, but what is in line still goes over.
         self._closed = True
         self.flush()

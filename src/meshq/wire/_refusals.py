@@ -102,8 +102,10 @@ _OF_ERROR: Final[dict[type, Refusal]] = {
 
 def refusal_of(error: MeshqError) -> Refusal:
     """The entry that tells a peer of ``error``: its own, that of its nearest kind, or else ``usage``."""
+    if error.refusal in BY_NAME:
+        return BY_NAME[error.refusal]
     if isinstance(error, errors.RemoteProtocolError):
-        return BY_NAME.get(error.refusal, BY_NAME["illegal_frame"])
+        return BY_NAME["illegal_frame"]
     for kind in type(error).__mro__:
         entry = _OF_ERROR.get(kind)
         if entry is not None:
@@ -127,3 +129,13 @@ def error_of(number: int, text: str, outcome: Outcome | None = None) -> MeshqErr
 def violation(name: str, detail: str) -> errors.RemoteProtocolError:
     """The error for a peer that broke the protocol, by the registry's name for how."""
     return errors.RemoteProtocolError(f"{BY_NAME[name].sentence}: {detail}", refusal=name)
+
+
+def decline(name: str, detail: str) -> MeshqError:
+    """The error for a request that can't be granted, by the registry's name for why; the peer is told just that."""
+    entry = BY_NAME[name]
+    if issubclass(entry.error, errors.RemoteProtocolError):
+        return violation(name, detail)
+    error = entry.error(f"{entry.sentence}: {detail}")
+    error.refusal = name
+    return error

@@ -1,0 +1,261 @@
+"""Every refusal of the registry is met: what frames alone don't bring about takes a certain state of the node."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from meshq import Broker, abc, limits
+from meshq.broker._connection import HANDSHAKE_S
+from meshq.endpoint import Endpoint
+from meshq.env import real_env
+from meshq.errors import JournalBrokenError
+from meshq.testing import SimDisk
+from meshq.testing._network import MemoryNetwork
+from meshq.wire import (
+    BY_NAME,
+    BY_NUMBER,
+    FLAG_DURABLE,
+    FLAG_RESENT,
+    Attach,
+    Attached,
+    Call,
+    Close,
+    Consume,
+    Frame,
+    FrameType,
+    Header,
+    Hello,
+    Produce,
+    ReceiveBuffer,
+    encode,
+    encode_ranges,
+    encode_run,
+    header_of,
+)
+from tests.wire._frames_strategy import Plan, Step
+from tests.wire._node_peer import MemoryNode, NodePeer
+from tests.wire.test_wrong_frames import BY_FRAMES
+
+PRODUCER = bytes(range(16))
+#: What no connection of this version says: what it would be about is still to come.
+RESERVED = {
+    "authentication_failed": "there is one mechanism, and it can't fail",
+    "address_full": "senders wait for credit instead",
+    "stale_delivery": "a client finds it out by itself",
+}
+#: What the tasks of a node say, not what its frames bring about: tested below.
+BY_TASKS = {"silent", "stopping", "journal_broken"}
+
+
+def said(frame_type: FrameType, header: Header | None = None, **fields: object) -> Step:
+    return Step(Frame(frame_type, header=header.encode() if header is not None else b"", **fields))
+
+
+def attached(node: MemoryNode) -> NodePeer:
+    peer = node.connect()
+    peer.say(*Plan((), closes=False).render())
+    return peer
+
+
+def produced(node: MemoryNode) -> NodePeer:
+    peer = attached(node)
+    peer.say(said(FrameType.PRODUCE, Produce(producer=PRODUCER, address="a"), channel=1, number=1, first=1))
+    return peer
+
+
+def sent(number: int, first: int, size: int, **fields: object) -> Step:
+    run = encode_run([bytes(size)])
+    frame = {"channel": 1, "number": number, "first": first, "count": 1, "table": run.table, "body": run.body}
+    return said(FrameType.SEND, **{**frame, **fields})
+
+
+def no_credit() -> NodePeer:
+    peer = produced(MemoryNode(memory_limit_bytes=100 * limits.KIB))
+    peer.say(sent(2, 1, 70 * limits.KIB), sent(3, 2, 70 * limits.KIB), sent(4, 3, 1))
+    return peer
+
+
+def bad_tag() -> NodePeer:
+    peer = attached(MemoryNode())
+    peer.say(
+        said(FrameType.CONSUME, Consume(queue="a", window=1, window_bytes=1), channel=1, number=1, first=1),
+        said(FrameType.SETTLE, channel=1, number=2, count=1, table=encode_ranges([(1, 1)])),
+    )
+    return peer
+
+
+def role_not_served() -> NodePeer:
+    peer = MemoryNode().connect()
+    peer.say(said(FrameType.HELLO, Hello(oldest=1, newest=1, role="peer")))
+    return peer
+
+
+def unknown_mechanism() -> NodePeer:
+    peer = MemoryNode().connect(trusted=False)
+    peer.say(*Plan((), closes=False).render()[:2])
+    return peer
+
+
+def session_taken() -> NodePeer:
+    node = MemoryNode()
+    first, second = attached(node), node.connect()
+    mine = header_of(first.heard_of(FrameType.ATTACHED)[0], Attached)
+    hello, authenticate, _ = Plan((), closes=False).render()
+    second.say(hello, authenticate, said(FrameType.ATTACH, Attach(session=mine.session, key=mine.key)))
+    first.feed(b"")
+    assert header_of(second.heard_of(FrameType.ATTACHED)[0], Attached).resumed
+    return first
+
+
+def not_active() -> NodePeer:
+    node = MemoryNode()
+    node.core.closing = "it is stopping"
+    return attached(node)
+
+
+def unknown_producer() -> NodePeer:
+    node = MemoryNode()
+    node.core.producers.forgotten = True
+    peer = produced(node)
+    peer.say(sent(2, 5, 1, flags=FLAG_RESENT | FLAG_DURABLE))
+    return peer
+
+
+def called(operation: str, *arguments: object) -> Callable[[], NodePeer]:
+    def call() -> NodePeer:
+        peer = produced(MemoryNode())
+        peer.say(said(FrameType.CALL, Call(operation=operation, arguments=arguments), number=2, first=2))
+        return peer
+
+    return call
+
+
+def too_many() -> NodePeer:
+    peer = attached(MemoryNode())
+    for number in range(1, limits.CHANNELS_MAX + 2):
+        header = Produce(producer=number.to_bytes(16, "big"), address="a")
+        peer.say(said(FrameType.PRODUCE, header, channel=number, number=number, first=number))
+    return peer
+
+
+def too_many_sessions() -> NodePeer:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "SESSIONS_MAX", 2)
+        node = MemoryNode()
+        attached(node)
+        attached(node)
+        return attached(node)
+
+
+def queue_deleted() -> NodePeer:
+    node = MemoryNode()
+    peer, other = attached(node), attached(node)
+    peer.say(said(FrameType.CONSUME, Consume(queue="a", window=1, window_bytes=1), channel=1, number=1, first=1))
+    other.say(said(FrameType.CALL, Call(operation="delete_queue", arguments=("name", "a")), number=1, first=1))
+    peer.feed(b"")
+    return peer
+
+
+SCENES: dict[str, Callable[[], NodePeer]] = {
+    "no_credit": no_credit,
+    "bad_tag": bad_tag,
+    "role_not_served": role_not_served,
+    "unknown_mechanism": unknown_mechanism,
+    "session_taken": session_taken,
+    "not_active": not_active,
+    "unknown_producer": unknown_producer,
+    "not_found": called("purge_queue", "name", "none"),
+    "usage": called("create_address", "name", "a", "routing", "multicast"),
+    "unknown_operation": called("no_such_operation"),
+    "too_many": too_many,
+    "too_many_sessions": too_many_sessions,
+    "queue_deleted": queue_deleted,
+}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_node_refuses_by_the_right_entry(name: str) -> None:
+    assert SCENES[name]().refusals == [name]
+
+
+def test_every_refusal_of_the_registry_is_met() -> None:
+    parts = [BY_FRAMES, set(SCENES), BY_TASKS, set(RESERVED)]
+    assert set.union(*map(set, parts)) == set(BY_NAME)
+    assert sum(map(len, parts)) == len(BY_NAME)
+
+
+class InlineThreads(abc.Threads):
+    """Calls are made where they stand."""
+
+    async def run(self, function: Callable[..., Any], *arguments: Any, pool: str = "default") -> Any:
+        await trio.lowlevel.checkpoint()
+        return function(*arguments)
+
+    def idle(self) -> bool:
+        return False
+
+
+class World:
+    """A network, and a node's environment in it."""
+
+    def __init__(self) -> None:
+        self.network = MemoryNetwork(random.Random(1))
+        self.disk = SimDisk()
+        self.env = attrs.evolve(
+            real_env(), network=self.network.host("node"), disk=self.disk.mount(), threads=InlineThreads()
+        )
+        self.heard: list[str] = []
+
+    async def client(self, url: str, *steps: Step) -> None:
+        """Say this to the node, and hear why it closes the connection."""
+        stream = await self.network.host("node").connect("127.0.0.1", Endpoint.parse(url).port)
+        for step in steps:
+            stream.send_nowait(encode(step.frame))
+            await trio.sleep(1)
+        buffer = ReceiveBuffer(limits.BODY_BYTES_MAX)
+        while data := await stream.receive(limits.RECEIVE_BYTES):
+            closes = [frame for frame in buffer.feed(data) if frame.type is FrameType.CLOSE]
+            self.heard += [BY_NUMBER[header_of(frame, Close).code].name for frame in closes]
+        stream.close()
+
+
+async def test_who_says_nothing_is_silent_and_who_is_there_at_the_end_hears_of_it() -> None:
+    world = World()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.network.run)
+        async with (
+            trio.open_nursery() as clients,
+            Broker("node", data_dir=None, acceptors=["tcp://127.0.0.1:0"], env=world.env) as broker,
+        ):
+            clients.start_soon(world.client, broker.urls[0])
+            await trio.sleep(HANDSHAKE_S + 1)
+            assert world.heard == ["silent"]
+            clients.start_soon(world.client, broker.urls[0], *Plan((), closes=False).render())
+            await trio.sleep(3.5)
+        nursery.cancel_scope.cancel()
+    assert world.heard == ["silent", "stopping"]
+
+
+async def test_a_client_hears_that_the_disk_has_failed() -> None:
+    world = World()
+    produce = said(FrameType.PRODUCE, Produce(producer=PRODUCER, address="a"), channel=1, number=1, first=1)
+    steps = (*Plan((), closes=False).render(), produce, sent(2, 1, 10, flags=FLAG_DURABLE))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.network.run)
+        async with trio.open_nursery() as clients:
+            with pytest.raises(JournalBrokenError):
+                async with Broker("node", data_dir="/data", acceptors=["tcp://127.0.0.1:0"], env=world.env) as broker:
+                    clients.start_soon(world.client, broker.urls[0], *steps)
+                    # Between the client's last frame but one and its last one.
+                    await trio.sleep(3.5)
+                    world.disk.faults.inject("sync", errno.EIO)
+                    await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    assert world.heard == ["journal_broken"]
