@@ -118,6 +118,11 @@ async def test_the_next_cut_may_come_before_the_sender_has_noticed_the_end_of_th
         assert await within(100, far.receive, 100) == "waits"
         fabric.heal()
         assert await within(QUIET.retransmit_s_max, far.receive, 100) == b"held"
+        await trio.sleep(10)
+        fabric.cut("client", "server")
+        near.send_nowait(b"never heard")
+        with pytest.raises(ConnectionBrokenError, match="timed out"):
+            await near.receive(1)
 
 
 async def test_a_sender_whose_peer_can_not_answer_sends_one_buffer_and_waits() -> None:
@@ -163,6 +168,63 @@ async def test_a_connection_whose_peer_confirms_nothing_is_given_up_in_the_end()
         assert trio.current_time() - begun == pytest.approx(QUIET.send_timeout_s + 1)
         assert fabric.counters["timed_out"] == 1
         assert await within(10, far.receive, 1) == "waits"
+
+
+async def test_a_connection_that_was_healed_in_time_is_not_given_up_later() -> None:
+    async with running() as fabric:
+        near, far = await join(fabric)
+        for _ in range(2):
+            fabric.cut("client", "server")
+            near.send_nowait(b"x")
+            near.send_nowait(b"y")
+            await trio.sleep(QUIET.send_timeout_s - 10)
+            fabric.heal()
+            heard = bytearray()
+            assert await within(QUIET.send_timeout_s, read_all, far, heard) == "waits"
+            assert heard == b"xy"
+        assert fabric.counters["timed_out"] == 0
+
+
+async def test_more_segments_do_not_put_off_the_end_of_a_connection() -> None:
+    async with running() as fabric:
+        near, _ = await join(fabric)
+        fabric.cut("client", "server")
+        near.send_nowait(b"x")
+        await trio.sleep(500)
+        near.send_nowait(b"y")
+        assert await within(QUIET.send_timeout_s - 505, near.receive, 1) == "waits"
+        with pytest.raises(ConnectionBrokenError, match="timed out"):
+            await within(10, near.receive, 1)
+
+
+async def test_a_quick_segment_does_not_push_a_slow_one_forward() -> None:
+    async with running() as fabric:
+        near, far = await join(fabric)
+        fabric.delay("client", "server", 10.0, 10.0)
+        near.send_nowait(b"slow ")
+        fabric.delay("client", "server", 1.0, 1.0)
+        near.send_nowait(b"quick")
+        assert await within(9.9, far.receive, 100) == "waits"
+        heard = bytearray()
+        await within(0.2, read_all, far, heard)
+        assert heard == b"slow quick"
+
+
+async def test_a_connection_may_be_reset_while_it_is_cut() -> None:
+    for seed in range(20):
+        async with running(seed=seed) as fabric:
+            near, far = await join(fabric)
+            fabric.cut("client", "server")
+            for _ in range(5):
+                near.send_nowait(b"x")
+            await trio.sleep(2)
+            fabric.reset("client", "server")
+            with pytest.raises(ConnectionBrokenError, match="reset"):
+                await near.receive(1)
+            assert await within(100, far.receive, 1) == "waits"
+            fabric.heal()
+            with pytest.raises(ConnectionBrokenError, match="reset"):
+                await read_all(far, bytearray())
 
 
 async def test_a_reset_tells_both_ends_and_loses_what_is_under_way() -> None:
