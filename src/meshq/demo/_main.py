@@ -25,7 +25,7 @@ from meshq.errors import MeshqError, SettingsError, UsageError
 
 #: After a signal, or a failure, the processes may take so long to end in peace.
 STOP_SECONDS: Final = 10.0
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 STATUS_GOOD: Final = 0
 STATUS_DIFFERS: Final = 1
 STATUS_USAGE: Final = 2
@@ -124,6 +124,7 @@ async def _supervise(options: Options, path: Path) -> int:
                     failure = error
             nursery.cancel_scope.cancel()
     if interruption.signal:
+        print(f"python -m meshq demo: ended by {signal.Signals(interruption.signal).name}", file=sys.stderr)
         return STATUS_SIGNAL + interruption.signal
     if failure is not None:
         raise failure

@@ -1,0 +1,99 @@
+"""The result: both sides of every number, and what differs."""
+
+from __future__ import annotations
+
+import json
+
+from meshq.demo._result_format import KillResult, Result, as_json, as_table, conclude
+from tests.demo.kit import Story
+
+KILLS = (
+    KillResult(
+        when="while the producer sends",
+        delivered_unacknowledged=1_800,
+        ready=5_400,
+        sent_unconfirmed=3_872,
+        seconds_down=0.71234,
+    ),
+    KillResult(
+        when="after the producer has finished",
+        delivered_unacknowledged=2_100,
+        ready=16_000,
+        sent_unconfirmed=0,
+        seconds_down=0.4,
+    ),
+)
+
+
+def good() -> Result:
+    """A run in which all went well."""
+    story = Story(1_000)
+    story.acknowledged("consumer 1", *range(1_000))
+    return conclude(story.tally, confirmed=1_000, kills=KILLS, left=0, phases={"start": 1.25, "the rest": 2.5})
+
+
+def bad() -> Result:
+    """A run in which a flight was lost and another came twice."""
+    story = Story(1_000)
+    story.acknowledged("consumer 1", *range(999))
+    story.acknowledged("consumer 1", 5)
+    return story.result(left=1)
+
+
+def test_the_table_has_both_sides_of_each_carrier_and_of_all() -> None:
+    lines = as_table(good()).splitlines()
+    assert " ".join(lines[0].split()) == (
+        "carrier flights in the file with delay in the file sum of dep_delay in the file"
+    )
+    assert [line.split()[0] for line in lines[2:5]] == ["AA", "B6", "UA"]
+    assert lines[2].split() == ["AA", "333", "333", "300", "300", "-6", "-6"]
+    assert lines[6].split()[:5] == ["all", "1,000", "1,000", "900", "900"]
+    assert len({len(line) for line in lines[:7]}) == 1
+
+
+def test_the_table_says_what_each_kill_caught() -> None:
+    text = as_table(good())
+    assert (
+        "SIGKILL 1, while the producer sends: caught 1,800 delivered and not acknowledged, 5,400 ready, "
+        "3,872 sent and not confirmed; back after 0.7 s\n"
+        "SIGKILL 2, after the producer has finished: caught 2,100 delivered and not acknowledged, 16,000 ready; "
+        "back after 0.4 s\n"
+    ) in text
+    assert text.endswith("All 1,000 flights in 3.8 s: nothing lost, no duplicate, numbers equal.")
+
+
+def test_the_table_names_what_differs() -> None:
+    text = as_table(bad())
+    assert "The broker was not killed." in text
+    assert text.partition("This differs:\n")[2].splitlines() == [
+        "  lost: 1, first of them 2013-1-8 XX 999 EWR",
+        "  duplicate: 1, first of them 2013-1-6 XX 5 EWR",
+        "  still in the queue at the end: 1",
+        "  UA: 333 flights delivered, 334 in the file",
+    ]
+
+
+def test_no_more_than_three_flights_are_named() -> None:
+    result = Story(5).result()
+    assert result.differences[0] == ("lost: 5, first of them 2013-1-1 XX 0 EWR, 2013-1-2 XX 1 EWR, 2013-1-3 XX 2 EWR")
+    assert as_table(result).count("EWR") == 3
+
+
+def test_programs_read_the_same_as_json() -> None:
+    values = json.loads(as_json(good()))
+    assert values["ok"] is True
+    assert values["differences"] == []
+    assert values["seconds"] == 3.75
+    assert values["phases"] == {"start": 1.25, "the rest": 2.5}
+    assert values["kills"][0]["delivered_unacknowledged"] == 1_800
+    assert values["kills"][0]["seconds_down"] == 0.712
+    assert values["carriers"]["AA"] == {
+        "delivered": {"flights": 333, "delays": 300, "delay_sum": -6},
+        "in_the_file": {"flights": 333, "delays": 300, "delay_sum": -6},
+    }
+    assert [values[name] for name in ("rows", "confirmed", "delivered", "lost", "redelivered", "duplicates")] == [
+        *(1_000, 1_000, 1_000, 0, 0, 0)
+    ]
+    values = json.loads(as_json(bad()))
+    assert values["ok"] is False
+    assert len(values["differences"]) == 4
