@@ -384,3 +384,22 @@ async def test_an_address_that_is_refused_after_the_loss_ends_its_producer(node:
                 await trio.sleep(10)
         node.refuse_call = lambda operation: None
         await client.send("a", b"the client goes on")
+
+
+async def test_acks_of_a_consumer_that_closes_while_the_link_is_away_go_out_with_the_resume(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        async with client.consumer("q") as consumer, trio.open_nursery() as nursery:
+            node.deliver("q", [b"1", b"2"])
+            first = await consumer.receive()
+            assert first is not None
+            network.nodes.clear()
+            node.cut()
+            await until(lambda: client.statistics().state == "reconnecting")
+            await first.ack()
+            nursery.start_soon(consumer.close)
+            await trio.sleep(1)
+            network.nodes["127.0.0.1", 1] = node
+        assert client.statistics().resumed == 1
+    assert node.settled == [("ack", 1, 1)]
+    assert node.left == [(1, 2)]

@@ -176,3 +176,50 @@ async def test_events_that_nobody_reads_are_bounded(node: FakeNode) -> None:
             await until_attached(client, connections)
         assert events.missed == 2 * 200 - 256
     assert len([event async for event in events]) == 256
+
+
+async def test_a_client_that_only_receives_still_says_that_it_is_there(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env, connection_ttl=6) as client, client.consumer("q"):
+        for _ in range(60):
+            node.deliver("q", [b"x"])
+            await trio.sleep(1)
+        assert node.heard_types().count("PING") >= 25
+
+
+async def test_a_send_whose_producer_is_not_opened_in_time_is_not_done(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env, call_timeout=2) as client:
+        node.answers = False
+        with pytest.raises(CallTimeoutError) as caught:
+            await client.send("a", b"1")
+        assert caught.value.outcome == "not_done"
+        node.answers = True
+        node.release()
+        await client.send("a", b"2")
+    assert node.bodies == [b"2"]
+
+
+async def test_the_log_has_a_line_for_each_change_and_says_repeats_once_a_minute(
+    node: FakeNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="meshq")
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env, client_id="canary-label") as client:
+        await client.send("a", b"canary", properties={"canary": "canary"}, duplicate_id="canary")
+        for connections in range(2, 12):
+            await trio.sleep(5)
+            node.cut()
+            await until_attached(client, connections)
+        await trio.sleep(20)
+        node.cut()
+        await until_attached(client, 12)
+    lines = [(record.event, record.count) for record in caplog.records]  # type: ignore[attr-defined]
+    assert lines == [
+        ("client_connected", 1),
+        ("client_disconnected", 1),
+        ("client_reattached", 1),
+        ("client_disconnected", 10),
+        ("client_reattached", 10),
+    ]
+    assert "canary" not in caplog.text

@@ -15,6 +15,7 @@ from meshq.client._connector import Target
 from meshq.client._events import Connected, Disconnected, Event, FailedOver, Reattached
 from meshq.client._failover_machine import FailoverMachine
 from meshq.client._handshake import Handshake
+from meshq.client._log import ChangeLog
 from meshq.client._session import Session
 from meshq.client._settings import ClientSettings
 from meshq.client._waiting import Waiter, fresh, leaf
@@ -28,9 +29,6 @@ from meshq.errors import (
     SecurityError,
 )
 from meshq.wire import BY_NUMBER, Attached, Close, Frame, FrameType, Link, StreamLink, Welcome, error_of, refusal_of
-
-_log = logging.getLogger("meshq.client")
-_log.addHandler(logging.NullHandler())
 
 #: Seconds that the node may take to end a connection that was closed in peace.
 CLOSING_S: Final = 5.0
@@ -77,6 +75,7 @@ class Connection:
         self.connected = 0
         self.resumed = 0
         self.renewed = 0
+        self._log = ChangeLog()
         self._target = 0
         self._link: Link | None = None
         self._ended = Waiter()
@@ -251,13 +250,14 @@ class Connection:
             made = partial(FailedOver, same_node=same_node)
         event = made(at=now, peer=self.peer, node_id=welcome.node_id, node_name=welcome.node_name)
         kind = type(event).__name__
-        _log.info("%s: %s, node %s", kind, self.peer, welcome.node_name, extra={"event": f"client_{kind.lower()}"})
+        text = f"{kind}: {self.peer}, node {welcome.node_name}"
+        self._log.say(logging.INFO, f"client_{kind.lower()}", text, now)
         self.first.succeed(session.epoch)
         self.on_event(event)
 
     def _lost(self, error: MeshqError, *, final: bool) -> None:
         level = logging.WARNING if final else logging.INFO
-        _log.log(level, "Disconnected: %s (%s)", self.peer, error, extra={"event": "client_disconnected"})
+        self._log.say(level, "client_disconnected", f"Disconnected: {self.peer} ({error})", trio.current_time())
         self.on_event(Disconnected(at=trio.current_time(), peer=self.peer, reason=fresh(error), final=final))
 
     # -- time

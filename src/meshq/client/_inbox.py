@@ -111,12 +111,12 @@ class Inbox:
         self.epoch = epoch
         self.handed = 1
         self._last_tag = 0
+        self._pending.clear()
         self._forget()
 
     def _forget(self) -> None:
         self._runs.clear()
         self._current = None
-        self._pending.clear()
 
     def opened(self) -> None:
         """The broker has opened the channel."""
@@ -135,8 +135,9 @@ class Inbox:
         run = DeliveredRun(self.consumer, self.epoch, frame)
         if run.view.run.base < 0:
             raise violation("bad_table", "the rows describe less than the body")
-        self._runs.append(run)
-        self.on_change()
+        if not self.closing:
+            self._runs.append(run)
+            self.on_change()
 
     @property
     def waiting(self) -> int:
@@ -284,7 +285,7 @@ class Inbox:
             self.consumer.failed(error)
 
     def end(self) -> None:
-        """Whatever it still has is stale."""
+        """Whatever it still has is stale; what was gathered before is still told."""
         self.epoch = 0
         self.ready = False
         self._forget()

@@ -29,7 +29,19 @@ class Owner(Protocol):
 class Run(Waiter):
     """A run on its way; a task may wait for it."""
 
-    __slots__ = ("again", "content", "count", "durable", "first", "given_up", "owner", "sent", "stamp", "start")
+    __slots__ = (
+        "again",
+        "content",
+        "count",
+        "durable",
+        "first",
+        "given_up",
+        "in_line",
+        "owner",
+        "sent",
+        "stamp",
+        "start",
+    )
 
     def __init__(self, content: RunBytes, durable: bool, stamp: int, owner: Owner | None = None) -> None:
         super().__init__()
@@ -45,6 +57,8 @@ class Run(Waiter):
         self.start = 0
         #: It was sent, in this session or an earlier one.
         self.sent = False
+        #: It waits in the session's line, for credit or for the confirmation window.
+        self.in_line = False
         #: The node did not take it because it is stopping: it goes out again when there is a session.
         self.again = False
         #: Nobody wants it any more; only ever true of a run that was not sent.

@@ -17,7 +17,7 @@ from meshq import limits
 from meshq.client._block import Block
 from meshq.client._calls import Opening
 from meshq.client._envelope import PLAIN_ROW, Row
-from meshq.client._outbox import Outbox, Run
+from meshq.client._outbox import Outbox, Run, outcome_of
 from meshq.client._results import combined
 from meshq.client._waiting import fresh
 from meshq.errors import ClosedError, MeshqError, UsageError
@@ -271,7 +271,8 @@ class Producer:
 
     def _check(self) -> None:
         if self._block.failure is not None:
-            raise fresh(self._block.failure)
+            failure = self._block.failure
+            raise outcome_of(failure, "not_done") if isinstance(failure, MeshqError) else failure
         if self._closed or not self._block.open:
             if self._block.open or self._closed:
                 raise ClosedError(f"{self._block.name} is closed")

@@ -9,8 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from meshq.client._calls import InnerCall, Values, opening
-from meshq.client._outbox import Outbox, Run
-from meshq.client._waiting import fresh
+from meshq.client._outbox import Outbox, Run, outcome_of
 from meshq.errors import ClosedError, MeshqError, NotActiveError
 from meshq.wire import (
     BY_NUMBER,
@@ -65,7 +64,7 @@ class RunLine:
         outbox.unsettled += run.count
         failed = outbox.failed or self._session.failure
         if failed is not None:
-            outbox.settle(run, fresh(failed))
+            outbox.settle(run, outcome_of(failed, "not_done"))
         elif outbox.ready and not self.backlog and self.open:
             self._send(outbox, run)
         else:
@@ -74,6 +73,7 @@ class RunLine:
             self._line_up(outbox, run)
 
     def _line_up(self, outbox: Outbox, run: Run) -> None:
+        run.in_line = outbox.ready
         if outbox.ready:
             self.backlog.append((outbox, run))
         else:
@@ -107,7 +107,7 @@ class RunLine:
             run.first = outbox.next
             outbox.next += run.count
         run.sent = True
-        run.again = False
+        run.again = run.in_line = False
         run.since = self._session.now()
         content = run.content
         frame = Frame(
@@ -170,6 +170,8 @@ class RunLine:
         again = outbox.reopened(number, same_node=same_node, resend=self._session.settings.resend)
         held, outbox.held = outbox.held, deque()
         outbox.queued += sum(run.count for run in again)
+        for run in (*again, *held):
+            run.in_line = True
         # What was sent before goes first, and before what others have in line.
         self.backlog.extendleft((outbox, run) for run in reversed(again))
         self.backlog.extend((outbox, run) for run in held)
@@ -240,6 +242,7 @@ class RunLine:
         for outbox in self.outboxes:
             outbox.renew()
         for outbox, run in backlog:
+            run.in_line = False
             if run.sent:
                 # It is judged, like all that was sent, when the channel is open.
                 outbox.queued -= run.count

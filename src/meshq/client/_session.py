@@ -16,10 +16,9 @@ from typing import Any
 from meshq.client._call_line import CallLine
 from meshq.client._calls import Call, InnerCall, LeaveCall, Opening, Values, opening
 from meshq.client._inbox import Inbox
-from meshq.client._outbox import Outbox, Run
+from meshq.client._outbox import Outbox, Run, outcome_of
 from meshq.client._run_line import RunLine
 from meshq.client._settings import ClientSettings
-from meshq.client._waiting import fresh
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
 from meshq.wire import (
     Attach,
@@ -83,6 +82,8 @@ class Session:
         #: The peer says good-bye, or breaks the protocol.
         self.on_close: Callable[[Close], None] = _ignore
         self.on_violation: Callable[[RemoteProtocolError], None] = _ignore
+        # Something was put in line since the last flush.
+        self._unflushed = False
         self._channel = 0
         self._by_channel: dict[int, Outbox | Inbox] = {}
         self._handlers: dict[FrameType, Callable[[Frame], None]] = {
@@ -103,9 +104,9 @@ class Session:
         return f"<Session {self.number} epoch={self.epoch} at {where} backlog={len(self.runs.backlog)}>"
 
     def check(self) -> None:
-        """Raise unless the session is of use."""
+        """Raise unless the session is of use: what was about to be done is not done."""
         if self.failure is not None:
-            raise fresh(self.failure)
+            raise outcome_of(self.failure, "not_done")
 
     # -- out
 
@@ -130,6 +131,7 @@ class Session:
     def _put(self, link: Link, frame: Frame) -> None:
         frame.received = self.incoming.last
         self.incoming.unreported_bytes = 0
+        self._unflushed = True
         link.send(frame)
 
     def send_settles(self) -> None:
@@ -162,7 +164,8 @@ class Session:
     def flush(self) -> None:
         """Hand what was sent to the network; always the last thing that a caller does."""
         link = self.link
-        if link is not None:
+        if link is not None and self._unflushed:
+            self._unflushed = False
             self.flushed_at = self.now()
             link.flush()
 
@@ -381,7 +384,7 @@ class Session:
         timeout = settings.call_timeout if attached else settings.call_failover_timeout
         soonest = math.inf
         for waiter in list(self.timed):
-            if waiter.done or (attached and not waiter.sent):
+            if waiter.done or (attached and isinstance(waiter, Run) and waiter.in_line):
                 # What is decided waits for its task; what waits for credit waits overload out.
                 continue
             deadline = max(waiter.since, self.changed_at) + timeout

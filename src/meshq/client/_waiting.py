@@ -27,9 +27,10 @@ def fresh(error: E) -> E:
 
 
 def leaf(error: BaseException) -> BaseException:
-    """The first error inside groups of groups."""
+    """The first error inside groups of groups; a cancellation only if there is nothing else."""
     while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+        others = error.split(trio.Cancelled)[1]
+        error = (error if others is None else others).exceptions[0]
     return error
 
 
