@@ -1,0 +1,66 @@
+"""Makes ``tests/data/formats/journal-<version>``: a store as this version leaves it behind when it is killed.
+
+It is made once for each version of the format and then kept: every later version must read it.  Run it as
+``python -m tests.store.make_journal_data DIRECTORY``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import trio
+import trio.testing
+
+from meshq.store import Draft
+from meshq.store._layout_format import Layout
+from meshq.testing import SimDisk
+from tests.store.kit import Store
+
+
+async def fill(store: Store) -> SimDisk:
+    """A life with a compaction, a checkpoint, notes, a watermark and a torn tail; returns the disk as killed."""
+    journal = store.journal(segment_bytes=12 * 1024, node_id=bytes(range(16)))
+    journal.checkpoint = lambda: [Draft(200, b"the owner's state")]
+    async with journal:
+        await trio.testing.wait_all_tasks_blocked()
+        journal.place(7, [b"the first record"])
+        journal.place(8, [b"is killed by the next one"])
+        journal.place(9, [b"replaces"], kills=[3])
+        journal.place(10, [b"half of the first one is done"], root=False, refs=[2])
+        fillers = [journal.place(1, [b"filler %d" % number, bytes(700)]) for number in range(30)]
+        await journal.wait_durable(journal.last)
+        for position in fillers[::2]:
+            await journal.delete(position)
+        store.chaos["journal.compact_early"] = True
+        await trio.sleep(3)
+        store.chaos.clear()
+        await journal.append(b"before the watermark")
+        await trio.sleep(3)
+        await journal.append(b"the last one acknowledged")
+        disk = store.disk.copy()
+        path = next(Layout("/store").segment(entry.number) for entry in store.manifest().entries if not entry.sealed)
+    file = disk.open(path)
+    file.write_at(len(disk.content(path)) - 1024, [b"a torn tail"])
+    file.close()
+    return disk
+
+
+def main() -> None:
+    """Write the files and what they hold."""
+    target = Path(sys.argv[1])
+    disk = trio.run(fill, Store(), clock=trio.testing.MockClock(autojump_threshold=0))
+    for name in disk.files():
+        path = target / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(disk.content(name))
+    records = [
+        [record.position, record.kind, record.payload.hex(), record.kills, record.refs, record.root, record.dead]
+        for record in Store(disk=disk).records(dead=True)
+    ]
+    (target / "records.json").write_text(json.dumps(records, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
