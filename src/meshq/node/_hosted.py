@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from meshq.client._block import Block
+from meshq.client import Block
 from meshq.errors import MeshqError
 
 

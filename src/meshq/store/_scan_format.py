@@ -36,7 +36,7 @@ Tail = Literal["sealed", "zeros", "torn", "none"]
 _ZEROS: Final = bytes(64 * 1024)
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Scan:
     """What a segment holds."""
 
@@ -79,7 +79,7 @@ def scan(data: bytes, file: str, entry: SegmentEntry, *, identity: tuple[bytes, 
         _check_seal(file, entry, batches, end, problem, keys)
         if last != entry.last:
             raise DamagedError(file, end, f"records up to {entry.last}, as the manifest says", f"up to {last}")
-        return Scan(header, keys, batches, end, last, "sealed")
+        return Scan(header=header, keys=keys, batches=batches, end=end, last=last, tail="sealed")
     if end < entry.length:
         raise DamagedError(file, end, f"batches up to {entry.length}, as the manifest says", problem)
     later = _later_header(data, end, keys)
@@ -87,7 +87,8 @@ def scan(data: bytes, file: str, entry: SegmentEntry, *, identity: tuple[bytes, 
         expected = f"a batch that was durable when the one at {later.offset} was written"
         raise DamagedError(file, end, expected, problem)
     rest = view[end:]
-    return Scan(header, keys, batches, end, last, "none" if not rest else "zeros" if is_zero(rest) else "torn")
+    tail: Tail = "none" if not rest else "zeros" if is_zero(rest) else "torn"
+    return Scan(header=header, keys=keys, batches=batches, end=end, last=last, tail=tail)
 
 
 def _last_position(view: memoryview, header: SegmentHeader, batches: list[BatchHeader]) -> int:
