@@ -17,6 +17,8 @@ NAMES_MAX: Final = limits.PROPERTIES_MAX
 #: Types whose values are all allowed, apart from what the encoding itself refuses; a float may be no number.
 _SIMPLE: Final = PROPERTY_TYPES - {float}
 
+_BYTES_MAX: Final = limits.PROPERTIES_BYTES_MAX
+
 Row = tuple[int, bytes, bytes, bytes]
 """The fields of an ``Envelope``; a plain tuple is made in a third of the time."""
 
@@ -63,7 +65,7 @@ class Encoder:
         if correlation_id is not None or reply_to is not None or content_type is not None:
             encoded_headers = _headers(correlation_id, reply_to, content_type)
             kind |= KIND_HEADERS
-        if len(encoded_properties) + len(encoded_headers) > limits.PROPERTIES_BYTES_MAX:
+        if len(encoded_properties) + len(encoded_headers) > _BYTES_MAX:
             size = len(encoded_headers) + len(encoded_properties)
             allowed = f"at most {limits.PROPERTIES_BYTES_MAX} bytes"
             raise SettingsError("properties", f"{size} bytes, encoded", allowed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 import attrs
 import trio
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 #: Loop turns for which a run that still grows is kept open.  A producer passes through the scheduler every 64
 #: messages, so a full run takes four.
 GATHER_TURNS_MAX = 8
+# Looked up in every send: a name of this module is found sooner than one of another.
+_RUN_BYTES: Final = limits.RUN_BYTES_TARGET
+_PRIORITY: Final = limits.PRIORITY_DEFAULT
 
 
 @attrs.frozen(kw_only=True)
@@ -214,24 +217,24 @@ class Producer:
             and delay is None
             and group is None
             and durable is self._durable
-            and priority == 4
+            and priority == _PRIORITY
             and type(body) is bytes
         ):
             size = self._size + len(body)
-            if size <= limits.RUN_BYTES_TARGET:
+            if size <= _RUN_BYTES:
                 self._size = size
                 self._room -= 1
                 self._bodies.append(body)
                 return
             row = None
         else:
-            if ttl is not None or delay is not None or group is not None or priority != 4:
+            if ttl is not None or delay is not None or group is not None or priority != _PRIORITY:
                 refuse_unserved(priority=priority, ttl=ttl, delay=delay, group=group)
             if type(body) is not bytes:
                 body = check_body(body)
             row = self._client._encoder.row(properties, duplicate_id, correlation_id, reply_to, content_type)
             size = self._size + len(body) + len(row[1]) + len(row[2]) + len(row[3])
-            if size <= limits.RUN_BYTES_TARGET and durable is self._durable:
+            if size <= _RUN_BYTES and durable is self._durable:
                 self._size = size
                 self._room -= 1
                 rows, bodies = self._rows, self._bodies
