@@ -120,12 +120,14 @@ class GroupCommit:
         kills: Sequence[int] = (),
         refs: Sequence[int] = (),
         lazy: bool = False,
+        vital: bool = False,
     ) -> Position:
         """Give a record its position; it is durable once ``durable`` has reached that.
 
         ``parts`` are joined only when they are written and must not change until then.  A root lives until a
         record kills it; a note (``root=False``) is kept while what it kills or refers to is.  ``lazy``: not worth
-        a sync of its own for ``limits.LAZY_COMMIT_S``.  A record is atomic; two records are not.
+        a sync of its own for ``limits.LAZY_COMMIT_S``.  ``vital``: a small root without which what is here can't be
+        drained; a full disk takes it, as it takes notes.  A record is atomic; two records are not.
 
         Raises:
             UsageError: the record is too large, its kind is out of range, it is a note about nothing.
@@ -133,7 +135,7 @@ class GroupCommit:
             JournalBrokenError, ClosedError: nothing was placed.
         """
         if self._refusing:
-            self._refuse(root)
+            self._refuse(root and not vital)
         size = 0
         for part in parts:
             size += len(part)
