@@ -229,3 +229,28 @@ def test_a_map_with_one_byte_changed_is_a_map_or_a_violation(value: dict[str, An
     except RemoteProtocolError:
         return
     assert all(type(key) is str for key in found)
+
+
+#: A token of each kind, filled with bytes that would begin a map if somebody lost his place.
+TOKENS = {
+    "nil": b"\xc0", "false": b"\xc2", "true": b"\xc3", "small": b"\x7f", "negative": b"\xe0", "minus one": b"\xff",
+    "float 32": b"\xca" + b"\x80" * 4, "float 64": b"\xcb" + b"\x80" * 8,
+    "uint 8": b"\xcc\x80", "uint 16": b"\xcd\x80\x80",
+    "uint 32": b"\xce" + b"\x80" * 4, "uint 64": b"\xcf" + b"\x80" * 8,
+    "int 8": b"\xd0\x80", "int 16": b"\xd1\x80\x80", "int 32": b"\xd2" + b"\x80" * 4, "int 64": b"\xd3" + b"\x80" * 8,
+    "text": b"\xa2\xc2\x80", "longest short text": b"\xbf" + b"\xc2\x80" * 15 + b"a", "no text": b"\xa0",
+    "text 8": b"\xd9\x04\xc2\x80\xc2\x80", "text 16": b"\xda\x00\x02\xc2\x80", "text 32": b"\xdb\0\0\0\x02\xc2\x80",
+    "bytes 8": b"\xc4\x02\x80\x80", "bytes 16": b"\xc5\x00\x02\x80\x80", "bytes 32": b"\xc6\0\0\0\x02\x80\x80",
+    "list": b"\x92\xcc\x80\x01", "list 16": b"\xdc\x00\x02\x01\xcc\x80",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("token", list(TOKENS.values()), ids=list(TOKENS))
+def test_nobody_loses_his_place_at_any_token(token: bytes) -> None:
+    # One byte too far is in the middle of a name, at a byte that would begin a map, too.
+    names = [b"\xa2\xc2" + bytes([0x80 + index]) for index in range(16)]
+    for count in (2, 16):
+        head = bytes([0x80 | count]) if count < 16 else b"\xde\0\x10"
+        values = [token, token, *[b"\xcc\x90"] * 14]
+        data = head + b"".join(name + value for name, value in zip(names[:count], values, strict=False))
+        assert decode_map(data, SIZE_MAX) == msgpack.unpackb(data)

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from meshq import limits
 from meshq.errors import InvariantError, LocalProtocolError, RemoteProtocolError
@@ -33,7 +34,7 @@ from meshq.wire import (
     encode_map,
     header_of,
 )
-from tests.wire._frames_strategy import headers
+from tests.wire._frames_strategy import header_of_type, headers
 
 PRODUCER = bytes(range(16))
 NAME = "x" * limits.ADDRESS_BYTES_MAX
@@ -223,6 +224,32 @@ def test_delivery_counts_are_read_by_index() -> None:
     assert Deliver(**values).delivery_counts(5) == {}
     assert Deliver(**values, counts=(4, 2, 0, 9)).delivery_counts(5) == {4: 2, 0: 9}
     refused(Deliver, **values, counts=[-1, 2])
+
+
+@given(header_of_type(Deliver), st.booleans(), st.booleans())
+def test_the_quick_way_of_a_delivery_says_the_same_as_the_common_one(header: Deliver, counts: bool, rest: bool) -> None:
+    if not counts:
+        header = attrs.evolve(header, counts=())
+    if not rest:
+        header = attrs.evolve(header, step=1, base=0)
+    data = header.encode()
+    assert data == Header.encode(header)
+    assert Deliver.decode(data) == Header.decode.__func__(Deliver, data) == header  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("address", "x" * 1027), ("address", b"a"), ("producer", bytes(15)), ("producer", "x" * 16), ("number", -1),
+        ("number", COUNTER_MAX + 1), ("number", True), ("number", 1.0), ("sequence", -1),
+        ("sequence", COUNTER_MAX + 1), ("sequence", False), ("sequence", None),
+    ],
+)  # fmt: skip
+def test_the_quick_way_of_a_delivery_lets_nothing_pass(name: str, value: object) -> None:
+    values = {"address": "a", "producer": PRODUCER, "number": 1, "sequence": 1}
+    assert Deliver.decode(encode_map(values)) == Deliver(**values)
+    refused(Deliver, **{**values, name: value})
+    refused(Deliver)
 
 
 def test_arguments_and_values_are_read_by_name() -> None:
