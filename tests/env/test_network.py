@@ -296,3 +296,41 @@ async def test_closing_a_stream_outside_of_its_readers_task_frees_the_number_at_
             async with closing(other_near, other_far):
                 other_far.send_nowait(b"not for the closed one")
                 assert await other_near.receive(100) == b"not for the closed one"
+
+
+async def test_what_is_ready_passes_by_the_scheduler_63_times_of_64() -> None:
+    async with tcp_sides() as sides:
+        near, far = await sides.pair()
+        async with closing(near, far):
+            near.send_nowait(bytes(1_000))
+            passed_by = 0
+            for _ in range(640):
+                try:
+                    with trio.testing.assert_no_checkpoints():
+                        await far.receive(1)
+                    passed_by += 1
+                except AssertionError:
+                    continue
+            assert passed_by == 630
+
+
+async def test_what_the_system_took_is_forgotten_here() -> None:
+    async with tcp_sides() as sides:
+        near, far = await sides.pair()
+        async with closing(near, far):
+            for _ in range(10):
+                assert near.send_nowait(b"x") == 0
+            assert isinstance(near, TcpStream)
+            assert not near._waiting
+
+
+async def test_a_closed_stream_says_that_it_was_closed_here() -> None:
+    async with tcp_sides() as sides:
+        near, far = await sides.pair()
+        near.close()
+        async with closing(far):
+            with pytest.raises(ConnectionBrokenError, match="is closed"):
+                near.send_nowait(b"late")
+            for call in (near.flush, lambda: near.receive(10)):
+                with pytest.raises(ConnectionBrokenError, match="is closed"):
+                    await call()
