@@ -54,6 +54,8 @@ PRODUCERS_MAX: Final = 65_536
 SEND_CREDIT_BYTES: Final = 4 * MIB
 #: Messages a producer keeps in flight unless told otherwise.
 PRODUCER_WINDOW_MESSAGES: Final = 4_000
+#: Queues of one address: the record of a run has 16 bytes for each, and must not outgrow its limit by them.
+QUEUES_PER_ADDRESS_MAX: Final = 2_048
 #: Calls (create a queue, ask for statistics, ...) of one session that wait for their answer.
 CALLS_MAX: Final = 1_024
 #: ``async for`` and ``producer.send`` may skip the scheduler, but not longer than this many messages.
@@ -81,6 +83,7 @@ SEQUENCE_RESERVE: Final = 65_536
 
 assert BODY_BYTES_MAX >= MESSAGE_BYTES_MAX + PROPERTIES_BYTES_MAX + DUPLICATE_ID_BYTES_MAX, "a message must fit"
 assert RUN_BYTES_TARGET <= BODY_BYTES_MAX, "a full run must fit in a frame"
+assert 16 * QUEUES_PER_ADDRESS_MAX <= (RECORD_BYTES_MAX - BODY_BYTES_MAX) // 2, "a run for all queues must be a record"
 assert RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES <= BATCH_BYTES_MAX, "a batch must hold the largest record"
 assert RUN_MESSAGES_MAX <= STEP_MESSAGES_MAX, "a step must be able to take a whole run"
 assert SEGMENT_BYTES_MIN >= 2 * SEGMENT_HEADER_BYTES, "a segment must hold more than its header"

@@ -103,5 +103,8 @@ class StreamConnection:
                     server.say_close(BY_NAME["silent"].number, f"nothing was heard for {quiet:.1f} s")
                     server.lost()
                     return
+            if not server.attached:
+                # The good-bye was said, and is still on its way.
+                return
             server.send(FrameType.PING)
             self._link.flush()

@@ -84,7 +84,8 @@ class ServerConnection:
         self.heard += 1
         try:
             for frame in frames:
-                if self.closed:
+                if self.closed or self._machine.state is State.CLOSED:
+                    # What the client had sent before it heard the good-bye.
                     return
                 self._one(frame)
         except RemoteProtocolError as error:
@@ -105,6 +106,8 @@ class ServerConnection:
                 raise violation("bad_number", f"{frame.type.name} has number {frame.number}")
             self._shake(frame)
         elif frame.type is FrameType.CLOSE:
+            if frame.number:
+                raise violation("bad_number", f"CLOSE has number {frame.number}")
             self._good_bye(header_of(frame, Close))
         elif session is not None:
             session.incoming.accept(frame)
@@ -180,13 +183,14 @@ class ServerConnection:
 
     def violated(self, error: RemoteProtocolError) -> None:
         """The client broke the protocol: tell it how, and end the connection and its session."""
-        self._counts.violations += 1
+        self._counts.violations += issubclass(refusal_of(error).error, RemoteProtocolError)
         self.refuse(error)
 
     def say_close(self, code: int, text: str) -> None:
-        """Put the last frame in line."""
+        """Put the last frame in line; the session says nothing more over this link."""
         if self._machine.state is not State.CLOSED:
             self.send(FrameType.CLOSE, Close(code=code, text=text[:1024]).encode())
+            self._let_go()
             self._link.flush()
 
     def taken_over(self) -> None:
@@ -194,6 +198,7 @@ class ServerConnection:
         session, self.session = self.session, None
         if session is not None:
             session.on_taken = nobody
+            session.detach()
         entry = BY_NAME["session_taken"]
         self.say_close(entry.number, entry.sentence)
         self._end()
@@ -205,10 +210,13 @@ class ServerConnection:
 
     def _end(self) -> None:
         self.closed = True
-        session, self.session = self.session, None
-        if session is not None and session.link is self._link:
-            session.on_taken = nobody
-            self._sessions.detached(session)
+        self._let_go()
         self._link.close()
         self.on_closed()
         self._core.turn()
+
+    def _let_go(self) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            session.on_taken = nobody
+            self._sessions.detached(session)

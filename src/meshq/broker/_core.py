@@ -116,6 +116,9 @@ class Core:
             self._turning = False
 
     def _dispatch(self, queue: Queue) -> None:
+        if self.closing is not None or queue.number not in self.router.by_number:
+            # A node that stops has written how far messages were delivered, and delivers nothing more.
+            return
         while grants := queue.dispatch():
             for consumer, grant in grants:
                 session: Session = consumer.owner  # type: ignore[assignment]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshq import limits
 from meshq.address import Target, check_name, check_routing
 from meshq.broker._ledger import Ledger
 from meshq.broker._marks import Marks
@@ -11,6 +12,7 @@ from meshq.broker._queue_machine import Queue
 from meshq.broker._records import DEFINITION, encode_definition
 from meshq.broker._router import Address, Router
 from meshq.errors import NotFoundError, UsageError
+from meshq.settings import AddressSettings
 
 
 class Definitions:
@@ -31,10 +33,13 @@ class Definitions:
         """
         check_name("address", name)
         check_routing("routing", routing)
-        address = self._router.check_address(name, routing)
-        if address is None:
-            address = self._router.add_address(name, routing)
-            address.position = self._write({"kind": "address", "name": name, "routing": routing})
+        return self._router.check_address(name, routing) or self._add_address(name, routing)
+
+    def _add_address(self, name: str, routing: str) -> Address:
+        # The journal may refuse: it is asked before anything has changed.
+        position = self._write({"kind": "address", "name": name, "routing": routing})
+        address = self._router.add_address(name, routing)
+        address.position = position
         return address
 
     def create_queue(self, name: str, *, address: str | None, routing: str, durable: bool) -> Queue:
@@ -52,24 +57,25 @@ class Definitions:
         return self._add_queue(name, self.create_address(bound_to, routing), durable=durable)
 
     def _add_queue(self, name: str, address: Address, *, durable: bool) -> Queue:
-        queue = self._router.add_queue(name, address, durable=durable)
-        self._marks.open(queue)
+        if len(address.queues) >= limits.QUEUES_PER_ADDRESS_MAX:
+            raise UsageError(f"the address {address.name!r} has its {limits.QUEUES_PER_ADDRESS_MAX} queues")
+        number = self._router.last_number + 1
+        position = 0
         if durable:
-            self._router.positions[queue.number] = self._write(
-                {"kind": "queue", "name": name, "address": address.name, "number": queue.number}
-            )
+            position = self._write({"kind": "queue", "name": name, "address": address.name, "number": number})
+        queue = self._router.add_queue(name, address, durable=durable, number=number)
+        self._router.positions[number] = position
+        self._marks.open(queue)
         return queue
 
     def delete_queue(self, queue: Queue) -> None:
         """Forget an empty queue.  Its number is never given again."""
-        position = self._router.positions.pop(queue.number, 0)
+        position = self._router.positions.pop(queue.number)
         self._router.remove_queue(queue)
-        dead = self._marks.close(queue)
-        if position:
-            dead.append(position)
-        if self._numbers_position:
-            dead.append(self._numbers_position)
-        self._numbers_position = self._write({"kind": "numbers", "last": queue.number}, dead)
+        dead = [*self._marks.close(queue), position, self._numbers_position]
+        self._numbers_position = self._write(
+            {"kind": "numbers", "last": self._router.last_number}, [kill for kill in dead if kill]
+        )
 
     def restore(self, values: dict[str, Any], position: int) -> None:
         """Take up a definition from the journal."""
@@ -89,48 +95,55 @@ class Definitions:
 
         Raises:
             NotFoundError: it doesn't exist, and isn't made on first use.
+            UsageError: it can't be made, as another queue has its name.
         """
         address = self._router.addresses.get(target.address)
-        settings = self._router.settings(target.address) if address is None or not address.queues else None
-        if address is None:
-            if settings is None or not settings.auto_create_queues:
-                raise NotFoundError(f"there is no address {target.address!r}")
-            address = self.create_address(target.address, settings.default_routing)
         if target.queue is not None:
-            queue = self._router.find_queue(target)
-            if queue is None:
-                queue = self._on_demand(target.queue, address)
-            return address, queue
-        if not address.queues and address.routing == "anycast":
-            self._on_demand(target.address, address)
-        return address, None
+            queue = self._router.find_queue(target) or self._queue_on_demand(target.queue, target.address, address)
+            return self._router.addresses[target.address], queue
+        if address is None:
+            routing = self._settings_on_demand("address", target.address, target.address).default_routing
+            if routing == "multicast":
+                return self._add_address(target.address, routing), None
+        elif address.queues or address.routing == "multicast":
+            return address, None
+        self._queue_on_demand(target.address, target.address, address)
+        return self._router.addresses[target.address], None
 
     def queue_for(self, target: Target) -> Queue:
         """The queue that a consumer of ``target`` reads, made on first use if that is allowed.
 
         Raises:
             NotFoundError: it doesn't exist, and isn't made on first use.
-            UsageError: the name is a multicast address: a consumer needs a queue of it.
+            UsageError: it can't be made, as another queue has its name; or the name is a multicast address, of which
+                a consumer needs a queue.
         """
         queue = self._router.find_queue(target)
         if queue is not None:
             return queue
         address = self._router.addresses.get(target.address)
-        if target.queue is None and address is not None and address.routing == "multicast":
-            raise UsageError(f"the address {target.address!r} is multicast: consume from one of its queues")
-        settings = self._router.settings(target.address)
-        if address is None:
-            if not settings.auto_create_queues:
-                raise NotFoundError(f"there is no queue {target.address!r}")
-            address = self.create_address(target.address, settings.default_routing)
-        return self._on_demand(target.queue or target.address, address)
+        if target.queue is None:
+            settings = self._router.settings(target.address)
+            if (settings.default_routing if address is None else address.routing) == "multicast":
+                raise UsageError(f"the address {target.address!r} is multicast: consume from one of its queues")
+        return self._queue_on_demand(target.queue or target.address, target.address, address)
 
-    def _on_demand(self, name: str, address: Address) -> Queue:
-        if not self._router.settings(address.name).auto_create_queues:
-            raise NotFoundError(f"there is no queue {name!r} on the address {address.name!r}")
-        if name in self._router.queues:
-            raise UsageError(f"the queue {name!r} is bound to {self._router.queues[name].address!r}")
+    def _settings_on_demand(self, what: str, name: str, address: str) -> AddressSettings:
+        settings = self._router.settings(address)
+        if not settings.auto_create_queues:
+            raise NotFoundError(f"there is no {what} {name!r}" + (f" on {address!r}" if name != address else ""))
+        return settings
+
+    def _queue_on_demand(self, name: str, address_name: str, address: Address | None) -> Queue:
+        """Make a queue that nobody has created, and its address with it.  Nothing changes if it can't be."""
+        settings = self._settings_on_demand("queue", name, address_name)
+        other = self._router.queues.get(name)
+        if other is not None:
+            raise UsageError(f"the queue {name!r} is bound to {other.address!r}, not to {address_name!r}")
+        if address is None:
+            address = self._add_address(address_name, settings.default_routing)
         return self._add_queue(name, address, durable=True)
 
     def _write(self, values: dict[str, Any], kills: list[int] | None = None) -> int:
-        return self._ledger.write(DEFINITION, [encode_definition(values)], kills=kills or [])
+        # What is deleted may be deleted on a full disk, too.
+        return self._ledger.write(DEFINITION, [encode_definition(values)], kills=kills or [], vital=bool(kills))

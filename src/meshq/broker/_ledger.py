@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from meshq.abc import Buffer
 from meshq.broker._queue_machine import Queue
 from meshq.broker._run import QueueRun
 
 Views = Sequence[tuple[Queue, QueueRun]]
+#: Records that one record kills on the side: their positions must fit beside a run of the largest size.
+_DOOMED_MAX: Final = 1_000
 
 
 class Log(Protocol):
@@ -37,8 +39,13 @@ class Log(Protocol):
         kills: Sequence[int] = (),
         refs: Sequence[int] = (),
         lazy: bool = False,
+        vital: bool = False,
     ) -> int:
-        """Put a record into the open batch; returns its position."""
+        """Put a record into the open batch; returns its position.
+
+        A root lives until a record kills it, a note (``root=False``) as long as what it speaks about.  A full disk
+        refuses roots that are not ``vital``.
+        """
 
     def hurry(self) -> None:
         """Somebody waits: don't wait for company."""
@@ -76,10 +83,13 @@ class Ledger:
         log = self.log
         if log is None:
             return 0
-        if self._doomed:
-            doomed, self._doomed = self._doomed, []
+        doomed = self._doomed[:_DOOMED_MAX]
+        if doomed:
             kills = [*kills, *doomed]
-        return log.place(kind, parts, root=root, kills=kills, **options)
+        position = log.place(kind, parts, root=root, kills=kills, **options)
+        if doomed:
+            del self._doomed[: len(doomed)]
+        return position
 
     def release_after(self, position: int, views: Views, then: Callable[[], None]) -> None:
         """Release ``views`` and call ``then`` once ``position`` is durable and everything placed before is released."""

@@ -75,6 +75,7 @@ class Marks:
     def _write(self, queue: Queue, mark: _QueueMark, *, given: int, delivered: int) -> None:
         kills = [mark.position] if mark.position else []
         payload = encode_marks(queue.number, given, delivered)
-        mark.position = self._ledger.write(MARKS, [payload], kills=kills)
+        # Vital: without it a full disk could not be drained.
+        mark.position = self._ledger.write(MARKS, [payload], kills=kills, vital=True)
         mark.given = given
         mark.delivered = delivered

@@ -1,19 +1,27 @@
 """One bound on what a broker holds in memory, at which producers wait.
 
-A session may send only what it was granted.  What is granted and not yet sent counts against the bound like what
-is held, so the bound holds however many producers there are; apart from the last frame of each, which may be as
-large as a frame can be.
+A session may send only what it was granted.  What is granted and not yet sent counts against the bound, too, and as
+what it may come to: a run of one small message takes several times the bytes that its frame has.  So the bound holds
+however many producers there are; apart from the last frame of each, which may be as large as a frame can be.
+
+Nobody can take a grant back.  So that sessions which send nothing don't keep others from sending, whoever waits
+while memory is there, but promised to others, is granted a single byte: one frame, of any size.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, Protocol
 
 from meshq import limits
+from meshq.broker._run import RUN_OVERHEAD_BYTES
+from meshq.wire import HEAD_BYTES, RUN_ROW_BYTES
 
-#: The least that is granted: one small run.
+#: The least that is granted where there is room: one small run.
 GRANT_BYTES_MIN: Final = 64 * limits.KIB
+#: Of the room that is left, one grant takes such a part at most.
+GRANT_SHARE: Final = 4
+#: Bytes of memory for a byte of a frame, at worst: a message without a body (rounded up).
+MEMORY_PER_FRAME: Final = -(-(RUN_OVERHEAD_BYTES + RUN_ROW_BYTES) // (HEAD_BYTES + RUN_ROW_BYTES))
 
 
 class Sender(Protocol):
@@ -38,8 +46,8 @@ class MemoryBound:
         self.used_bytes = 0
         # Bytes granted and not yet sent.
         self._reserved = 0
-        # Sessions without credit, first come first served.
-        self._waiting: deque[Sender] = deque()
+        # Sessions without credit, first come first served; a dict as an ordered set.
+        self._waiting: dict[Sender, None] = {}
         #: Grants are withheld for another reason: the disk is full.
         self.blocked = False
 
@@ -55,46 +63,60 @@ class MemoryBound:
 
     def open(self, sender: Sender) -> None:
         """A session begins; it starts small and earns more."""
-        self._grant_or_wait(sender, GRANT_BYTES_MIN)
+        offer = 0 if self._waiting else self._offer()
+        if offer:
+            self._grant(sender, min(offer, GRANT_BYTES_MIN))
+        else:
+            self._waiting[sender] = None
 
     def received(self, sender: Sender, size_bytes: int) -> None:
-        """A session has sent; grant more once it has used half of what a step allows."""
+        """A frame of a session was taken in, and is used memory if it is kept.
+
+        The session is granted more once it has used half of what a step allows.
+        """
         before = max(0, sender.granted_bytes - sender.sent_bytes)
         sender.sent_bytes += size_bytes
         after = max(0, sender.granted_bytes - sender.sent_bytes)
         self._reserved -= before - after
         step = min(limits.SEND_CREDIT_BYTES, max(GRANT_BYTES_MIN, sender.sent_bytes))
-        if after <= step // 2 and (after > 0 or before > 0):
-            self._grant_or_wait(sender, step)
+        if after <= step // 2:
+            offer = 0 if self._waiting else self._offer()
+            if offer >= GRANT_BYTES_MIN or (offer and not after):
+                self._grant(sender, min(offer, step))
+                return
+            if not after:
+                self._waiting[sender] = None
+        if self._waiting:
+            self._serve()
 
     def close(self, sender: Sender) -> None:
         """A session ends; what it was promised is free."""
         self._reserved -= max(0, sender.granted_bytes - sender.sent_bytes)
         sender.granted_bytes = sender.sent_bytes
-        if sender in self._waiting:
-            self._waiting.remove(sender)
-        self.released(0)
+        self._waiting.pop(sender, None)
+        self._serve()
 
     def released(self, size_bytes: int) -> None:
         """Runs are gone; whoever waits may go on."""
         self.used_bytes -= size_bytes
-        while self._waiting and self._room() >= GRANT_BYTES_MIN:
-            sender = self._waiting.popleft()
-            self._grant(sender, min(self._room(), limits.SEND_CREDIT_BYTES))
+        if self._waiting:
+            self._serve()
 
-    def _room(self) -> int:
-        if self.blocked:
+    def _serve(self) -> None:
+        while self._waiting and (offer := self._offer()):
+            sender = next(iter(self._waiting))
+            del self._waiting[sender]
+            self._grant(sender, offer)
+
+    def _offer(self) -> int:
+        """Bytes of frames that the next one may be granted; 0: nothing."""
+        free = self.limit_bytes - self.used_bytes
+        if self.blocked or free <= 0:
             return 0
-        return self.limit_bytes - self.used_bytes - self._reserved
-
-    def _grant_or_wait(self, sender: Sender, step: int) -> None:
-        room = self._room()
-        if sender in self._waiting:
-            return
-        if room >= GRANT_BYTES_MIN and not self._waiting:
-            self._grant(sender, min(step, room))
-        elif sender.granted_bytes <= sender.sent_bytes or room < step:
-            self._waiting.append(sender)
+        room = free // MEMORY_PER_FRAME - self._reserved
+        if room < GRANT_BYTES_MIN:
+            return 1
+        return min(limits.SEND_CREDIT_BYTES, max(GRANT_BYTES_MIN, room // GRANT_SHARE))
 
     def _grant(self, sender: Sender, size_bytes: int) -> None:
         # What was overdrawn by the last frame is made good first.

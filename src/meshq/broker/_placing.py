@@ -42,24 +42,25 @@ class Placer:
             JournalBrokenError: the disk has failed.
         """
         address, queue = self._definitions.address_for(target)
-        last = run.number + run.content.rows - 1
+        first, last = run.number, run.number + run.content.rows - 1
         skipped: tuple[int, ...] = ()
         fresh: list[bytes] = []
         if kinds & KIND_ID and address.duplicates.capacity:
             fresh, skipped = _judge(run, address)
-            self.duplicates += len(skipped)
             if len(skipped) == run.content.rows:
-                self._producers.raise_to(run.producer, last)
+                self._producers.raise_to(run.producer, first, last)
+                self.duplicates += len(skipped)
                 self._all_known(then)
                 return
         targets = [queue] if queue is not None else address.queues
         if not targets:
             self.unrouted += run.content.rows
-            self._producers.raise_to(run.producer, last)
+            self._producers.raise_to(run.producer, first, last)
             self._ledger.release_after(0, (), then)
             return
         position, views = self._enter(run, address, targets, skipped)
-        self._producers.raise_to(run.producer, last)
+        self._producers.raise_to(run.producer, first, last)
+        self.duplicates += len(skipped)
         if fresh:
             run.has_ids = True
             self._ledger.doom(address.duplicates.add(IdChunk(run.position, fresh)))

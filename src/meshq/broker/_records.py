@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from meshq import limits
-from meshq.errors import DamagedError
+from meshq.errors import DamagedError, RemoteProtocolError
 from meshq.wire import RUN_ROW_BYTES, RunBytes, decode_map, encode_map
 
 #: Record kinds; 1 is the journal's own.  Never reused.
@@ -28,11 +28,20 @@ _SETTLED_ROW: Final = struct.Struct("<IQHHH")
 _IDS_HEAD: Final = struct.Struct("<QHH")
 # queue, numbers given, numbers that may have been delivered
 _MARKS: Final = struct.Struct("<IQQ")
+# whether some producer was forgotten, number of producers, number of gaps
+_PRODUCERS_HEAD: Final = struct.Struct("<?II")
 # producer, highest number
 _PRODUCER: Final = struct.Struct("<16sQ")
-_PRODUCERS_HEAD: Final = struct.Struct("<?I")
+# producer, first and last number that were not stored
+_GAP: Final = struct.Struct("<16sQQ")
 #: Producers of one checkpoint record.
 PRODUCERS_MAX: Final = 4_096
+#: What each kind of definition says.
+_DEFINITIONS: Final[dict[str, dict[str, type]]] = {
+    "address": {"kind": str, "name": str, "routing": str},
+    "queue": {"kind": str, "name": str, "address": str, "number": int},
+    "numbers": {"kind": str, "last": int},
+}
 
 
 class RunTarget(NamedTuple):
@@ -81,9 +90,16 @@ def decode_run(payload: bytes) -> RunRecord:
         found = tuple(RunTarget(*row) for row in _TARGET.iter_unpack(payload[at:skipped_at]))
         skipped = struct.unpack_from(f"<{skips}H", payload, skipped_at)
         content = RunBytes(rows, payload[table_at:body_at], 0, payload[body_at:])
+        end = int.from_bytes(content.table[-4:], "little")
     except (struct.error, UnicodeDecodeError) as error:
         raise _unreadable("run") from error
-    if rows == 0 or len(content.table) != rows * RUN_ROW_BYTES:
+    if (
+        not 0 < rows <= limits.RUN_MESSAGES_MAX
+        or len(content.table) != rows * RUN_ROW_BYTES
+        or len(content.body) != end
+        or any(target.start >= target.step for target in found)
+        or any(row >= rows for row in skipped)
+    ):
         raise _unreadable("run")
     return RunRecord(producer, number, stamp, address, found, skipped, content)
 
@@ -106,9 +122,12 @@ def encode_settled(rows: Iterable[SettledRow]) -> bytes:
 def decode_settled(payload: bytes) -> list[SettledRow]:
     """Read a settled record."""
     try:
-        return [SettledRow(*row) for row in _SETTLED_ROW.iter_unpack(payload)]
+        rows = [SettledRow(*row) for row in _SETTLED_ROW.iter_unpack(payload)]
     except struct.error as error:
         raise _unreadable("settled") from error
+    if any(not row.start < row.stop <= limits.RUN_MESSAGES_MAX or not row.step for row in rows):
+        raise _unreadable("settled")
+    return rows
 
 
 class IdsRecord(NamedTuple):
@@ -152,7 +171,15 @@ def encode_definition(values: dict[str, Any]) -> bytes:
 
 def decode_definition(payload: bytes) -> dict[str, Any]:
     """Read a definition."""
-    return decode_map(payload, limits.RECORD_BYTES_MAX)
+    try:
+        values = decode_map(payload, limits.HEADER_BYTES_MAX)
+    except RemoteProtocolError as error:
+        raise _unreadable("definition") from error
+    kind = values.get("kind")
+    schema = _DEFINITIONS.get(kind) if type(kind) is str else None
+    if schema is None or {name: type(value) for name, value in values.items()} != schema:
+        raise _unreadable("definition")
+    return values
 
 
 def encode_marks(queue: int, given: int, delivered: int) -> bytes:
@@ -163,26 +190,46 @@ def encode_marks(queue: int, given: int, delivered: int) -> bytes:
 def decode_marks(payload: bytes) -> tuple[int, int, int]:
     """Read a queue's marks."""
     try:
-        return _MARKS.unpack(payload)
+        queue, given, delivered = _MARKS.unpack(payload)
     except struct.error as error:
         raise _unreadable("marks") from error
+    return queue, given, delivered
 
 
-def encode_producers(marks: Sequence[tuple[bytes, int]], *, forgotten: bool) -> bytes:
-    """The high marks of producers; ``forgotten``: some producer's mark was given up."""
-    return b"".join([_PRODUCERS_HEAD.pack(forgotten, len(marks)), *(_PRODUCER.pack(*mark) for mark in marks)])
+class ProducersRecord(NamedTuple):
+    """The high marks of producers, and below them the gaps of what was not stored.
+
+    ``forgotten``: some producer's mark was given up.
+    """
+
+    forgotten: bool
+    marks: tuple[tuple[bytes, int], ...]
+    gaps: tuple[tuple[bytes, int, int], ...]
 
 
-def decode_producers(payload: bytes) -> tuple[bool, list[tuple[bytes, int]]]:
-    """Read the high marks of producers: whether some was given up, and the marks."""
+def encode_producers(record: ProducersRecord) -> bytes:
+    """A record of producers."""
+    head = _PRODUCERS_HEAD.pack(record.forgotten, len(record.marks), len(record.gaps))
+    return b"".join(
+        [head, *(_PRODUCER.pack(*mark) for mark in record.marks), *(_GAP.pack(*gap) for gap in record.gaps)]
+    )
+
+
+def decode_producers(payload: bytes) -> ProducersRecord:
+    """Read a record of producers."""
     try:
-        forgotten, count = _PRODUCERS_HEAD.unpack_from(payload)
-        marks = [(producer, number) for producer, number in _PRODUCER.iter_unpack(payload[_PRODUCERS_HEAD.size :])]
+        forgotten, marks, gaps = _PRODUCERS_HEAD.unpack_from(payload)
+        gaps_at = _PRODUCERS_HEAD.size + marks * _PRODUCER.size
+        record = ProducersRecord(
+            forgotten,
+            tuple(_PRODUCER.iter_unpack(payload[_PRODUCERS_HEAD.size : gaps_at])),
+            tuple(_GAP.iter_unpack(payload[gaps_at:])),
+        )
     except struct.error as error:
         raise _unreadable("producers") from error
-    if len(marks) != count:
+    if (len(record.marks), len(record.gaps)) != (marks, gaps):
         raise _unreadable("producers")
-    return forgotten, marks
+    return record
 
 
 def _unreadable(what: str) -> DamagedError:

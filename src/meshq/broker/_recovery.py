@@ -13,8 +13,9 @@ from meshq.broker._core import Core
 from meshq.broker._duplicates import IdChunk
 from meshq.broker._placing import keep_rows, skip_rows
 from meshq.broker._queue_machine import Queue
-from meshq.broker._records import RunRecord
+from meshq.broker._records import ProducersRecord, RunRecord
 from meshq.broker._run import GONE, GONE_ROWS, QueueRun, StoredRun
+from meshq.errors import DamagedError
 from meshq.wire import duplicate_ids
 
 
@@ -37,6 +38,11 @@ class Recovery:
         self._chunks: list[tuple[str, IdChunk]] = []
         # By queue number: numbers given, numbers that may have been delivered, where that stands.
         self._marks: dict[int, tuple[int, int, int]] = {}
+        # Position, producer, and the numbers of its first and last message, of all runs; and what the last
+        # checkpoint says of producers, and where it stands.
+        self._sent: list[tuple[int, bytes, int, int]] = []
+        self._checkpoints: list[ProducersRecord] = []
+        self._checkpoint_position = 0
         #: Messages that were taken up.
         self.messages = 0
 
@@ -55,14 +61,21 @@ class Recovery:
             records.PRODUCERS: self._producers,
         }
         for record in log:
+            handler = handlers.get(record.kind)
+            if handler is None:
+                known = ", ".join(map(str, handlers))
+                raise DamagedError("journal", record.position, f"a record of a kind from {known}", f"{record.kind}")
             if not record.dead:
-                handlers[record.kind](record.payload, record.position)
+                handler(record.payload, record.position)
             elif record.kind == records.RUN:
-                self._raise_producer(records.decode_run(record.payload))
+                self._note_sent(records.decode_run(record.payload), record.position)
         self._finish()
 
     def _definition(self, payload: bytes, position: int) -> None:
-        self._core.definitions.restore(records.decode_definition(payload), position)
+        values = records.decode_definition(payload)
+        if values["kind"] == "queue" and values["address"] not in self._core.router.addresses:
+            raise DamagedError("journal", position, "the address of a queue before the queue", values["address"])
+        self._core.definitions.restore(values, position)
 
     def _run(self, payload: bytes, position: int) -> None:
         record = records.decode_run(payload)
@@ -84,11 +97,11 @@ class Recovery:
                 skip_rows(view, record.skipped)
             views[target.queue] = view
         self._runs[position] = (run, views)
-        self._raise_producer(record)
+        self._note_sent(record, position)
         self._take_ids(record, run)
 
-    def _raise_producer(self, record: RunRecord) -> None:
-        self._core.producers.raise_to(record.producer, record.number + record.content.rows - 1)
+    def _note_sent(self, record: RunRecord, position: int) -> None:
+        self._sent.append((position, record.producer, record.number, record.number + record.content.rows - 1))
 
     def _take_ids(self, record: RunRecord, run: StoredRun) -> None:
         skipped = dict.fromkeys(record.skipped)
@@ -107,6 +120,8 @@ class Recovery:
             view = found[1].get(row.queue) if found is not None else None
             if view is not None:
                 rows = len(range(row.start, row.stop, row.step))
+                if row.stop > len(view.states):
+                    raise DamagedError("journal", position, f"rows of {len(view.states)} messages", f"row {row.stop}")
                 view.states[row.start : row.stop : row.step] = GONE_ROWS[:rows]
 
     def _ids(self, payload: bytes, position: int) -> None:
@@ -118,18 +133,33 @@ class Recovery:
         self._marks[queue] = (given, delivered, position)
 
     def _producers(self, payload: bytes, position: int) -> None:
-        forgotten, marks = records.decode_producers(payload)
-        self._core.producers.forgotten |= forgotten
-        for producer, number in marks:
-            self._core.producers.raise_to(producer, number)
+        self._checkpoints.append(records.decode_producers(payload))
+        self._checkpoint_position = position
+
+    def _restore_producers(self) -> None:
+        """A checkpoint says all of what was sent before it; behind it, every run that was sent is here to be seen."""
+        producers = self._core.producers
+        for position, producer, _, last in self._sent:
+            if position < self._checkpoint_position:
+                producers.restore(producer, last)
+        for record in self._checkpoints:
+            producers.forgotten |= record.forgotten
+            for producer, mark in record.marks:
+                producers.restore(producer, mark)
+            for producer, first, last in record.gaps:
+                producers.restore_gap(producer, first, last)
+        for position, producer, first, last in self._sent:
+            if position > self._checkpoint_position:
+                producers.raise_to(producer, first, last)
 
     def _finish(self) -> None:
         core = self._core
+        self._restore_producers()
         for queue in core.router.by_number.values():
             given, delivered, position = self._marks.get(queue.number, (0, 0, 0))
             queue.last = max(given, delivered)
             core.marks.open(queue, given, delivered, position)
-        dead: list[int] = []
+        ended: list[int] = []
         for position, (run, views) in self._runs.items():
             for number, view in views.items():
                 bound = core.router.by_number.get(number)
@@ -137,16 +167,34 @@ class Recovery:
                     self._append(bound, view)
             if run.views:
                 core.memory.used_bytes += run.size_bytes
-            elif not run.has_ids:
-                # Every message was settled, and the record that says so is kept only with this one.
-                dead.append(position)
-        for name, chunk in sorted(self._chunks, key=lambda item: item[1].origin):
-            address = core.router.addresses.get(name)
-            if address is None:
-                dead += [chunk.record] if chunk.record else []
             else:
-                dead += address.duplicates.add(chunk)
-        core.ledger.doom(dead)
+                # Every message was settled, or its queue is gone.
+                ended.append(position)
+        core.ledger.doom(self._restore_ids(dict.fromkeys(ended)))
+
+    def _restore_ids(self, ended: dict[int, None]) -> list[int]:
+        """Fill the windows of duplicate ids; returns the records that nobody needs."""
+        dead: dict[int, None] = dict(ended)
+        for _, chunk in self._chunks:
+            if chunk.origin in ended and not chunk.record:
+                # Only its ids keep the run's record alive.
+                chunk.record = chunk.origin
+                del dead[chunk.origin]
+        newest_first = sorted(self._chunks, key=lambda item: item[1].origin, reverse=True)
+        seen: dict[str, set[bytes]] = {}
+        for name, chunk in newest_first:
+            # An id that had left the window and came again may stand in two records: the later one counts.
+            known = seen.setdefault(name, set())
+            chunk.ids = [duplicate_id for duplicate_id in chunk.ids if duplicate_id not in known]
+            known.update(chunk.ids)
+        gone: list[int] = []
+        for name, chunk in reversed(newest_first):
+            address = self._core.router.addresses.get(name)
+            if address is not None and chunk.ids:
+                gone += address.duplicates.add(chunk)
+            elif chunk.record:
+                gone.append(chunk.record)
+        return [*dead, *gone]
 
     def _append(self, queue: Queue, view: QueueRun) -> None:
         view.live = len(view.states) - view.states.count(GONE)

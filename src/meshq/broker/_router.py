@@ -35,9 +35,10 @@ class Router:
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.by_number: dict[int, Queue] = {}
-        #: Journal positions of queue definitions, by queue number.
+        #: Journal positions of queue definitions, by queue number; 0: nowhere.
         self.positions: dict[int, int] = {}
-        self._last_number = 0
+        #: The highest queue number ever given.
+        self.last_number = 0
 
     def settings(self, address: str) -> AddressSettings:
         """The settings of an address."""
@@ -48,17 +49,17 @@ class Router:
         address = self.addresses[name] = Address(name, routing, self.settings(name))
         return address
 
-    def add_queue(self, name: str, address: Address, *, durable: bool, number: int = 0) -> Queue:
-        """Make a queue that does not exist yet; ``number`` is given when it is restored."""
-        self._last_number = max(number, self._last_number) if number else self._last_number + 1
-        queue = Queue(number or self._last_number, name, address.name, durable=durable)
+    def add_queue(self, name: str, address: Address, *, durable: bool, number: int) -> Queue:
+        """Make a queue that does not exist yet."""
+        self.skip_numbers(number)
+        queue = Queue(number, name, address.name, durable=durable)
         address.queues.append(queue)
         self.queues[name] = self.by_number[queue.number] = queue
         return queue
 
     def skip_numbers(self, last: int) -> None:
         """Queue numbers up to ``last`` were given to queues that are gone."""
-        self._last_number = max(self._last_number, last)
+        self.last_number = max(self.last_number, last)
 
     def remove_queue(self, queue: Queue) -> None:
         """Take a queue out of all tables."""

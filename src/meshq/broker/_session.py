@@ -39,6 +39,7 @@ from meshq.wire import (
     RunBytes,
     check_run,
     cut,
+    decline,
     header_of,
     pick,
     refusal_of,
@@ -76,6 +77,8 @@ class Session:
         #: When an unlinked session ends (trio's clock); the owner of the session's life sets it.
         self.deadline = 0.0
         self.ended = False
+        #: Everything said so far can be said again; not so after a link that can't lose anything.
+        self.resumable = True
         #: Called when another connection takes the session over.
         self.on_taken: Callable[[], None] = nobody
         self.granted_bytes = 0
@@ -83,10 +86,12 @@ class Session:
         self._window_bytes = window_bytes
         self._producers: dict[int, ProducerState] = {}
         self._consumers: dict[int, ConsumerState] = {}
-        # Channels whose consumers were lost, and the number of the frame that says so: until that has arrived, the
-        # client may still settle there, or leave.
-        self._lost: dict[int, int] = {}
+        # Channels whose consumers were lost, the oldest first.  What the client had sent before it heard of that may
+        # come late, by way of a resume even after it has heard.
+        self._lost: dict[int, None] = {}
         self._last_channel = 0
+        # Ids of calls that wait for their answer.
+        self._calls: dict[int, None] = {}
         # What is to be said at the end of the turn: the highest number to confirm, by channel; new credit.
         self._confirms: dict[int, int] = {}
         self._credit_changed = False
@@ -124,8 +129,6 @@ class Session:
     def arrived(self, received: int) -> None:
         """The client has received everything up to ``received``."""
         self.outgoing.arrived(received)
-        if self._lost:
-            self._lost = {channel: number for channel, number in self._lost.items() if number > received}
         if not self._willing and self.outgoing.kept_bytes <= self._window_bytes // 2:
             self._set_willing(self.link is not None)
 
@@ -135,7 +138,13 @@ class Session:
             raise violation("bad_channel", f"there is no producer on channel {frame.channel}")
         if self.sent_bytes >= self.granted_bytes:
             raise violation("no_credit", f"{self.granted_bytes} bytes were granted")
-        self.core.memory.received(self, frame.size_bytes)
+        try:
+            self._take(frame, producer)
+        finally:
+            # Only now is it known what the frame takes.
+            self.core.memory.received(self, frame.size_bytes)
+
+    def _take(self, frame: Frame, producer: ProducerState) -> None:
         content = RunBytes(frame.count, frame.table, 0, frame.body)  # type: ignore[arg-type]
         kinds = check_run(content)
         last = frame.first + frame.count - 1
@@ -172,7 +181,7 @@ class Session:
         resent = bool(frame.flags & FLAG_RESENT)
         if mark is None:
             if resent and self.core.producers.forgotten:
-                error = violation("unknown_producer", "whether these messages were stored is no longer known")
+                error = decline("unknown_producer", "whether these messages were stored can't be said")
                 self._refuse(frame, error)
                 return False
             return True
@@ -180,6 +189,8 @@ class Session:
             return True
         if not resent or last > mark:
             raise violation("bad_number", f"messages {frame.first} to {last}, after {mark} had come")
+        if self.core.producers.lacks(producer.producer, frame.first, last):
+            return True
         self.core.ledger.when_all_is_durable(confirm)
         return False
 
@@ -187,7 +198,19 @@ class Session:
         header = Refuse(messages=frame.count, code=refusal_of(error).number, text=str(error)[:1024])
         self._say(Frame(FrameType.REFUSE, channel=frame.channel, first=frame.first, header=header.encode()))
 
+    def _begin_call(self, frame: Frame) -> None:
+        """Take note of the id of a call, which is its own until it is answered."""
+        if not frame.first:
+            raise violation("bad_header", f"{frame.type.name} has no call id")
+        if frame.first in self._calls:
+            raise violation("bad_number", f"call {frame.first} is not answered yet")
+        if len(self._calls) >= limits.CALLS_MAX:
+            raise violation("too_many", f"{limits.CALLS_MAX} calls wait for their answers")
+        self._calls[frame.first] = None
+
     def _settle(self, frame: Frame) -> None:
+        if frame.first:
+            self._begin_call(frame)
         consumer = self._consumers.get(frame.channel)
         if consumer is None:
             if frame.channel not in self._lost:
@@ -208,24 +231,29 @@ class Session:
 
     def _produce(self, frame: Frame) -> None:
         header = header_of(frame, Produce)
+        self._begin_call(frame)
         self._open_channel(frame)
 
         def produce() -> dict[str, Any]:
+            self._check_channels()
             target = parse_target(header.address)
             self.core.definitions.address_for(target)
             self._producers[frame.channel] = ProducerState(header.producer, target)
-            mark = self.core.producers.get(header.producer)
-            return {"number": mark or 0, "known": mark is not None}
+            producers = self.core.producers
+            known = producers.get(header.producer) is not None
+            return {"number": producers.whole(header.producer), "known": known}
 
         self._answering(frame, produce)
 
     def _consume(self, frame: Frame) -> None:
         header = header_of(frame, Consume)
+        self._begin_call(frame)
         self._open_channel(frame)
         if not header.window or not header.window_bytes:
             raise violation("bad_header", "a consumer's window is empty")
 
         def consume() -> dict[str, Any]:
+            self._check_channels()
             queue = self.core.definitions.queue_for(parse_target(header.queue, "queue"))
             consumer = ConsumerState(queue, self, frame.channel, header.window, header.window_bytes)
             consumer.willing = self._willing
@@ -240,11 +268,14 @@ class Session:
         if frame.channel <= self._last_channel:
             raise violation("bad_channel", f"channel {frame.channel} is not above {self._last_channel}")
         self._last_channel = frame.channel
+
+    def _check_channels(self) -> None:
         if len(self._producers) + len(self._consumers) >= limits.CHANNELS_MAX:
-            raise violation("too_many", f"a session has at most {limits.CHANNELS_MAX} producers and consumers")
+            raise decline("too_many", f"a session has at most {limits.CHANNELS_MAX} producers and consumers")
 
     def _leave(self, frame: Frame) -> None:
         header = header_of(frame, Leave)
+        self._begin_call(frame)
         consumer = self._consumers.pop(frame.channel, None)
         if consumer is not None:
             self._drop_consumer(consumer, header.handed)
@@ -254,8 +285,7 @@ class Session:
 
     def _call(self, frame: Frame) -> None:
         call = header_of(frame, Call)
-        if not frame.first:
-            raise violation("bad_header", "a call has no id")
+        self._begin_call(frame)
         if call.operation == "flush":
             self._answer_when_durable(frame.first)
             return
@@ -281,7 +311,7 @@ class Session:
         self.core.ledger.when_all_is_durable(lambda: self._answer(call, {}))
 
     def _answer(self, call: int, values: dict[str, Any], *, code: int = 0, text: str = "") -> None:
-        if call:
+        if self._calls.pop(call, False) is None:
             flat = tuple(item for pair in values.items() for item in pair)
             header = Answer(code=code, text=text, values=flat)
             self._say(Frame(FrameType.ANSWER, first=call, header=header.encode()))
@@ -373,6 +403,7 @@ class Session:
         """The client is there, over ``link``, and has everything up to ``received``: send again what it has not."""
         again = list(self.outgoing.resume(received))
         self.link = link
+        self.resumable = not link.lossless
         for frame in again:
             self._send_out(link, frame)
         self._set_willing(self.outgoing.kept_bytes <= self._window_bytes)
@@ -402,9 +433,10 @@ class Session:
                 del self._consumers[channel]
                 self._drop_consumer(consumer, None)
                 header = ConsumerLost(code=refusal_of(error).number, text=str(error)[:1024])
-                lost = Frame(FrameType.CONSUMER_LOST, channel=channel, header=header.encode())
-                self._say(lost)
-                self._lost[channel] = lost.number
+                self._say(Frame(FrameType.CONSUMER_LOST, channel=channel, header=header.encode()))
+                self._lost[channel] = None
+                if len(self._lost) > limits.CHANNELS_MAX:
+                    del self._lost[next(iter(self._lost))]
 
     def _drop_consumer(self, consumer: ConsumerState, handed: int | None) -> None:
         self.core.settler.abandon(consumer, handed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from meshq import limits
 from meshq.broker._core import Core
@@ -10,6 +11,9 @@ from meshq.broker._session import Session
 from meshq.errors import NotActiveError
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import Attach, Attached, Link, decline
+
+#: A client may not ask for a shorter time: its pings would cost more than its session.
+SESSION_TTL_MIN_S: Final = 0.1
 
 
 class Sessions:
@@ -39,9 +43,9 @@ class Sessions:
             NotActiveError: there is no room for another session, or the node is stopping.
         """
         core = self._core
-        ttl = min(wanted.ttl_ms / 1000, self._ttl_max)
+        ttl = min(max(wanted.ttl_ms / 1000, SESSION_TTL_MIN_S), self._ttl_max)
         session = core.sessions.get(wanted.session)
-        if session is not None and session.key == wanted.key and not session.ended:
+        if session is not None and session.key == wanted.key and session.resumable:
             self._ttl[session.number] = ttl
             self.resumed += 1
             return session, self._answer(session, ttl, resumed=True)
@@ -68,8 +72,11 @@ class Sessions:
         )
 
     def detached(self, session: Session) -> None:
-        """A session lost its connection; it may be resumed until its deadline."""
+        """A session lost its connection; it may be resumed until its deadline, if it can be resumed at all."""
         if session.ended:
+            return
+        if not session.resumable:
+            self.end(session)
             return
         session.detach()
         session.deadline = self._now() + self._ttl[session.number]

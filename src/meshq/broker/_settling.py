@@ -67,6 +67,8 @@ class Settler:
     def purge(self, queue: Queue) -> int:
         """Take everything out that is ready; returns how many messages that were."""
         removed = 0
+        if not queue.ready:
+            return removed
         # A number that was purged must not be given again, though nobody may ever have seen it.
         self._marks.cover_given(queue)
         while queue.ready:
@@ -115,6 +117,6 @@ class Settler:
             return False
         ids = chunk.ids[chunk.start :]
         payload = encode_ids(run.position, run.address, ids)
+        chunk.record = self._ledger.write(IDS, [payload], kills=[run.position], lazy=True, vital=True)
         chunk.ids, chunk.start = ids, 0
-        chunk.record = self._ledger.write(IDS, [payload], kills=[run.position], lazy=True)
         return True

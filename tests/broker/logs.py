@@ -1,0 +1,110 @@
+"""A journal in a list, by the real one's rules, whose syncs happen when the test says so."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from meshq.abc import Buffer
+from meshq.errors import AddressFullError, JournalBrokenError
+from meshq.store import Record
+
+
+@attrs.define(eq=False)
+class FakeLog:
+    """Positions rise by one; ``sync`` makes what is placed durable and tells ``on_durable``.
+
+    A life begins behind what an earlier one left in ``records``.
+    """
+
+    records: list[Record] = attrs.field(factory=list)
+    durable: int = 0
+    full: bool = False
+    failed: bool = False
+    on_durable: Callable[[int], None] | None = None
+    hurries: int = 0
+    #: Position before the last checkpoint, and the positions of its records.
+    checkpoints: list[tuple[int, list[int]]] = attrs.field(factory=list)
+
+    @property
+    def last(self) -> int:
+        return self.records[-1].position if self.records else 0
+
+    def place(
+        self,
+        kind: int,
+        parts: Sequence[Buffer],
+        *,
+        root: bool = True,
+        kills: Sequence[int] = (),
+        refs: Sequence[int] = (),
+        lazy: bool = False,
+        vital: bool = False,
+    ) -> int:
+        if self.failed:
+            raise JournalBrokenError("the disk failed", outcome="not_done")
+        if self.full and root and not vital:
+            raise AddressFullError("the disk has no room")
+        assert all(0 < target <= self.last for target in (*kills, *refs)), "a record speaks of earlier ones"
+        assert root or kills or refs, "a note speaks of something"
+        payload = b"".join(bytes(part) for part in parts)
+        self.records.append(Record(self.last + 1, kind, payload, tuple(kills), tuple(refs), root))
+        return self.last
+
+    def hurry(self) -> None:
+        self.hurries += 1
+
+    def sync(self, position: int | None = None) -> None:
+        """Everything placed, or up to a position, is on disk."""
+        self.durable = self.last if position is None else position
+        if self.on_durable is not None:
+            self.on_durable(self.durable)
+
+    def checkpoint(self, drafts: Sequence[tuple[int, bytes]]) -> None:
+        """The owner's soft state goes behind all that is placed, and kills the one before it."""
+        old = self.checkpoints[-1][1] if self.checkpoints else []
+        covered, positions = self.last, []
+        for number, (kind, payload) in enumerate(drafts):
+            positions.append(self.place(kind, [payload], kills=old if not number else ()))
+        self.checkpoints.append((covered, positions))
+
+    # -- what a crash leaves
+
+    def cuts(self) -> list[int]:
+        """Last positions with which the log may be found after a crash; a checkpoint is there whole or not at all."""
+        inside = {position for _, positions in self.checkpoints for position in positions[:-1]}
+        return [position for position in range(self.durable, self.last + 1) if position not in inside]
+
+    def recovered(self, last: int | None = None, rng: random.Random | None = None) -> list[Record]:
+        """What a start finds: what must be there, and by chance, or without ``rng``, what may be."""
+        last = self.last if last is None else last
+        placed = [record for record in self.records if record.position <= last]
+        dead = {target for record in placed for target in record.kills}
+        covered = max([at for at, positions in self.checkpoints if not positions or positions[-1] <= last], default=0)
+        found = []
+        for record in placed:
+            alive = record.root and record.position not in dead
+            needed = not record.root and any(target not in dead for target in record.refs)
+            late = record.root and record.position > covered
+            maybe = not record.root and (rng is None or rng.random() < 0.5)
+            if alive or needed or late or maybe:
+                found.append(attrs.evolve(record, dead=record.root and not alive))
+        return found
+
+    def after_crash(self, last: int | None = None) -> FakeLog:
+        """The log of the next life: what was placed behind ``last`` is gone, and its positions are given again."""
+        last = self.last if last is None else last
+        kept = [record for record in self.records if record.position <= last]
+        checkpoints = [found for found in self.checkpoints if not found[1] or found[1][-1] <= last]
+        return FakeLog(records=kept, durable=last, checkpoints=checkpoints)
+
+    def living(self) -> list[Record]:
+        """Roots that nobody has killed."""
+        dead = {target for record in self.records for target in record.kills}
+        return [record for record in self.records if record.root and record.position not in dead]
+
+    def kinds(self) -> list[int]:
+        """The kinds of all records, in order."""
+        return [record.kind for record in self.records]

@@ -1,0 +1,188 @@
+"""Records: what is written is read back, and what could not have been written is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from meshq.broker import Recovery
+from meshq.broker import _records as records
+from meshq.errors import DamagedError
+from meshq.store import Record
+from meshq.wire import encode_map, encode_run
+from tests.broker.kit import make_core
+
+NUMBERS = st.integers(0, 2**63 - 1)
+NAMES = st.text(min_size=1, max_size=40).filter(lambda text: text.isprintable())
+DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "run": records.decode_run,
+    "settled": records.decode_settled,
+    "ids": records.decode_ids,
+    "definition": records.decode_definition,
+    "marks": records.decode_marks,
+    "producers": records.decode_producers,
+}
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> records.RunRecord:
+    bodies = draw(st.lists(st.binary(max_size=20), min_size=1, max_size=8))
+    steps = draw(st.lists(st.integers(1, 5), max_size=4))
+    targets = tuple(
+        records.RunTarget(draw(st.integers(1, 2**32 - 1)), draw(NUMBERS), draw(st.integers(0, step - 1)), step)
+        for step in steps
+    )
+    skipped = tuple(sorted(draw(st.sets(st.integers(0, len(bodies) - 1)))))
+    producer = draw(st.binary(min_size=16, max_size=16))
+    return records.RunRecord(producer, draw(NUMBERS), draw(NUMBERS), draw(NAMES), targets, skipped, encode_run(bodies))
+
+
+def encoded_run(record: records.RunRecord) -> bytes:
+    return records.encode_run_head(record) + record.content.table + bytes(record.content.body)
+
+
+@given(runs())
+def test_a_run_is_read_back(record: records.RunRecord) -> None:
+    assert records.decode_run(encoded_run(record)) == record
+
+
+@given(runs(), st.data())
+def test_a_run_that_is_cut_or_has_more_is_refused(record: records.RunRecord, data: st.DataObject) -> None:
+    payload = encoded_run(record)
+    cut = data.draw(st.integers(0, len(payload) - 1))
+    for wrong in (payload[:cut], payload + b"x"):
+        with pytest.raises(DamagedError):
+            records.decode_run(wrong)
+
+
+def test_a_run_without_messages_or_with_too_many_is_refused() -> None:
+    good = encoded_run(records.RunRecord(b"p" * 16, 1, 1, "q", (), (), encode_run([b"x"])))
+    for rows in (b"\0\0", b"\1\1"):
+        with pytest.raises(DamagedError):
+            records.decode_run(good[:32] + rows + good[34:])
+
+
+def test_a_target_or_a_skipped_row_outside_its_run_is_refused() -> None:
+    content = encode_run([b"x", b"y"])
+    for targets, skipped in (
+        ((records.RunTarget(1, 1, 2, 2),), ()),
+        ((records.RunTarget(1, 1, 0, 0),), ()),
+        ((), (2,)),
+    ):
+        with pytest.raises(DamagedError):
+            records.decode_run(encoded_run(records.RunRecord(b"p" * 16, 1, 1, "q", targets, skipped, content)))
+
+
+SPANS = st.builds(
+    lambda queue, position, start, rows, step: records.SettledRow(queue, position, start, start + rows, step),
+    st.integers(0, 2**32 - 1),
+    NUMBERS,
+    st.integers(0, 128),
+    st.integers(1, 128),
+    st.integers(1, 256),
+)
+
+
+@given(st.lists(SPANS, max_size=5))
+def test_settled_rows_are_read_back(rows: list[records.SettledRow]) -> None:
+    assert records.decode_settled(records.encode_settled(rows)) == rows
+
+
+@pytest.mark.parametrize("row", [(1, 1, 3, 3, 1), (1, 1, 0, 257, 1), (1, 1, 0, 1, 0)])
+def test_settled_rows_that_are_none_are_refused(row: tuple[int, int, int, int, int]) -> None:
+    with pytest.raises(DamagedError):
+        records.decode_settled(records.encode_settled([records.SettledRow(*row)]))
+
+
+@given(NUMBERS, NAMES, st.lists(st.binary(min_size=1, max_size=255), max_size=6))
+def test_duplicate_ids_are_read_back(origin: int, address: str, ids: list[bytes]) -> None:
+    payload = records.encode_ids(origin, address, ids)
+    assert records.decode_ids(payload) == (origin, address, tuple(ids))
+    with pytest.raises(DamagedError):
+        records.decode_ids(payload + b"x")
+
+
+@given(st.integers(0, 2**32 - 1), NUMBERS, NUMBERS)
+def test_marks_are_read_back(queue: int, given_mark: int, delivered: int) -> None:
+    assert records.decode_marks(records.encode_marks(queue, given_mark, delivered)) == (queue, given_mark, delivered)
+
+
+PRODUCER_IDS = st.binary(min_size=16, max_size=16)
+
+
+@given(
+    st.builds(
+        records.ProducersRecord,
+        st.booleans(),
+        st.lists(st.tuples(PRODUCER_IDS, NUMBERS), max_size=5).map(tuple),
+        st.lists(st.tuples(PRODUCER_IDS, NUMBERS, NUMBERS), max_size=5).map(tuple),
+    )
+)
+def test_producers_are_read_back(record: records.ProducersRecord) -> None:
+    payload = records.encode_producers(record)
+    assert records.decode_producers(payload) == record
+    with pytest.raises(DamagedError):
+        records.decode_producers(payload + b"x" * 24)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"kind": "address", "name": "a", "routing": "anycast"},
+        {"kind": "queue", "name": "q", "address": "a", "number": 7},
+        {"kind": "numbers", "last": 7},
+    ],
+)
+def test_definitions_are_read_back_and_nothing_else_is_one(values: dict[str, Any]) -> None:
+    assert records.decode_definition(records.encode_definition(values)) == values
+    missing = dict(list(values.items())[:-1])
+    for wrong in ({**values, "more": 1}, missing, {**values, "kind": "other"}, {**values, "kind": 7}, {}):
+        with pytest.raises(DamagedError):
+            records.decode_definition(encode_map(wrong))
+    with pytest.raises(DamagedError):
+        records.decode_definition(encode_map({**values, list(values)[-1]: b"x"}))
+
+
+@pytest.mark.parametrize("kind", list(DECODERS))
+@given(payload=st.binary(max_size=120))
+def test_garbage_is_a_record_or_damage_and_nothing_else(kind: str, payload: bytes) -> None:
+    try:
+        DECODERS[kind](payload)
+    except DamagedError as error:
+        assert error.file == "journal"
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "expected"),
+    [
+        (99, b"", "a kind from 2, 3, 4, 5, 6, 7"),
+        (
+            records.DEFINITION,
+            records.encode_definition({"kind": "queue", "name": "q", "address": "a", "number": 1}),
+            "the address of a queue before the queue",
+        ),
+    ],
+)
+def test_a_record_that_cannot_stand_in_a_journal_is_damage(kind: int, payload: bytes, expected: str) -> None:
+    with pytest.raises(DamagedError, match=expected):
+        Recovery(make_core()).take([Record(1, kind, payload)])
+
+
+def test_rows_settled_beyond_their_run_are_damage() -> None:
+    address = records.encode_definition({"kind": "address", "name": "q", "routing": "anycast"})
+    queue = records.encode_definition({"kind": "queue", "name": "q", "address": "q", "number": 1})
+    run = records.RunRecord(b"p" * 16, 1, 1, "q", (records.RunTarget(1, 1, 0, 1),), (), encode_run([b"x"]))
+    settled = records.encode_settled([records.SettledRow(1, 3, 0, 2, 1)])
+    journal = [
+        Record(1, records.DEFINITION, address),
+        Record(2, records.DEFINITION, queue),
+        Record(3, records.RUN, encoded_run(run)),
+        Record(4, records.SETTLED, settled, refs=(3,), root=False),
+    ]
+    Recovery(make_core()).take(journal[:3])
+    with pytest.raises(DamagedError, match="row 2"):
+        Recovery(make_core()).take(journal)
