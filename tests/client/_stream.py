@@ -35,7 +35,7 @@ class MemoryStream(abc.Stream):
     def send_nowait(self, data: abc.Buffer) -> int:
         if self.closed or self._error is not None:
             raise ConnectionBrokenError(f"the connection to {self._peer} is lost")
-        if self.stuck:
+        if self.stuck or self.waiting:
             self.waiting.append(bytes(data))
         elif not self.silent:
             self.on_bytes(bytes(data))
@@ -46,7 +46,10 @@ class MemoryStream(abc.Stream):
         while self.waiting:
             if self.closed or self._error is not None:
                 raise ConnectionBrokenError(f"the connection to {self._peer} is lost")
-            await self._lot.park()
+            if self.stuck:
+                await self._lot.park()
+            else:
+                self.on_bytes(self.waiting.pop(0))
 
     async def receive(self, size_max: int) -> bytes:
         await trio.lowlevel.checkpoint()
@@ -67,6 +70,11 @@ class MemoryStream(abc.Stream):
         if not self.silent and data:
             self._arrived.append(data)
             self._lot.unpark_all()
+
+    def unstick(self) -> None:
+        """There is room again: whoever flushes can send what waits."""
+        self.stuck = False
+        self._lot.unpark_all()
 
     def end(self) -> None:
         """The node has closed in an orderly way."""

@@ -309,9 +309,5 @@ async def test_bytes_that_can_not_go_at_once_are_written_later(node: FakeNode) -
         nursery.start_soon(client.send, "a", b"x")
         await trio.sleep(1)
         assert node.bodies == []
-        stream.stuck = False
-        waiting, stream.waiting = stream.waiting, []
-        for data in waiting:
-            stream.on_bytes(data)
-        stream._lot.unpark_all()
+        stream.unstick()
     assert node.bodies == [b"x"]

@@ -97,3 +97,14 @@ def test_a_connection_that_breaks_soon_does_not_reset_the_back_off() -> None:
     made.lost(now + 2.0, leave=False)
     assert made.next() == Dial(0.0, 0)
     assert repr(made) == "<FailoverMachine round=1 position=0 delay=0.1>"
+
+
+def test_the_first_of_several_targets_is_not_hammered_either() -> None:
+    made = machine(2)
+    assert made.next() == Dial(0.0, 0)
+    made.attached(0, now=0.0)
+    made.lost(0.01, leave=False)
+    assert made.next() == Dial(0.1, 0)
+    made.attached(0, now=0.1)
+    made.lost(0.2, leave=False)
+    assert made.next() == Dial(0.1, 0)

@@ -88,6 +88,23 @@ async def test_what_a_stopping_node_refuses_goes_out_again_if_the_session_is_res
     assert node.bodies == [b"x"]
 
 
+async def test_what_a_stopping_node_refused_goes_before_what_waits_behind_it(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    node.credit = 1
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        node.refuse = lambda frame: "stopping"
+        nursery.start_soon(client.send, "a", b"1")
+        await trio.sleep(1)
+        nursery.start_soon(client.send, "a", b"2")
+        await trio.sleep(1)
+        node.refuse = lambda frame: None
+        node.cut()
+        await until_attached(client, 2)
+        assert client.statistics().waiting_runs == 2
+        node.give_credit(1_000)
+    assert [(number, body) for _, _, number, body in node.stored] == [(1, b"1"), (2, b"2")]
+
+
 @pytest.mark.parametrize("name", ["bad_number", "illegal_frame", "bad_checksum"])
 async def test_a_node_that_accuses_us_of_a_violation_ends_the_client(node: FakeNode, name: str) -> None:
     env, _ = fake_env(node)
