@@ -23,8 +23,14 @@ from meshq.demo._result_format import KillResult, Result, conclude
 from meshq.demo._settings import CLIENT, QUEUE
 from meshq.demo._tally_machine import Tally
 
-#: Nothing moves for so long: something is wrong, and the demo says what it was waiting for.
+#: Nothing gets ahead for so long: something is wrong, and the demo says what it was waiting for.
 STALL_SECONDS: Final = 60.0
+
+
+class StalledError(DemoError):
+    """Nothing gets ahead any more."""
+
+    code = "demo_stalled"
 
 
 class Director:
@@ -111,10 +117,11 @@ class Director:
             if moved != self._moved():
                 moved, deadline = self._moved(), trio.current_time() + STALL_SECONDS
             elif trio.current_time() >= deadline:
-                raise DemoError(f"nothing has moved for {STALL_SECONDS:.0f} s while waiting until {what}")
+                raise StalledError(f"nothing has moved for {STALL_SECONDS:.0f} s while waiting until {what}")
 
     def _moved(self) -> tuple[int, ...]:
-        counts = self._progress.sent, self._progress.confirmed, self._tally.deliveries, self._tally.unsettled_total
+        """What changes while the run gets ahead; not what may go round for ever, as redeliveries may."""
+        counts = self._progress.sent, self._progress.confirmed, self._tally.delivered
         return (*counts, len(self._ready), len(self._holding), len(self._offline))
 
     def _phase_ended(self, name: str) -> None:
@@ -237,16 +244,22 @@ class Director:
         await self._until(lambda: len(self._offline) == CONSUMERS, "every consumer has lost its connection")
 
     async def _finish(self, client: Client) -> int:
-        """Return when all is sent and the queue is empty, or nothing comes out of it any more; what is left in it."""
+        """Return when all is sent and the queue is empty, or nothing gets ahead any more; what is left in it."""
         await self._until(lambda: self._progress.finished, "the producer has finished")
-        while True:
-            await self._until(lambda: not self._tally.unsettled_total, "all acknowledgements are decided")
-            anything = self._anything()
+        try:
+            while True:
+                await self._until(lambda: not self._tally.unsettled_total, "all acknowledgements are decided")
+                anything = self._anything()
+                statistics = await client.queue(QUEUE)
+                left = statistics.ready + statistics.delivering
+                if not left and not self._tally.unsettled_total:
+                    return left
+                await self._until(anything, f"the queue is empty; it has {left}")
+        except StalledError as stalled:
+            # What was counted so far is worth more than the fact that there is no end.
+            self._view.say(str(stalled))
             statistics = await client.queue(QUEUE)
-            left = statistics.ready + statistics.delivering
-            if not left and not self._tally.unsettled_total:
-                return left
-            await self._until(anything, f"the queue is empty; it has {left}")
+            return statistics.ready + statistics.delivering
 
     async def _dismiss(self, *children: Child) -> None:
         """Let these processes end in peace."""
