@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from meshq.client import Client as Client
     from meshq.client import ClientFactory as ClientFactory
+    from meshq.client import Connected as Connected
     from meshq.client import Consumer as Consumer
     from meshq.client import Delivery as Delivery
     from meshq.client import Disconnected as Disconnected
@@ -100,6 +101,7 @@ _HOME: Final = {
     "Broker": "meshq.node",
     "Client": "meshq.client",
     "ClientFactory": "meshq.client",
+    "Connected": "meshq.client",
     "Consumer": "meshq.client",
     "Delivery": "meshq.client",
     "Disconnected": "meshq.client",
