@@ -281,7 +281,7 @@ def test_an_id_that_stands_in_two_records_is_known_as_long_as_the_later_one_is()
     assert client.bodies(consumer) == [b"a", b"x", b"y", b"a"]
     after = again(house, 2)
     client = after.client()
-    producer = client.produce()
+    producer = client.produce(producer=b"another-producer")
     put_ids(client, producer, "b")
     put_ids(client, producer, "a")
     assert after.core.placer.duplicates == 1
