@@ -152,6 +152,18 @@ def test_what_is_with_a_consumer_is_known_by_consumer() -> None:
     assert story.tally.unsettled_total == 1
 
 
+def test_the_batches_of_one_moment_can_be_waited_for() -> None:
+    story = Story()
+    first, other = story.delivered("consumer 1", 0, 1), story.delivered("consumer 2", 2)
+    batches = story.tally.open_batches()
+    story.delivered("consumer 1", 3)
+    story.settled("consumer 1", first, True, False)
+    assert not story.tally.all_settled(batches)
+    story.settled("consumer 2", other, False)
+    assert story.tally.all_settled(batches)
+    assert story.tally.unsettled_total == 1
+
+
 def test_a_key_that_stands_for_two_flights_is_refused() -> None:
     flights = made_up(3)
     with pytest.raises(UsageError, match="two lines of the file"):

@@ -188,6 +188,7 @@ class Director:
         began = time.monotonic()
         await self._kill_broker()
         caught, unconfirmed = self._tally.unsettled_total, self._progress.sent - self._progress.confirmed
+        batches = self._tally.open_batches()
         for consumer in self._consumers:
             await consumer.tell(report.Tickets(-1))
         self._acknowledging = 0
@@ -202,6 +203,8 @@ class Director:
             sent_unconfirmed=unconfirmed,
             seconds_down=time.monotonic() - began,
         )
+        # What this kill has cut off must not be taken for a catch of the next one.
+        await self._until(lambda: self._tally.all_settled(batches), "what became of each acknowledgement is known")
         self._kills.append(result)
         self._view.say(
             f"SIGKILL {kill.when}: {caught:,} delivered and not acknowledged, {result.ready:,} ready; "

@@ -79,6 +79,14 @@ class Tally:
         self._batches: list[_Batch] = []
         self._open: dict[tuple[str, int], _Batch] = {}
 
+    def open_batches(self) -> list[tuple[str, int]]:
+        """Batches whose acknowledgement is not decided yet, by consumer and number."""
+        return list(self._open)
+
+    def all_settled(self, batches: list[tuple[str, int]]) -> bool:
+        """Whether the acknowledgements of these batches are decided."""
+        return not any(batch in self._open for batch in batches)
+
     @property
     def unsettled_total(self) -> int:
         """Deliveries whose acknowledgement is not decided yet."""
