@@ -126,6 +126,7 @@ class FakeNode:
     unwelcome: str | None = None
     #: Takes every frame and says nothing.
     mute: bool = False
+    version: int = 1
     mechanisms: tuple[str, ...] = ("none",)
     ttl_ms: int = 60_000
     credit: int = 1 << 40
@@ -284,7 +285,8 @@ class FakeNode:
         if self.unwelcome is not None:
             connection.close(self.unwelcome, "not now")
             return
-        connection.say(Welcome(version=1, node_id=self.node_id, node_name=self.name, mechanisms=self.mechanisms))
+        about = {"node_id": self.node_id, "node_name": self.name, "mechanisms": self.mechanisms}
+        connection.say(Welcome(version=self.version, **about))  # type: ignore[arg-type]
 
     def _authenticate(self, connection: FakeConnection, frame: Frame) -> None:
         connection.say(Authenticated())

@@ -9,7 +9,15 @@ import pytest
 import trio
 
 from meshq.client import Client, connect
-from meshq.errors import ClosedError, ConnectionBrokenError, MeshqError, NotFoundError, UsageError
+from meshq.errors import (
+    ClosedError,
+    ConnectionBrokenError,
+    InvariantError,
+    MeshqError,
+    NotFoundError,
+    UsageError,
+)
+from meshq.wire import Frame, FrameType
 from tests.client._server import FakeNode, fake_env
 
 TCP = "tcp://127.0.0.1:1"
@@ -311,3 +319,19 @@ async def test_bytes_that_can_not_go_at_once_are_written_later(node: FakeNode) -
         assert node.bodies == []
         stream.unstick()
     assert node.bodies == [b"x"]
+
+
+async def test_a_defect_of_ours_leaves_the_block_as_itself(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+
+    def break_down(frame: Frame) -> None:
+        raise InvariantError("planted")
+
+    with pytest.raises(InvariantError, match="planted"):
+        async with connect(TCP, env=env) as client, client.consumer("q"):
+            client._session._handlers[FrameType.CREDIT] = break_down
+            node.give_credit(1)
+            await trio.sleep_forever()
+    with pytest.raises(ClosedError, match="InvariantError") as caught:
+        await client.send("a", b"x")
+    assert caught.value.outcome == "not_done"

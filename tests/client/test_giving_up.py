@@ -12,6 +12,7 @@ from meshq.errors import (
     MeshqError,
     RemoteProtocolError,
 )
+from meshq.wire import BY_NAME, Attached, Authenticated, Frame, FrameType, Refuse, Welcome
 from tests.client._server import FakeNode, fake_env
 from tests.client._waiting import Result, until, until_attached
 
@@ -260,3 +261,81 @@ async def test_a_broker_that_is_not_there_yet_is_waited_for(node: FakeNode) -> N
     with pytest.raises(ConnectionBrokenError, match="no broker of this process"):
         async with connect("inproc://m", env=env):
             pytest.fail("there is no such broker")
+
+
+async def test_a_refusal_of_what_was_not_sent_ends_the_client(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    with pytest.raises(RemoteProtocolError):
+        async with connect(TCP, env=env) as client:
+            await client.send("a", b"x")
+            header = Refuse(messages=1, code=BY_NAME["usage"].number).encode()
+            node.session.say(Frame(FrameType.REFUSE, channel=1, first=1, header=header))
+            node.flush()
+            await trio.sleep(1)
+
+
+async def test_a_session_resumed_unasked_ends_the_client(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    node.mute = True
+
+    async def answer() -> None:
+        await trio.sleep(1)
+        (connection,) = node.connections
+        connection.say(Welcome(version=1, node_id=b"n" * 16, node_name="n", mechanisms=("none",)))
+        connection.say(Authenticated())
+        connection.say(Attached(session=7, key=b"k" * 16, resumed=True))
+        connection.flush()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer)
+        with pytest.raises(RemoteProtocolError):
+            async with connect(TCP, env=env):
+                pytest.fail("it is not ours")
+    assert len(network.dialed) == 1
+
+
+@pytest.mark.parametrize("version", [0, 2])
+async def test_a_version_that_we_do_not_speak_ends_the_client(node: FakeNode, version: int) -> None:
+    env, _ = fake_env(node)
+    node.version = version
+    with pytest.raises(RemoteProtocolError) as caught:
+        async with connect(TCP, env=env):
+            pytest.fail("it is not ours")
+    assert caught.value.refusal == "no_common_version"
+
+
+async def test_what_waited_again_when_another_session_is_lost_keeps_its_order(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        node.stores = False
+        for number in range(4):
+            nursery.start_soon(client.send, "a", b"%d" % number)
+            await trio.sleep(0.1)
+        async with client.producer("b"):
+            pass
+        # The next session has credit for one run only, and is lost, too.
+        node.credit = 1
+        node.restart()
+        await until_attached(client, 2)
+        assert client.statistics().waiting_runs == 3
+        node.stores = True
+        node.credit = 1 << 40
+        node.restart()
+        await until_attached(client, 3)
+    assert [(number, body) for _, _, number, body in node.stored] == [(n + 1, b"%d" % n) for n in range(4)]
+
+
+async def test_a_producer_that_closes_while_the_link_is_away_is_not_opened_again(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        async with client.producer("a") as producer:
+            await producer.send(b"x")
+            await producer.flush()
+            network.nodes.clear()
+            node.restart()
+            await until(lambda: client.statistics().state == "reconnecting")
+        network.nodes["127.0.0.1", 1] = node
+        await until_attached(client, 2)
+        await trio.sleep(1)
+        assert node.session.producers == {}
+        assert client.statistics().producers == 0
