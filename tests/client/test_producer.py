@@ -44,6 +44,22 @@ async def test_a_run_that_does_not_grow_any_more_goes_out_by_itself(node: FakeNo
         assert [frame.count for frame in runs(node)] == [10, 1]
 
 
+async def test_a_message_now_and_then_goes_out_in_the_next_turn(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.producer("a") as producer:
+        await producer.send(b"0")
+        await trio.sleep(0.001)
+        turns = []
+        for number in range(1, 20):
+            await trio.sleep(0.001)
+            await producer.send(b"%d" % number)
+            turns.append(0)
+            while len(node.bodies) <= number:
+                await trio.lowlevel.checkpoint()
+                turns[-1] += 1
+        assert max(turns) <= 2
+
+
 async def test_a_run_that_grows_slowly_for_ever_goes_out_too(node: FakeNode) -> None:
     env, _ = fake_env(node)
     async with connect(TCP, env=env) as client, client.producer("a") as producer:

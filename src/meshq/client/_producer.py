@@ -81,6 +81,8 @@ class Producer:
         self._seen = 0
         self._turns = 0
         self._idle_turns = 0
+        # The last run that did not grow was a single message: whoever sends one now and then is not kept waiting.
+        self._lone = False
         # Messages of runs cut so far.
         self._cut_count = 0
         # Runs that failed and were not reported: place of the first message, count, error.
@@ -338,17 +340,18 @@ class Producer:
     def turn(self) -> bool:
         """The flusher's look at the end of a loop turn; returns whether it shall look again in the next one."""
         count = len(self._bodies)
-        if count != self._seen:
+        self._turns += 1
+        if count == self._seen:
+            self._idle_turns += 1
+        else:
             # It grew, or another run was begun.  A task runs once in each turn, but anywhere in it: only a run that
             # has not grown between two more looks is not growing.
             self._idle_turns = 0
             if count < self._seen:
                 self._turns = 0
             self._seen = count
-        else:
-            self._idle_turns += 1
-        self._turns += 1
-        if count and (self._idle_turns >= 2 or self._turns >= GATHER_TURNS_MAX):
+        if count and (self._idle_turns >= 2 or self._turns >= GATHER_TURNS_MAX or (count == 1 and self._lone)):
+            self._lone = count == 1
             self._cut()
         elif count or self._idle_turns < 2:
             return True
