@@ -215,6 +215,22 @@ async def test_closing_on_a_full_disk_ends_and_says_what_could_not_be_written(st
     assert store.records()[0].payload == b"first"
 
 
+async def test_closing_on_a_full_disk_with_nothing_left_to_write_is_no_failure(store: Store) -> None:
+    async with store.journal() as journal:
+        positions = await journal.append_many([bytes(900)] * 40)
+        await trio.sleep(5)
+        for position in positions[:39]:
+            await journal.wait_durable(journal.place(2, [], root=False, kills=[position]))
+        store.disk.capacity_bytes = 0
+        store.disk.faults.inject("write", errno.ENOSPC, path="manifest", times=math.inf)
+        # The reclaiming begins, and waits for room.
+        await trio.sleep(2)
+        journal.place(2, [b"half"], root=False, refs=[positions[39]])
+    assert journal.state == "closed"
+    store.disk.capacity_bytes = math.inf
+    assert [record.payload for record in store.records() if record.kind == 1 or record.refs] == [bytes(900), b"half"]
+
+
 async def test_a_record_larger_than_the_reserve_waits_for_room(store: Store) -> None:
     async with store.journal() as journal:
         await journal.append(b"first")

@@ -11,6 +11,7 @@ import pytest
 from meshq.errors import DamagedError, InvariantError
 from meshq.store._batch_format import (
     CHECKPOINT_BATCH,
+    HEAD_BYTES,
     KIND_SHIFT,
     ROOT,
     TABLE,
@@ -134,6 +135,15 @@ def test_a_batch_that_was_written_elsewhere_is_no_batch_here() -> None:
     data = encode_header(HEADER) + bytes(512) + _batch()
     assert decode_head(KEYS, data, 4096 + 512) is None
     assert decode_head(KEYS, encode_header(HEADER) + _batch(), 4096) is not None
+
+
+def test_a_header_with_any_bit_changed_is_no_header() -> None:
+    data = bytearray(encode_header(HEADER) + _batch())
+    for bit in range(4096 * 8, (4096 + HEAD_BYTES) * 8):
+        data[bit // 8] ^= 1 << bit % 8
+        assert decode_head(KEYS, data, 4096) is None
+        data[bit // 8] ^= 1 << bit % 8
+    assert decode_head(KEYS, data, 4096) is not None
 
 
 def test_a_batch_of_another_segment_is_no_batch_here() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from os import PathLike, fspath
 from types import TracebackType
@@ -29,6 +30,7 @@ from meshq.store._compactor import Compactor
 from meshq.store._gathered import Gathered
 from meshq.store._layout_format import Layout
 from meshq.store._lock import make_directories, take_lock
+from meshq.store._pair import NoRoomError
 from meshq.store._record import Record
 from meshq.store._recovery import Recovery, recover
 from meshq.store._replay import recovered_records
@@ -245,7 +247,9 @@ class Journal(Alone):
             if self.state == "open":
                 self._stopping = True
                 await self._commit_loop()
-                await self._seal()
+                # On a full disk the last segment stays open, as after a crash.
+                with contextlib.suppress(NoRoomError):
+                    await self._seal()
                 await self._books.background(self._books.room.leave)
         except DISK_ERRORS as error:
             self._fail(error)

@@ -218,7 +218,8 @@ class Room:
         if self._spare is not None and self._spare.capacity >= capacity:
             blank, self._spare = self._spare, None
             return blank
-        if self.full and self._reserve is not None and self._reserve.capacity >= capacity:
+        spent = self.full or not self._running
+        if spent and self._reserve is not None and self._reserve.capacity >= capacity:
             blank, self._reserve = self._reserve, None
             return blank
         return None

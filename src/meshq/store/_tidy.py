@@ -14,6 +14,7 @@ import trio
 
 from meshq.store._commit import GroupCommit
 from meshq.store._compactor import Compactor
+from meshq.store._pair import NoRoomError
 from meshq.store._reclaim_plan import removable
 
 #: How long nothing is written before a journal counts as idle, and how often a busy one is tidied.
@@ -40,7 +41,11 @@ class Tidying(GroupCommit):
                 await self._tidy_bell.wait()
             if self._stopping:
                 return
-            await self._tidy()
+            try:
+                await self._tidy()
+            except NoRoomError:
+                # Only a journal that is being closed doesn't wait for room; the next life tidies.
+                return
             if self._batch_count == seen_now:
                 seen = seen_now
                 self._want_watermark = True
