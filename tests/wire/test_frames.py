@@ -15,6 +15,7 @@ from meshq.wire import (
     FLAG_DURABLE,
     FLAG_REJECT,
     FLAG_RESENT,
+    FLAG_RETURN,
     HEAD_BYTES,
     NUMBERED,
     RANGES_MAX,
@@ -132,6 +133,17 @@ def test_the_largest_header_and_table_are_built() -> None:
     assert encode(
         send(number=COUNTER_MAX, received=COUNTER_MAX, first=COUNTER_MAX, stamp=COUNTER_MAX, channel=2**32 - 1)
     )
+
+
+def test_flags_and_the_bound_of_counters_stay_what_they_are() -> None:
+    assert (FLAG_BODY_CHECKED, FLAG_RESENT, FLAG_DURABLE, FLAG_RETURN, FLAG_REJECT) == (1, 2, 4, 8, 16)
+    assert COUNTER_MAX == 2**63 - 1
+
+
+def test_what_is_not_said_of_a_frame_is_nothing() -> None:
+    frame = Frame(FrameType.PING)
+    assert (frame.flags, frame.channel, frame.number, frame.received, frame.first, frame.stamp) == (0,) * 6
+    assert (frame.count, frame.header, frame.table, frame.body) == (0, b"", b"", b"")
 
 
 def test_frames_are_equal_if_their_bytes_are() -> None:
