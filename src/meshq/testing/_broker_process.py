@@ -35,7 +35,7 @@ async def serve(directory: str, port: int, at: dict[str, int], action: str, repo
     )
     async with broker:
         report.send(broker.urls[0])
-        await trio.to_thread.run_sync(report.recv, abandon_on_cancel=True)
+        await trio.lowlevel.wait_readable(report.fileno())
     report.send(dict(disk.calls))
 
 
