@@ -304,3 +304,17 @@ async def test_the_real_disk_keeps_a_journal(tmp_path: Path) -> None:
         assert await replayed(journal) == [(2, b"b")]
     for path in directory.rglob("*"):
         assert path.stat().st_mode & 0o077 == 0, f"{path} is open to others"
+
+
+@pytest.mark.real
+async def test_a_relative_directory_stays_where_it_was_when_the_program_changes_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    async with Journal("data", segment_bytes=64 * 1024) as journal:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        await journal.append_many([bytes(5_000)] * 60)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    async with Journal(tmp_path / "data") as journal:
+        assert len(await replayed(journal)) == 60

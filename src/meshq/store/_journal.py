@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from os import PathLike, fspath
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -105,6 +106,9 @@ class Journal(Alone):
         if self.state != "new":
             raise BusyError(f"a journal is opened once; this one is {self.state}")
         self.state = "opening"
+        # A program may change its working directory while the journal is open.
+        if not self._layout.root.startswith("/"):
+            self._layout = Layout(str(Path(self._layout.root).absolute()))
         if self._env_given is None:
             from meshq.env import real_env
 
