@@ -106,9 +106,7 @@ class Journal(Alone):
         if self.state != "new":
             raise BusyError(f"a journal is opened once; this one is {self.state}")
         self.state = "opening"
-        # A program may change its working directory while the journal is open.
-        if not self._layout.root.startswith("/"):
-            self._layout = Layout(str(Path(self._layout.root).absolute()))
+        self._layout = _fixed(self._layout)
         if self._env_given is None:
             from meshq.env import real_env
 
@@ -346,6 +344,11 @@ class Journal(Alone):
             compactions=self._compactor.count,
             torn_bytes=self._torn_bytes,
         )
+
+
+def _fixed(layout: Layout) -> Layout:
+    """The same place, also if the program changes its working directory while the journal is open."""
+    return layout if layout.root.startswith("/") else Layout(str(Path(layout.root).absolute()))
 
 
 def _alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
