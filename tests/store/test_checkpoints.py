@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import trio
 
 from meshq.store import Draft, Journal
+from meshq.store._reclaim_plan import removable
 from tests.store.kit import Store
 
 
@@ -87,6 +90,25 @@ async def test_the_dead_are_handed_out_only_if_asked_for_and_only_behind_the_che
     assert dead
     assert all(record.position > checkpoint.position - 1 for record in dead)
     assert dead[-1].payload.startswith(b"%020d" % 100)
+
+
+async def test_nothing_is_dropped_between_the_begin_of_a_segment_and_its_durable_checkpoint(store: Store) -> None:
+    would, may = [], []
+
+    async with store.journal() as journal:
+        owner = Owner(journal)
+
+        def on_durable(position: int) -> None:
+            books, writer = journal._books.ledger.books, journal._writer
+            assert writer is not None
+            if journal._checkpoint_queued:
+                would.extend(removable(books, active=writer.number, covered=math.inf))
+                may.extend(removable(books, active=writer.number, covered=journal._covered))
+
+        journal.on_durable = on_durable
+        await owner.use(200)
+    assert would
+    assert not may
 
 
 async def test_an_owner_whose_state_is_gone_leaves_no_checkpoint(store: Store) -> None:
