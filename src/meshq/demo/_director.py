@@ -51,6 +51,8 @@ class Director:
         self._leaving: dict[Child, None] = {}
         self._failure: DemoError | None = None
         self._bell = trio.Event()
+        # Around a question to the broker: nobody waits for an answer once a process has failed.
+        self._asking = trio.CancelScope()
         self._broker: Child | None = None
         self._url = ""
         self._consumers: list[Child] = []
@@ -78,6 +80,7 @@ class Director:
         self.children.remove(child)
         if child not in self._leaving:
             self._failure = self._failure or child.failure()
+            self._asking.cancel()
         self._ring()
 
     def _heard(self, child: Child, said: report.Report) -> None:
@@ -128,6 +131,10 @@ class Director:
         now = time.monotonic()
         self._phases[name] = now - self._phase_began
         self._phase_began = now
+
+    def is_ready(self, child: Child) -> bool:
+        """Whether this process is at work."""
+        return child in self._ready
 
     # -- what is done
 
@@ -227,11 +234,19 @@ class Director:
             return finished and enough and self._progress.confirmed >= kill.check_at
 
         await self._until(full, f"{DELIVERED_MIN} messages are delivered and unacknowledged")
-        statistics = await client.queue(QUEUE)
+        statistics = await self._ask(client)
         while statistics.ready < READY_MIN + WINDOW:
             await self._until(self._anything(), f"{READY_MIN + WINDOW} messages are ready, not {statistics.ready}")
-            statistics = await client.queue(QUEUE)
+            statistics = await self._ask(client)
         return statistics
+
+    async def _ask(self, client: Client) -> QueueStatistics:
+        """What the broker says of the queue."""
+        with trio.CancelScope() as self._asking:
+            if self._failure is None:
+                return await client.queue(QUEUE)
+        assert self._failure is not None
+        raise self._failure
 
     def _anything(self) -> Callable[[], bool]:
         bell = self._bell
@@ -253,7 +268,7 @@ class Director:
             while True:
                 await self._until(lambda: not self._tally.unsettled_total, "all acknowledgements are decided")
                 anything = self._anything()
-                statistics = await client.queue(QUEUE)
+                statistics = await self._ask(client)
                 left = statistics.ready + statistics.delivering
                 if not left and not self._tally.unsettled_total:
                     return left
@@ -261,7 +276,7 @@ class Director:
         except StalledError as stalled:
             # What was counted so far is worth more than the fact that there is no end.
             self._view.say(str(stalled))
-            statistics = await client.queue(QUEUE)
+            statistics = await self._ask(client)
             return statistics.ready + statistics.delivering
 
     async def _dismiss(self, *children: Child) -> None:

@@ -18,7 +18,6 @@ import trio
 from meshq.demo._director import Director
 from meshq.demo._flights import find_file
 from meshq.demo._options import Options, parse_options
-from meshq.demo._process import Child
 from meshq.demo._progress import ProgressView, progress_view
 from meshq.demo._result_format import Result, as_json, as_table
 from meshq.errors import MeshqError, SettingsError, UsageError
@@ -76,12 +75,16 @@ def data_directory(given: str | None) -> Iterator[str]:
     yield given
 
 
-async def _in_peace(children: list[Child], interruption: Interruption) -> None:
-    """Let the processes that are left end by themselves, for a while."""
+async def _in_peace(director: Director, interruption: Interruption) -> None:
+    """Let the processes that are at work end by themselves, for a while; one that still starts has nothing to end."""
+    children = list(director.children)
     interruption.peace.deadline = trio.current_time() + STOP_SECONDS
     with interruption.peace:
         for child in children:
-            await child.end()
+            if director.is_ready(child):
+                await child.end()
+            else:
+                child.kill()
         for child in children:
             await child.ended.wait()
 
@@ -102,7 +105,7 @@ async def _run(options: Options, path: Path, view: ProgressView, interruption: I
                     result = await director.run()
                 except MeshqError as error:
                     failure = error
-            await _in_peace(list(director.children), interruption)
+            await _in_peace(director, interruption)
             nursery.cancel_scope.cancel()
     if failure is not None and not interruption.signal:
         raise failure
