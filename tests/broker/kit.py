@@ -327,6 +327,10 @@ class RawClient:
             found.append((frame.first, header.messages, header.code))
         return found
 
+    def all_closed(self) -> bool:
+        """Whether the node has ended the connection."""
+        return self.closed or bool(self.all(FrameType.CLOSE))
+
     def good_bye(self) -> Close:
         """Why the connection was ended."""
         return header_of(self.last(FrameType.CLOSE), Close)
