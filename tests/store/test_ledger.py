@@ -32,6 +32,8 @@ class Books:
         self.ledger = Ledger()
         self.entries: dict[int, Entry] = {}
         self.killed: dict[int, None] = {}
+        #: Target -> records that spoke about it, gone or not.
+        self.referring: dict[int, list[int]] = {}
         self.last = 0
         self.active = 0
         self.roll()
@@ -49,6 +51,8 @@ class Books:
         if kills or refs:
             self.ledger.add_targets(book, size, kills, refs)
         self.killed.update(dict.fromkeys(kills))
+        for target in refs:
+            self.referring.setdefault(target, []).append(self.last)
 
     # -- what the model says -----------------------------------------------------------------------------------
 
@@ -85,6 +89,13 @@ class Books:
             assert book.bytes == sum((e.row & SIZE_MASK) + 8 for e in mine)
             for e in mine:
                 assert self.ledger.locate(e.position) == (book, book.index_of(e.position))
+        killers = {target for e in self.entries.values() for target in e.kills}
+        for position, entry in self.entries.items():
+            if entry.row & ROOT and not entry.row & DEMOTED and position in self.killed:
+                assert position in killers, "what is dead and on the disk would rise at the next start"
+            if self.alive(position):
+                kept = [note for note in self.referring.get(position, ()) if note in self.entries]
+                assert kept == self.referring.get(position, []), "what was said of the living is kept"
         assert removable(self.ledger.books, active=self.active, covered=10**9) == self.removable()
 
     # -- what happens ------------------------------------------------------------------------------------------
