@@ -303,8 +303,9 @@ def two_consumers_take_turns(history: Recorded) -> None:
 
 
 def sends_of_different_producers_cross(history: Recorded) -> None:
-    history.send(7, producer="other")
+    other = history.sent("p", "q", 7, producer="other")
     history.send(8)
+    history.send_ok(other)
     history.ack(history.deliver(8, 8), history.deliver(7, 9))
 
 

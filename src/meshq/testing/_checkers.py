@@ -43,7 +43,10 @@ def q1_nothing_confirmed_is_lost(history: History) -> Iterator[Violation]:
     At the end it was delivered and then acknowledged or rejected (or that is unknown), or the journal still holds
     it, or the broker was allowed to remove it.  Delivered only is not enough: a broker that forgets a message
     which it had handed out has lost it.  Judged for queues of which the end is known: recounted, or drained.
+    A broker that refuses to open a store of which nothing durable was changed has lost all that is in it.
     """
+    for why in history.refusals:
+        yield Violation("Q1", f"the store is intact and was refused: {why}")
     delivered = history.deliveries_by_message()
     live = {queue: {uid for uid, _ in messages} for queue, messages in history.remaining.items()}
     for uid, sends in history.sends_by_uid().items():
@@ -89,7 +92,7 @@ def q3_refused_is_never_delivered(history: History) -> Iterator[Violation]:
                 yield Violation("Q3", f"refused message {uid} is in {queue}", uid)
 
 
-def _numbers(history: History) -> dict[tuple[str, int], dict[int, None]]:
+def numbers_of(history: History) -> dict[tuple[str, int], dict[int, None]]:
     """The sequence numbers under which each (queue, uid) was seen, delivered or left."""
     found: dict[tuple[str, int], dict[int, None]] = {}
     for (queue, uid), deliveries in history.deliveries_by_message().items():
@@ -109,7 +112,7 @@ def q4_exactly_once(history: History) -> Iterator[Violation]:
     duplicate ids.
     """
     places: dict[tuple[str, str], dict[tuple[int, int], None]] = {}
-    numbers = _numbers(history)
+    numbers = numbers_of(history)
     for uid, sends in history.sends_by_uid().items():
         for duplicate_id in dict.fromkeys(send.duplicate_id for send in sends):
             if duplicate_id is None or any(send.duplicate_id != duplicate_id for send in sends):
@@ -126,10 +129,16 @@ def q4_exactly_once(history: History) -> Iterator[Violation]:
 
 def q5_no_more_often_than_failures_explain(history: History) -> Iterator[Violation]:
     """Q5: without a duplicate id a message stands in a queue at most once per send that may have worked; and
-    whatever is handed out again is marked as redelivered, with a count that is higher than 1."""
+    whatever is handed out again is marked as redelivered, with a count that is higher than 1.
+
+    A message that is not durable is forgotten with its broker, and its client then sends it again: once more for
+    each restart.
+    """
     sends = history.sends_by_uid()
-    for (queue, uid), numbers in _numbers(history).items():
+    for (queue, uid), numbers in numbers_of(history).items():
         possible = sum(send.possible for send in sends.get(uid, ()))
+        if not all(send.durable for send in sends.get(uid, ())):
+            possible += history.restarts
         if uid in sends and len(numbers) > max(possible, 1):
             places = ", ".join(map(str, numbers))
             yield Violation("Q5", f"message {uid}, sent {possible} times, stands in {queue} at {places}", uid)
@@ -161,73 +170,3 @@ def q6_consumed_is_final(history: History) -> Iterator[Violation]:
         for uid, sequence in messages:
             if (queue, uid, sequence) in final:
                 yield Violation("Q6", f"{queue} still holds message {uid}, which was acknowledged", uid)
-
-
-def q7_first_in_first_out(history: History) -> Iterator[Violation]:
-    """Q7: a queue numbers what one producer sent in the order of sending, gives no number twice, and gives its
-    only consumer the numbers in that order.
-
-    A message sent several times has the place of one of them: two messages are compared if all sends of the one
-    began before any of the other.  A number is compared with those before it also across restarts.
-    """
-    yield from _numbers_given_once(history)
-    yield from _producers_in_order(history)
-    yield from _consumers_in_order(history)
-
-
-def _numbers_given_once(history: History) -> Iterator[Violation]:
-    owner: dict[tuple[str, int], int] = {}
-    for (queue, uid), numbers in _numbers(history).items():
-        for number in numbers:
-            other = owner.setdefault((queue, number), uid)
-            if other != uid:
-                yield Violation("Q7", f"{queue} gave number {number} to message {other} and message {uid}", uid)
-
-
-def _producers_in_order(history: History) -> Iterator[Violation]:
-    numbers = _numbers(history)
-    streams: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
-    for uid, sends in history.sends_by_uid().items():
-        producers = dict.fromkeys(send.producer for send in sends)
-        if len(producers) == 1:
-            for queue in dict.fromkeys(queue for send in sends for queue in send.queues):
-                found = numbers.get((queue, uid))
-                if found:
-                    stream = streams.setdefault((sends[0].producer, queue), [])
-                    stream.append((sends[0].op, sends[-1].op, uid))
-    for (producer, queue), stream in streams.items():
-        yield from _stream_in_order(producer, queue, sorted(stream), numbers)
-
-
-def _stream_in_order(
-    producer: str,
-    queue: str,
-    stream: list[tuple[int, int, int]],
-    numbers: dict[tuple[str, int], dict[int, None]],
-) -> Iterator[Violation]:
-    """``stream`` has (first operation, last operation, uid), sorted."""
-    ended = sorted(stream, key=lambda entry: entry[1])
-    at, highest, holder = 0, 0, 0
-    for first, _, uid in stream:
-        while at < len(ended) and ended[at][1] < first:
-            lowest = min(numbers[queue, ended[at][2]])
-            if lowest > highest:
-                highest, holder = lowest, ended[at][2]
-            at += 1
-        if max(numbers[queue, uid]) < highest:
-            what = f"{queue} has message {uid} of {producer} before message {holder}, which was sent first"
-            yield Violation("Q7", what, uid)
-
-
-def _consumers_in_order(history: History) -> Iterator[Violation]:
-    consumers: dict[str, dict[str, None]] = {}
-    for delivery in history.deliveries:
-        consumers.setdefault(delivery.queue, {})[delivery.consumer] = None
-    highest: dict[str, int] = {}
-    for delivery in history.deliveries:
-        queue = delivery.queue
-        if len(consumers[queue]) == 1 and not delivery.redelivered:
-            if delivery.sequence < highest.get(queue, 0):
-                what = f"{delivery.consumer} got {delivery.sequence} after {highest[queue]} from {queue}"
-                yield Violation("Q7", what, delivery.uid)
-            highest[queue] = max(delivery.sequence, highest.get(queue, 0))

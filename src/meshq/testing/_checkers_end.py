@@ -15,8 +15,8 @@ from meshq.testing._checkers import (
     q4_exactly_once,
     q5_no_more_often_than_failures_explain,
     q6_consumed_is_final,
-    q7_first_in_first_out,
 )
+from meshq.testing._checkers_order import q7_first_in_first_out
 from meshq.testing._history import History
 
 #: What a message that was added may have become.

@@ -74,6 +74,10 @@ class Delivery:
     redelivered: bool
     delivery_count: int
     at_s: float
+    #: One opening of one consumer in one session; with a new session a new one begins.  Empty: not known.
+    stream: str = ""
+    #: How many messages that consumer may hold.
+    window: int = 0
     settlements: list[Settlement] = attrs.field(factory=list, repr=False)
 
 
@@ -84,6 +88,8 @@ class Settlement:
     op: int
     kind: str
     deliveries: tuple[Delivery, ...]
+    #: How many deliveries there had been.
+    after: int
     invoked_s: float
     ended_s: float | None = None
     outcome: Outcome | None = None
@@ -124,6 +130,12 @@ class History:
         self.healed_s: float | None = None
         #: Queues with a consumer that took all it was given after healing.
         self.willing: dict[str, None] = {}
+        #: Queues that never have two consumers at a time.
+        self.sole: dict[str, None] = {}
+        #: How often the broker was started again.
+        self.restarts = 0
+        #: Why the broker refused to open a store whose disk had lost nothing but what was not synced.
+        self.refusals: list[str] = []
         #: What should have been 0 at the end: credit, tasks, open files, ...
         self.leftovers: dict[str, int] = {}
         self.recoveries: list[Recovery] = []
@@ -180,6 +192,8 @@ class History:
         sequence: int,
         redelivered: bool = False,
         delivery_count: int = 1,
+        stream: str = "",
+        window: int = 0,
     ) -> int:
         """The application was handed a message; returns the number of the delivery."""
         delivery = Delivery(
@@ -192,6 +206,8 @@ class History:
             redelivered=redelivered,
             delivery_count=delivery_count,
             at_s=self._clock(),
+            stream=stream,
+            window=window,
         )
         self.deliveries.append(delivery)
         return delivery.number
@@ -203,6 +219,7 @@ class History:
             op=self._ops,
             kind=kind,
             deliveries=tuple(self.deliveries[number] for number in deliveries),
+            after=len(self.deliveries),
             invoked_s=self._clock(),
         )
         self.settlements[self._ops] = settlement
@@ -244,6 +261,16 @@ class History:
     def gone(self, queue: str, uid: int, why: str) -> None:
         """The broker was told, or allowed, to remove a message: expired, dead-lettered, purged, dropped."""
         self.removed[queue, uid] = why
+
+    def restarted(self) -> None:
+        """The broker is started again."""
+        self.restarts += 1
+        self.note("the broker is started again")
+
+    def refused(self, why: str) -> None:
+        """The broker refused its store, though no bit of it was changed."""
+        self.refusals.append(why)
+        self.note(f"the broker refuses its store: {why}")
 
     def left(self, what: str, number: int) -> None:
         """Something that has to be 0 at the end."""

@@ -97,6 +97,11 @@ class SimNode:
         """``"running"``, ``"paused"`` or ``"dead"``."""
         return "dead" if self.life.dead else ("running" if self.life.running else "paused")
 
+    @property
+    def open_files(self) -> int:
+        """How many files its present life has open."""
+        return 0 if self._mount is None else len(self._mount.files)
+
     def _spend(self, seconds: float) -> None:
         self._world.scheduler.progress()
         self._spending.spend(seconds)

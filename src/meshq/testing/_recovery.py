@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -24,13 +25,15 @@ async def record_recoveries(
     disk: SimDisk,
     recover: Recover,
     *,
+    crashes: float = math.inf,
     images: bool = False,
 ) -> int:
     """Recover copies of ``disk`` in every way and record the states for Q15; returns how many ways there were.
 
     ``recover`` is run as the only task of a node and returns what it found, in a form that can be compared.
-    Crashes are after each of its disk calls: by SIGKILL, by a power loss, and with ``images`` by every power loss
-    that is possible there.  ``disk`` itself isn't changed.  An error of ``recover`` fails the simulation.
+    Crashes are after each of its disk calls, or after about ``crashes`` of them, evenly spread: by SIGKILL, by a
+    power loss, and with ``images`` by every power loss that is possible there.  ``disk`` itself isn't changed.  An
+    error of ``recover`` fails the simulation.
 
     Checkpoint: always.
     Cancellation: what was recorded stays.
@@ -38,16 +41,17 @@ async def record_recoveries(
     trials = _Trials(simulation, recover, subject)
     node, state = await trials.run(disk.copy())
     history.recovered(subject, "once", state)
-    node.kill()
+    calls_made = node.disk.calls
     history.recovered(subject, "twice", (await trials.run(node.disk))[1])
     ways = 2
-    for crash in ("kill", "power loss"):
+    spread = max(1, int(calls_made // crashes)) if crashes else 0
+    for crash in ("kill", "power loss") if crashes else ():
         calls = 1
         while (crashed := await trials.crash(disk.copy(), calls)) is not None:
             for left in _left_by(crash, crashed, calls, images):
                 history.recovered(subject, f"after a {crash} at its disk call {calls}", (await trials.run(left))[1])
                 ways += 1
-            calls += 1
+            calls += spread
     return ways
 
 

@@ -1,25 +1,38 @@
-"""What the simulated clients do: send in every way, receive, settle, die and come back, and write it all down.
+"""What the simulated clients are made of, and those that send.
 
-Every message has a number of its own and is recorded before it is sent.  A producer that loses its client goes on
-in the next life with the same messages under the same duplicate ids, as a careful user would.
+Every message has a number of its own and is recorded before it is sent.  A sender that loses its client goes on in
+its next life with the same messages under the same duplicate ids, as a careful user would; now and then it repeats
+what was confirmed long ago, which must change nothing.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+import attrs
 import trio
 
-from meshq.client import Client, Delivery, connect
-from meshq.errors import MeshqError, Outcome
+from meshq.client import Client
+from meshq.errors import MeshqError
 from meshq.message import Message
 from meshq.testing._history import History, body_of
-from meshq.testing._node import SimNode
 
 URL: Final = "tcp://broker:5000"
-QUEUES: Final = ("shared", "solo")
+#: The addresses to which is sent, and the queues that get a copy each.
+ADDRESSES: Final[dict[str, tuple[str, ...]]] = {
+    "shared": ("shared",),
+    "solo": ("solo",),
+    "news": ("news-a", "news-b"),
+    "kept": ("kept",),
+}
+#: How often each of them is chosen.  ``kept`` is never consumed, so it has to stay small.
+WEIGHTS: Final = (10, 10, 6, 1)
+#: Queues that somebody consumes, and those of them that never have two consumers at a time.
+CONSUMED: Final = ("shared", "solo", "news-a", "news-b")
+SOLE: Final = ("solo", "news-a", "news-b")
 #: Seconds after which calls, links and sessions are given up: short, so that a minute sees many of them.
 SETTINGS: Final[dict[str, Any]] = {
     "insecure": True,
@@ -31,201 +44,246 @@ SETTINGS: Final[dict[str, Any]] = {
     "retry_interval": 0.05,
     "max_retry_interval": 0.5,
 }
+#: Messages of one batch: mostly few, now and then more than one run can hold.
+BATCH_SIZES: Final = (1, 1, 1, 2, 2, 3, 3, 5, 8, 12)
+BATCH_LARGE: Final = 300
+#: Every so many messages one is large, and one is larger than a segment of the journal.
+LARGE_EVERY: Final = 41
+HUGE_EVERY: Final = 397
+LARGE_BYTES: Final = 20_000
+HUGE_BYTES: Final = 100_000
+#: Batches that a sender remembers, to repeat them.
+REMEMBERED: Final = 40
+
+Dial = Callable[[], Client]
 
 
-class Uids:
-    """Hands out message numbers."""
+@attrs.define(eq=False)
+class Scene:
+    """What all actors of one run share."""
 
-    def __init__(self) -> None:
-        self._last = 0
+    history: History
+    #: Nothing new is begun any more.
+    closing: bool = False
+    #: Nobody receives.
+    stuck: bool = False
+    #: Confirmed sends so far.
+    confirmed: int = 0
+    _last_uid: int = 0
 
-    def next(self) -> int:
-        """A number that was never given."""
-        self._last += 1
-        return self._last
+    def uid(self) -> int:
+        """A message number that was never given."""
+        self._last_uid += 1
+        return self._last_uid
 
 
 class Actor:
-    """One simulated client process, over all its lives."""
+    """One part of a simulated client process, over all its lives.
 
-    def __init__(self, node: SimNode, history: History, uids: Uids, rng: random.Random) -> None:
-        self.node = node
-        self.history = history
-        self.uids = uids
+    ``dial`` makes a client in the present life.  ``expendable``: its client ends with its broker, which is then
+    no failure.
+    """
+
+    expendable = False
+    #: It comes to an end by itself once the scene is closing.
+    ends = True
+
+    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial) -> None:
+        self.scene = scene
+        self.history = scene.history
+        self.name = name
         self.rng = rng
-        #: Set by the scenario: nothing new is sent any more.
-        self.closing = False
-        #: Confirmed sends so far, over all lives.
-        self.confirmed = 0
+        self.dial = dial
+        #: Clients so far, over all lives.
+        self.clients = 0
+        #: It has done everything.
+        self.ended = False
 
-    def connect(self) -> Client:
-        """A client in the node's present life."""
-        return connect(URL, env=self.node.env, client_id=self.node.name, **SETTINGS)
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do, once the scene is closing."""
+        return self.scene.closing
 
     async def run(self) -> None:
-        """One life: sends and receives until the node dies or the scenario ends.
+        """One life: one client after the other, until it is finished.
 
         Checkpoint: always.  Cancellation: ends it.
+        Raises: MeshqError: its client failed for good, which only expendable ones may.
+        """
+        while not self.finished:
+            self.clients += 1
+            try:
+                async with self.dial() as client:
+                    await self.use(client)
+            except MeshqError as error:
+                if not self.expendable:
+                    raise
+                self.history.note(f"{self.name}: {error!r}")
+            await trio.sleep(0.2 * self.rng.random())
+        self.ended = True
+
+    async def use(self, client: Client) -> None:
+        """What it does with one client.
+
+        Checkpoint: always.  Cancellation: ends it.
+        Raises: MeshqError: the client failed for good.
         """
         raise NotImplementedError
 
 
+@attrs.frozen
+class Batch:
+    """Messages that are sent together."""
+
+    address: str
+    uids: tuple[int, ...]
+    with_id: bool
+    durable: bool
+
+    def message(self, uid: int) -> Message:
+        """One of them."""
+        return Message(body(uid), duplicate_id=self.duplicate_id(uid), durable=self.durable, properties={"uid": uid})
+
+    def duplicate_id(self, uid: int) -> str | None:
+        """The duplicate id of a message, if it has one."""
+        return f"d{uid}" if self.with_id else None
+
+
+def body(uid: int) -> bytes:
+    """The body of a message: always the same for one number."""
+    if uid % HUGE_EVERY == 0:
+        return body_of(uid, HUGE_BYTES)
+    return body_of(uid, LARGE_BYTES if uid % LARGE_EVERY == 0 else 16 << (uid % 8))
+
+
 class Sender(Actor):
-    """Sends, in every way that there is; what fails with an unknown outcome and has a duplicate id is sent again."""
+    """Sends, in every way that there is; what has a duplicate id and failed in doubt is sent again."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        # Batches whose fate is unknown: (queue, uids), under duplicate ids, oldest first.
-        self._again: list[tuple[str, list[int]]] = []
-        self._life = 0
+    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial) -> None:
+        super().__init__(scene, name, rng, dial)
+        # Batches whose fate is not known yet, oldest first.
+        self._again: list[Batch] = []
+        self._old: deque[Batch] = deque(maxlen=REMEMBERED)
+        self._producers = 0
 
-    async def run(self) -> None:
-        """Send batches until the scenario closes; then what is left to repeat."""
-        self._life += 1
-        ways: Sequence[Callable[[Client, str, list[int], bool], Any]] = (self._one_by_one, self._many, self._pipelined)
-        async with self.connect() as client:
-            while self._again or not self.closing:
-                if self._again:
-                    queue, uids = self._again[0]
-                    await self._many(client, queue, uids, True)
-                    self._again.pop(0)
-                    continue
-                queue = self.rng.choice(QUEUES)
-                uids = [self.uids.next() for _ in range(self.rng.choice((1, 1, 3, 20)))]
-                with_id = self.rng.random() < 0.5
-                if with_id:
-                    self._again.append((queue, uids))
-                await self.rng.choice(ways)(client, queue, uids, with_id)
-                if with_id and self.rng.random() < 0.9:
-                    # Now and then it is sent again for no reason: a duplicate on purpose.
-                    self._again.pop(0)
-                await trio.sleep(self.rng.expovariate(2.0))
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to repeat."""
+        return self.scene.closing and not self._again
 
-    def _sent(self, queue: str, uid: int, with_id: bool) -> int:
-        name = f"{self.node.name}/{self._life}/{queue}"
-        duplicate_id = f"d{uid}" if with_id else None
-        return self.history.sent(self.node.name, queue, uid, producer=name, duplicate_id=duplicate_id)
+    async def use(self, client: Client) -> None:
+        """Send some batches.  Checkpoint: always.  Cancellation: ends it.  Raises: nothing."""
+        ways: Sequence[Callable[[Client, Batch], Awaitable[None]]]
+        for _ in range(self.rng.randrange(5, 60)):
+            if self.finished:
+                return
+            if self._again:
+                await self._many(client, self._again[0])
+                self._again.pop(0)
+                continue
+            batch = self._batch()
+            ways = (self._one_by_one, self._many, self._pipelined)
+            if batch.with_id:
+                self._again.append(batch)
+                ways = (*ways, self._at_once)
+            await self.rng.choice(ways)(client, batch)
+            if batch.with_id and self.rng.random() < 0.8:
+                # Otherwise it is sent again for no reason: a duplicate on purpose.
+                self._again.pop(0)
+            await trio.sleep(self.rng.expovariate(1.6))
 
-    def _body(self, uid: int) -> bytes:
-        return body_of(uid, 16 << (uid % 8))
+    def _batch(self) -> Batch:
+        if self._old and self.rng.random() < 0.1:
+            return self.rng.choice(self._old)
+        size = BATCH_LARGE if self.rng.random() < 0.01 else self.rng.choice(BATCH_SIZES)
+        address = self.rng.choices(tuple(ADDRESSES), WEIGHTS)[0]
+        with_id = self.rng.random() < 0.5
+        # What is kept to the end is counted in the journal.
+        durable = with_id or address == "kept" or self.rng.random() < 0.8
+        batch = Batch(address, tuple(self.scene.uid() for _ in range(size)), with_id, durable)
+        if with_id:
+            self._old.append(batch)
+        return batch
+
+    # -- what is written down
+
+    def _sent(self, batch: Batch, uid: int, stream: str = "") -> int:
+        return self.history.sent(
+            self.name,
+            ADDRESSES[batch.address],
+            uid,
+            producer=f"{self.name}/{self.clients}/{batch.address}{stream}",
+            duplicate_id=batch.duplicate_id(uid),
+            durable=batch.durable,
+        )
 
     def _done(self, ops: Sequence[int]) -> None:
         for op in ops:
             self.history.send_ok(op)
-        self.confirmed += len(ops)
+        self.scene.confirmed += len(ops)
 
     def _failed(self, ops: Sequence[int], error: MeshqError) -> None:
-        results: Sequence[MeshqError | None] = error.results
-        for index, op in enumerate(ops):
-            result = results[index] if len(results) == len(ops) else error
+        """``error.results``, if there are any, are about the last of these; those before them are confirmed."""
+        results: Sequence[MeshqError | None] = error.results[-len(ops) :] if ops else ()
+        if not results and len(ops) > 1:
+            # It may be about the last one only.
+            for op in ops:
+                self.history.send_failed(op, "unknown")
+            return
+        if not results:
+            results = [error] * len(ops)
+        self._done(ops[: len(ops) - len(results)])
+        for op, result in zip(ops[len(ops) - len(results) :], results, strict=True):
             if result is None:
                 self._done([op])
             else:
                 self.history.send_failed(op, result.outcome)
 
-    async def _one_by_one(self, client: Client, queue: str, uids: list[int], with_id: bool) -> None:
-        for uid in uids:
-            op = self._sent(queue, uid, with_id)
+    # -- the ways of sending
+
+    async def _one_by_one(self, client: Client, batch: Batch) -> None:
+        for uid in batch.uids:
+            op = self._sent(batch, uid)
             try:
-                await client.send(queue, self._body(uid), duplicate_id=f"d{uid}" if with_id else None)
+                await client.send(batch.address, body(uid), duplicate_id=batch.duplicate_id(uid), durable=batch.durable)
             except MeshqError as error:
                 self._failed([op], error)
             else:
                 self._done([op])
 
-    async def _many(self, client: Client, queue: str, uids: list[int], with_id: bool) -> None:
-        ops = [self._sent(queue, uid, with_id) for uid in uids]
-        messages = [
-            Message(self._body(uid), duplicate_id=f"d{uid}" if with_id else None, properties={"uid": uid})
-            for uid in uids
-        ]
+    async def _many(self, client: Client, batch: Batch) -> None:
+        ops = [self._sent(batch, uid) for uid in batch.uids]
         try:
-            await client.send_many(queue, messages)
+            await client.send_many(batch.address, [batch.message(uid) for uid in batch.uids])
         except MeshqError as error:
             self._failed(ops, error)
         else:
             self._done(ops)
 
-    async def _pipelined(self, client: Client, queue: str, uids: list[int], with_id: bool) -> None:
-        ops: list[int] = []
+    async def _pipelined(self, client: Client, batch: Batch) -> None:
+        self._producers += 1
+        stream = f"/p{self._producers}"
+        taken: list[int] = []
+        giving: int | None = None
         try:
-            async with client.producer(queue, window=self.rng.choice((1, 7, 4000))) as producer:
-                for uid in uids:
-                    ops.append(self._sent(queue, uid, with_id))
-                    await producer.send(self._body(uid), duplicate_id=f"d{uid}" if with_id else None)
+            async with client.producer(batch.address, window=self.rng.choice((1, 7, 4000))) as producer:
+                for uid in batch.uids:
+                    giving = self._sent(batch, uid, stream)
+                    await producer.send(
+                        body(uid), duplicate_id=batch.duplicate_id(uid), durable=batch.durable, properties={"uid": uid}
+                    )
+                    taken.append(giving)
+                    giving = None
         except MeshqError as error:
-            self._failed(ops, error)
+            if giving is not None:
+                # A send that raises has not taken its message.
+                self.history.send_failed(giving, "not_done")
+            self._failed(taken, error)
         else:
-            self._done(ops)
+            self._done(taken)
 
-
-class Receiver(Actor):
-    """Receives and settles, slowly or fast, now and then not at all."""
-
-    def __init__(self, node: SimNode, history: History, uids: Uids, rng: random.Random, queues: Sequence[str]) -> None:
-        super().__init__(node, history, uids, rng)
-        self._queues = queues
-        self._life = 0
-
-    async def run(self) -> None:
-        """Consume until the scenario ends this life."""
-        self._life += 1
-        async with self.connect() as client, trio.open_nursery() as nursery:
-            for queue in self._queues:
-                nursery.start_soon(self._consume, client, queue)
-
-    async def _consume(self, client: Client, queue: str) -> None:
-        while True:
-            name = f"{self.node.name}/{self._life}/{queue}"
-            try:
-                await self._one_consumer(client, queue, name)
-            except MeshqError as error:
-                self.history.note(f"{name}: {error!r}")
-                await trio.sleep(0.1)
-
-    async def _one_consumer(self, client: Client, queue: str, name: str) -> None:
-        window = self.rng.choice((1, 10, 1000))
-        async with client.consumer(queue, window=window, window_bytes=self.rng.choice((1_000, 1 << 24))) as consumer:
-            for _ in range(self.rng.randrange(3, 60)):
-                batch = await consumer.receive_many(self.rng.choice((1, 5, 200)), timeout=self.rng.choice((0.0, 1.0)))
-                if not batch:
-                    await trio.sleep(0.2)
-                    continue
-                numbers = [self._delivered(name, queue, delivery) for delivery in batch]
-                if not self.closing:
-                    await trio.sleep(self.rng.expovariate(8.0))
-                await self._settle(consumer, batch, numbers)
-
-    def _delivered(self, name: str, queue: str, delivery: Delivery) -> int:
-        return self.history.delivered(
-            self.node.name,
-            name,
-            queue,
-            delivery.body,
-            sequence=delivery.sequence,
-            redelivered=delivery.redelivered,
-            delivery_count=delivery.delivery_count,
-        )
-
-    async def _settle(self, consumer: Any, batch: list[Delivery], numbers: list[int]) -> None:
-        kind = "ack"
-        if not self.closing:
-            kind = self.rng.choices(("ack", "nack", "reject", "leave"), (20, 2, 1, 1))[0]
-        if kind == "leave":
-            return
-        op = self.history.settling(numbers, kind)
-        confirm = kind == "ack" and self.rng.random() < 0.5
-        outcome: Outcome
-        try:
-            if kind == "ack":
-                await consumer.ack(*batch, confirm=confirm)
-            elif kind == "nack":
-                await consumer.nack(*batch)
-            else:
-                await consumer.reject(*batch)
-        except MeshqError as error:
-            outcome = error.outcome
-            self.history.settle_failed(op, outcome)
-            return
-        if confirm:
-            self.history.settle_ok(op)
+    async def _at_once(self, client: Client, batch: Batch) -> None:
+        """The same messages twice at the same time: the second must not be confirmed before the first is safe."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._pipelined, client, batch)
+            nursery.start_soon(self._many, client, batch)

@@ -1,0 +1,136 @@
+"""The promises about order: numbers, streams of producers, and what a consumer is given when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshq.testing._checkers import Violation, numbers_of
+from meshq.testing._history import History, Settlement
+
+
+def q7_first_in_first_out(history: History) -> Iterator[Violation]:
+    """Q7: a queue numbers what one producer sent in the order of sending, gives no number twice, and gives its
+    only consumer the numbers in that order.
+
+    A message sent several times has the place of one of them: two messages are compared if all sends of the one
+    began before any of the other.  A number is compared with those before it also across restarts.
+    Whoever sent: what was confirmed before another message was first sent has the lower number.
+    What a consumer gives back is given to it again before more than its window of what stands behind it.
+    """
+    yield from _numbers_given_once(history)
+    yield from _producers_in_order(history)
+    yield from _confirmed_before(history)
+    yield from _consumers_in_order(history)
+    yield from _returned_in_order(history)
+
+
+def _numbers_given_once(history: History) -> Iterator[Violation]:
+    owner: dict[tuple[str, int], int] = {}
+    for (queue, uid), numbers in numbers_of(history).items():
+        for number in numbers:
+            other = owner.setdefault((queue, number), uid)
+            if other != uid:
+                yield Violation("Q7", f"{queue} gave number {number} to message {other} and message {uid}", uid)
+
+
+def _producers_in_order(history: History) -> Iterator[Violation]:
+    numbers = numbers_of(history)
+    streams: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+    for uid, sends in history.sends_by_uid().items():
+        producers = dict.fromkeys(send.producer for send in sends)
+        if len(producers) == 1:
+            for queue in dict.fromkeys(queue for send in sends for queue in send.queues):
+                found = numbers.get((queue, uid))
+                if found:
+                    stream = streams.setdefault((sends[0].producer, queue), [])
+                    stream.append((sends[0].op, sends[-1].op, uid))
+    for (producer, queue), stream in streams.items():
+        yield from _stream_in_order(producer, queue, sorted(stream), numbers)
+
+
+def _stream_in_order(
+    producer: str,
+    queue: str,
+    stream: list[tuple[int, int, int]],
+    numbers: dict[tuple[str, int], dict[int, None]],
+) -> Iterator[Violation]:
+    """``stream`` has (first operation, last operation, uid), sorted."""
+    ended = sorted(stream, key=lambda entry: entry[1])
+    at, highest, holder = 0, 0, 0
+    for first, _, uid in stream:
+        while at < len(ended) and ended[at][1] < first:
+            lowest = min(numbers[queue, ended[at][2]])
+            if lowest > highest:
+                highest, holder = lowest, ended[at][2]
+            at += 1
+        if max(numbers[queue, uid]) < highest:
+            what = f"{queue} has message {uid} of {producer} before message {holder}, which was sent first"
+            yield Violation("Q7", what, uid)
+
+
+def _confirmed_before(history: History) -> Iterator[Violation]:
+    numbers = numbers_of(history)
+    begun: dict[str, list[tuple[float, int]]] = {}
+    confirmed: dict[str, list[tuple[float, int]]] = {}
+    for uid, sends in history.sends_by_uid().items():
+        ends = [send.ended_s for send in sends if send.outcome == "done" and send.ended_s is not None]
+        for queue in dict.fromkeys(queue for send in sends for queue in send.queues):
+            if (queue, uid) in numbers:
+                begun.setdefault(queue, []).append((min(send.invoked_s for send in sends), uid))
+                if ends:
+                    confirmed.setdefault(queue, []).append((min(ends), uid))
+    for queue, later in begun.items():
+        earlier = sorted(confirmed.get(queue, ()))
+        at, highest, holder = 0, 0, 0
+        for invoked_s, uid in sorted(later):
+            while at < len(earlier) and earlier[at][0] < invoked_s:
+                lowest = min(numbers[queue, earlier[at][1]])
+                if lowest > highest:
+                    highest, holder = lowest, earlier[at][1]
+                at += 1
+            if max(numbers[queue, uid]) < highest:
+                what = f"{queue} has message {uid} before message {holder}, confirmed before {uid} was sent"
+                yield Violation("Q7", what, uid)
+
+
+def _consumers_in_order(history: History) -> Iterator[Violation]:
+    consumers: dict[str, dict[str, None]] = {}
+    for delivery in history.deliveries:
+        consumers.setdefault(delivery.queue, {})[delivery.consumer] = None
+    highest: dict[str, int] = {}
+    for delivery in history.deliveries:
+        queue = delivery.queue
+        single = queue in history.sole or len(consumers[queue]) == 1
+        if single and not delivery.redelivered:
+            if delivery.sequence < highest.get(queue, 0):
+                what = f"{delivery.consumer} got {delivery.sequence} after {highest[queue]} from {queue}"
+                yield Violation("Q7", what, delivery.uid)
+            highest[queue] = max(delivery.sequence, highest.get(queue, 0))
+
+
+def _returned_in_order(history: History) -> Iterator[Violation]:
+    """What was in line before the broker learned of it may pass a message that is given back: a window of it."""
+    for settlement in history.settlements.values():
+        if settlement.kind == "nack" and settlement.possible and settlement.deliveries:
+            first = settlement.deliveries[0]
+            if first.stream and first.queue in history.sole:
+                yield from _returned(history, settlement)
+
+
+def _returned(history: History, settlement: Settlement) -> Iterator[Violation]:
+    stream = settlement.deliveries[0].stream
+    waiting = {delivery.sequence: delivery for delivery in settlement.deliveries}
+    passed = dict.fromkeys(waiting, 0)
+    for delivery in history.deliveries[settlement.after :]:
+        if delivery.stream != stream:
+            continue
+        waiting.pop(delivery.sequence, None)
+        if not waiting:
+            return
+        for sequence in [sequence for sequence in waiting if sequence < delivery.sequence]:
+            passed[sequence] += 1
+            returned = waiting[sequence]
+            if passed[sequence] > returned.window:
+                what = f"{stream} gave {sequence} back and got more than its window from behind it first"
+                yield Violation("Q7", what, returned.uid)
+                del waiting[sequence]

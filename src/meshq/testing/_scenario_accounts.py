@@ -1,0 +1,148 @@
+"""What has to be true when the faults are over: all works again, nothing is left, and the books balance."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import trio
+
+from meshq.abc import Env
+from meshq.broker import Core, CoreSettings, Recovery
+from meshq.errors import MeshqError, invariant
+from meshq.store import Journal
+from meshq.testing._history import History, body_of, uid_of
+from meshq.testing._recovery import record_recoveries
+from meshq.testing._scenario_broker import DIRECTORY, SEGMENT_BYTES, BrokerNode
+from meshq.testing._scenario_faults import Machine
+from meshq.testing._simulation import Simulation
+from meshq.testing._workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Scene
+from meshq.testing._workload_receive import Clerk
+from meshq.wire import RunView
+
+#: Seconds after healing in which everything has to work again.
+HEALING_S: Final = 10.0
+#: Seconds in which what was under way has come to an end, and the queues are empty.
+DRAINING_S: Final = 60
+#: The counters of a queue that are compared with the rest.
+COUNTERS: Final = ("ready", "delivering", "added", "acknowledged", "rejected", "purged")
+
+
+async def barrier(actor: Actor) -> None:
+    """After healing a send to each address has to be confirmed.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    """
+    history, deadline = actor.history, trio.current_time() + HEALING_S
+    async with actor.dial() as client:
+        for address, queues in ADDRESSES.items():
+            uid = actor.scene.uid()
+            op = history.sent("barrier", queues, uid, duplicate_id=f"d{uid}", barrier=True)
+            try:
+                with trio.fail_at(deadline):
+                    await client.send(address, body_of(uid), duplicate_id=f"d{uid}")
+            except (MeshqError, trio.TooSlowError) as error:
+                history.note(f"the barrier failed: {error!r}")
+                history.send_failed(op, "unknown")
+            else:
+                history.send_ok(op)
+
+
+async def settle_down(scene: Scene, broker: BrokerNode, machines: list[Machine]) -> None:
+    """Let what is under way come to its end, and the queues be emptied; the checkers say what is left after a while.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    """
+    history = scene.history
+    for queue in CONSUMED:
+        history.drains(queue)
+    actors = [actor for machine in machines for actor in machine.actors] + broker.hosted
+    waited = 0
+    while waited < DRAINING_S and (_busy(actors) or _undrained(broker)):
+        await trio.sleep(1.0)
+        waited += 1
+    history.left("actors that do not come to their end", _busy(actors))
+
+
+def _busy(actors: list[Actor]) -> int:
+    return sum(not actor.ended and actor.ends for actor in actors)
+
+
+def _undrained(broker: BrokerNode) -> int:
+    if broker.core is None:
+        return 1
+    queues = broker.core.router.queues
+    return sum(queues[name].ready + queues[name].held for name in CONSUMED if name in queues)
+
+
+async def settle_accounts(simulation: Simulation, scene: Scene, broker: BrokerNode, clerks: list[Clerk]) -> None:
+    """What the broker says is left, what it frees, and what its journal says.
+
+    All clients are dead.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    """
+    history, node = scene.history, broker.broker
+    # The sessions of the killed end after their TTL.
+    await trio.sleep(SETTINGS["connection_ttl"] * 2)
+    invariant(node is not None and broker.active, "the broker runs")
+    assert node is not None
+    _leftovers(history, broker)
+    async with node.client() as client:
+        for queue in await client.queues():
+            counted = await client.queue(queue)
+            history.counted(queue, {name: getattr(counted, name) for name in COUNTERS})
+    await node.stop()
+    history.left("files open after a stop", broker.node.open_files)
+    broker.node.kill()
+    await record_recoveries(simulation, history, "the store", broker.node.disk, recount, crashes=0)
+    state: Any = history.recoveries[0].state
+    for queue, (live, _) in state["queues"].items():
+        history.recounted(queue, live)
+    for clerk in clerks:
+        for queue, stands in clerk.standing.items():
+            if stands is not (queue in state["queues"]):
+                history.left(f"queue {queue} that should {'' if stands else 'not '}exist", 1)
+
+
+def _leftovers(history: History, broker: BrokerNode) -> None:
+    assert broker.broker is not None
+    statistics = broker.broker.statistics()
+    for what in ("sessions", "consumers", "connections", "blocked_sessions"):
+        history.left(what, getattr(statistics, what))
+    core = broker.core
+    runs = {id(view.run): view.run for queue in core.router.queues.values() for view in queue.runs()}
+    held = sum(run.size_bytes for run in runs.values())
+    history.left("bytes that nothing holds", statistics.memory_used - held)
+    history.left("bytes promised to nobody", core.memory.reserved_bytes)
+    history.left("entries that wait for a sync", core.ledger.waiting)
+    broker.look()
+
+
+async def recount(env: Env) -> dict[str, Any]:
+    """What the journal holds: by queue the messages (uid, number) and the highest number given; high marks, ids."""
+    core = Core(
+        CoreSettings(
+            name="recount",
+            node_id=bytes(16),
+            memory_limit_bytes=1 << 30,
+            address_settings={},
+            token=env.entropy.token,
+            chaos=env.chaos,
+        ),
+        None,
+    )
+    journal = Journal(DIRECTORY, segment_bytes=SEGMENT_BYTES, env=env)
+    await journal.open()
+    Recovery(core).take(journal.recovered(dead=True))
+    await journal.aclose()
+    queues: dict[str, tuple[list[tuple[int, int]], int]] = {}
+    for queue in core.router.queues.values():
+        live: list[tuple[int, int]] = []
+        for view in queue.runs():
+            reader = RunView(view.run.content)
+            for row, state in enumerate(view.states):
+                if not state:
+                    live.append((uid_of(reader.body(row)) or -1, view.first + row))
+        queues[queue.name] = (live, queue.last)
+    ids = {name: len(address.duplicates) for name, address in core.router.addresses.items()}
+    return {"queues": queues, "ids": ids, "producers": sorted(core.producers.checkpoint())}
