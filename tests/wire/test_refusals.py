@@ -14,7 +14,7 @@ NUMBERS = {
     "bad_magic": 1, "unknown_version": 2, "unknown_type": 3, "unknown_flags": 4, "too_large": 5, "bad_checksum": 6,
     "bad_header": 7, "bad_table": 8, "illegal_frame": 9, "bad_number": 10, "bad_channel": 11, "bad_tag": 12,
     "no_credit": 13, "truncated": 14,
-    "no_common_version": 32, "unknown_mechanism": 33, "authentication_failed": 34, "not_active": 35, "stopping": 36,
+    "no_common_version": 32, "unknown_mechanism": 33, "not_active": 35, "stopping": 36,
     "too_many_sessions": 37, "session_taken": 38, "role_not_served": 39, "silent": 40,
     "not_found": 64, "address_full": 65, "usage": 66, "unknown_operation": 67, "journal_broken": 68,
     "unknown_producer": 69, "queue_deleted": 70, "too_many": 71, "stale_delivery": 72,

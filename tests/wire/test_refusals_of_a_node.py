@@ -15,7 +15,7 @@ from meshq import Broker, abc, limits
 from meshq.broker._connection import HANDSHAKE_S
 from meshq.endpoint import Endpoint
 from meshq.env import real_env
-from meshq.errors import JournalBrokenError
+from meshq.errors import AddressFullError, JournalBrokenError
 from meshq.testing import SimDisk
 from meshq.testing._network import MemoryNetwork
 from meshq.wire import (
@@ -44,12 +44,6 @@ from tests.wire._node_peer import MemoryNode, NodePeer
 from tests.wire.test_wrong_frames import BY_FRAMES
 
 PRODUCER = bytes(range(16))
-#: What no connection of this version says: what it would be about is still to come.
-RESERVED = {
-    "authentication_failed": "there is one mechanism, and it can't fail",
-    "address_full": "senders wait for credit instead",
-    "stale_delivery": "a client finds it out by itself",
-}
 #: What the tasks of a node say, not what its frames bring about: tested below.
 BY_TASKS = {"silent", "stopping", "journal_broken"}
 
@@ -166,7 +160,36 @@ def queue_deleted() -> NodePeer:
     return peer
 
 
+def stale_delivery() -> NodePeer:
+    peer = queue_deleted()
+    peer.heard.clear()
+    peer.say(said(FrameType.SETTLE, channel=1, number=2, first=9, count=1, table=encode_ranges([(1, 1)])))
+    return peer
+
+
+class FullLog:
+    """A journal whose disk is full."""
+
+    durable = last = 0
+
+    def place(self, kind: int, parts: object, **options: object) -> int:
+        raise AddressFullError("the disk has no room for new messages")
+
+    def hurry(self) -> None:
+        """Nothing waits."""
+
+
+def address_full() -> NodePeer:
+    node = MemoryNode()
+    node.core.ledger.log = FullLog()
+    peer = attached(node)
+    peer.say(said(FrameType.PRODUCE, Produce(producer=PRODUCER, address="a"), channel=1, number=1, first=1))
+    return peer
+
+
 SCENES: dict[str, Callable[[], NodePeer]] = {
+    "stale_delivery": stale_delivery,
+    "address_full": address_full,
     "no_credit": no_credit,
     "bad_tag": bad_tag,
     "role_not_served": role_not_served,
@@ -189,7 +212,7 @@ def test_a_node_refuses_by_the_right_entry(name: str) -> None:
 
 
 def test_every_refusal_of_the_registry_is_met() -> None:
-    parts = [BY_FRAMES, set(SCENES), BY_TASKS, set(RESERVED)]
+    parts = [BY_FRAMES, set(SCENES), BY_TASKS]
     assert set.union(*map(set, parts)) == set(BY_NAME)
     assert sum(map(len, parts)) == len(BY_NAME)
 

@@ -64,7 +64,6 @@ _ENTRIES: Final = (
         closes=True,
     ),
     Refusal(33, "unknown_mechanism", errors.SecurityError, "the authentication is not offered", closes=True),
-    Refusal(34, "authentication_failed", errors.SecurityError, "authentication failed", closes=True),
     Refusal(35, "not_active", errors.NotActiveError, "the node is not active", may_retry=True, closes=True),
     Refusal(36, "stopping", errors.NotActiveError, "the node is stopping", may_retry=True, closes=True),
     Refusal(37, "too_many_sessions", errors.NotActiveError, "the node has no room for a session", True, True),
