@@ -6,9 +6,8 @@ keeping what it has to say, and says it when its client resumes it.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from meshq import limits
 from meshq.address import Target, parse_target
@@ -40,13 +39,12 @@ from meshq.wire import (
     check_run,
     cut,
     decline,
+    decode_ranges,
     header_of,
     pick,
     refusal_of,
     violation,
 )
-
-_RANGE: Final = struct.Struct("<QQ")
 
 
 def nobody() -> None:
@@ -218,10 +216,8 @@ class Session:
             entry = BY_NAME["stale_delivery"]
             self._answer(frame.first, {}, code=entry.number, text=entry.sentence)
             return
-        ranges = list(_RANGE.iter_unpack(frame.table))
+        ranges = decode_ranges(frame.table)
         if frame.flags & FLAG_RETURN:
-            if frame.flags & FLAG_REJECT:
-                raise violation("unknown_flags", "a settle frame both returns and rejects")
             self.core.settler.give_back(consumer, ranges)
         else:
             self.core.settler.settle(consumer, ranges, rejected=bool(frame.flags & FLAG_REJECT))

@@ -86,7 +86,7 @@ class Delivery:
     def properties(self) -> dict[str, Any]:
         """The properties, decoded anew each time."""
         data = self._run.view.properties(self._index)
-        return decode_map(data, limits.PROPERTIES_BYTES_MAX) if data else {}
+        return decode_map(data, limits.PROPERTIES_BYTES_MAX, lists=False) if data else {}
 
     @property
     def message_id(self) -> MessageId:
@@ -157,7 +157,7 @@ class Delivery:
 
     def _optional(self, key: str) -> str | None:
         data = self._run.view.headers(self._index)
-        value = decode_map(data, limits.PROPERTIES_BYTES_MAX).get(key) if data else None
+        value = decode_map(data, limits.PROPERTIES_BYTES_MAX, lists=False).get(key) if data else None
         return value if type(value) is str else None
 
     async def ack(self, *, confirm: bool = False) -> None:
