@@ -139,7 +139,7 @@ class Lives:
     def put(self) -> None:
         if not self.producers:
             return self.create()
-        address, channel = self.rng.choice(list(self.producers.items()))
+        channel = self.rng.choice(list(self.producers.values()))
         bodies, ids = [], []
         for _ in range(self.rng.choice([1, 1, 2, 3, 6])):
             self.bodies += 1
@@ -324,12 +324,15 @@ class Lives:
             assert number > known or fresh.producers.lacks(producer, number, number)
 
     def continue_from(self, log: FakeLog) -> None:
-        records = log.recovered()
-        self.begin(log, records)
+        self.begin(log, log.recovered())
+        self.trim()
+
+    def trim(self) -> None:
+        """The account goes on from what a new life has found."""
         there = {name: {body for _, body, _ in messages} for name, messages in snapshot(self.core)["queues"].items()}
         for name in list(self.copies):
             copies = self.copies[name]
             self.copies[name] = {body: copy for body, copy in copies.items() if body in there.get(name, ())}
             for copy in self.copies[name].values():
                 copy.gone_before = copy.gone_after = None
-        self.look(log.last)
+        self.look(self.log.last)

@@ -191,6 +191,8 @@ class Node:
         self.listeners.close()
         self.door.close("stopping", "the node has stopped")
         if self._journal is not None:
+            # What becomes durable from here on is told to nobody, and must not lead to more that is to be written.
+            self._journal.on_durable = None
             await self._journal.aclose()
 
     def statistics(self, state: str) -> BrokerStatistics:
