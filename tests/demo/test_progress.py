@@ -38,6 +38,17 @@ def test_a_file_gets_a_line_for_every_tenth() -> None:
     assert "\x1b" not in out.getvalue()
 
 
+def test_the_last_line_says_that_all_is_delivered() -> None:
+    out = io.StringIO()
+    view = Lines(out)
+    view.total(1_001)
+    for delivered in range(1_002):
+        view.show(1_001, delivered)
+    view.show(1_001, 1_001)
+    assert len(said(out.getvalue())) == 10
+    assert said(out.getvalue())[-1] == "1,001 of 1,001 flights confirmed, 1,001 delivered"
+
+
 def test_a_jump_over_several_tenths_is_one_line() -> None:
     out = io.StringIO()
     view = Lines(out)

@@ -69,7 +69,9 @@ class Lines(ProgressView):
         if self._rows and delivered >= self._next:
             self.say(f"{confirmed:,} of {self._rows:,} flights confirmed, {delivered:,} delivered")
             step = -(-self._rows * LINE_PERCENT // 100)
-            self._next = (delivered // step + 1) * step
+            following = (delivered // step + 1) * step
+            # The last step is shorter where the rows can't be divided; after it nothing comes.
+            self._next = min(following, self._rows) if delivered < self._rows else following
 
 
 class Bars(ProgressView):
