@@ -187,6 +187,17 @@ def test_records_behind_the_covered_position_stay_although_they_are_dead() -> No
     assert removable(books.ledger.books, active=2, covered=2) == [1]
 
 
+def test_who_kills_a_record_while_it_is_copied_must_stay_as_long_as_the_copy() -> None:
+    books = Books()
+    for _ in range(3):
+        books.place(True, (), ())
+    books.roll()
+    books.compact([1], [(False, (2,), ())])
+    books.roll()
+    books.check()
+    assert removable(books.ledger.books, active=3, covered=10) == []
+
+
 def test_the_offset_of_a_batch_is_found_by_any_of_its_positions() -> None:
     book = SegmentBook(1, 10, 9)
     book.add_batch(10, 4096, [5, 5, 5], None)

@@ -152,15 +152,26 @@ async def test_a_large_record_gets_a_segment_of_its_own_and_that_is_given_back(s
         assert journal.statistics().bytes < 4 * SEGMENT_BYTES
 
 
-async def test_positions_go_on_although_nothing_is_left(store: Store) -> None:
-    for life in range(4):
-        async with store.journal() as journal:
-            position = await journal.append(b"x")
-            assert position == 2 * life + 1
-            await journal.delete(position)
-            await _settle(journal) if life == 2 else None
-            if life == 2:
-                return
+async def test_a_dead_record_that_is_kept_for_what_it_killed_does_not_rise(store: Store) -> None:
+    """2 is killed by 3, a root, which is killed by 4.  Only the segments of 3 and 4 are compacted."""
+    store.chaos["journal.roll_early"] = True
+    async with store.journal() as journal:
+        await journal.append_many([b"1, which lives", b"2, beside it"])
+        await journal.wait_durable(journal.place(5, [b"3"], kills=[2]))
+        await journal.wait_durable(journal.place(6, [b"4"], root=False, kills=[3]))
+        await journal.append(b"5")
+        ledger = journal._books.ledger
+        numbers = [book.number for book in ledger.books.values() if book.first in (3, 4)]
+        assert len(numbers) == 2
+        await journal._compactor.compact(numbers, journal.durable)
+        assert [record.payload for record in store.records()] == [b"1, which lives", b"5"]
+        assert ledger.locate(3) is not None
+        assert ledger.locate(4) is None
+        # Once 1 is dead, too, nothing of all that is needed any more.
+        await journal.delete(1)
+        await _settle(journal)
+        assert [ledger.locate(position) for position in (1, 2, 3)] == [None, None, None]
+    assert [record.position for record in store.records() if record.root] == [5]
 
 
 async def test_with_chaos_segments_roll_early(store: Store) -> None:

@@ -275,6 +275,19 @@ async def test_a_record_comes_back_as_it_was_placed(store: Store) -> None:
     assert store.records(dead=True)[1] == Record(2, 255, b"", refs=(1,), dead=True)
 
 
+async def test_positions_go_on_although_no_segment_is_left(store: Store) -> None:
+    async with store.journal():
+        pass
+    manifest = store.manifest().changed(last=17)
+    assert manifest.entries == ()
+    write_manifest(store.disk, LAYOUT, manifest)
+    for life in range(3):
+        async with store.journal() as journal:
+            assert journal.last == journal.durable == 17
+            if life == 2:
+                assert await journal.append(b"x") == 18
+
+
 async def test_each_start_begins_a_new_segment_with_a_new_salt(store: Store) -> None:
     salts: list[bytes] = []
     for life in range(3):
