@@ -48,7 +48,7 @@ class Core:
         self.settings = settings
         self.router = Router(settings.address_settings)
         self.ledger = Ledger(log, self._release)
-        self.marks = Marks(self.ledger)
+        self.marks = Marks(self.ledger, settings.chaos)
         self.definitions = Definitions(self.router, self.ledger, self.marks)
         self.producers = ProducerMarks()
         self.memory = MemoryBound(settings.memory_limit_bytes)

@@ -7,8 +7,10 @@ only below the first mark, a durable message may be granted only below the secon
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from meshq import limits
+from meshq.abc import no_chaos
 from meshq.broker._ledger import Ledger
 from meshq.broker._queue_machine import MARK_BLOCK, Queue
 from meshq.broker._records import MARKS, encode_marks
@@ -27,8 +29,9 @@ class _QueueMark:
 class Marks:
     """The marks of all durable queues of a node with a journal."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, chaos: Callable[[str], bool] = no_chaos) -> None:
         self._ledger = ledger
+        self._chaos = chaos
         self._marks: dict[int, _QueueMark] = {}
 
     def open(self, queue: Queue, given: int = 0, delivered: int = 0, position: int = 0) -> None:
@@ -50,7 +53,7 @@ class Marks:
         if mark is None:
             return 0
         if queue.last > mark.given:
-            self._write(queue, mark, given=queue.last + limits.SEQUENCE_RESERVE, delivered=mark.delivered)
+            self._write(queue, mark, given=queue.last + self._block(limits.SEQUENCE_RESERVE), delivered=mark.delivered)
         return mark.position
 
     def cover_delivered(self, queue: Queue, number: int, ahead: int = 0) -> None:
@@ -58,13 +61,17 @@ class Marks:
         mark = self._marks.get(queue.number)
         if mark is None or number + ahead <= mark.delivered:
             return
-        delivered = number + MARK_BLOCK
+        delivered = number + self._block(MARK_BLOCK)
         self._write(queue, mark, given=mark.given, delivered=delivered)
 
         def raise_mark() -> None:
             queue.mark = max(queue.mark, delivered)
 
         self._ledger.release_after(mark.position, (), raise_mark)
+
+    def _block(self, size: int) -> int:
+        """How far a mark is moved ahead; with chaos not at all, so that the next message has to wait for another."""
+        return 0 if self._chaos("broker.no_block") else size
 
     def settle(self, queue: Queue, delivered: int) -> None:
         """Write the exact marks: the node stops in peace."""

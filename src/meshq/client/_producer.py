@@ -287,7 +287,8 @@ class Producer:
     async def _make_room(self) -> None:
         """Return when at least one message may be appended in this very step."""
         self._check()
-        if len(self._bodies) >= limits.RUN_MESSAGES_MAX:
+        small = self._client._env.chaos("client.small_runs")
+        if len(self._bodies) >= limits.RUN_MESSAGES_MAX or (small and self._bodies):
             self._cut()
         await trio.lowlevel.checkpoint()
         while True:
@@ -305,7 +306,7 @@ class Producer:
                     self._cut()
                 await self._lot.park()
         self._room = min(
-            limits.CHECKPOINT_MESSAGES,
+            1 if small else limits.CHECKPOINT_MESSAGES,
             limits.RUN_MESSAGES_MAX - len(self._bodies),
             self._window - unconfirmed,
         )

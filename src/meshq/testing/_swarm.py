@@ -38,7 +38,7 @@ class Swarm:
         """Decide instead of the seed."""
         self._forced[kind] = on
         self._on.pop(kind, None)
-        self._chaos.pop(kind, None)
+        self._chaos.pop(kind.removeprefix("chaos."), None)
 
     def on(self, kind: str) -> bool:
         """Whether this kind of fault is on in this seed."""
