@@ -185,6 +185,9 @@ class RawClient:
             if frame.type is not FrameType.CLOSE:
                 self.incoming.accept(frame)
                 self.outgoing.arrived(frame.received)
+            if frame.type is FrameType.ATTACHED and not header_of(frame, Attached).resumed:
+                self.outgoing, self.incoming = Outgoing(), Incoming()
+                self.granted = self.sent = 0
             if frame.type is FrameType.CREDIT:
                 self.granted = frame.first
             self.frames.append(frame)
@@ -231,6 +234,7 @@ class RawClient:
                 frame.received = self.incoming.last
                 self.link.send(frame)
             self.link.flush()
+            self.house.after_frame()
         return attached
 
     def produce(self, address: str = "q", producer: bytes = PRODUCER) -> int:

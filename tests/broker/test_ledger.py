@@ -148,6 +148,17 @@ def test_a_mark_may_be_moved_before_it_is_reached() -> None:
     assert written(log) == [(3, 0, 61 + MARK_BLOCK)]
 
 
+def test_a_mark_never_moves_back_however_small_its_blocks_are() -> None:
+    log = FakeLog()
+    ledger, _ = make_ledger(log)
+    marks = Marks(ledger, lambda name: name == "broker.no_block")
+    queue = Queue(3, "q", "q", durable=True)
+    marks.open(queue, 0, 100)
+    marks.cover_delivered(queue, 60, 50)
+    marks.cover_delivered(queue, 101)
+    assert written(log) == [(3, 0, 100), (3, 0, 101)]
+
+
 def test_numbers_that_leave_no_trace_are_covered_ahead_and_each_mark_replaces_the_last() -> None:
     log = FakeLog()
     _, marks, queue = marked(log)

@@ -61,7 +61,7 @@ class Marks:
         mark = self._marks.get(queue.number)
         if mark is None or number + ahead <= mark.delivered:
             return
-        delivered = number + self._block(MARK_BLOCK)
+        delivered = max(mark.delivered, number + self._block(MARK_BLOCK))
         self._write(queue, mark, given=mark.given, delivered=delivered)
 
         def raise_mark() -> None:
