@@ -1,0 +1,61 @@
+"""Measures branch coverage of wire, store and broker in the same run as the tests: ``pytest -p tests.covered``.
+
+Importing and collecting is measured, then only the tests of these three packages, which is what the gate counts: a
+branch that is taken by chance in a simulation is not tested.  All others run at full speed.
+``MESHQ_COVERAGE`` says where the data goes; ``tools/coverage_gate.py`` reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import coverage
+import pytest
+
+TESTS = Path(__file__).parent
+COUNTED = tuple(TESTS / name for name in ("wire", "store", "broker"))
+SOURCES = ["meshq.wire", "meshq.store", "meshq.broker"]
+
+
+class Covered:
+    """Runs coverage from now until everything is imported, and while a test that counts runs."""
+
+    def __init__(self, folder: str) -> None:
+        self._coverage = coverage.Coverage(
+            data_file=str(Path(folder) / "coverage"), data_suffix=True, branch=True, source_pkgs=SOURCES
+        )
+        # A process that only hands out tests measures nothing, and need not say so.
+        self._coverage.set_option("run:disable_warnings", ["no-data-collected", "module-not-imported"])
+        self._coverage.start()
+
+    def pytest_collection_finish(self) -> None:
+        """Everything is imported."""
+        self._coverage.stop()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Set-up and tear-down count too."""
+        if not any(item.path.is_relative_to(folder) for folder in COUNTED):
+            return (yield)
+        self._coverage.start()
+        try:
+            return (yield)
+        finally:
+            self._coverage.stop()
+
+    def pytest_sessionfinish(self) -> None:
+        """Write what was measured; the gate puts the processes together."""
+        self._coverage.stop()
+        self._coverage.save()
+
+
+# Begun here and not in a hook: the first conftest files are imported before any hook runs.
+COVERED = Covered(os.environ["MESHQ_COVERAGE"]) if "MESHQ_COVERAGE" in os.environ else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure in whichever process runs tests."""
+    if COVERED is not None:
+        config.pluginmanager.register(COVERED, "covered")
