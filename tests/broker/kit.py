@@ -166,6 +166,8 @@ class RawClient:
         self.attached: Attached | None = None
         #: Frames don't reach the client: it can't know of them when it comes back.
         self.deaf = False
+        #: Its frames don't say how far it has received.
+        self.mute = False
         self.dial()
 
     def dial(self) -> None:
@@ -198,7 +200,7 @@ class RawClient:
         """Send a frame of any type."""
         frame = Frame(frame_type, header=b"" if header is None else header.encode(), **fields)
         self.outgoing.number(frame, keep=not self.lossless)
-        frame.received = self.incoming.last
+        frame.received = 0 if self.mute else self.incoming.last
         if frame_type is FrameType.SEND:
             self.sent += frame.size_bytes
         if not self.closed:
