@@ -1,0 +1,372 @@
+"""Connections over a network in memory: their tasks, their clocks, their ends."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from meshq.abc import Stream
+from meshq.broker import Listeners
+from meshq.broker._connection import HANDSHAKE_S
+from meshq.errors import ConnectionBrokenError
+from meshq.settings import Acceptor
+from meshq.testing._network import MemoryNetwork, NetworkSettings
+from meshq.wire import (
+    BY_NAME,
+    FLAG_DURABLE,
+    Attach,
+    Attached,
+    Authenticate,
+    Close,
+    Consume,
+    Frame,
+    FrameType,
+    Header,
+    Hello,
+    Incoming,
+    Outgoing,
+    Produce,
+    ReceiveBuffer,
+    encode,
+    encode_ranges,
+    encode_run,
+    header_of,
+)
+from tests.broker.kit import PRODUCER, FakeLog, House, make_core
+
+#: Nothing takes time, and nothing is left to chance.
+AT_ONCE = NetworkSettings(latency_s_min=0.0, latency_s_max=0.0, split_chance=0.0, short_read_chance=0.0)
+PORT = 5_000
+Parts = tuple[House, Listeners, MemoryNetwork, trio.Nursery]
+
+
+@asynccontextmanager
+async def listening(
+    *, settings: NetworkSettings = AT_ONCE, log: FakeLog | None = None, url: str = "tcp://broker:0"
+) -> AsyncIterator[Parts]:
+    """A house whose door is open to the network."""
+    network = MemoryNetwork(random.Random(0), settings)
+    house = House(make_core(log), clock=trio.current_time)
+    listeners = Listeners(house.core, house.sessions, network.host("broker"), house.counts)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(network.run)
+        await listeners.listen((Acceptor(url, insecure=True),), nursery)
+        yield house, listeners, network, nursery
+        nursery.cancel_scope.cancel()
+
+
+@attrs.define
+class Peer:
+    """A client over a byte stream."""
+
+    stream: Stream
+    buffer: ReceiveBuffer = attrs.field(factory=lambda: ReceiveBuffer(1 << 24))
+    outgoing: Outgoing = attrs.field(factory=Outgoing)
+    incoming: Incoming = attrs.field(factory=Incoming)
+    frames: list[Frame] = attrs.field(factory=list)
+    ended: bool = False
+    over: trio.Event = attrs.field(factory=trio.Event)
+
+    def send(self, frame_type: FrameType, header: Header | None = None, **fields: Any) -> None:
+        frame = Frame(frame_type, header=b"" if header is None else header.encode(), **fields)
+        self.outgoing.number(frame, keep=True)
+        frame.received = self.incoming.last
+        self.stream.send_nowait(encode(frame))
+
+    async def read(self) -> None:
+        """Take in what comes until the end."""
+        try:
+            while data := await self.stream.receive(1 << 20):
+                for frame in self.buffer.feed(data):
+                    if frame.type is not FrameType.CLOSE:
+                        self.incoming.accept(frame)
+                    self.frames.append(frame)
+        except ConnectionBrokenError:
+            pass
+        self.ended = True
+        self.over.set()
+
+    def types(self) -> list[FrameType]:
+        return [frame.type for frame in self.frames]
+
+    def last(self, frame_type: FrameType) -> Frame:
+        return [frame for frame in self.frames if frame.type is frame_type][-1]
+
+    @property
+    def reason(self) -> str:
+        """The name of what the connection was closed with."""
+        code = header_of(self.last(FrameType.CLOSE), Close).code
+        return next(name for name, entry in BY_NAME.items() if entry.number == code)
+
+    async def shake(self, **attach: Any) -> Attached:
+        self.send(FrameType.HELLO, Hello(oldest=1, newest=1))
+        await trio.sleep(0.001)
+        self.send(FrameType.AUTHENTICATE, Authenticate(mechanism="none"))
+        await trio.sleep(0.001)
+        self.send(FrameType.ATTACH, Attach(**attach))
+        await trio.sleep(0.001)
+        return header_of(self.last(FrameType.ATTACHED), Attached)
+
+
+async def connect(parts: Parts, *, reads: bool = True, host: str = "broker") -> Peer:
+    """A client's connection."""
+    _, listeners, network, nursery = parts
+    port = int(listeners.urls[0].rpartition(":")[2])
+    peer = Peer(await network.host("client").connect(host, port))
+    if reads:
+        nursery.start_soon(peer.read)
+    return peer
+
+
+async def test_a_client_is_served_over_bytes() -> None:
+    async with listening(log=FakeLog()) as parts:
+        house, listeners, _, _ = parts
+        assert listeners.urls[0].startswith("tcp://broker:")
+        peer = await connect(parts)
+        attached = await peer.shake()
+        assert not attached.resumed
+        assert len(listeners.connections) == 1
+        peer.send(FrameType.PRODUCE, Produce(producer=PRODUCER, address="q"), channel=1, first=1)
+        run = encode_run([b"x" * 100] * 200)
+        await trio.sleep(0.001)
+        house.log.sync()
+        peer.send(
+            FrameType.SEND, channel=1, first=1, flags=FLAG_DURABLE, count=200, table=run.table, body=bytes(run.body)
+        )
+        peer.send(FrameType.CONSUME, Consume(queue="q", window=500, window_bytes=1 << 20), channel=2, first=2)
+        await trio.sleep(0.001)
+        for _ in range(3):
+            house.log.sync()
+        await trio.sleep(0.001)
+        assert peer.last(FrameType.CONFIRM).first == 200
+        assert peer.last(FrameType.DELIVER).count == 200
+        peer.send(FrameType.SETTLE, channel=2, count=1, table=encode_ranges([(1, 200)]))
+        await trio.sleep(0.001)
+        assert house.queue().acknowledged == 200
+        peer.send(FrameType.CLOSE, Close())
+        await trio.sleep(0.001)
+        assert peer.ended and listeners.connections == [] and house.core.sessions == {}
+
+
+async def test_a_handshake_that_takes_too_long_is_given_up() -> None:
+    async with listening() as parts:
+        peer = await connect(parts)
+        await trio.sleep(HANDSHAKE_S - 0.1)
+        peer.send(FrameType.HELLO, Hello(oldest=1, newest=1))
+        await trio.sleep(0.05)
+        assert FrameType.WELCOME in peer.types() and not peer.ended
+        await trio.sleep(0.1)
+        assert peer.reason == "silent" and peer.ended
+        assert parts[1].connections == []
+
+
+async def test_a_client_that_says_nothing_at_all_is_given_up_too() -> None:
+    async with listening() as parts:
+        peer = await connect(parts)
+        await trio.sleep(HANDSHAKE_S + 0.1)
+        assert peer.ended and parts[1].connections == []
+
+
+async def test_the_node_pings_and_a_client_that_answers_is_kept() -> None:
+    async with listening() as parts:
+        peer = await connect(parts)
+        await peer.shake(ttl_ms=9_000)
+        for _ in range(10):
+            await trio.sleep(3)
+            peer.send(FrameType.PONG)
+        assert peer.types().count(FrameType.PING) in (9, 10)
+        assert not peer.ended
+
+
+@pytest.mark.parametrize("spoke_at", [0.0, 0.1, 1.0, 2.9, 3.1, 5.9])
+async def test_silence_is_noticed_after_the_time_to_live_and_within_a_third_more(spoke_at: float) -> None:
+    async with listening() as parts:
+        house = parts[0]
+        peer = await connect(parts)
+        await peer.shake(ttl_ms=9_000)
+        began = trio.current_time()
+        if spoke_at:
+            await trio.sleep(spoke_at)
+            peer.send(FrameType.PING)
+            await trio.sleep(0.001)
+            began = trio.current_time()
+        await peer.over.wait()
+        silence = trio.current_time() - began
+        assert 9.0 - 0.1 <= silence <= 12.0 + 0.1
+        assert peer.reason == "silent"
+        # Its session waits for it as long again.
+        (session,) = house.core.sessions.values()
+        assert session.link is None and session.deadline == pytest.approx(trio.current_time() + 9.0, abs=0.1)
+
+
+async def test_a_session_is_resumed_over_another_stream_and_taken_from_a_stuck_one() -> None:
+    async with listening() as parts:
+        house, listeners, _, _ = parts
+        peer = await connect(parts)
+        attached = await peer.shake()
+        peer.send(FrameType.CONSUME, Consume(queue="q", window=10, window_bytes=100), channel=1, first=1)
+        await trio.sleep(0.001)
+        second = await connect(parts)
+        second.outgoing, second.incoming = peer.outgoing, peer.incoming
+        again = await second.shake(session=attached.session, key=attached.key, received=peer.incoming.last)
+        assert again.resumed and again.received == 1
+        await trio.sleep(0.001)
+        assert peer.reason == "session_taken" and peer.ended
+        assert len(listeners.connections) == 1 and len(house.core.sessions) == 1
+
+
+async def test_bytes_that_are_no_frames_end_the_connection_and_its_session() -> None:
+    async with listening() as parts:
+        house = parts[0]
+        good, bad = await connect(parts), await connect(parts)
+        await good.shake()
+        await bad.shake()
+        bad.stream.send_nowait(b"GET / HTTP/1.1\r\n\r\n")
+        await trio.sleep(0.001)
+        assert bad.reason == "bad_magic" and bad.ended
+        assert len(house.core.sessions) == 1 and house.counts.violations == 1
+        good.send(FrameType.PING)
+        await trio.sleep(0.001)
+        assert good.types()[-1] is FrameType.PONG
+
+
+async def test_a_stream_that_ends_inside_a_frame_broke_the_protocol_and_one_that_ends_between_two_did_not() -> None:
+    async with listening() as parts:
+        house = parts[0]
+        for part, violations in ((b"", 0), (b"MQ\x01", 1)):
+            peer = await connect(parts)
+            await peer.shake()
+            if part:
+                peer.stream.send_nowait(part)
+                await trio.sleep(0.001)
+            peer.stream.close()
+            await trio.sleep(0.001)
+            assert house.counts.violations == violations
+            # What was in order waits for its client.
+            assert len(house.core.sessions) == 1
+        assert parts[1].connections == []
+
+
+async def test_a_reset_leaves_the_session_to_its_client() -> None:
+    async with listening() as parts:
+        house, listeners, network, _ = parts
+        peer = await connect(parts)
+        await peer.shake()
+        network.reset("client", "broker")
+        await trio.sleep(0.001)
+        assert peer.ended and listeners.connections == []
+        assert [session.link for session in house.core.sessions.values()] == [None]
+
+
+async def test_what_cannot_go_at_once_goes_as_the_client_reads() -> None:
+    small = attrs.evolve(AT_ONCE, buffer_bytes=2_000)
+    async with listening(settings=small) as parts:
+        house, _, _, nursery = parts
+        peer = await connect(parts, reads=False)
+        with trio.move_on_after(0.1):
+            # Only the handshake is read.
+            async with trio.open_nursery() as reading:
+                reading.start_soon(peer.read)
+                await peer.shake()
+                reading.cancel_scope.cancel()
+        other = house.client()
+        producer = other.produce()
+        for _ in range(20):
+            other.put(producer, bytes(1_000))
+        peer.send(FrameType.CONSUME, Consume(queue="q", window=50, window_bytes=1 << 20), channel=1, first=1)
+        await trio.sleep(1)
+        assert house.queue().held == 20
+        nursery.start_soon(peer.read)
+        await trio.sleep(1)
+        assert sum(frame.count for frame in peer.frames if frame.type is FrameType.DELIVER) == 20
+
+
+async def test_a_client_that_stops_reading_and_resets_harms_nobody() -> None:
+    small = attrs.evolve(AT_ONCE, buffer_bytes=2_000)
+    async with listening(settings=small) as parts:
+        house, listeners, network, _ = parts
+        peer = await connect(parts, reads=False)
+        with trio.move_on_after(0.1):
+            async with trio.open_nursery() as reading:
+                reading.start_soon(peer.read)
+                await peer.shake()
+                reading.cancel_scope.cancel()
+        other = house.client()
+        producer = other.produce()
+        other.put(producer, bytes(50_000))
+        peer.send(FrameType.CONSUME, Consume(queue="q", window=50, window_bytes=1 << 20), channel=1, first=1)
+        await trio.sleep(0.1)
+        network.reset("client", "broker")
+        await trio.sleep(0.1)
+        assert listeners.connections == []
+        other.put(producer, b"x")
+        assert other.confirmed[-1] == (producer, 2)
+
+
+async def test_a_good_bye_that_was_said_is_followed_by_no_ping() -> None:
+    async with listening() as parts:
+        peer = await connect(parts)
+        await peer.shake(ttl_ms=300)
+        (connection,) = parts[1].connections
+        connection.server.say_close(BY_NAME["stopping"].number, "the node is stopping")
+        await trio.sleep(1)
+        assert peer.reason == "stopping"
+        assert peer.types()[-1] is FrameType.CLOSE
+
+
+async def test_a_cancelled_connection_closes_its_stream_and_leaves_its_session() -> None:
+    house = House(make_core(), clock=trio.current_time)
+    network = MemoryNetwork(random.Random(0), AT_ONCE)
+    async with trio.open_nursery() as outer:
+        outer.start_soon(network.run)
+        async with trio.open_nursery() as nursery:
+            listeners = Listeners(house.core, house.sessions, network.host("broker"), house.counts)
+            await listeners.listen((Acceptor("tcp://broker:0", insecure=True),), nursery)
+            peer = await connect((house, listeners, network, outer))
+            await peer.shake()
+            nursery.cancel_scope.cancel()
+        await trio.sleep(0.001)
+        assert peer.ended
+        assert [session.link for session in house.core.sessions.values()] == [None]
+        listeners.close()
+        outer.cancel_scope.cancel()
+
+
+async def test_when_the_system_has_no_room_for_a_connection_the_node_tries_again() -> None:
+    async with listening() as parts:
+        _, _, network, _ = parts
+        network.exhaust_files("broker")
+        peer = await connect(parts)
+        await trio.sleep(0.3)
+        network.exhaust_files("broker", False)
+        await trio.sleep(0.3)
+        await peer.shake()
+
+
+async def test_after_close_nobody_comes_in_and_whoever_is_there_stays() -> None:
+    async with listening() as parts:
+        _, listeners, _, _ = parts
+        peer = await connect(parts)
+        await peer.shake()
+        listeners.close()
+        listeners.close()
+        with pytest.raises(ConnectionBrokenError):
+            await connect(parts)
+        peer.send(FrameType.PING)
+        await trio.sleep(0.001)
+        assert peer.types()[-1] is FrameType.PONG
+
+
+async def test_an_address_that_is_taken_cannot_be_bound() -> None:
+    async with listening() as parts:
+        house, listeners, network, nursery = parts
+        other = Listeners(house.core, house.sessions, network.host("broker"), house.counts)
+        with pytest.raises(ConnectionBrokenError, match="can't be bound") as caught:
+            await other.listen((Acceptor(listeners.urls[0], insecure=True),), nursery)
+        assert caught.value.outcome == "not_done"
