@@ -32,24 +32,27 @@ class Endpoint:
         """
         if type(url) is not str:
             raise SettingsError("url", url, _ALLOWED)
+        # A user and a password may be secrets, and an error is read by many.
+        user, at, rest = url.rpartition("@")
+        shown = f"{user.partition('//')[0]}//***@{rest}" if at else url
         try:
             parts = urlsplit(url)
             port = parts.port
             host = parts.hostname or ""
         except ValueError as error:
-            raise SettingsError("url", url, _ALLOWED) from error
+            raise SettingsError("url", shown, _ALLOWED) from error
         if parts.scheme not in SCHEMES or parts.path not in ("", "/") or parts.fragment or parts.username is not None:
-            raise SettingsError("url", url, _ALLOWED)
+            raise SettingsError("url", shown, _ALLOWED)
         try:
             options = tuple(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
         except ValueError as error:
-            raise SettingsError("url", url, "a query of key=value pairs") from error
+            raise SettingsError("url", shown, "a query of key=value pairs") from error
         if parts.scheme == "inproc":
             # A broker's name keeps its capitals, which the host of other URLs has not.
             host = parts.netloc
             port = 0 if host and port is None else None
         if not host or port is None:
-            raise SettingsError("url", url, _ALLOWED)
+            raise SettingsError("url", shown, _ALLOWED)
         return cls(parts.scheme, host, port, options)
 
     @property

@@ -1,0 +1,148 @@
+"""Settings: what they may be, and which of several patterns counts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+import pytest
+
+from meshq import limits
+from meshq.errors import SettingsError
+from meshq.settings import (
+    DEFAULT_ADDRESS_SETTINGS,
+    Acceptor,
+    AddressSettings,
+    JournalSettings,
+    check_address_settings,
+    in_range,
+    settings_for,
+)
+
+
+def test_defaults() -> None:
+    settings = AddressSettings()
+    assert settings.duplicate_id_cache_size == 20_000
+    assert settings.auto_create_queues is True
+    assert settings.default_routing == "anycast"
+    assert JournalSettings().segment_bytes == limits.SEGMENT_BYTES
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("duplicate_id_cache_size", -1),
+        ("duplicate_id_cache_size", 1.5),
+        ("duplicate_id_cache_size", True),
+        ("duplicate_id_cache_size", 10_000_001),
+        ("duplicate_id_cache_size", "1"),
+        ("auto_create_queues", 1),
+        ("auto_create_queues", None),
+        ("default_routing", "unicast"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_name(name: str, value: Any) -> None:
+    with pytest.raises(SettingsError) as caught:
+        AddressSettings(**{name: value})
+    assert (caught.value.setting, caught.value.value) == (name, value)
+
+
+@pytest.mark.parametrize("value", [0, limits.SEGMENT_BYTES_MIN - 1, limits.SEGMENT_BYTES_MAX + 1, 1e6, math.inf])
+def test_a_segment_has_its_bounds(value: Any) -> None:
+    with pytest.raises(SettingsError, match="segment_bytes"):
+        JournalSettings(segment_bytes=value)
+
+
+def test_settings_are_frozen_and_given_by_name() -> None:
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        AddressSettings().auto_create_queues = False  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        AddressSettings(5)  # type: ignore[call-arg, misc]
+
+
+def test_a_range_takes_whole_numbers_floats_and_infinity_as_it_says() -> None:
+    @attrs.frozen
+    class Some:
+        number: float = attrs.field(validator=in_range(1, math.inf))
+        whole: float = attrs.field(default=1, validator=in_range(1, math.inf, whole=True))
+
+    assert Some(1).number == 1 and Some(2.5).number == 2.5 and Some(math.inf, math.inf).whole == math.inf
+    for wrong in (0.5, math.nan, -math.inf, "1", None):
+        with pytest.raises(SettingsError):
+            Some(wrong)
+    with pytest.raises(SettingsError):
+        Some(1, 1.5)
+
+
+# -- patterns
+
+
+def test_field_by_field_the_most_specific_pattern_wins() -> None:
+    patterns = {
+        "orders.eu": AddressSettings(duplicate_id_cache_size=5),
+        "#": AddressSettings(auto_create_queues=False, duplicate_id_cache_size=1),
+        "orders.*": AddressSettings(default_routing="multicast", duplicate_id_cache_size=3),
+    }
+    assert settings_for(patterns, "orders.eu") == AddressSettings(
+        auto_create_queues=False, default_routing="multicast", duplicate_id_cache_size=5
+    )
+    assert settings_for(patterns, "orders.us").duplicate_id_cache_size == 3
+    assert settings_for(patterns, "other") == AddressSettings(auto_create_queues=False, duplicate_id_cache_size=1)
+    assert settings_for({}, "other") is DEFAULT_ADDRESS_SETTINGS
+
+
+def test_a_default_that_is_written_out_wins_over_a_wider_pattern() -> None:
+    patterns = {"#": AddressSettings(auto_create_queues=False), "a": AddressSettings(auto_create_queues=True)}
+    assert settings_for(patterns, "a").auto_create_queues is True
+    assert AddressSettings(auto_create_queues=True).given == ("auto_create_queues",)
+    assert AddressSettings(auto_create_queues=True) == AddressSettings()
+
+
+@pytest.mark.parametrize("value", [[], "x", {"": AddressSettings()}, {"a..b": AddressSettings()}, {7: 1}, {"a": {}}])
+def test_address_settings_are_a_mapping_from_patterns(value: object) -> None:
+    with pytest.raises(SettingsError, match="address_settings"):
+        check_address_settings(value)
+
+
+def test_address_settings_are_copied() -> None:
+    given = {"#": AddressSettings()}
+    checked = check_address_settings(given)
+    given.clear()
+    assert checked == {"#": AddressSettings()}
+    assert check_address_settings(None) == {}
+
+
+# -- acceptors
+
+
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "tcp://localhost:1", "tcp://[::1]:0", "tcp://127.9.9.9:5"])
+def test_the_loopback_device_may_be_listened_on(url: str) -> None:
+    acceptor = Acceptor(url)
+    assert acceptor.endpoint.loopback and not acceptor.insecure
+
+
+@pytest.mark.parametrize("url", ["tcp://0.0.0.0:1", "tcp://example.org:1", "tcp://[::]:1", "tcp://128.0.0.1:1"])
+def test_other_hosts_need_to_be_called_insecure(url: str) -> None:
+    with pytest.raises(SettingsError, match="a loopback host, or insecure=True"):
+        Acceptor(url)
+    with pytest.raises(SettingsError, match="a loopback host"):
+        Acceptor(url + "?insecure=false", insecure=True)
+    assert Acceptor(url, insecure=True).insecure
+    assert Acceptor(url + "?insecure=true").insecure
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["inproc://x", "tls://127.0.0.1:1", "tcp://127.0.0.1:1?insecure=yes", "tcp://127.0.0.1:1?color=red", "x", 7],
+)
+def test_an_acceptor_of_another_kind_is_refused(url: Any) -> None:
+    with pytest.raises(SettingsError):
+        Acceptor(url)
+
+
+def test_an_acceptor_takes_no_tls_in_this_version_and_says_so() -> None:
+    with pytest.raises(SettingsError, match="in this version"):
+        Acceptor("tcp://127.0.0.1:0", tls=object())  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="insecure"):
+        Acceptor("tcp://127.0.0.1:0", insecure=1)  # type: ignore[arg-type]
