@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import trio
 
 from benchmarks.child import ChildEnd, serve
 from benchmarks.workload import LatencyClock, Workload, received
-from meshq import Broker, Message, connect
+from meshq import Broker, connect
 
 QUEUE = "orders"
 ACCEPTOR = "tcp://127.0.0.1:0"
@@ -151,10 +151,7 @@ async def run_inside(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
                 await client.send(QUEUE, body, **options)
             return
         for _ in range(share // workload.frame):
-            batch: Sequence[Any] = [body] * workload.frame
-            if options:
-                batch = [Message(body, **options) for _ in range(workload.frame)]
-            await client.send_many(QUEUE, batch)
+            await client.send_many(QUEUE, [body] * workload.frame, **options)
 
     async with broker_of(workload) as broker, broker.client() as sender, broker.client() as receiver:
         await sender.create_queue(QUEUE)

@@ -122,7 +122,9 @@ class Session:
         handler = self._handlers.get(frame.type)
         if handler is not None:
             handler(frame)
-            self.core.talk(self)
+            if self.incoming.unreported_bytes > self._window_bytes // 4:
+                # Whatever else is said will report it; if nothing is, RECEIVED does.
+                self.core.talk(self)
 
     def arrived(self, received: int) -> None:
         """The client has received everything up to ``received``."""
@@ -371,10 +373,10 @@ class Session:
             confirms, self._confirms = self._confirms, {}
             for channel, number in confirms.items():
                 if channel in self._producers:
-                    self._say(Frame(FrameType.CONFIRM, channel=channel, first=number))
+                    self._put(Frame(FrameType.CONFIRM, channel=channel, first=number))
         if self._credit_changed:
             self._credit_changed = False
-            self._say(Frame(FrameType.CREDIT, first=self.granted_bytes))
+            self._put(Frame(FrameType.CREDIT, first=self.granted_bytes))
         link = self.link
         if link is not None:
             if self.incoming.unreported_bytes > self._window_bytes // 4:
@@ -382,11 +384,15 @@ class Session:
             link.flush()
 
     def _say(self, frame: Frame) -> None:
+        """Put a frame in line; it goes at the end of the turn."""
+        self._put(frame)
+        self.core.talk(self)
+
+    def _put(self, frame: Frame) -> None:
         link = self.link
         self.outgoing.number(frame, keep=link is None or not link.lossless)
         if link is not None:
             self._send_out(link, frame)
-        self.core.talk(self)
 
     def _send_out(self, link: Link, frame: Frame) -> None:
         frame.received = self.incoming.last

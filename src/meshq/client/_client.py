@@ -284,8 +284,10 @@ class Client(Administration):
                 await trio.lowlevel.checkpoint_if_cancelled()
         run.result()
 
-    async def send_many(self, address: str, messages: Iterable[bytes | Message]) -> None:
+    async def send_many(self, address: str, messages: Iterable[bytes | Message], *, durable: bool = True) -> None:
         """Send bodies or ``Message`` objects together; on return the broker has all of them.
+
+        ``durable`` is for what is given as a mere body; a ``Message`` says it itself.
 
         They travel in one frame if they fit (256 messages of one durability), else in several, each stored whole
         or not at all.
@@ -297,7 +299,8 @@ class Client(Administration):
             MeshqError: as ``send``; ``results`` lists what became of each message.
         """
         batch = Batch()
-        runs = cut_into_runs(messages, self._encoder, self._env.wall.now_ms(), batch)
+        check_durable(durable)
+        runs = cut_into_runs(messages, self._encoder, self._env.wall.now_ms(), batch, bodies_durable=durable)
         if not runs:
             await trio.lowlevel.checkpoint()
             return

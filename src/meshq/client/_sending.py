@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Iterable, Sequence
+from typing import Final, cast
 
 from meshq import limits
 from meshq.client._envelope import PLAIN_ROW, Encoder, Row
@@ -13,6 +13,9 @@ from meshq.client._waiting import Waiter
 from meshq.errors import MeshqError, SettingsError
 from meshq.message import Message, check_body
 from meshq.wire import Envelope, encode_run
+
+
+_ONLY_BYTES: Final = frozenset({bytes})
 
 
 class Batch(Waiter):
@@ -52,14 +55,29 @@ class Batch(Waiter):
         """A run has left the line."""
 
 
-def cut_into_runs(messages: Iterable[bytes | Message], encoder: Encoder, stamp: int, batch: Batch) -> list[Run]:
-    """Messages as runs, in order.
+def _plain_run(bodies: Sequence[bytes], durable: bool, stamp: int, batch: Batch) -> Run | None:
+    """Plain bodies that fit in one run, at a glance; None if they are something else."""
+    if not 0 < len(bodies) <= limits.RUN_MESSAGES_MAX or not _ONLY_BYTES.issuperset(map(type, bodies)):
+        return None
+    if sum(map(len, bodies)) > limits.RUN_BYTES_TARGET:
+        return None
+    return Run(encode_run(bodies), durable, stamp, batch)
+
+
+def cut_into_runs(
+    messages: Iterable[bytes | Message], encoder: Encoder, stamp: int, batch: Batch, *, bodies_durable: bool = True
+) -> list[Run]:
+    """Messages as runs, in order; ``bodies_durable`` is for those that are given as mere bodies.
 
     Raises:
         SettingsError: one of them is not allowed.
     """
     if isinstance(messages, (bytes, str, Message)):
         raise SettingsError("messages", type(messages).__name__, "a list of bodies or messages")
+    if type(messages) is list:
+        run = _plain_run(cast("list[bytes]", messages), bodies_durable, stamp, batch)
+        if run is not None:
+            return [run]
     runs: list[Run] = []
     bodies: list[bytes] = []
     rows: list[Row] = []
@@ -76,12 +94,12 @@ def cut_into_runs(messages: Iterable[bytes | Message], encoder: Encoder, stamp: 
 
     for message in messages:
         if type(message) is bytes and len(message) <= limits.MESSAGE_BYTES_MAX:
-            body, row, is_durable = message, PLAIN_ROW, True
+            body, row, is_durable = message, PLAIN_ROW, bodies_durable
         elif isinstance(message, Message):
             body, is_durable = message.body, message.durable
             row = _row(message, encoder)
         else:
-            body, row, is_durable = check_body(message), PLAIN_ROW, True
+            body, row, is_durable = check_body(message), PLAIN_ROW, bodies_durable
         bytes_more = len(body) + len(row[1]) + len(row[2]) + len(row[3])
         full = len(bodies) == limits.RUN_MESSAGES_MAX or size + bytes_more > limits.RUN_BYTES_TARGET
         if bodies and (full or is_durable is not durable):

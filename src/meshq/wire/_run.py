@@ -184,29 +184,42 @@ def _spread(amounts: list[int]) -> int:
 class RunView:
     """Reads the parts of single messages; columns are made on first use and shared by all messages of the run."""
 
-    __slots__ = ("_columns", "run")
+    __slots__ = ("_columns", "_data", "_ends", "_starts", "run")
 
     def __init__(self, run: RunBytes) -> None:
         self.run = run
         self._columns: tuple[list[int], list[int], list[int], list[int], list[int]] | None = None
+        # The bodies' bounds in the run's bytes, on their own: a consumer reads nothing else of most messages.
+        self._data = b""
+        self._starts: list[int] = []
+        self._ends: list[int] = []
 
     def _read(self) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
         columns = self._columns
         if columns is None:
-            words = _words(self.run.table)
             base = self.run.base
-            kinds, ids, headers, properties, bodies = (words[c::_ROW_WORDS].tolist() for c in range(_ROW_WORDS))
-            if base:
-                ids, headers, properties, bodies = (
-                    [end - base for end in column] for column in (ids, headers, properties, bodies)
-                )
-            columns = self._columns = (kinds, ids, headers, properties, bodies)
+            if self.run.rows == 1:
+                kind, *ends = _ROW.unpack(self.run.table)
+                columns = ([kind], *([end - base] for end in ends))  # type: ignore[assignment]
+            else:
+                words = _words(self.run.table)
+                kinds, ids, headers, properties, bodies = (words[c::_ROW_WORDS].tolist() for c in range(_ROW_WORDS))
+                if base:
+                    ids, headers, properties, bodies = (
+                        [end - base for end in column] for column in (ids, headers, properties, bodies)
+                    )
+                columns = (kinds, ids, headers, properties, bodies)
+            assert columns is not None
+            self._columns = columns
+            self._data = bytes(self.run.body)
+            self._starts, self._ends = columns[3], columns[4]
         return columns
 
     def body(self, index: int) -> bytes:
         """The body of one message."""
-        _, _, _, properties, bodies = self._columns or self._read()
-        return bytes(self.run.body[properties[index] : bodies[index]])
+        if not self._ends:
+            self._read()
+        return self._data[self._starts[index] : self._ends[index]]
 
     def properties(self, index: int) -> bytes:
         """The encoded properties of one message."""
