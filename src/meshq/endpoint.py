@@ -33,8 +33,9 @@ class Endpoint:
         if type(url) is not str:
             raise SettingsError("url", url, _ALLOWED)
         # A user and a password may be secrets, and an error is read by many.
-        user, at, rest = url.rpartition("@")
-        shown = f"{user.partition('//')[0]}//***@{rest}" if at else url
+        before, at, rest = url.rpartition("@")
+        scheme, slashes, _ = before.partition("//")
+        shown = (scheme + slashes if slashes else "") + "***@" + rest if at else url
         try:
             parts = urlsplit(url)
             port = parts.port
