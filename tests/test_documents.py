@@ -47,3 +47,11 @@ def test_the_two_commands_of_the_readme_stand_alone_in_blocks() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "```\npip install '.[demo]' && python -m meshq demo\n```" in text
     assert "```\npip install -e '.[test]' && python -m pytest\n```" in text
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    pages = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / "design").glob("*.md")]
+    named = [(page.name, path) for page in pages for path in re.findall(r"`([\w./]+/[\w.]+\.py)`", page.read_text())]
+    places = [ROOT, ROOT / "src", ROOT / "src" / "meshq", ROOT / "tests"]
+    assert len(named) > 10
+    assert [(page, path) for page, path in named if not any((place / path).is_file() for place in places)] == []
