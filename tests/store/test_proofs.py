@@ -14,7 +14,7 @@ from meshq.testing._crash_images import CrashImages
 def test_no_crash_image_loses_invents_or_raises_a_false_alarm(
     checkpoints: bool, record_property: Callable[[str, object], None]
 ) -> None:
-    tried = CrashImages(seed=int(not checkpoints), steps=20 if checkpoints else 12, checkpoints=checkpoints).run()
+    tried = CrashImages(seed=int(not checkpoints), steps=20, checkpoints=checkpoints).run()
     record_property("proof", f"crash images: {tried.images}, inside recovery: {tried.nested}")
     assert tried.segments >= 3
     assert tried.compactions >= 1
