@@ -67,7 +67,7 @@ def test_an_endpoint_is_read_back_from_what_it_says(endpoint: Endpoint) -> None:
         ("tcp://127.0.0.1.example:1", False),
         ("tcp://0.0.0.0:1", False),
         ("tcp://[::]:1", False),
-        ("tcp://10.0.0.1:1", False),
+        ("tcp://192.0.2.1:1", False),
         ("tcp://127.a.0.1:1", False),
     ],
 )

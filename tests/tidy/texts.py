@@ -19,6 +19,8 @@ HOSTS = frozenset(
         "0.0.0.0",
     }
 )
+#: Addresses that are nobody's: the one after the last loopback address.
+ADDRESSES = frozenset({"128.0.0.1"})
 _URL = re.compile(r"\b(?:https?|git|ssh|ftp)://(?:[^/\s@\"'`]*@)?(\[[^\]\s]+\]|[A-Za-z0-9.-]+)")
 #: Four numbers with dots that are no version: with a scheme, a port, or in quotes.
 _ADDRESS = re.compile(r"(?<![\w.])(\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3})(?![\w.])")
@@ -40,7 +42,7 @@ def _foreign(address: str) -> bool:
     except ValueError:
         return False
     documentation = [ipaddress.ip_network(net) for net in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")]
-    known = parsed.is_loopback or parsed.is_unspecified or parsed.is_multicast
+    known = address in ADDRESSES or parsed.is_loopback or parsed.is_unspecified or parsed.is_multicast
     return not known and not any(parsed in network for network in documentation)
 
 
