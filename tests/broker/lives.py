@@ -252,6 +252,8 @@ class Lives:
         fresh = make_core(log, records=records, settings=SETTINGS)
         found = snapshot(fresh)
         self.compare(found, cut)
+        runs = {view.run for queue in fresh.router.queues.values() for view in queue.runs()}
+        assert found["used"] == sum(run.size_bytes for run in runs)
         self.compare_ids(old, fresh, cut)
         self.compare_producers(old, fresh, cut)
         # Again from the same records, and again once the first thing was written: all the same.

@@ -243,6 +243,38 @@ def test_a_link_within_the_process_keeps_nothing_so_its_session_ends_with_it() -
     assert (house.queue().ready, house.queue().consumers) == (1, [])
 
 
+def test_a_session_that_comes_back_to_more_than_its_window_gets_nothing_new_until_it_has_reported() -> None:
+    house = make_house()
+    client = house.client(window_bytes=64 * 1024)
+    consumer = client.consume("q", 1_000, 1 << 40)
+    other = house.client()
+    producer = other.produce(producer=b"q" * 16)
+    client.deaf = True
+    for _ in range(10):
+        other.put(producer, bytes(20_000))
+    held = house.queue().held
+    assert 3 <= held <= 5
+    client.drop()
+    client.mute = True
+    client.resume()
+    assert (len(client.got(consumer)), house.queue().held) == (held, held)
+    client.mute = False
+    for _ in range(4):
+        client.send(FrameType.RECEIVED)
+    assert len(client.got(consumer)) == 10
+
+
+def test_a_time_to_live_may_change_with_each_resume() -> None:
+    house = make_house()
+    client, _, _ = opened(house, ttl_ms=60_000)
+    client.drop()
+    client.resume(ttl_ms=2_000)
+    assert client.server.ttl == 2.0
+    client.drop()
+    assert later(house, 2.0) is None
+    assert house.core.sessions == {}
+
+
 # -- the end of a session
 
 

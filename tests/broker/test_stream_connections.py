@@ -114,6 +114,18 @@ class Peer:
         return header_of(self.last(FrameType.ATTACHED), Attached)
 
 
+@attrs.define
+class FlushSpy:
+    """A stream that notes when somebody has seen to what waited in it."""
+
+    stream: Stream
+    flushed: bool = False
+
+    async def flush(self) -> None:
+        await self.stream.flush()
+        self.flushed = True
+
+
 async def connect(parts: Parts, *, reads: bool = True, host: str = "broker") -> Peer:
     """A client's connection."""
     _, listeners, network, nursery = parts
@@ -275,6 +287,8 @@ async def test_what_cannot_go_at_once_goes_as_the_client_reads() -> None:
                 reading.start_soon(peer.read)
                 await peer.shake()
                 reading.cancel_scope.cancel()
+        (connection,) = parts[1].connections
+        connection.stream = spy = FlushSpy(connection.stream)  # type: ignore[assignment]
         other = house.client()
         producer = other.produce()
         for _ in range(20):
@@ -285,6 +299,8 @@ async def test_what_cannot_go_at_once_goes_as_the_client_reads() -> None:
         nursery.start_soon(peer.read)
         await trio.sleep(1)
         assert sum(frame.count for frame in peer.frames if frame.type is FrameType.DELIVER) == 20
+        # A stream need not send by itself what it could not send at once.
+        assert spy.flushed
 
 
 async def test_a_client_that_stops_reading_and_resets_harms_nobody() -> None:
