@@ -62,7 +62,8 @@ class Ledger:
     def __init__(self, log: Log | None, release_views: Callable[[Views], None]) -> None:
         self.log = log
         self._release_views = release_views
-        # (position, views that become visible, what to call then), positions rising.
+        # (position, views that become visible, what to call then), in the order of placing; whoever is first in line
+        # holds up those behind, whatever their positions.
         self._entries: deque[tuple[int, Views, Callable[[], None]]] = deque()
         # Records that nobody needs any more; the next record that is placed kills them.
         self._doomed: list[int] = []
@@ -99,8 +100,6 @@ class Ledger:
                 self._release_views(views)
             then()
         else:
-            if self._entries and self._entries[-1][0] > position:
-                position = self._entries[-1][0]
             self._entries.append((position, views, then))
 
     def when_all_is_durable(self, then: Callable[[], None]) -> None:
