@@ -146,6 +146,22 @@ def test_repeats_are_skipped_in_every_queue_of_the_address() -> None:
     after.check()
 
 
+def test_a_queue_whose_share_of_a_run_is_all_repeats_holds_nothing_of_it() -> None:
+    house = house_with()
+    client = house.client()
+    for name in ("a", "b"):
+        client.call("create_queue", name=name, address="work")
+    producer = client.produce("work")
+    put_ids(client, producer, "1", "2")
+    for name in ("a", "b"):
+        client.settle(client.consume(name), (1, 1))
+    put_ids(client, producer, "1", "3")
+    assert [house.queue(name).live_runs for name in ("a", "b")] == [0, 1]
+    client.settle(client.channels, (2, 2))
+    assert house.core.memory.used_bytes == 0
+    assert RUN not in [record.kind for record in house.log.living()]
+
+
 def test_what_is_refused_has_not_used_its_id() -> None:
     house = house_with()
     client = house.client()

@@ -17,6 +17,8 @@ from meshq.settings import Acceptor, AddressSettings, JournalSettings, check_add
 
 T = TypeVar("T")
 
+#: What the first frame to each client has room for.
+NODE_NAME_CHARACTERS_MAX = 256
 #: The least memory that a broker can work in: a session's credit and one large message.
 MEMORY_BYTES_MIN = 1 * limits.MIB
 
@@ -61,8 +63,10 @@ def check_settings(
         raise SettingsError("memory_limit", memory_limit, f"a number of bytes, {MEMORY_BYTES_MIN} at least, or None")
     if type(stop_timeout) not in (int, float) or not 0 <= stop_timeout <= math.inf:
         raise SettingsError("stop_timeout", stop_timeout, "a number of seconds, 0 or more")
+    if len(check_name("name", name)) > NODE_NAME_CHARACTERS_MAX:
+        raise SettingsError("name", name[:32] + "…", f"at most {NODE_NAME_CHARACTERS_MAX} characters")
     return BrokerSettings(
-        name=check_name("name", name),
+        name=name,
         data_dir=_directory(data_dir),
         journal=journal or JournalSettings(),
         acceptors=tuple(_acceptor(acceptor) for acceptor in _several("acceptors", acceptors)),
