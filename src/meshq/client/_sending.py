@@ -14,7 +14,6 @@ from meshq.errors import MeshqError, SettingsError
 from meshq.message import Message, check_body
 from meshq.wire import Envelope, encode_run
 
-
 _ONLY_BYTES: Final = frozenset({bytes})
 
 
