@@ -77,12 +77,10 @@ class Placer:
     ) -> tuple[int, list[tuple[Queue, QueueRun]]]:
         """Number the run in its queues and write its record; the log may refuse before anything has changed."""
         rows = run.content.rows
-        # Anycast with several queues: each takes every n-th message, beginning where the last run ended.
-        stride = len(queues) if address.routing == "anycast" else 1
-        turn = address.turn % stride
-        shares = [((index - turn) % stride, queue) for index, queue in enumerate(queues)]
-        shares = [(start, queue) for start, queue in shares if start < rows]
-        logged = self._ledger.log is not None and run.durable and any(queue.durable for _, queue in shares)
+        stride, shares = 1, [(0, queues[0])]
+        if len(queues) > 1:
+            stride, shares = _shares(address, queues, rows)
+        logged = run.durable and self._ledger.log is not None and any([queue.durable for _, queue in shares])
         position = self._write(run, address, shares, (stride, skipped)) if logged else 0
         run.position = position
         views = []
@@ -97,8 +95,9 @@ class Placer:
             elif queue.consumers:
                 self._marks.cover_delivered(queue, queue.last, MARK_BLOCK // 2)
             views.append((queue, view))
-        address.turn = (turn + rows) % stride
-        views = [(queue, view) for queue, view in views if view.live]
+        if stride > 1 or skipped:
+            address.turn = (address.turn + rows) % stride
+            views = [(queue, view) for queue, view in views if view.live]
         run.views = len(views)
         return position, views
 
@@ -112,6 +111,17 @@ class Placer:
         content = run.content
         record = RunRecord(run.producer, run.number, run.stamp, address.name, targets, skipped, content)
         return self._ledger.write(RUN, [encode_run_head(record), content.table, content.body])
+
+
+def _shares(address: Address, queues: list[Queue], rows: int) -> tuple[int, list[tuple[int, Queue]]]:
+    """How several queues share a run: the stride, and each one's first row.
+
+    Multicast: each has all of it.  Anycast: each takes every n-th message, beginning where the last run ended.
+    """
+    stride = len(queues) if address.routing == "anycast" else 1
+    turn = address.turn % stride
+    shares = [((index - turn) % stride, queue) for index, queue in enumerate(queues)]
+    return stride, [(start, queue) for start, queue in shares if start < rows]
 
 
 def _judge(run: StoredRun, address: Address) -> tuple[list[bytes], tuple[int, ...]]:
