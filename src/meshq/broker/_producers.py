@@ -71,7 +71,7 @@ class ProducerMarks:
             self.forgotten = True
 
     def restore(self, producer: bytes, mark: int) -> None:
-        """A checkpoint, or a record from before it, knows of this mark."""
+        """A checkpoint knows of this mark."""
         if mark > self._marks.get(producer, 0):
             self.raise_to(producer, 1, mark)
 

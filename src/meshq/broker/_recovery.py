@@ -139,9 +139,6 @@ class Recovery:
     def _restore_producers(self) -> None:
         """A checkpoint says all of what was sent before it; behind it, every run that was sent is here to be seen."""
         producers = self._core.producers
-        for position, producer, _, last in self._sent:
-            if position < self._checkpoint_position:
-                producers.restore(producer, last)
         for record in self._checkpoints:
             producers.forgotten |= record.forgotten
             for producer, mark in record.marks:
