@@ -80,7 +80,7 @@ class Placer:
         stride, shares = 1, [(0, queues[0])]
         if len(queues) > 1:
             stride, shares = _shares(address, queues, rows)
-        logged = run.durable and self._ledger.log is not None and any([queue.durable for _, queue in shares])
+        logged = run.durable and self._ledger.log is not None and any(queue.durable for _, queue in shares)
         position = self._write(run, address, shares, (stride, skipped)) if logged else 0
         run.position = position
         views = []
