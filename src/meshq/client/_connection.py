@@ -49,6 +49,10 @@ class _Ended:
         self.fatal = fatal
 
 
+def _nobody_writes() -> None:
+    """For what is left unsent on a link that has ended."""
+
+
 class Connection:
     """The connections of one client, one after the other."""
 
@@ -182,7 +186,11 @@ class Connection:
 
                 link.on_backlog = on_backlog
                 nursery.start_soon(self._read, link)
-                await self._ended.decided()
+                try:
+                    await self._ended.decided()
+                finally:
+                    # Others may send until the session knows; a nursery that closes takes no new task.
+                    link.on_backlog = _nobody_writes
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise leaf(group) from None
