@@ -6,6 +6,7 @@ takes an operation whose end is unknown for one that failed: it may have taken e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import attrs
@@ -148,22 +149,24 @@ def q5_no_more_often_than_failures_explain(history: History) -> Iterator[Violati
             continue
         place = (delivery.queue, delivery.uid, delivery.sequence)
         earlier = seen.setdefault(place, delivery)
-        if earlier is not delivery and not (delivery.redelivered and delivery.delivery_count > 1):
+        marked = delivery.redelivered and delivery.delivery_count > 1
+        if earlier is not delivery and not marked and delivery.was_granted_after(earlier.at_s, earlier.stream):
             what = f"message {delivery.uid} came again from {delivery.queue} (delivery {delivery.number}) unmarked"
             yield Violation("Q5", what, delivery.uid)
 
 
 def q6_consumed_is_final(history: History) -> Iterator[Violation]:
     """Q6: once an acknowledgement is confirmed, that place of the queue is neither delivered again nor kept."""
-    final: dict[tuple[str, int | None, int], float] = {}
+    final: dict[tuple[str, int | None, int], tuple[float, str]] = {}
     for settlement in history.settlements.values():
         if settlement.kind == "ack" and settlement.outcome == "done" and settlement.ended_s is not None:
             for delivery in settlement.deliveries:
                 place = (delivery.queue, delivery.uid, delivery.sequence)
-                final[place] = min(settlement.ended_s, final.get(place, settlement.ended_s))
+                acked = (settlement.ended_s, delivery.stream)
+                final[place] = min(acked, final.get(place, acked))
     for delivery in history.deliveries:
-        ended_s = final.get((delivery.queue, delivery.uid, delivery.sequence))
-        if ended_s is not None and delivery.at_s > ended_s:
+        ended_s, stream = final.get((delivery.queue, delivery.uid, delivery.sequence), (math.inf, ""))
+        if delivery.was_granted_after(ended_s, stream):
             what = f"message {delivery.uid} was acknowledged at {ended_s} and came again from {delivery.queue}"
             yield Violation("Q6", what, delivery.uid)
     for queue, messages in history.remaining.items():

@@ -78,7 +78,22 @@ class Delivery:
     stream: str = ""
     #: How many messages that consumer may hold.
     window: int = 0
+    #: When the session began in which it was granted; None: not known, and taken for later than all else.
+    since_s: float | None = None
     settlements: list[Settlement] = attrs.field(factory=list, repr=False)
+
+    def was_granted_after(self, at_s: float, stream: str) -> bool:
+        """Whether the broker is known to have granted this after something that happened then, in that stream.
+
+        What a session was granted stands in its client's buffer, and is still handed out when the broker is long
+        gone and another one has given the same messages to others.  So it counts only in the same stream, in a
+        session that began later, and in one that was alive afterwards: a settlement of it was confirmed.
+        """
+        if self.at_s <= at_s:
+            return False
+        if self.since_s is None or self.since_s > at_s or (stream and stream == self.stream):
+            return True
+        return any(settlement.outcome == "done" for settlement in self.settlements)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -194,6 +209,7 @@ class History:
         delivery_count: int = 1,
         stream: str = "",
         window: int = 0,
+        since_s: float | None = None,
     ) -> int:
         """The application was handed a message; returns the number of the delivery."""
         delivery = Delivery(
@@ -208,6 +224,7 @@ class History:
             at_s=self._clock(),
             stream=stream,
             window=window,
+            since_s=since_s,
         )
         self.deliveries.append(delivery)
         return delivery.number

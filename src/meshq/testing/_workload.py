@@ -45,7 +45,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "max_retry_interval": 0.5,
 }
 #: Messages of one batch: mostly few, now and then more than one run can hold.
-BATCH_SIZES: Final = (1, 1, 1, 2, 2, 3, 3, 5, 8, 12)
+BATCH_SIZES: Final = (1, 1, 1, 2, 2, 3, 3, 5, 8, 11)
 BATCH_LARGE: Final = 300
 #: Every so many messages one is large, and one is larger than a segment of the journal.
 LARGE_EVERY: Final = 41
@@ -190,7 +190,7 @@ class Sender(Actor):
             if batch.with_id and self.rng.random() < 0.8:
                 # Otherwise it is sent again for no reason: a duplicate on purpose.
                 self._again.pop(0)
-            await trio.sleep(self.rng.expovariate(1.6))
+            await trio.sleep(self.rng.expovariate(1.0))
 
     def _batch(self) -> Batch:
         if self._old and self.rng.random() < 0.1:
@@ -222,11 +222,11 @@ class Sender(Actor):
             self.history.send_ok(op)
         self.scene.confirmed += len(ops)
 
-    def _failed(self, ops: Sequence[int], error: MeshqError) -> None:
+    def _failed(self, ops: Sequence[int], error: MeshqError, *, about_others: bool = False) -> None:
         """``error.results``, if there are any, are about the last of these; those before them are confirmed."""
         results: Sequence[MeshqError | None] = error.results[-len(ops) :] if ops else ()
-        if not results and len(ops) > 1:
-            # It may be about the last one only.
+        if not results and (about_others or len(ops) > 1):
+            # It does not say which of them it is about.
             for op in ops:
                 self.history.send_failed(op, "unknown")
             return
@@ -276,9 +276,9 @@ class Sender(Actor):
                     giving = None
         except MeshqError as error:
             if giving is not None:
-                # A send that raises has not taken its message.
+                # A send that raises has not taken its message, and its outcome is about that one.
                 self.history.send_failed(giving, "not_done")
-            self._failed(taken, error)
+            self._failed(taken, error, about_others=giving is not None)
         else:
             self._done(taken)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from meshq.client import Client, Delivery
+from meshq.client import Client, Delivery, FailedOver
 from meshq.errors import MeshqError, NotFoundError, Outcome
 from meshq.testing._history import body_of
 from meshq.testing._workload import Actor, Dial, Scene
@@ -23,6 +23,7 @@ class Receiver(Actor):
         super().__init__(scene, name, rng, dial)
         self.queues = queues
         self._opened = 0
+        self._session_began = 0.0
 
     @property
     def finished(self) -> bool:
@@ -31,10 +32,19 @@ class Receiver(Actor):
 
     async def use(self, client: Client) -> None:
         """Consume for a while.  Checkpoint: always.  Cancellation: ends it.  Raises: nothing."""
-        until = trio.current_time() + 3.0 + self.rng.expovariate(0.1)
-        async with trio.open_nursery() as nursery:
-            for queue in self.queues:
-                nursery.start_soon(self._consume, client, queue, until)
+        self._session_began = trio.current_time()
+        until = self._session_began + 3.0 + self.rng.expovariate(0.1)
+        async with trio.open_nursery() as watch:
+            watch.start_soon(self._watch, client)
+            async with trio.open_nursery() as nursery:
+                for queue in self.queues:
+                    nursery.start_soon(self._consume, client, queue, until)
+            watch.cancel_scope.cancel()
+
+    async def _watch(self, client: Client) -> None:
+        async for event in client.events():
+            if isinstance(event, FailedOver):
+                self._session_began = event.at
 
     async def _consume(self, client: Client, queue: str, until: float) -> None:
         while trio.current_time() < until:
@@ -59,7 +69,8 @@ class Receiver(Actor):
                 if self.scene.stuck:
                     await trio.sleep(0.5)
                     continue
-                batch = await consumer.receive_many(self.rng.choice((1, 5, 200)), timeout=self.rng.choice((0.0, 2.0)))
+                patience = 2.0 if self.scene.closing else self.rng.choice((0.0, 2.0))
+                batch = await consumer.receive_many(self.rng.choice((1, 5, 200)), timeout=patience)
                 if not batch:
                     await trio.sleep(0.3)
                     continue
@@ -83,6 +94,7 @@ class Receiver(Actor):
             delivery_count=delivery.delivery_count,
             stream=stream,
             window=window,
+            since_s=self._session_began,
         )
 
     async def _settle(self, consumer: Any, batch: list[Delivery], numbers: list[int]) -> bool:

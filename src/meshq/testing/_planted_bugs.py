@@ -1,0 +1,168 @@
+"""The bugs that are planted to see whether the simulation finds them.
+
+Each is a change of a line or two in the product: a piece of text that stands there once, and what takes its place.
+``checkers``: who has to find it, any of them.  A bug that is ``required`` is looked for in CI.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Bug:
+    """One planted bug."""
+
+    name: str
+    #: Below the package, with slashes.
+    file: str
+    old: str
+    new: str
+    checkers: tuple[str, ...]
+    required: bool = False
+
+
+BUGS: Final = (
+    Bug(
+        name="acknowledge without sync",
+        file="broker/_ledger.py",
+        old="        if log is None or (not self._entries and position <= log.durable):\n",
+        new="        if log is None or (not self._entries and position <= log.last):\n",
+        checkers=("Q1",),
+        required=True,
+    ),
+    Bug(
+        name="ignore a sync error",
+        file="store/_writer.py",
+        old="        seconds = self._file.sync()\n",
+        new="        try:\n            seconds = self._file.sync()\n        except OSError:\n            seconds = 0\n",
+        checkers=("Q1",),
+        required=True,
+    ),
+    Bug(
+        name="truncate at the first bad batch",
+        file="store/_scan_format.py",
+        old="    later = _later_header(data, end, keys)\n",
+        new="    later = None\n",
+        checkers=("Q1",),
+        required=True,
+    ),
+    Bug(
+        name="skip the checksum",
+        file="store/_scan_format.py",
+        old="    if tag != batch.tag:\n",
+        new="    if len(tag) != len(batch.tag):\n",
+        checkers=("Q1", "Q2"),
+        required=True,
+    ),
+    Bug(
+        name="forget the duplicate cache at restart",
+        file="broker/_recovery.py",
+        old="                gone += address.duplicates.add(chunk)\n",
+        new="                gone += [chunk.record] if chunk.record else []\n",
+        checkers=("Q4",),
+        required=True,
+    ),
+    Bug(
+        name="deliver before durable",
+        file="broker/_ledger.py",
+        old="            self._entries.append((position, views, then))\n",
+        new="            self._release_views(views)\n            self._entries.append((position, (), then))\n",
+        checkers=("Q4", "Q5", "Q7"),
+        required=True,
+    ),
+    Bug(
+        name="reuse a sequence number",
+        file="broker/_recovery.py",
+        old="            queue.last = max(given, delivered)\n",
+        new="            queue.last = 0\n",
+        checkers=("Q7",),
+        required=True,
+    ),
+    Bug(
+        name="confirm a duplicate before its original is durable",
+        file="broker/_placing.py",
+        old="        self._ledger.release_after(log.last if log is not None else 0, (), then)\n",
+        new="        then()\n",
+        checkers=("Q1", "Q7"),
+    ),
+    Bug(
+        name="answer an acknowledgement before it is durable",
+        file="broker/_session.py",
+        old="        self.core.ledger.when_all_is_durable(lambda: self._answer(call, {}))\n",
+        new="        self._answer(call, {})\n",
+        checkers=("Q6",),
+    ),
+    Bug(
+        name="store again what was resent",
+        file="broker/_session.py",
+        old="        if frame.first > mark:\n",
+        new="        if frame.first:\n",
+        checkers=("Q5",),
+    ),
+    Bug(
+        name="leave the producers out of the checkpoint",
+        file="broker/_core.py",
+        old="        return [(PRODUCERS, payload) for payload in self.producers.checkpoint()]\n",
+        new="        return []\n",
+        checkers=("Q5", "Q15"),
+    ),
+    Bug(
+        name="let the duplicate ids of a settled run die with it",
+        file="broker/_settling.py",
+        old="        if not run.has_ids:\n",
+        new="        if run.position:\n",
+        checkers=("Q4",),
+    ),
+    Bug(
+        name="forget at restart what was settled",
+        file="broker/_recovery.py",
+        old="                view.states[row.start : row.stop : row.step] = GONE_ROWS[:rows]\n",
+        new="                view.states[row.start : row.stop : row.step] = bytes(rows)\n",
+        checkers=("Q6",),
+    ),
+    Bug(
+        name="keep what a dead session held",
+        file="broker/_settling.py",
+        old="            if handed is None or tag + span.rows <= handed:\n",
+        new="            if handed is None:\n                continue\n            if tag + span.rows <= handed:\n",
+        checkers=("Q1", "Q14", "InvariantError"),
+    ),
+    Bug(
+        name="serve what came back last",
+        file="broker/_queue_machine.py",
+        old="        while self._returned:\n",
+        new="        while self._returned and self._fresh is None:\n",
+        checkers=("Q7",),
+    ),
+    Bug(
+        name="never take back the credit of a session that ended",
+        file="broker/_memory.py",
+        old="        self._reserved -= max(0, sender.granted_bytes - sender.sent_bytes)\n",
+        new="",
+        checkers=("Q14",),
+    ),
+    Bug(
+        name="lose a frame when a session is resumed",
+        file="wire/_numbering.py",
+        old="        return iter(tuple(self._kept))\n",
+        new="        return iter(tuple(self._kept)[1:])\n",
+        checkers=("Q14", "RemoteProtocolError"),
+    ),
+    Bug(
+        name="switch manifests without syncing the directory",
+        file="store/_pair.py",
+        old="        self._disk.replace(temporary, path)\n        self._disk.sync_directory(self._directory)\n",
+        new="        self._disk.replace(temporary, path)\n",
+        checkers=("Q1",),
+    ),
+    Bug(
+        name="compact without syncing the copy",
+        file="store/_sealed.py",
+        old="        file.sync()\n    finally:\n",
+        new="    finally:\n",
+        checkers=("Q1",),
+    ),
+)

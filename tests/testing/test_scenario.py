@@ -1,0 +1,141 @@
+"""The simulated broker through a minute of faults: two hundred seeds, always the same, and each that ever failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from meshq.testing._disk_faults import KINDS as DISK_KINDS
+from meshq.testing._network import EFFECTS
+from meshq.testing._network import FAULTS as NETWORK_FAULTS
+from meshq.testing._scenario import DURATION_S, SENDS_MIN, run_seed
+from meshq.testing._scenario_broker import SIGHTS
+from meshq.testing._scenario_faults import FAULTS_MIN, KINDS
+from meshq.testing._seeds import SeedReport, many_seeds, report_of
+from meshq.testing._simulate_command import SEEDS, main, record, recorded
+
+ROOT = Path(__file__).parents[2]
+#: Every chaos point of the product; the rule below finds one that is not listed.
+CHAOS = (
+    "broker.drop_connection",
+    "broker.no_block",
+    "client.small_runs",
+    "journal.batch_of_one",
+    "journal.compact_early",
+    "journal.lazy_long",
+    "journal.roll_early",
+    "journal.thread_always",
+)
+#: What happened besides, as the broker and the disk tell it.
+CONSEQUENCES = (
+    "disk.create.ENOSPC",
+    "disk.sync.EIO",
+    "disk.write.EIO",
+    "disk.write.ENOSPC",
+    "seen.harmless_damage",
+    "seen.refused_damage",
+)
+#: What can't happen here, and why.
+IMPOSSIBLE = {"network.timed_out": "a client gives a connection attempt up long before its system does"}
+
+
+@pytest.fixture(scope="module")
+def reports() -> list[SeedReport]:
+    """All seeds, run in two processes."""
+    seeds = dict.fromkeys([*range(SEEDS), *recorded(ROOT / "tests/data/failed_seeds.txt")])
+    return list(many_seeds(seeds, jobs=2))
+
+
+def test_every_promise_is_kept_in_every_seed(reports: list[SeedReport]) -> None:
+    failed = [report.line for report in reports if not report.passed]
+    assert not failed, "\n".join(failed)
+    assert len(reports) >= SEEDS
+
+
+def test_each_seed_lasts_a_minute_and_confirms_hundreds_of_sends_through_several_faults(
+    reports: list[SeedReport],
+) -> None:
+    assert (DURATION_S, SENDS_MIN, FAULTS_MIN) == (60.0, 300, 3)
+    for report in reports:
+        assert report.simulated_s >= DURATION_S, report.seed
+        assert report.confirmed >= SENDS_MIN, report.seed
+        assert report.faults >= FAULTS_MIN, report.seed
+        assert not report.abandoned, report.seed
+
+
+def test_every_fault_and_every_chaos_point_was_met(reports: list[SeedReport]) -> None:
+    expected = [f"fault.{kind}" for kind in KINDS]
+    expected += [f"chaos.{point}" for point in CHAOS]
+    expected += [f"network.{kind}" for kind in (*NETWORK_FAULTS, *EFFECTS)]
+    expected += [f"seen.{sight}" for sight in SIGHTS]
+    expected += [*DISK_KINDS, *CONSEQUENCES, "node.kill", "node.pause", "node.power_off"]
+    met: dict[str, int] = {}
+    for report in reports:
+        for kind, number in report.counters.items():
+            met[kind] = met.get(kind, 0) + number
+    assert [kind for kind in expected if not met.get(kind) and kind not in IMPOSSIBLE] == []
+    assert [kind for kind in met if kind not in expected] == []
+    assert [kind for kind in IMPOSSIBLE if met.get(kind)] == []
+
+
+def test_every_chaos_point_of_the_product_is_listed() -> None:
+    product = [path for path in (ROOT / "src" / "meshq").rglob("*.py") if path.parent.name != "testing"]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in product)
+    missing = [point for point in CHAOS if f'chaos("{point}")' not in text]
+    assert not missing
+    assert text.count('chaos("') == len(CHAOS)
+
+
+def test_a_seed_is_the_same_run_in_another_process_with_another_hash_seed(reports: list[SeedReport]) -> None:
+    code = "from meshq.testing._seeds import one_seed; report = one_seed(3); print(report.trace, report.confirmed)"
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(reports[3].trace), str(reports[3].confirmed)]
+    assert reports[3].seed == 3
+    assert reports[3].trace != reports[4].trace
+
+
+def test_a_failing_seed_prints_the_one_line_that_runs_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    # Nothing can be confirmed so soon.
+    monkeypatch.setattr("meshq.testing._scenario_accounts.HEALING_S", 0.0)
+    seeds = tmp_path / "failed_seeds.txt"
+    assert main(["--seeds", "2", "--first", "5", "--jobs", "1", "--hunt", "--record", str(seeds)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("seed 5 Q14: Q14: no barrier send was confirmed")
+    assert lines[0].endswith(" -- python -m meshq.testing.simulate --seed 5")
+    assert lines[2].startswith("2 seeds, 2 failed: ")
+    assert recorded(seeds) == [5, 6]
+    record(seeds, report_of(run_seed(5), 0.0))
+    assert recorded(seeds) == [5, 6]
+    assert main(["--seed", "5"]) == 1
+    assert "seed 5 FAILED: Q14" in capsys.readouterr().out
+
+
+def test_one_seed_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "5"]) == 0
+    story = capsys.readouterr().out
+    assert "the broker is started again" in story
+    assert "seed 5 passed: " in story
+
+
+def test_the_command_adds_its_run_to_a_file_of_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for first in ("0", "1"):
+        assert main(["--seeds", "1", "--first", first, "--jobs", "1", "--json", "--result", "few"]) == 0
+        assert json.loads(capsys.readouterr().out)["failed"] == []
+    result = json.loads((tmp_path / "docs/results/few.json").read_text())
+    assert [run["seeds"] for run in result["runs"]] == [1, 1]
+    run = result["runs"][1]
+    assert run["command"].endswith("simulate --seeds 1 --first 1 --jobs 1 --json --result few")
+    assert run["confirmed_sends"] >= SENDS_MIN
+    assert run["counters"]["fault.rot"] >= 0
+    assert {"commit", "date", "cores", "versions"} <= run.keys()
