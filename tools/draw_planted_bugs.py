@@ -1,0 +1,70 @@
+"""Draw the table of planted bugs from their list and the last result: ``python tools/draw_planted_bugs.py``.
+
+``python -m meshq.testing.planted --result planted`` makes the result; a test compares the page with both.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from meshq.testing._planted_bugs import BUGS, Bug
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "planted-bugs.md"
+RESULT = ROOT / "docs" / "results" / "planted.json"
+
+#: A sentence to a line.
+INTRODUCTION = (
+    "# Planted bugs",
+    "",
+    "A simulation that finds nothing proves nothing by itself.",
+    "So bugs are planted in a copy of the product, a line or two each, and the simulation has to find every one:",
+    "the same simulation that the product is tested with, within {seeds_max} seeds,",
+    "and with the checker that is in charge of what the bug breaks.",
+    "A bug that only something else notices counts as missed.",
+    "",
+    "`python -m meshq.testing.planted` does it again; `--bug NAME` for one of them.",
+    "Those with a star are looked for in every run of the tests.",
+    "",
+    "This page is drawn by `python tools/draw_planted_bugs.py` from the list in `src/meshq/testing/_planted_bugs.py`",
+    "and from `docs/results/planted.json` ({date}, commit {commit}).",
+    "A test fails when it is stale.",
+    "",
+)
+
+
+def row(bug: Bug, result: dict[str, Any]) -> str:
+    """A bug's line of the table."""
+    star = " *" if bug.required else ""
+    found = ", ".join(checker for checker in result["caught_by"] if checker in bug.checkers)
+    others = ", ".join(checker for checker in result["caught_by"] if checker not in bug.checkers)
+    seeds = str(result["seeds"]) if result["caught"] else "not found"
+    return f"| {bug.name}{star} | `{bug.file}` | {seeds} | {found} | {others} |"
+
+
+def change(bug: Bug) -> str:
+    """What a bug changes, as a diff."""
+    old = textwrap.dedent(bug.old).splitlines()
+    new = textwrap.dedent(bug.new).splitlines()
+    lines = [f"-{line}" for line in old] + [f"+{line}" for line in new]
+    return f"### {bug.name.capitalize()}\n\n```diff\n" + "\n".join(lines) + "\n```"
+
+
+def page() -> str:
+    """The whole page."""
+    result = json.loads(RESULT.read_text(encoding="utf-8"))
+    table = [
+        "| planted bug | file | seeds needed | found by | and by |",
+        "| --- | --- | --- | --- | --- |",
+        *[row(bug, result["bugs"][bug.name]) for bug in BUGS],
+    ]
+    introduction = "\n".join(INTRODUCTION).format(**result)
+    changes = "\n\n".join(change(bug) for bug in BUGS)
+    return f"{introduction}\n" + "\n".join(table) + f"\n\n## The changes\n\n{changes}\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
