@@ -142,14 +142,24 @@ def scratch() -> Iterator[Path]:
         yield Path(name)
 
 
-def process_facts(pid: int) -> Mapping[str, float]:
-    """Memory in bytes, CPU seconds to the nanosecond, and wake-ups of a process, over all its threads."""
+def process_facts(pid: int) -> Mapping[str, Any]:
+    """Memory in bytes of a process; and by thread its CPU seconds (to the nanosecond) and wake-ups."""
     status = Path(f"/proc/{pid}/status").read_text()
     rss = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
-    cpu = wakeups = 0.0
+    threads: dict[str, tuple[float, int]] = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
-        cpu += int((task / "schedstat").read_text().split()[0]) / 1e9
-        for line in (task / "status").read_text().splitlines():
-            if line.startswith("voluntary_ctxt_switches:"):
-                wakeups += int(line.split()[1])
-    return {"rss": rss, "cpu": cpu, "wakeups": wakeups}
+        cpu = int((task / "schedstat").read_text().split()[0]) / 1e9
+        lines = (task / "status").read_text().splitlines()
+        wakeups = sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches:"))
+        threads[task.name] = (cpu, wakeups)
+    return {"rss": rss, "threads": threads}
+
+
+def used_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[float, int]:
+    """CPU seconds and wake-ups between two looks at a process; a thread that ended in between takes its share along."""
+    cpu, wakeups = 0.0, 0
+    for name, (spent, woken) in after["threads"].items():
+        spent_before, woken_before = before["threads"].get(name, (0.0, 0))
+        cpu += spent - spent_before
+        wakeups += woken - woken_before
+    return cpu, wakeups

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from benchmarks.processes import START_SECONDS, Process, process_facts, python, scratch
+from benchmarks.processes import START_SECONDS, Process, process_facts, python, scratch, used_between
 from benchmarks.workload import Workload
 
 MODULES = {"ours": "benchmarks.ours", "floor": "benchmarks.floor", "redis": "benchmarks.redis_anchor"}
@@ -79,12 +79,12 @@ def stream(system: str, workload: Workload) -> Figures:
         ):
             for client in (producer, consumer):
                 client.hear(START_SECONDS)
-            cpu, syncs = process_facts(server.process.pid)["cpu"], server.syncs()
+            before, syncs = process_facts(server.process.pid), server.syncs()
             consumer.tell()
             producer.tell()
             sent = producer.result(LIMIT_SECONDS)
             got = consumer.result(LIMIT_SECONDS)
-            cpu = process_facts(server.process.pid)["cpu"] - cpu
+            cpu, _ = used_between(before, process_facts(server.process.pid))
         synced = (server.syncs() or 0.0) - syncs if syncs is not None else server.stop()["syncs"]
     seconds = max(sent["ended"], got["ended"]) - sent["started"]
     figures = {"rate": workload.count / seconds, "messages": workload.count, "seconds": seconds}
@@ -171,10 +171,11 @@ def idle(system: str, workload: Workload) -> Figures:
         time.sleep(workload.seconds)
         after, seconds = process_facts(server.process.pid), time.monotonic() - started
         server.stop()
+    cpu, wakeups = used_between(before, after)
     return {
         "rss_mib": after["rss"] / MIB,
-        "cpu_percent": 100 * (after["cpu"] - before["cpu"]) / seconds,
-        "wakeups_per_s": (after["wakeups"] - before["wakeups"]) / seconds,
+        "cpu_percent": 100 * cpu / seconds,
+        "wakeups_per_s": wakeups / seconds,
         "seconds": seconds,
     }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.processes import ROOT, BenchmarkError, Process, process_facts, scratch
+from benchmarks.processes import ROOT, BenchmarkError, Process, process_facts, scratch, used_between
 
 pytestmark = pytest.mark.real
 
@@ -107,5 +107,11 @@ def test_the_facts_of_a_process_are_its_own() -> None:
     spent = sum(number * number for number in range(500_000))
     after = process_facts(os.getpid())
     assert spent > 0
-    assert after["cpu"] - before["cpu"] > 0.001
+    assert used_between(before, after)[0] > 0.001
     assert after["rss"] > 1_000_000
+
+
+def test_a_thread_that_ends_takes_no_time_back() -> None:
+    before = {"rss": 1, "threads": {"1": (2.0, 10), "2": (5.0, 99)}}
+    after = {"rss": 1, "threads": {"1": (2.5, 12), "3": (0.25, 1)}}
+    assert used_between(before, after) == (0.75, 3)
