@@ -130,12 +130,17 @@ async def scenario(simulation: Simulation) -> Outcome:
 
 def run_seed(seed: int) -> SimulationResult:
     """One seed: the result has the failure, if there was one."""
+    log = logging.getLogger("meshq")
+    before = log.level
     # What goes wrong on purpose is no news.
-    logging.getLogger("meshq").setLevel(logging.CRITICAL)
-    return simulate(
-        seed,
-        scenario,
-        duration_s=DURATION_S,
-        limit_s=LIMIT_S,
-        network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),
-    )
+    log.setLevel(logging.CRITICAL)
+    try:
+        return simulate(
+            seed,
+            scenario,
+            duration_s=DURATION_S,
+            limit_s=LIMIT_S,
+            network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),
+        )
+    finally:
+        log.setLevel(before)
