@@ -43,6 +43,8 @@ CONSEQUENCES = (
 #: What can't happen here, and why.
 IMPOSSIBLE = {"network.timed_out": "a client gives a connection attempt up long before its system does"}
 
+pytestmark = pytest.mark.xdist_group("seeds")
+
 
 @pytest.fixture(scope="module")
 def reports() -> list[SeedReport]:
