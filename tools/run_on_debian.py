@@ -43,7 +43,7 @@ print(json.dumps({"python": platform.python_version(), **{n: importlib.metadata.
 
 def environment(folder: Path) -> dict[str, str]:
     """What is passed on: pip's settings, without paths that don't exist in there."""
-    inside = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8", "PIP_QUIET": "2"}
+    inside = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PIP_QUIET": "2"}
     for name, value in os.environ.items():
         missing = value.startswith("/") and not (folder / value.lstrip("/")).exists()
         if name.startswith("PIP_") and not missing:

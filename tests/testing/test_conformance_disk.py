@@ -13,8 +13,8 @@ from meshq.testing._conformance_disk import DISK_CHECKS, check_disk
 
 def make_disk() -> tuple[Disk, str]:
     disk = SimDisk()
-    disk.make_directory("/root")
-    return disk, "/root"
+    disk.make_directory("/tree")
+    return disk, "/tree"
 
 
 @pytest.mark.parametrize("check", DISK_CHECKS)
