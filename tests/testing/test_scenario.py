@@ -16,7 +16,7 @@ from meshq.testing._network import FAULTS as NETWORK_FAULTS
 from meshq.testing._scenario import DURATION_S, SENDS_MIN, run_seed
 from meshq.testing._scenario_broker import SIGHTS
 from meshq.testing._scenario_faults import FAULTS_MIN, KINDS
-from meshq.testing._seeds import SeedReport, many_seeds, report_of
+from meshq.testing._seeds import SeedReport, many_seeds, one_seed, report_of
 from meshq.testing._simulate_command import SEEDS, main, record, recorded
 
 ROOT = Path(__file__).parents[2]
@@ -46,22 +46,19 @@ IMPOSSIBLE = {"network.timed_out": "a client gives a connection attempt up long 
 pytestmark = pytest.mark.xdist_group("seeds")
 
 
-@pytest.fixture(scope="module")
-def reports() -> list[SeedReport]:
-    """All seeds, run in two processes."""
+def test_every_promise_is_kept_in_two_hundred_seeds_that_meet_every_fault() -> None:
+    # One test, so that the seeds are run once however tests are handed out; two processes of its own.
     seeds = dict.fromkeys([*range(SEEDS), *recorded(ROOT / "tests/data/failed_seeds.txt")])
-    return list(many_seeds(seeds, jobs=2))
-
-
-def test_every_promise_is_kept_in_every_seed(reports: list[SeedReport]) -> None:
+    reports = list(many_seeds(seeds, jobs=2))
+    assert len(reports) >= SEEDS == 200
     failed = [report.line for report in reports if not report.passed]
     assert not failed, "\n".join(failed)
-    assert len(reports) >= SEEDS
+    check_minimums(reports)
+    check_all_was_met(reports)
 
 
-def test_each_seed_lasts_a_minute_and_confirms_hundreds_of_sends_through_several_faults(
-    reports: list[SeedReport],
-) -> None:
+def check_minimums(reports: list[SeedReport]) -> None:
+    """Each seed lasts a minute and confirms hundreds of sends through several faults."""
     assert (DURATION_S, SENDS_MIN, FAULTS_MIN) == (60.0, 300, 3)
     for report in reports:
         assert report.simulated_s >= DURATION_S, report.seed
@@ -70,7 +67,8 @@ def test_each_seed_lasts_a_minute_and_confirms_hundreds_of_sends_through_several
         assert not report.abandoned, report.seed
 
 
-def test_every_fault_and_every_chaos_point_was_met(reports: list[SeedReport]) -> None:
+def check_all_was_met(reports: list[SeedReport]) -> None:
+    """Every fault and every chaos point happened in some seed, and none that nobody knows of."""
     expected = [f"fault.{kind}" for kind in KINDS]
     expected += [f"chaos.{point}" for point in CHAOS]
     expected += [f"network.{kind}" for kind in (*NETWORK_FAULTS, *EFFECTS)]
@@ -93,13 +91,13 @@ def test_every_chaos_point_of_the_product_is_listed() -> None:
     assert text.count('chaos("') == len(CHAOS)
 
 
-def test_a_seed_is_the_same_run_in_another_process_with_another_hash_seed(reports: list[SeedReport]) -> None:
+def test_a_seed_is_the_same_run_in_another_process_with_another_hash_seed() -> None:
     code = "from meshq.testing._seeds import one_seed; report = one_seed(3); print(report.trace, report.confirmed)"
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(reports[3].trace), str(reports[3].confirmed)]
-    assert reports[3].seed == 3
-    assert reports[3].trace != reports[4].trace
+    here = one_seed(3)
+    assert done.stdout.split() == [str(here.trace), str(here.confirmed)]
+    assert one_seed(4).trace != here.trace
 
 
 def test_a_failing_seed_prints_the_one_line_that_runs_it_again(

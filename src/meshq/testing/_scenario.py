@@ -33,8 +33,8 @@ SENDS_MIN: Final = 300
 #: Simulated seconds after which a seed that is not done has failed.
 LIMIT_S: Final = 600.0
 #: The share of seeds in which recovery is crashed, and at how many of its steps, in each way.
-RECOVERY_SHARE: Final = 0.25
-RECOVERY_CRASHES: Final = 16
+RECOVERY_SHARE: Final = 0.2
+RECOVERY_CRASHES: Final = 12
 
 
 @attrs.frozen
