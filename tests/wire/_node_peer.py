@@ -102,7 +102,7 @@ class NodePeer:
             if not self.server.closed:
                 self._link.end()
         except RemoteProtocolError as error:
-            self.server.violated(error)
+            self.server.cut_off(error)
         self.server.lost()
         self._hear()
 

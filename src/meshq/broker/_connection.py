@@ -64,13 +64,17 @@ class StreamConnection:
             except ConnectionBrokenError:
                 return
             try:
-                if not data:
-                    link.end()
-                    return
-                link.feed(data)
+                if data:
+                    link.feed(data)
+                    continue
             except RemoteProtocolError as error:
                 self.server.violated(error)
                 return
+            try:
+                link.end()
+            except RemoteProtocolError as error:
+                self.server.cut_off(error)
+            return
 
     async def _write(self) -> None:
         while True:

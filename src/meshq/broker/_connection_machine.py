@@ -189,6 +189,16 @@ class ServerConnection:
         self._counts.violations += issubclass(refusal_of(error).error, RemoteProtocolError)
         self.refuse(error)
 
+    def cut_off(self, error: RemoteProtocolError) -> None:
+        """The stream has ended inside a frame.
+
+        That is how it looks when a client dies while it sends, and when it gives up a link with bytes in line: no rule
+        is broken, and it may come back for its session.  It is told all the same: it may have stopped sending only.
+        """
+        if not self.closed:
+            self.say_close(refusal_of(error).number, str(error))
+            self._end()
+
     def say_close(self, code: int, text: str) -> None:
         """Put the last frame in line; the session says nothing more over this link."""
         if self._machine.state is not State.CLOSED:
