@@ -58,20 +58,18 @@ def dealt(queue: Queue) -> dict[int, list[int]]:
 def settle(consumer: ConsumerState, first: int, last: int, *, rejected: bool = False) -> list[int]:
     """Settle tags; returns the messages' numbers."""
     done: list[int] = []
-    for _, spans in consumer.take(first, last):
-        for span in spans:
-            done += numbers(span)
-            consumer.queue.settled(span, rejected=rejected)
+    for span in consumer.take(first, last):
+        done += numbers(span)
+        consumer.queue.settled(span, rejected=rejected)
     return done
 
 
 def give_back(consumer: ConsumerState, first: int, last: int, *, counted: bool = True) -> list[int]:
     """Return tags; returns the messages' numbers."""
     back: list[int] = []
-    for _, spans in consumer.take(first, last):
-        for span in spans:
-            back += numbers(span)
-            consumer.queue.give_back(span, counted=counted)
+    for span in consumer.take(first, last):
+        back += numbers(span)
+        consumer.queue.give_back(span, counted=counted)
     return back
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from meshq.broker._consumer_state import ConsumerState, fitting, span_bytes
+from meshq.broker._placing import skip_rows
 from meshq.broker._queue_machine import Queue
 from meshq.broker._run import QueueRun
-from meshq.errors import InvariantError, RemoteProtocolError
+from meshq.errors import InvariantError
 from tests.broker.queues import dealt, give_back, join, leave, make_queue, make_run, numbers, put, settle
 
 # -- dealing
@@ -259,72 +260,23 @@ def test_what_an_earlier_life_may_have_delivered_counts_once() -> None:
     assert [view.deliveries(0), view.deliveries(1)] == [3, 0]
 
 
-# -- tags
-
-
-@pytest.mark.parametrize("tags", [(0, 1), (1, 7), (7, 7), (3, 2), (2, 2), (1, 3)])
-def test_tags_that_are_not_out_are_refused_and_nothing_has_changed(tags: tuple[int, int]) -> None:
+def test_what_came_back_goes_before_a_run_that_nobody_has_seen() -> None:
     queue = make_queue()
-    put(queue, 3)
-    put(queue, 3)
-    consumer = join(queue)
-    dealt(queue)
-    settle(consumer, 2, 2)
-    before = (consumer.held, consumer.held_bytes, queue.ready, queue.held, queue.acknowledged)
-    with pytest.raises(RemoteProtocolError) as caught:
-        consumer.take(*tags)
-    assert caught.value.refusal == "bad_tag"
-    assert (consumer.held, consumer.held_bytes, queue.ready, queue.held, queue.acknowledged) == before
-    queue.check()
-    assert settle(consumer, 1, 1) + settle(consumer, 3, 6) == [1, 3, 4, 5, 6]
+    put(queue, 2)
+    put(queue, 2)
+    consumer = join(queue, window=2)
+    assert dealt(queue) == {1: [1, 2]}
+    give_back(consumer, 1, 2)
+    assert dealt(queue) == {1: [1, 2]}
 
 
-def test_a_range_over_a_grant_that_is_settled_whole_is_refused() -> None:
+def test_rows_of_a_new_run_that_are_gone_are_not_granted() -> None:
     queue = make_queue()
-    for _ in range(3):
-        put(queue, 2)
-    consumer = join(queue)
-    dealt(queue)
-    settle(consumer, 3, 4)
-    with pytest.raises(RemoteProtocolError, match="tag 3 is settled already"):
-        consumer.take(1, 6)
-    with pytest.raises(RemoteProtocolError, match="tag 4 is settled already"):
-        consumer.take(4, 5)
-    assert consumer.held == 4
-
-
-def test_tags_may_be_settled_in_any_order_and_across_grants() -> None:
-    queue = make_queue()
-    put(queue, 3)
-    put(queue, 3)
-    consumer = join(queue)
-    dealt(queue)
-    assert settle(consumer, 6, 6) == [6]
-    assert settle(consumer, 2, 4) == [2, 3, 4]
-    assert settle(consumer, 1, 1, rejected=True) == [1]
-    assert settle(consumer, 5, 5) == [5]
-    queue.check()
-    assert (queue.acknowledged, queue.rejected, queue.held, queue.live_runs) == (5, 1, 0, 0)
-
-
-def test_a_consumer_without_grants_has_no_tags() -> None:
-    queue = make_queue()
-    consumer = join(queue)
-    with pytest.raises(RemoteProtocolError):
-        consumer.take(1, 1)
-
-
-def test_what_is_unsettled_is_listed_with_its_tags() -> None:
-    queue = make_queue()
-    put(queue, 5)
-    put(queue, 1)
-    consumer = join(queue)
-    dealt(queue)
-    settle(consumer, 2, 2)
-    settle(consumer, 4, 4)
-    parts = consumer.unsettled()
-    assert [(tag, numbers(span)) for tag, span in parts] == [(1, [1]), (3, [3]), (5, [5]), (6, [6])]
-    assert (consumer.held, consumer.held_bytes, consumer.unsettled()) == (0, 0, [])
+    view = QueueRun(make_run([1, 1, 1]), queue.number_rows(3))
+    skip_rows(view, (1,))
+    queue.append(view)
+    join(queue)
+    assert dealt(queue) == {1: [1, 3]}
 
 
 # -- purging

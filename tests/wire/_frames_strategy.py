@@ -9,6 +9,7 @@ before a step with ``after_tag`` waits until that tag was delivered on the step'
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -317,7 +318,7 @@ def _numbered(frames: list[Frame]) -> list[Step]:
     outgoing = Outgoing()
     steps = []
     for frame in frames:
-        said = Frame(frame.type, **{name: getattr(frame, name) for name in frame.__slots__ if name != "type"})
+        said = copy(frame)
         outgoing.number(said, keep=False)
         steps.append(Step(said))
     return steps

@@ -31,6 +31,7 @@ from meshq.wire import (
     Produce,
     Refuse,
     Welcome,
+    decode_map,
     encode_map,
     header_of,
 )
@@ -233,7 +234,11 @@ def test_the_quick_way_of_a_delivery_says_the_same_as_the_common_one(header: Del
     if not rest:
         header = attrs.evolve(header, step=1, base=0)
     data = header.encode()
-    assert data == Header.encode(header)
+    # The quick way writes its two numbers in their widest form.
+    assert decode_map(data, limits.HEADER_BYTES_MAX) == decode_map(Header.encode(header), limits.HEADER_BYTES_MAX)
+    assert list(decode_map(data, limits.HEADER_BYTES_MAX)) == list(
+        decode_map(Header.encode(header), limits.HEADER_BYTES_MAX)
+    )
     assert Deliver.decode(data) == Header.decode.__func__(Deliver, data) == header  # type: ignore[attr-defined]
 
 

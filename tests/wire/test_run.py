@@ -202,6 +202,10 @@ def test_the_rows_of_a_run_are_what_the_format_says() -> None:
 def test_the_columns_of_a_view_are_read_once() -> None:
     view = RunView(encode_run([b"a", b"b"]))
     view.body(0)
+    data, starts, ends = view.data, view.starts, view.ends
+    view.properties(1)
     columns = view._columns
-    view.properties(1), view.headers(1), view.duplicate_id(1), view.priority(1), view.size(1)
+    view.properties(0), view.headers(1), view.duplicate_id(1), view.priority(1), view.size(1)
     assert view._columns is columns
+    view.body(1)
+    assert view.data is data and view.starts is starts and view.ends is ends

@@ -29,9 +29,8 @@ class Grant:
         self.step = step
         # The tag of the first row; the others follow by one.
         self.tag = tag
-        self.rows = len(range(start, stop, step))
         # Rows not settled yet.
-        self.left = self.rows
+        self.rows = self.left = stop - start if step == 1 else len(range(start, stop, step))
         # A byte per row, 1 once it is settled; None while all or none are.
         self.settled: bytearray | None = None
         # What the rows that are not settled count for in the consumer's window.
@@ -52,7 +51,7 @@ class Span:
     @property
     def rows(self) -> int:
         """How many messages."""
-        return len(range(self.start, self.stop, self.step))
+        return self.stop - self.start if self.step == 1 else len(range(self.start, self.stop, self.step))
 
 
 class ConsumerState:
@@ -85,8 +84,8 @@ class ConsumerState:
             return 0
         return self.window - self.held
 
-    def take(self, first: int, last: int) -> list[tuple[Grant, list[Span]]]:
-        """Settle the tags ``first`` to ``last``; returns the rows, grant by grant.
+    def take(self, first: int, last: int) -> list[Span]:
+        """Settle the tags ``first`` to ``last``; returns the rows, in order.
 
         Raises:
             RemoteProtocolError: one of them was never given, or was settled before; nothing changed.
@@ -108,7 +107,7 @@ class ConsumerState:
             found.append((grant, low, high))
             tag = grant.tag + high
             index += 1
-        return [(grant, [self._settle(grant, low, high)]) for grant, low, high in found]
+        return [self._settle(grant, low, high) for grant, low, high in found]
 
     def _settle(self, grant: Grant, low: int, high: int) -> Span:
         rows = high - low
@@ -173,6 +172,8 @@ def fitting(view: QueueRun, start: int, stop: int, room_bytes: int) -> int:
 def span_bytes(view: QueueRun, start: int, stop: int, step: int = 1) -> int:
     """The bytes of the rows ``start``, ``start + step`` … below ``stop``."""
     content = view.run.content
+    if step == 1 and start == 0 and stop == content.rows:
+        return len(content.body)
     table = content.table
     if step == 1 or stop - start <= step:
         stop = min(stop, start + 1) if step > 1 else stop

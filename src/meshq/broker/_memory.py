@@ -74,6 +74,12 @@ class MemoryBound:
 
         The session is granted more once it has used half of what a step allows.
         """
+        left = sender.granted_bytes - sender.sent_bytes - size_bytes
+        if left > limits.SEND_CREDIT_BYTES // 2 and not self._waiting:
+            # More than half of the largest step: nothing to decide.
+            sender.sent_bytes += size_bytes
+            self._reserved -= size_bytes
+            return
         before = max(0, sender.granted_bytes - sender.sent_bytes)
         sender.sent_bytes += size_bytes
         after = max(0, sender.granted_bytes - sender.sent_bytes)

@@ -80,7 +80,9 @@ class Placer:
         stride, shares = 1, [(0, queues[0])]
         if len(queues) > 1:
             stride, shares = _shares(address, queues, rows)
-        logged = run.durable and self._ledger.log is not None and any(queue.durable for _, queue in shares)
+        logged = False
+        if run.durable and self._ledger.log is not None:
+            logged = any(queue.durable for _, queue in shares)
         position = self._write(run, address, shares, (stride, skipped)) if logged else 0
         run.position = position
         views = []
@@ -91,7 +93,8 @@ class Placer:
             if skipped:
                 skip_rows(view, skipped)
             if not (logged and queue.durable):
-                position = max(position, self._marks.cover_given(queue))
+                if (covered := self._marks.cover_given(queue)) > position:
+                    position = covered
             elif queue.consumers:
                 self._marks.cover_delivered(queue, queue.last, MARK_BLOCK // 2)
             views.append((queue, view))

@@ -105,8 +105,13 @@ class Queue:
         Whoever calls goes on while anything is granted.
         """
         grants: list[tuple[ConsumerState, Grant]] = []
+        if len(self.consumers) == 1:
+            only = self.consumers[0]
+            while budget > 0 and self.ready and (whole := self._grant_whole(only)) is not None:
+                grants.append((only, whole))
+                budget -= whole.rows
         while budget > 0 and self.ready and self.consumers:
-            willing = [consumer for consumer in self._rotation() if consumer.room() > 0]
+            willing = self._willing()
             if not willing:
                 break
             span = self._next_span()
@@ -121,9 +126,36 @@ class Queue:
             budget -= granted
         return grants
 
-    def _rotation(self) -> list[ConsumerState]:
-        turn = self._turn
-        return self.consumers[turn:] + self.consumers[:turn] if turn else self.consumers
+    def _grant_whole(self, consumer: ConsumerState) -> Grant | None:
+        """The next run to the only consumer, if it is untouched and fits: nothing has to be searched or divided."""
+        view = self._fresh
+        if view is None or view.fresh or self._returned:
+            return None
+        rows = len(view.states)
+        run = view.run
+        size = len(run.content.body)
+        if (
+            view.live != rows
+            or rows > consumer.room()
+            or size > consumer.window_bytes - consumer.held_bytes
+            or (view.first + rows - 1 > self.mark and run.durable and self.durable)
+        ):
+            return None
+        grant = Grant(view, 0, rows, 1, consumer.next_tag)
+        grant.size_bytes = size
+        self._hold(consumer, grant)
+        view.fresh = rows
+        self._fresh = view.next
+        return grant
+
+    def _willing(self) -> list[ConsumerState]:
+        """The consumers with room, whose turn it is first."""
+        consumers, turn = self.consumers, self._turn
+        if len(consumers) == 1:
+            return consumers if consumers[0].room() > 0 else []
+        if turn:
+            consumers = consumers[turn:] + consumers[:turn]
+        return [consumer for consumer in consumers if consumer.room() > 0]
 
     def _next_span(self) -> tuple[QueueRun, int, int, bool] | None:
         while self._returned:
@@ -164,9 +196,13 @@ class Queue:
         """Deal rows to the consumers in turn, by stride; returns how many rows were dealt."""
         count = min(len(willing), stop - start)
         chosen = willing[:count]
-        share = min(consumer.room() for consumer in chosen)
+        if count == 1:
+            share = chosen[0].room()
+            room_bytes = chosen[0].window_bytes - chosen[0].held_bytes
+        else:
+            share = min(consumer.room() for consumer in chosen)
+            room_bytes = min(consumer.window_bytes - consumer.held_bytes for consumer in chosen)
         rows = min(stop - start, share * count)
-        room_bytes = min(consumer.window_bytes - consumer.held_bytes for consumer in chosen)
         size = span_bytes(view, start, start + rows)
         if size > room_bytes:
             rows = fitting(view, start, start + rows, room_bytes)
@@ -193,13 +229,14 @@ class Queue:
         return rows
 
     def _hold(self, consumer: ConsumerState, grant: Grant) -> None:
-        grant.view.states[grant.start : grant.stop : grant.step] = HELD_ROWS[: grant.rows]
-        consumer.next_tag += grant.rows
-        consumer.held += grant.rows
+        rows = grant.rows
+        grant.view.states[grant.start : grant.stop : grant.step] = HELD_ROWS[:rows]
+        consumer.next_tag += rows
+        consumer.held += rows
         consumer.held_bytes += grant.size_bytes
         consumer.grants.append(grant)
-        self.ready -= grant.rows
-        self.held += grant.rows
+        self.ready -= rows
+        self.held += rows
 
     # -- what is settled
 

@@ -96,6 +96,8 @@ class QueueRun:
         low = states.find(READY, start, stop)
         if low < 0:
             return None
+        if low + 1 == stop:
+            return low, stop
         held = states.find(HELD, low, stop)
         if held >= 0:
             stop = held

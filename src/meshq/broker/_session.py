@@ -22,6 +22,7 @@ from meshq.wire import (
     FLAG_REJECT,
     FLAG_RESENT,
     FLAG_RETURN,
+    KIND_PLAIN,
     Answer,
     Call,
     Consume,
@@ -40,6 +41,7 @@ from meshq.wire import (
     cut,
     decline,
     decode_ranges,
+    deliver_header,
     header_of,
     pick,
     refusal_of,
@@ -118,11 +120,12 @@ class Session:
             RemoteProtocolError: the client broke the protocol; the session must be ended.
         """
         self.incoming.accept(frame)
-        self.arrived(frame.received)
+        if frame.received:
+            self.arrived(frame.received)
         handler = self._handlers.get(frame.type)
         if handler is not None:
             handler(frame)
-            if self.incoming.unreported_bytes > self._window_bytes // 4:
+            if self.resumable and self.incoming.unreported_bytes > self._window_bytes // 4:
                 # Whatever else is said will report it; if nothing is, RECEIVED does.
                 self.core.talk(self)
 
@@ -145,17 +148,14 @@ class Session:
             self.core.memory.received(self, frame.size_bytes)
 
     def _take(self, frame: Frame, producer: ProducerState) -> None:
-        content = RunBytes(frame.count, frame.table, 0, frame.body)  # type: ignore[arg-type]
-        kinds = check_run(content)
+        content, kinds = frame.plain, KIND_PLAIN
+        if content is None:
+            content = RunBytes(frame.count, frame.table, 0, frame.body)  # type: ignore[arg-type]
+            kinds = check_run(content)
         last = frame.first + frame.count - 1
         if not frame.first or last >= 1 << 63:
             raise violation("bad_number", f"messages are numbered from 1 on, not {frame.first}")
-        channel = frame.channel
-
-        def confirm() -> None:
-            self._confirms[channel] = last
-            self.core.talk(self)
-
+        confirm = frame.on_stored or self._confirm_later(frame.channel, last)
         if not self._is_new(frame, producer, last, confirm):
             return
         durable = bool(frame.flags & FLAG_DURABLE) and self.core.durable
@@ -174,6 +174,15 @@ class Session:
             self.core.placer.place(run, producer.target, kinds, confirm)
         except MeshqError as error:
             self._refuse(frame, error)
+
+    def _confirm_later(self, channel: int, last: int) -> Callable[[], None]:
+        """What to call when the messages up to ``last`` are stored: one CONFIRM at the end of the turn tells of all."""
+
+        def confirm() -> None:
+            self._confirms[channel] = last
+            self.core.talk(self)
+
+        return confirm
 
     def _is_new(self, frame: Frame, producer: ProducerState, last: int, confirm: Callable[[], None]) -> bool:
         """Whether the run is to be stored: not if the producer's high mark covers it already."""
@@ -319,7 +328,9 @@ class Session:
         view = grant.view
         run = view.run
         content = run.content
-        if grant.step == 1:
+        if grant.rows == content.rows:
+            pass
+        elif grant.step == 1:
             content = cut(content, grant.start, grant.stop)
         elif grant.rows == 1:
             content = cut(content, grant.start, grant.start + 1)
@@ -328,15 +339,19 @@ class Session:
         counts: tuple[int, ...] = ()
         if view.maybe > grant.start or view.counts:
             counts = _delivery_counts(grant)
-        header = Deliver(
-            address=run.address,
-            producer=run.producer,
-            number=run.number + grant.start,
-            sequence=view.first + grant.start,
-            step=grant.step,
-            base=content.base,
-            counts=counts,
-        )
+        number, sequence = run.number + grant.start, view.first + grant.start
+        if counts or content.base or grant.step != 1:
+            header = Deliver(
+                address=run.address,
+                producer=run.producer,
+                number=number,
+                sequence=sequence,
+                step=grant.step,
+                base=content.base,
+                counts=counts,
+            ).encode()
+        else:
+            header = deliver_header(run.address, run.producer, number, sequence)
         self._say(
             Frame(
                 FrameType.DELIVER,
@@ -344,7 +359,7 @@ class Session:
                 channel=consumer.number,
                 first=grant.tag,
                 stamp=run.stamp,
-                header=header.encode(),
+                header=header,
                 count=content.rows,
                 table=content.table,
                 body=content.body,
@@ -379,7 +394,7 @@ class Session:
             self._put(Frame(FrameType.CREDIT, first=self.granted_bytes))
         link = self.link
         if link is not None:
-            if self.incoming.unreported_bytes > self._window_bytes // 4:
+            if not link.lossless and self.incoming.unreported_bytes > self._window_bytes // 4:
                 self._send_out(link, Frame(FrameType.RECEIVED))
             link.flush()
 
@@ -390,13 +405,19 @@ class Session:
 
     def _put(self, frame: Frame) -> None:
         link = self.link
-        self.outgoing.number(frame, keep=link is None or not link.lossless)
-        if link is not None:
-            self._send_out(link, frame)
+        if link is not None and link.lossless:
+            self.outgoing.number(frame, keep=False)
+            link.send(frame)
+        else:
+            self.outgoing.number(frame, keep=True)
+            if link is not None:
+                self._send_out(link, frame)
 
     def _send_out(self, link: Link, frame: Frame) -> None:
-        frame.received = self.incoming.last
-        self.incoming.unreported_bytes = 0
+        if not link.lossless:
+            # Where nothing can be lost, nobody waits to hear of it.
+            frame.received = self.incoming.last
+            self.incoming.unreported_bytes = 0
         link.send(frame)
 
     # -- life

@@ -34,8 +34,7 @@ class Settler:
         done: list[Span] = []
         try:
             for first, last in ranges:
-                for _, spans in consumer.take(first, last):
-                    done += spans
+                done += consumer.take(first, last)
         finally:
             ended = [queue.settled(span, rejected=rejected) for span in done]
             self._record(queue, done, ended)
@@ -47,9 +46,8 @@ class Settler:
             RemoteProtocolError: as for ``settle``.
         """
         for first, last in ranges:
-            for _, spans in consumer.take(first, last):
-                for span in spans:
-                    consumer.queue.give_back(span, counted=True)
+            for span in consumer.take(first, last):
+                consumer.queue.give_back(span, counted=True)
 
     def abandon(self, consumer: ConsumerState, handed: int | None) -> None:
         """A consumer is gone: what it held returns.  ``handed``: tags from there on never reached the application;

@@ -18,24 +18,25 @@ if TYPE_CHECKING:
 class CallLine:
     """Numbers calls, and finds the one that an answer is for."""
 
-    __slots__ = ("_last", "_pending", "_session", "_unsent")
+    __slots__ = ("_last", "_pending", "_session", "unsent")
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._last = 0
         self._pending: dict[int, AnyCall] = {}
-        self._unsent: deque[AnyCall] = deque()
+        #: Calls that could not be sent yet, in order.
+        self.unsent: deque[AnyCall] = deque()
 
     def add(self, call: AnyCall) -> None:
         """Send a call, now or when there is a connection."""
         if isinstance(call, Call):
             call.since = self._session.now()
-        self._unsent.append(call)
+        self.unsent.append(call)
         self.pump()
 
     def pump(self) -> None:
         """Send what could not be sent before."""
-        unsent, session = self._unsent, self._session
+        unsent, session = self.unsent, self._session
         while unsent and session.link is not None and len(self._pending) < limits.CALLS_MAX:
             call = unsent.popleft()
             if call.done:
@@ -62,16 +63,16 @@ class CallLine:
 
     def renew(self, epoch: int) -> None:
         """The session was made anew: what was sent is cut off, what was not still waits."""
-        calls = [*self._pending.values(), *self._unsent]
+        calls = [*self._pending.values(), *self.unsent]
         self._pending.clear()
-        self._unsent.clear()
-        self._unsent.extend(call for call in calls if call.renewed(epoch))
+        self.unsent.clear()
+        self.unsent.extend(call for call in calls if call.renewed(epoch))
 
     def fail(self, error: MeshqError) -> None:
         """No answer will come any more."""
-        calls = [*self._pending.values(), *self._unsent]
+        calls = [*self._pending.values(), *self.unsent]
         self._pending.clear()
-        self._unsent.clear()
+        self.unsent.clear()
         for call in calls:
             if isinstance(call, Call):
                 call.fail(outcome_of(error, "unknown" if call.sent else "not_done"))

@@ -253,7 +253,7 @@ class Client(Administration):
         """
         if type(body) is not bytes or len(body) > limits.MESSAGE_BYTES_MAX:
             body = check_body(body)
-        if durable is not True:
+        if durable is not True and durable is not False:
             check_durable(durable)
         if (
             properties is None
@@ -270,7 +270,7 @@ class Client(Administration):
         else:
             refuse_unserved(priority=priority, ttl=ttl, delay=delay, group=group)
             envelope = self._encoder.row(properties, duplicate_id, correlation_id, reply_to, content_type)
-        run = Run(encode_one(body, envelope), durable, self._env.wall.now_ms())
+        run = Run(encode_one(body, envelope), durable, self._env.wall.now_ms(), plain=envelope is PLAIN_ROW)
         self._session.submit(self._outbox_to(address), run)
         self._session.flush()
         if not run.done:
@@ -280,8 +280,6 @@ class Client(Administration):
             if self._calls >= limits.CHECKPOINT_MESSAGES:
                 self._calls = 0
                 await trio.lowlevel.checkpoint()
-            else:
-                await trio.lowlevel.checkpoint_if_cancelled()
         run.result()
 
     async def send_many(self, address: str, messages: Iterable[bytes | Message], *, durable: bool = True) -> None:
@@ -309,9 +307,7 @@ class Client(Administration):
         for run in runs:
             self._session.submit(outbox, run)
         self._session.flush()
-        timed = self._session.timed
-        timed.update(dict.fromkeys(runs))
-        self._connection.look_at_timeout(runs[0].since)
+        self._time(runs)
         try:
             await batch.wait()
         except BaseException:
@@ -319,8 +315,7 @@ class Client(Administration):
                 run.given_up = not run.sent
             raise
         finally:
-            for run in runs:
-                del timed[run]
+            self._untime(runs)
 
     def _outbox_to(self, address: str) -> Outbox:
         """The producer of ``send`` for an address."""
@@ -401,17 +396,31 @@ class Client(Administration):
         for mark in marks:
             await mark.wait()
 
+    def _time(self, runs: Sequence[Run]) -> None:
+        """Runs that somebody waits for, and that are not decided, have a timeout."""
+        waiting = [run for run in runs if not run.done]
+        if not waiting:
+            return
+        now = self._session.now()
+        for run in waiting:
+            # What waited in line has begun to wait before.
+            run.since = run.since or now
+        self._session.timed.update(dict.fromkeys(waiting))
+        self._connection.look_at_timeout(waiting[0].since)
+
+    def _untime(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            self._session.timed.pop(run, None)
+
     async def _wait_run(self, run: Run) -> None:
-        timed = self._session.timed
-        timed[run] = None
-        self._connection.look_at_timeout(run.since)
+        self._time((run,))
         try:
             await run.decided()
         except BaseException:
             run.given_up = not run.sent
             raise
         finally:
-            del timed[run]
+            self._untime((run,))
 
     async def _wait_call(self, call: Call | Opening) -> dict[str, Any]:
         timed = self._session.timed

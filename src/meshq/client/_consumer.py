@@ -73,7 +73,6 @@ class Consumer:
         header = Consume(queue=queue, window=window, window_bytes=window_bytes).encode()
         self._inbox = Inbox(self, header, auto=auto)
         self._inbox.on_change = self._changed
-        self._inbox.on_settle = self._gathered
         self._session = client._session
         self._block = Block(f"the consumer of {queue!r}")
         self._bell = Bell()
@@ -167,10 +166,6 @@ class Consumer:
         if self._bell.waited_for:
             self._bell.ring()
 
-    def _gathered(self) -> None:
-        self._session.settling[self._inbox] = None
-        self._session.wake()
-
     # -- receiving
 
     async def receive(self, timeout: float | None = None) -> Delivery | None:  # noqa: ASYNC109
@@ -188,7 +183,10 @@ class Consumer:
             return None
         self._calls += 1
         self._received += 1
-        return inbox.take()
+        delivery = inbox.take()
+        if self._auto:
+            self._session.gathered(inbox)
+        return delivery
 
     async def receive_many(self, n: int, timeout: float | None = None) -> list[Delivery]:  # noqa: ASYNC109
         """Up to ``n`` messages: as soon as there is one, all that are here; ``[]`` when the time is up.
@@ -209,6 +207,8 @@ class Consumer:
         taken = inbox.take_many(n)
         self._calls += len(taken)
         self._received += len(taken)
+        if self._auto and taken:
+            self._session.gathered(inbox)
         return taken
 
     async def _arrival(self, timeout: float | None) -> bool:  # noqa: ASYNC109
@@ -224,17 +224,31 @@ class Consumer:
             if not inbox.empty or timeout == 0:
                 await trio.lowlevel.checkpoint()
             if inbox.empty and timeout != 0:
-                with trio.CancelScope() as scope:
-                    if timeout is not None:
-                        scope.deadline = trio.current_time() + timeout
+                if timeout is None:
                     while inbox.empty:
                         self._check()
                         await self._bell.wait()
+                else:
+                    await self._arrival_until(trio.current_time() + timeout)
             if inbox.empty:
                 self._check()
             return not inbox.empty
         finally:
             self._busy = False
+
+    async def _arrival_until(self, deadline: float) -> None:
+        """Wait until something is here or the time is up; one timer of the client watches for all of them."""
+        session, inbox, bell = self._session, self._inbox, self._bell
+        session.alarms[bell] = deadline
+        session.look_at(deadline)
+        try:
+            while inbox.empty:
+                self._check()
+                await bell.wait()
+                if inbox.empty and trio.current_time() >= deadline:
+                    return
+        finally:
+            del session.alarms[bell]
 
     def _check(self) -> None:
         if self._inbox.failed is not None:
@@ -275,10 +289,14 @@ class Consumer:
             UnblockedError, CallTimeoutError, ConnectionBrokenError: with ``confirm``: unknown.
         """
         stale = self._inbox.settle(deliveries, 0) if deliveries else None
-        if confirm and (stale is None or None in stale.results):
+        some = stale is None or None in stale.results
+        if confirm and some:
             await self._confirm()
-        elif self._tick(len(deliveries)):
-            await trio.lowlevel.checkpoint()
+        else:
+            if some and deliveries:
+                self._session.gathered(self._inbox)
+            if self._tick(len(deliveries)):
+                await trio.lowlevel.checkpoint()
         if stale is not None:
             raise stale
 
@@ -310,6 +328,8 @@ class Consumer:
 
     async def _settle(self, deliveries: Sequence[Delivery], flags: int) -> None:
         stale = self._inbox.settle(deliveries, flags) if deliveries else None
+        if deliveries and (stale is None or None in stale.results):
+            self._session.gathered(self._inbox)
         if self._tick(len(deliveries)):
             await trio.lowlevel.checkpoint()
         if stale is not None:

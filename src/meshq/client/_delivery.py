@@ -80,7 +80,10 @@ class Delivery:
     @property
     def body(self) -> bytes:
         """What was sent."""
-        return self._run.view.body(self._index)
+        view, index = self._run.view, self._index
+        if not view.ends:
+            view.read_bodies()
+        return view.data[view.starts[index] : view.ends[index]]
 
     @property
     def properties(self) -> dict[str, Any]:

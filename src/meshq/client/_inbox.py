@@ -71,7 +71,7 @@ class Inbox:
         "handed",
         "header",
         "on_change",
-        "on_settle",
+        "open",
         "ready",
     )
 
@@ -91,14 +91,15 @@ class Inbox:
         self.failed: MeshqError | None = None
         #: The lowest tag that was not handed to the application.
         self.handed = 1
-        #: Called when something has arrived or failed, and when the first acknowledgement is gathered.
+        #: Called when something has arrived or failed.
         self.on_change: Callable[[], None] = _nothing
-        self.on_settle: Callable[[], None] = _nothing
         # Runs that wait to be handed over, and the one that is being handed over with its next index.
         self._runs: deque[DeliveredRun] = deque()
         self._current: DeliveredRun | None = None
         self._position = 0
         self._last_tag = 0
+        #: Messages handed over and not settled.
+        self.open = 0
         # Gathered and not sent: the flags of a SETTLE frame, and its ranges flat.
         self._pending: list[tuple[int, list[int]]] = []
 
@@ -110,6 +111,7 @@ class Inbox:
         self.channel = channel
         self.epoch = epoch
         self.handed = 1
+        self.open = 0
         self._last_tag = 0
         self._pending.clear()
         self._forget()
@@ -146,6 +148,11 @@ class Inbox:
         return current + sum(run.rows for run in self._runs)
 
     @property
+    def done(self) -> bool:
+        """Whether everything that arrived is handed over and settled."""
+        return not self.open and self._current is None and not self._runs
+
+    @property
     def empty(self) -> bool:
         """Whether nothing waits to be handed over."""
         return self._current is None and not self._runs
@@ -161,6 +168,7 @@ class Inbox:
         if index + 1 == run.rows:
             self._current = None
         self.handed = run.first + index + 1
+        self.open += 1
         if self.auto:
             run.settled |= 1 << index
             self._add(0, run.first + index, run.first + index)
@@ -185,6 +193,7 @@ class Inbox:
             if end == run.rows:
                 self._current = None
             self.handed = run.first + end
+            self.open += end - index
             if self.auto:
                 run.settled |= ((1 << end - index) - 1) << index
                 self._add(0, run.first + index, run.first + end - 1)
@@ -193,7 +202,7 @@ class Inbox:
     # -- settling
 
     def settle(self, deliveries: Sequence[Delivery], flags: int) -> StaleDeliveryError | None:
-        """Gather what becomes of deliveries; it is sent at the end of the loop turn.
+        """Gather what becomes of deliveries; whoever calls tells the session.
 
         Returns the error for those that are stale, if any are; the others are settled.
 
@@ -246,10 +255,10 @@ class Inbox:
         return StaleDeliveryError(f"{stale} of {len(results)} deliveries: {text}", results=results)
 
     def _add(self, flags: int, first: int, last: int) -> None:
+        self.open -= last - first + 1
         pending = self._pending
         if not pending:
             pending.append((flags, [first, last]))
-            self.on_settle()
             return
         group = pending[-1]
         if group[0] != flags or len(group[1]) >= 2 * RANGES_MAX:

@@ -38,16 +38,21 @@ class Run(Waiter):
         "given_up",
         "in_line",
         "owner",
+        "plain",
         "sent",
         "stamp",
         "start",
     )
 
-    def __init__(self, content: RunBytes, durable: bool, stamp: int, owner: Owner | None = None) -> None:
+    def __init__(
+        self, content: RunBytes, durable: bool, stamp: int, owner: Owner | None = None, *, plain: bool = False
+    ) -> None:
         super().__init__()
         self.owner = owner
         self.content = content
         self.count = content.rows
+        #: Its messages are bodies and nothing else.
+        self.plain = plain
         self.durable = durable
         #: The producer's clock, ms.
         self.stamp = stamp
@@ -146,6 +151,18 @@ class Outbox:
         sent = self.sent
         while sent and sent[0].first + sent[0].count - 1 <= number and not sent[0].again:
             self.settle(sent.popleft())
+
+    def take_stored(self, run: Run) -> bool:
+        """Take one run out of those sent; False if it is not there: it was given up, or goes out again."""
+        sent = self.sent
+        if sent and sent[0] is run:
+            sent.popleft()
+        elif run in sent:
+            # What was sent before it was refused, and that is still to be heard of.
+            sent.remove(run)
+        else:
+            return False
+        return True
 
     def take_refused(self, first: int, messages: int) -> Run | None:
         """The run that was refused, taken out of those sent; None if there is none."""

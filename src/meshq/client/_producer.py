@@ -323,7 +323,7 @@ class Producer:
         if rows:
             rows.extend([PLAIN_ROW] * (len(bodies) - len(rows)))
             envelopes = cast("list[Envelope]", rows)
-        run = Run(encode_run(bodies, envelopes), self._durable, self._client._now_ms(), self)
+        run = Run(encode_run(bodies, envelopes), self._durable, self._client._now_ms(), self, plain=envelopes is None)
         run.start = self._cut_count
         self._cut_count += run.count
         self._bodies = []

@@ -6,6 +6,7 @@ A run waits for its producer's channel, then for its turn, for credit, and for t
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from meshq.client._calls import InnerCall, Values, opening
@@ -53,10 +54,11 @@ class RunLine:
     def open(self) -> bool:
         """Whether a run may go out now."""
         session = self._session
+        link = session.link
         return (
-            session.link is not None
+            link is not None
             and self.sent_bytes < self.granted_bytes
-            and session.outgoing.kept_bytes <= session.settings.confirmation_window
+            and (link.lossless or session.outgoing.kept_bytes <= session.settings.confirmation_window)
         )
 
     def submit(self, outbox: Outbox, run: Run) -> None:
@@ -97,6 +99,7 @@ class RunLine:
                 outbox.unsettled -= run.count
                 self._leave_if_done(outbox)
             else:
+                run.since = self._session.now()
                 self._send(outbox, run)
                 if run.owner is not None:
                     run.owner.run_sent()
@@ -108,7 +111,6 @@ class RunLine:
             outbox.next += run.count
         run.sent = True
         run.again = run.in_line = False
-        run.since = self._session.now()
         content = run.content
         frame = Frame(
             FrameType.SEND,
@@ -122,7 +124,11 @@ class RunLine:
         )
         self.sent_bytes += frame.size_bytes
         outbox.sent.append(run)
-        self._session.out(frame)
+        session = self._session
+        if session.link is not None and session.link.lossless:
+            frame.on_stored = partial(self._stored, outbox, run)
+            frame.plain = content if run.plain else None
+        session.out(frame)
 
     # -- producers
 
@@ -197,6 +203,15 @@ class RunLine:
         outbox.confirmed(frame.first)
         if outbox.closing:
             self._leave_if_done(outbox)
+
+    def _stored(self, outbox: Outbox, run: Run) -> None:
+        """A broker in this process has stored a run: it says so of each, in the middle of a turn of its own."""
+        if not outbox.take_stored(run):
+            return
+        outbox.settle(run)
+        if outbox.closing:
+            self._leave_if_done(outbox)
+            self._session.wake()
 
     def refuse(self, outbox: Outbox, frame: Frame) -> None:
         """A run was not taken.

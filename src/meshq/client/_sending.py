@@ -60,7 +60,7 @@ def _plain_run(bodies: Sequence[bytes], durable: bool, stamp: int, batch: Batch)
         return None
     if sum(map(len, bodies)) > limits.RUN_BYTES_TARGET:
         return None
-    return Run(encode_run(bodies), durable, stamp, batch)
+    return Run(encode_run(bodies), durable, stamp, batch, plain=True)
 
 
 def cut_into_runs(
@@ -85,7 +85,7 @@ def cut_into_runs(
     def close() -> None:
         nonlocal plain, size, start, bodies, rows
         envelopes = None if plain else cast("list[Envelope]", rows)
-        run = Run(encode_run(bodies, envelopes), durable, stamp, batch)
+        run = Run(encode_run(bodies, envelopes), durable, stamp, batch, plain=plain)
         run.start = start
         start += run.count
         runs.append(run)

@@ -19,6 +19,7 @@ from meshq.client._inbox import Inbox
 from meshq.client._outbox import Outbox, Run, outcome_of
 from meshq.client._run_line import RunLine
 from meshq.client._settings import ClientSettings
+from meshq.client._waiting import Bell
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
 from meshq.wire import (
     Attach,
@@ -73,6 +74,8 @@ class Session:
         self.settling: dict[Inbox, None] = {}
         #: What has a timeout.
         self.timed: dict[Call | Opening | Run, None] = {}
+        #: Bells to be rung at a time.
+        self.alarms: dict[Bell, float] = {}
         #: When the link was got or lost.
         self.changed_at = self.heard_at = self.flushed_at = 0.0
         #: Wakes the task that sends what was gathered.
@@ -116,8 +119,10 @@ class Session:
 
     def pump(self) -> None:
         """Send what waits, as far as it may go."""
-        self.runs.pump()
-        self.calls.pump()
+        if self.runs.backlog:
+            self.runs.pump()
+        if self.calls.unsent:
+            self.calls.pump()
 
     def out(self, frame: Frame) -> None:
         """Number a frame and put it in line; there is a link."""
@@ -129,10 +134,25 @@ class Session:
         self._put(link, frame)
 
     def _put(self, link: Link, frame: Frame) -> None:
-        frame.received = self.incoming.last
-        self.incoming.unreported_bytes = 0
+        if not link.lossless:
+            # Where nothing can be lost, nobody waits to hear of it.
+            frame.received = self.incoming.last
+            self.incoming.unreported_bytes = 0
         self._unflushed = True
         link.send(frame)
+
+    def gathered(self, inbox: Inbox) -> None:
+        """Something was settled: it is sent with what else is settled in this loop turn.
+
+        In process it is sent at once if nothing is left that could join it: another task's turn would cost more.
+        """
+        self.settling[inbox] = None
+        link = self.link
+        if link is not None and link.lossless and inbox.done:
+            self.send_settles()
+            self.flush()
+        else:
+            self.wake()
 
     def send_settles(self) -> None:
         """Send the acknowledgements that were gathered."""
@@ -166,7 +186,8 @@ class Session:
         link = self.link
         if link is not None and self._unflushed:
             self._unflushed = False
-            self.flushed_at = self.now()
+            if not link.lossless:
+                self.flushed_at = self.now()
             link.flush()
 
     # -- channels
@@ -230,13 +251,15 @@ class Session:
         link = self.link
         if link is None:
             return
-        self.heard_at = self.now()
+        if not link.lossless:
+            self.heard_at = self.now()
+        incoming, handlers = self.incoming, self._handlers
         try:
             for frame in frames:
-                self.incoming.accept(frame)
+                incoming.accept(frame)
                 if frame.received:
                     self.outgoing.arrived(frame.received)
-                handler = self._handlers.get(frame.type)
+                handler = handlers.get(frame.type)
                 if handler is None:
                     raise violation("illegal_frame", f"{frame.type.name} from the server of an attached session")
                 handler(frame)
@@ -248,13 +271,14 @@ class Session:
         self.pump()
         if self.link is not link:
             return
-        if self.incoming.unreported_bytes > self.settings.confirmation_window // 4:
-            self._put(link, Frame(FrameType.RECEIVED))
         if link.lossless:
             # The other side is in the middle of handing this over: answer it in a turn of our own.
-            self.wake()
-        else:
-            self.flush()
+            if self._unflushed:
+                self.wake()
+            return
+        if incoming.unreported_bytes > self.settings.confirmation_window // 4:
+            self._put(link, Frame(FrameType.RECEIVED))
+        self.flush()
 
     def _find(self, frame: Frame, kind: type[Any]) -> Any:
         found = self._by_channel.get(frame.channel)
@@ -390,6 +414,11 @@ class Session:
             deadline = max(waiter.since, self.changed_at) + timeout
             if deadline <= now:
                 waiter.expired()
+            else:
+                soonest = min(soonest, deadline)
+        for bell, deadline in self.alarms.items():
+            if deadline <= now:
+                bell.ring()
             else:
                 soonest = min(soonest, deadline)
         return soonest

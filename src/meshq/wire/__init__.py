@@ -38,6 +38,7 @@ from meshq.wire._headers import (
     Produce,
     Refuse,
     Welcome,
+    deliver_header,
     header_of,
 )
 from meshq.wire._link import DirectLink, Link, StreamLink
@@ -131,6 +132,7 @@ __all__ = [
     "decline",
     "decode_map",
     "decode_ranges",
+    "deliver_header",
     "duplicate_ids",
     "encode",
     "encode_map",

@@ -10,10 +10,14 @@ from __future__ import annotations
 import enum
 import struct
 import zlib
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from meshq import limits
 from meshq.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from meshq.wire._run import RunBytes
 
 PROTOCOL_VERSION: Final = 1
 PROTOCOL_VERSION_MIN: Final = 1
@@ -148,7 +152,10 @@ class Frame:
         "flags",
         "header",
         "number",
+        "on_stored",
+        "plain",
         "received",
+        "size_bytes",
         "stamp",
         "table",
         "type",
@@ -180,11 +187,12 @@ class Frame:
         self.count = count
         self.table = table
         self.body = body
-
-    @property
-    def size_bytes(self) -> int:
-        """How long the frame is on the wire."""
-        return HEAD_BYTES + len(self.header) + len(self.table) + len(self.body)
+        #: How long the frame is on the wire.  Asked for several times; header, table and body are never changed.
+        self.size_bytes = HEAD_BYTES + len(header) + len(table) + len(body)
+        #: SEND within a process: called when the run is stored, instead of a CONFIRM.
+        self.on_stored: Callable[[], None] | None = None
+        #: SEND within a process: the run as this very code has made it, if it is bodies and nothing else.
+        self.plain: RunBytes | None = None
 
     def __repr__(self) -> str:
         return (

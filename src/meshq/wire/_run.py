@@ -181,45 +181,52 @@ def _spread(amounts: list[int]) -> int:
     return int.from_bytes(words, "little")
 
 
+def _from_base(column: memoryview | array[int], base: int) -> list[int]:
+    ends: list[int] = column.tolist()
+    return [end - base for end in ends] if base else ends
+
+
 class RunView:
     """Reads the parts of single messages; columns are made on first use and shared by all messages of the run."""
 
-    __slots__ = ("_columns", "_data", "_ends", "_starts", "run")
+    __slots__ = ("_columns", "data", "ends", "run", "starts")
 
     def __init__(self, run: RunBytes) -> None:
         self.run = run
         self._columns: tuple[list[int], list[int], list[int], list[int], list[int]] | None = None
-        # The bodies' bounds in the run's bytes, on their own: a consumer reads nothing else of most messages.
-        self._data = b""
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+        #: The run's bytes and the bodies' bounds in them, once ``read_bodies`` was called: a consumer reads nothing
+        #: else of most messages, and reads it without another call.
+        self.data = b""
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+
+    def read_bodies(self) -> None:
+        """Find where the bodies are."""
+        rows, table, base, body = self.run
+        if rows == 1:
+            _, _, _, start, end = _ROW.unpack(table)
+            self.starts, self.ends = [start - base], [end - base]
+        else:
+            words = _words(table)
+            self.starts, self.ends = _from_base(words[3::_ROW_WORDS], base), _from_base(words[4::_ROW_WORDS], base)
+        self.data = bytes(body)
 
     def _read(self) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
         columns = self._columns
         if columns is None:
-            base = self.run.base
-            if self.run.rows == 1:
-                kind, *ends = _ROW.unpack(self.run.table)
-                columns = ([kind], *([end - base] for end in ends))  # type: ignore[assignment]
-            else:
-                words = _words(self.run.table)
-                kinds, ids, headers, properties, bodies = (words[c::_ROW_WORDS].tolist() for c in range(_ROW_WORDS))
-                if base:
-                    ids, headers, properties, bodies = (
-                        [end - base for end in column] for column in (ids, headers, properties, bodies)
-                    )
-                columns = (kinds, ids, headers, properties, bodies)
-            assert columns is not None
+            if not self.ends:
+                self.read_bodies()
+            words, base = _words(self.run.table), self.run.base
+            kinds, ids, headers = (words[column::_ROW_WORDS] for column in range(3))
+            columns = (kinds.tolist(), _from_base(ids, base), _from_base(headers, base), self.starts, self.ends)
             self._columns = columns
-            self._data = bytes(self.run.body)
-            self._starts, self._ends = columns[3], columns[4]
         return columns
 
     def body(self, index: int) -> bytes:
         """The body of one message."""
-        if not self._ends:
-            self._read()
-        return self._data[self._starts[index] : self._ends[index]]
+        if not self.ends:
+            self.read_bodies()
+        return self.data[self.starts[index] : self.ends[index]]
 
     def properties(self, index: int) -> bytes:
         """The encoded properties of one message."""

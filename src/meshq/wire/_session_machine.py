@@ -16,6 +16,9 @@ from meshq.wire._refusals import violation
 class Sender(enum.Enum):
     """Who sends a frame.  A peer is another node's link; it may send what clients may not."""
 
+    # Enum's own hash is a call in Python, for every look-up of every frame; members are compared by identity.
+    __hash__ = object.__hash__
+
     CLIENT = "client"
     PEER = "peer"
     SERVER = "server"
@@ -33,6 +36,8 @@ class State(enum.Enum):
     - ``ATTACHED``: the session is open; numbered frames go both ways.
     - ``CLOSED``: one side has said good-bye; nothing more is legal.
     """
+
+    __hash__ = object.__hash__
 
     NEW = "new"
     GREETING = "greeting"

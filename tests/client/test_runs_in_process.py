@@ -1,0 +1,103 @@
+"""Sends within a process: the broker tells of each run that is stored by a call, not by a frame."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshq.client._outbox import Outbox, Run
+from meshq.client._session import Session
+from meshq.client._settings import ClientSettings
+from meshq.errors import AddressFullError, ClosedError
+from meshq.wire import BY_NAME, Frame, FrameType, Link, Refuse, StreamLink, encode_one
+from tests.client._stream import MemoryStream
+
+
+class Line(Link):
+    """Keeps what is sent."""
+
+    lossless = True
+    local = True
+    peer = "near"
+
+    def __init__(self) -> None:
+        self.sent: list[Frame] = []
+
+    def send(self, frame: Frame) -> None:
+        self.sent.append(frame)
+
+    def flush(self) -> None:
+        """Nobody is there."""
+
+    def close(self) -> None:
+        """Nobody is there."""
+
+    def admit(self) -> None:
+        """Nobody is there."""
+
+
+def sent_over(link: Link, count: int) -> tuple[Session, Outbox, list[Run]]:
+    """Runs of one message, sent over a link."""
+    session = Session(ClientSettings.build({}), lambda: 1.0)
+    session.link = link
+    session.runs.credit(1 << 20)
+    outbox = Outbox("a", bytes(16), lambda error: None)
+    outbox.ready, outbox.channel = True, session.new_channel(outbox)
+    session.runs.outboxes[outbox] = None
+    runs = [Run(encode_one(b"x"), False, 0, plain=True) for _ in range(count)]
+    for run in runs:
+        session.submit(outbox, run)
+    return session, outbox, runs
+
+
+def stored(frame: Frame) -> None:
+    """The broker has stored what a frame carries."""
+    assert frame.on_stored is not None
+    frame.on_stored()
+
+
+def test_each_run_is_settled_by_itself_so_an_earlier_refusal_still_counts() -> None:
+    line = Line()
+    session, outbox, (refused, taken, last) = sent_over(line, 3)
+    stored(line.sent[1])
+    assert (refused.done, taken.done, last.done) == (False, True, False)
+    header = Refuse(messages=1, code=BY_NAME["address_full"].number, text="full").encode()
+    session.handle([Frame(FrameType.REFUSE, channel=outbox.channel, number=1, first=1, header=header)])
+    with pytest.raises(AddressFullError):
+        refused.result()
+    stored(line.sent[2])
+    assert last.done
+    assert (outbox.unsettled, list(outbox.sent)) == (0, [])
+
+
+def test_a_run_that_is_told_of_twice_or_too_late_is_settled_once() -> None:
+    line = Line()
+    session, outbox, (first, second) = sent_over(line, 2)
+    stored(line.sent[0])
+    stored(line.sent[0])
+    assert outbox.unsettled == 1
+    session.fail(ClosedError("the client is closed"))
+    stored(line.sent[1])
+    assert (first.result(), outbox.unsettled) == (None, 0)
+    with pytest.raises(ClosedError) as caught:
+        second.result()
+    assert caught.value.outcome == "unknown"
+
+
+def test_a_producer_that_was_closed_leaves_when_its_last_run_is_stored() -> None:
+    line = Line()
+    session, outbox, _ = sent_over(line, 1)
+    woken = []
+    session.wake = lambda: woken.append(True)
+    session.runs.close(outbox)
+    assert [frame.type for frame in line.sent] == [FrameType.SEND]
+    stored(line.sent[0])
+    assert [frame.type for frame in line.sent] == [FrameType.SEND, FrameType.LEAVE]
+    assert woken == [True]
+
+
+def test_nothing_of_this_goes_over_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames: list[Frame] = []
+    link = StreamLink(MemoryStream("far"), local=True)
+    monkeypatch.setattr(link, "send", frames.append)
+    sent_over(link, 1)
+    assert (frames[0].on_stored, frames[0].plain) == (None, None)
