@@ -93,7 +93,7 @@ def test_wrong_frames_get_typed_refusals_from_a_node_that_serves_a_second_connec
     tally = Tally()
     serial = itertools.count(1)
 
-    @settings(max_examples=420)
+    @settings(max_examples=120)
     @given(plans, st.lists(mutations, min_size=BATCH, max_size=BATCH), st.integers(0, 2**16))
     def examples(plan: Plan, changes: list[Mutation], cut: int) -> None:
         node = MemoryNode()
@@ -114,6 +114,7 @@ def test_wrong_frames_get_typed_refusals_from_a_node_that_serves_a_second_connec
 
     examples()
     print(tally)
-    assert tally.tried >= 20_000
+    # 20,000 of them go over sockets, in ``tests/real``.
+    assert tally.tried >= 5_000
     assert tally.semantic * 2 >= tally.tried
     assert set(tally.refusals) >= {*BY_FRAMES, "bad_tag"}
