@@ -23,6 +23,7 @@ import msgpack
 import trio
 
 from benchmarks.child import ChildEnd, serve
+from benchmarks.timer import Timer
 from benchmarks.workload import LatencyClock, Workload, received
 
 SEND, CONFIRM, CREDIT, DELIVER, ACK, FLUSH = range(6)
@@ -211,7 +212,7 @@ async def run_producer(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
     stream = await trio.open_tcp_stream("127.0.0.1", workload.port)
     frames = Frames(stream)
     await parent.meet_async()
-    clock = LatencyClock(workload.rate)
+    clock, timer = LatencyClock(workload.rate), Timer()
     started = time.monotonic()
     sent = confirmed = 0
     body = bytes(workload.size)
@@ -219,7 +220,7 @@ async def run_producer(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
     window = workload.window - workload.frame
     while confirmed < workload.count:
         if workload.rate and sent < workload.count:
-            await trio.sleep(clock.pause())
+            await timer.sleep(clock.pause())
             body = clock.stamp(workload.size)
         out: list[bytes] = []
         while len(out) < burst and sent < workload.count and sent - confirmed <= window:

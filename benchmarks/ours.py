@@ -16,6 +16,7 @@ from typing import Any
 import trio
 
 from benchmarks.child import ChildEnd, serve
+from benchmarks.timer import Timer
 from benchmarks.workload import LatencyClock, Workload, received
 from meshq import Broker, connect
 
@@ -82,7 +83,7 @@ async def run_producer(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
     options = extras(workload, 0)
     async with connect(workload.url) as client:
         await parent.meet_async()
-        clock = LatencyClock(workload.rate)
+        clock, timer = LatencyClock(workload.rate), Timer()
         started = time.monotonic()
         if workload.kind == "one":
             for _ in range(workload.count):
@@ -91,7 +92,7 @@ async def run_producer(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
             async with client.producer(QUEUE) as producer:
                 for number in range(workload.count):
                     if workload.rate:
-                        await trio.sleep(clock.pause())
+                        await timer.sleep(clock.pause())
                         body = clock.stamp(workload.size)
                     if plain:
                         await producer.send(body, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -399,3 +400,21 @@ def test_returned_tags_that_are_not_out_break_the_protocol() -> None:
     client.settle(consumer, (1, 1), (1, 1), flags=FLAG_RETURN)
     assert broken_by(client) == "bad_tag"
     assert (house.queue().ready, house.queue().held) == (1, 0)
+
+
+def test_whoever_waits_for_a_message_hears_of_it_before_its_sender_hears_of_the_confirm() -> None:
+    house = make_house()
+    sender, receiver = house.client(), house.client()
+    producer = sender.produce()
+    receiver.consume()
+    said: list[FrameType] = []
+    for client in (sender, receiver):
+        hear = client.received
+
+        def note(frames: list[Frame], hear: Callable[[list[Frame]], None] = hear) -> None:
+            said.extend(frame.type for frame in frames)
+            hear(frames)
+
+        client.link.on_frames = note
+    sender.put(producer, b"x")
+    assert said == [FrameType.DELIVER, FrameType.CONFIRM]

@@ -61,6 +61,9 @@ class Core:
         # Queues that may have something to grant, and sessions that have something to say; as ordered sets.
         self._dirty: dict[Queue, None] = {}
         self._talking: dict[Session, None] = {}
+        # Those that have a delivery to say.  They go first: whoever waits for a message is kept waiting by whatever
+        # another process does with its confirm, a pipelined producer by nothing.
+        self._serving: dict[Session, None] = {}
         self._turning = False
 
     @property
@@ -75,6 +78,11 @@ class Core:
     def talk(self, session: Session) -> None:
         """The session has something to say at the end of the turn."""
         self._talking[session] = None
+
+    def serve(self, session: Session) -> None:
+        """The session has a delivery to say at the end of the turn."""
+        self._serving[session] = None
+        self._talking.pop(session, None)
 
     def durable_moved(self, position: int) -> None:
         """The journal has synced up to ``position``."""
@@ -103,14 +111,14 @@ class Core:
             return
         self._turning = True
         try:
-            while self._dirty or self._talking:
+            while self._dirty or self._serving or self._talking:
                 while self._dirty:
                     queue = next(iter(self._dirty))
                     del self._dirty[queue]
                     self._dispatch(queue)
-                while self._talking and not self._dirty:
-                    session = next(iter(self._talking))
-                    del self._talking[session]
+                while (saying := self._serving or self._talking) and not self._dirty:
+                    session = next(iter(saying))
+                    del saying[session]
                     session.say()
         finally:
             self._turning = False

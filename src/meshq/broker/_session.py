@@ -352,7 +352,7 @@ class Session:
             ).encode()
         else:
             header = deliver_header(run.address, run.producer, number, sequence)
-        self._say(
+        self._put(
             Frame(
                 FrameType.DELIVER,
                 flags=FLAG_DURABLE if run.durable else 0,
@@ -365,6 +365,7 @@ class Session:
                 body=content.body,
             )
         )
+        self.core.serve(self)
         if self._willing and self.outgoing.kept_bytes > self._window_bytes:
             self._set_willing(False)
 
