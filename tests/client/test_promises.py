@@ -104,3 +104,19 @@ async def test_of_two_sessions_only_the_one_that_was_lost_tells_of_it(node: Fake
         assert client.statistics().connected == 1
     assert [type(event).__name__ for event in [event async for event in watched]] == ["Disconnected", "Reattached"]
     assert [event async for event in quiet] == []
+
+
+async def test_an_acknowledgement_waits_for_the_disk_only_if_it_is_asked_to(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", [b"1", b"2"])
+        one, two = await consumer.receive_many(2)
+        node.answers = False
+        began = trio.current_time()
+        await one.ack()
+        assert trio.current_time() == began
+        with trio.move_on_after(5) as scope:
+            await two.ack(confirm=True)
+        assert scope.cancelled_caught
+        node.answers = True
+        node.release()
