@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import attrs
 import pytest
@@ -13,17 +12,7 @@ import trio
 from meshq import Broker, Client, Delivery, abc
 from meshq.env import real_env
 from meshq.testing import SimDisk
-
-
-class InlineThreads(abc.Threads):
-    """Calls are made where they stand."""
-
-    async def run(self, function: Callable[..., Any], *arguments: Any, pool: str = "default") -> Any:
-        await trio.lowlevel.checkpoint()
-        return function(*arguments)
-
-    def idle(self) -> bool:
-        return False
+from tests.wire.test_refusals_of_a_node import InlineThreads
 
 
 @pytest.fixture
