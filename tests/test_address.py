@@ -55,6 +55,9 @@ def test_a_routing_type_is_one_of_two() -> None:
         ("a.#.d", ["a.d", "a.b.d", "a.b.c.d", "a.d.d"], ["a", "a.b", "d"]),
         ("#.#", ["a", "a.b"], []),
         ("#.b.#", ["b", "a.b.c", "b.b"], ["a", "a.c"]),
+        ("news.europe.#", ["news.europe", "news.europe.sport", "news.europe.sport.ski"], ["news", "news.asia"]),
+        ("news.*", ["news.europe"], ["news", "news.europe.sport"]),
+        ("news.*.sport", ["news.europe.sport"], ["news.sport", "news.europe", "news.europe.ski.sport"]),
     ],
 )
 def test_patterns_match_whole_words(pattern: str, fitting: list[str], others: list[str]) -> None:

@@ -26,7 +26,7 @@ def test_defaults() -> None:
     assert settings.duplicate_id_cache_size == 20_000
     assert settings.auto_create_queues is True
     assert settings.default_routing == "anycast"
-    assert JournalSettings().segment_bytes == limits.SEGMENT_BYTES
+    assert JournalSettings().segment_bytes == limits.SEGMENT_BYTES == 10 * 1024 * 1024
 
 
 @pytest.mark.parametrize(

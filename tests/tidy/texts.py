@@ -19,8 +19,8 @@ HOSTS = frozenset(
         "0.0.0.0",
     }
 )
-#: Addresses that are nobody's: the one after the last loopback address.
-ADDRESSES = frozenset({"128.0.0.1"})
+#: Addresses that are nobody's: the one after the last loopback address, and two private ones of worked examples.
+ADDRESSES = frozenset({"128.0.0.1", "172.16.9.3", "172.16.9.7"})
 _URL = re.compile(r"\b(?:https?|git|ssh|ftp)://(?:[^/\s@\"'`]*@)?(\[[^\]\s]+\]|[A-Za-z0-9.-]+)")
 #: Four numbers with dots that are no version: with a scheme, a port, or in quotes.
 _ADDRESS = re.compile(r"(?<![\w.])(\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3})(?![\w.])")

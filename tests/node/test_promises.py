@@ -1,0 +1,129 @@
+"""What is promised about messages and queues, as a user of a broker sees it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+
+from meshq import Broker, Client, Delivery, abc
+from meshq.env import real_env
+from meshq.testing import SimDisk
+from tests.wire.test_refusals_of_a_node import InlineThreads
+
+
+@pytest.fixture
+def env() -> abc.Env:
+    """The outside of one machine, with an empty disk."""
+    return attrs.evolve(real_env(), disk=SimDisk().mount(), threads=InlineThreads(), local={})
+
+
+@asynccontextmanager
+async def life(env: abc.Env, name: str = "shop", *, killed: bool = False) -> AsyncIterator[Client]:
+    """A client of a broker that ends with a clean stop or, ``killed``, without any."""
+    async with trio.open_nursery() as nursery:
+        broker = Broker(name, data_dir=f"/data/{name}", env=env)
+        await nursery.start(broker.run)
+        async with broker.client() as client:
+            yield client
+            if killed:
+                nursery.cancel_scope.cancel()
+                await trio.lowlevel.checkpoint()
+        await broker.stop()
+
+
+async def drain(client: Client, queue: str) -> list[Delivery]:
+    """Receive and acknowledge all that a queue has to give."""
+    got: list[Delivery] = []
+    async with client.consumer(queue) as consumer:
+        while batch := await consumer.receive_many(1_000, timeout=1):
+            got += batch
+            await consumer.ack(*batch, confirm=True)
+    return got
+
+
+def bodies(deliveries: list[Delivery]) -> list[bytes]:
+    return [delivery.body for delivery in deliveries]
+
+
+async def test_each_queue_of_an_address_keeps_a_copy_and_nodes_may_have_queues_of_one_name(env: abc.Env) -> None:
+    async with life(env) as here, life(env, "other") as there:
+        for client in (here, there):
+            await client.create_address("news", routing="multicast")
+            await client.create_queue("desk", address="news", routing="multicast")
+        await here.create_queue("archive", address="news", routing="multicast")
+        await here.send("news", b"here")
+        await there.send("news", b"there")
+        assert bodies(await drain(here, "news::desk")) == [b"here"]
+        assert bodies(await drain(here, "news::archive")) == [b"here"]
+        assert bodies(await drain(there, "news::desk")) == [b"there"]
+
+
+async def test_ten_messages_to_two_equal_consumers_are_five_each_and_none_twice(env: abc.Env) -> None:
+    async with life(env) as client, client.session() as second:
+        await client.create_queue("orders")
+        async with client.consumer("orders") as one, second.consumer("orders") as two:
+            for number in range(10):
+                await client.send("orders", b"%d" % number)
+            shares = []
+            for consumer in (one, two):
+                share = []
+                while (delivery := await consumer.receive(timeout=1)) is not None:
+                    share.append(delivery)
+                await consumer.ack(*share, confirm=True)
+                shares.append(bodies(share))
+        assert [len(share) for share in shares] == [5, 5]
+        assert sorted(shares[0] + shares[1]) == [b"%d" % number for number in range(10)]
+        assert (await client.queue("orders")).ready == 0
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_restart_keeps_what_is_durable_and_nothing_else(env: abc.Env, killed: bool) -> None:
+    async with life(env, killed=killed) as client:
+        for number in range(10):
+            await client.send("orders", b"%d" % number, durable=number % 2 == 0)
+        assert (await client.queue("orders")).ready == 10
+    async with life(env) as client:
+        assert bodies(await drain(client, "orders")) == [b"0", b"2", b"4", b"6", b"8"]
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_what_was_acknowledged_is_gone_and_what_was_seen_comes_again_marked_and_counted(
+    env: abc.Env, leaves: bool
+) -> None:
+    async with life(env) as client, client.session() as second:
+        await client.send_many("orders", [b"done", b"seen", b"prefetched"])
+        async with second.consumer("orders") as consumer:
+            first, seen = [await consumer.receive(timeout=1) for _ in range(2)]
+            assert first is not None and seen is not None
+            assert [(one.redelivered, one.delivery_count) for one in (first, seen)] == [(False, 1)] * 2
+            await first.ack(confirm=True)
+            if not leaves:
+                # Its session ends, and nobody says what was handed over.
+                await second.close()
+        again = await drain(client, "orders")
+        assert await drain(client, "orders") == []
+    assert bodies(again) == [b"seen", b"prefetched"]
+    assert (again[0].redelivered, again[0].delivery_count) == (True, 2)
+    if leaves:
+        assert (again[1].redelivered, again[1].delivery_count) == (False, 1)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_hundred_messages_come_in_their_order_before_and_after_a_restart(env: abc.Env, killed: bool) -> None:
+    async with life(env, killed=killed) as client:
+        await client.send_many("orders", [b"%d" % number for number in range(1, 61)])
+        async with client.consumer("orders", window=20) as consumer:
+            taken = await consumer.receive_many(20, timeout=1)
+            assert bodies(taken) == [b"%d" % number for number in range(1, 21)]
+            await consumer.ack(*taken[:10], confirm=True)
+            # These go back to their place, before what nobody has seen.
+            for delivery in reversed(taken[10:]):
+                await delivery.nack()
+            await client.flush()
+    async with life(env) as client:
+        await client.send_many("orders", [b"%d" % number for number in range(61, 101)])
+        assert bodies(await drain(client, "orders")) == [b"%d" % number for number in range(11, 101)]
