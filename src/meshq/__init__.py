@@ -8,6 +8,7 @@ layer       packages
 ==========  ====================================================================================
 L7          ``demo``: two commands that show everything; ``testing``: the kit that others test with
 L6          ``node``: ``Broker``, one node put together
+L4          ``cluster``: who is there, who consumes what, and how messages get there
 L2          ``broker``: queues, routing, sessions; ``client``: connections, failover
 L1          ``store``: the journal; ``wire``: frames without I/O
 L0          ``abc``: every interface; ``env``: the real outside world
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from meshq.client import Producer as Producer
     from meshq.client import Reattached as Reattached
     from meshq.client import connect as connect
+    from meshq.cluster import ClusterConnection as ClusterConnection
     from meshq.errors import AddressFullError as AddressFullError
     from meshq.errors import BrokenError as BrokenError
     from meshq.errors import BusyError as BusyError
@@ -101,6 +103,7 @@ _HOME: Final = {
     "Broker": "meshq.node",
     "Client": "meshq.client",
     "ClientFactory": "meshq.client",
+    "ClusterConnection": "meshq.cluster",
     "Connected": "meshq.client",
     "Consumer": "meshq.client",
     "Delivery": "meshq.client",

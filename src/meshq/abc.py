@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
+
+if TYPE_CHECKING:
+    from trio import TaskStatus
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -208,3 +211,132 @@ class Env:
     #: In-process endpoints by name: ``inproc://name`` finds its broker here.  Whoever shares the dictionary
     #: shares the process.
     local: dict[str, Any] = attrs.field(factory=dict, repr=False)
+
+
+# -- a broker, as its services see it
+
+
+@attrs.frozen(kw_only=True)
+class HeldRun:
+    """Messages that a store-and-forward queue holds, given to whoever forwards them.
+
+    ``tag``: what ``Forwarding.done`` is told, of the first message; they rise by one.  ``number``: in the queue, of the
+    first message, which rises by ``step``; ``message``: its producer's number for it, which rises by ``step`` times
+    ``stride``.  ``table`` and ``body`` are the messages as they were encoded; ``queues`` the numbers of the other
+    node's queues that they are for.
+    """
+
+    tag: int
+    rows: int
+    number: int
+    step: int
+    stride: int
+    message: int
+    producer: bytes
+    address: str
+    stamp: int
+    durable: bool
+    table: bytes
+    body: Buffer
+    queues: tuple[int, ...]
+
+
+@attrs.frozen(kw_only=True)
+class RemoteQueue:
+    """A queue of another node, as that node has described it; ``filters``: if each of its consumers has one."""
+
+    number: int
+    name: str
+    address: str
+    routing: str
+    consumers: int
+    filters: tuple[str, ...] = ()
+
+
+class Forwarding(ABC):
+    """A store-and-forward queue, as the one link that reads it sees it."""
+
+    #: The queue's own number, which is never used again.
+    number: int
+
+    @abstractmethod
+    def attach(self, take: Callable[[HeldRun], None]) -> None:
+        """Give ``take`` what the queue holds, and what comes, in order, as far as the window goes."""
+
+    @abstractmethod
+    def done(self, first_tag: int, last_tag: int) -> None:
+        """The other node has stored these messages."""
+
+    @abstractmethod
+    def detach(self) -> None:
+        """The link is gone; what was given and not done is given again to whoever attaches.  Twice is silent."""
+
+    @property
+    @abstractmethod
+    def waiting(self) -> int:
+        """Messages held, given or not."""
+
+
+class Routes(ABC):
+    """The remote bindings of links.  A link is named by its store-and-forward queue."""
+
+    @abstractmethod
+    def forwarding(self, name: str) -> Forwarding:
+        """The store-and-forward queue of this name; made unless it exists."""
+
+    @abstractmethod
+    def replace(self, link: Forwarding, mode: str, queues: Sequence[RemoteQueue]) -> None:
+        """All queues of a link's peer, instead of what was known; ``mode``: off, strict or on_demand."""
+
+    @abstractmethod
+    def describe(self, link: Forwarding, mode: str, queue: RemoteQueue) -> None:
+        """One queue of a link's peer, as it is now."""
+
+    @abstractmethod
+    def remove(self, link: Forwarding, number: int) -> None:
+        """A queue of a link's peer is gone."""
+
+    @abstractmethod
+    def consumers(self, queue: str) -> int:
+        """Consumers of a queue of this node; 0 if there is none."""
+
+
+@attrs.frozen(kw_only=True)
+class NodeControl:
+    """Who the node is that a service belongs to.  ``instance``: this life of it; ``connectors``: URLs by name."""
+
+    name: str
+    node_id: bytes
+    instance: bytes
+    connectors: Mapping[str, str]
+    env: Env
+
+
+@attrs.frozen(kw_only=True)
+class LocalBroker:
+    """An active broker, as its services see it.
+
+    ``on_demand_changed``: register a callback for whenever a queue or its consumers have changed.
+    """
+
+    control: NodeControl
+    routes: Routes
+    on_demand_changed: Callable[[Callable[[], None]], None]
+
+
+class Service(ABC):
+    """Something that a broker is given, with two phases: known while the node is passive, served while it is active."""
+
+    name: str
+
+    @abstractmethod
+    def announce(self, control: NodeControl) -> None:
+        """The node has its identity.  Raises: SettingsError: the service does not fit the node."""
+
+    @abstractmethod
+    async def serve(self, broker: LocalBroker, *, task_status: TaskStatus[None]) -> None:
+        """Serve until cancelled; reports started once it does.
+
+        Checkpoint: always.
+        Cancellation: what the service holds for others stays where it is.
+        """

@@ -66,7 +66,7 @@ def test_a_time_to_live_is_kept_within_bounds(asked: int, granted: float) -> Non
 @pytest.mark.parametrize(
     ("frame", "refusal"),
     [
-        (Hello(oldest=1, newest=1, role="peer"), "role_not_served"),
+        (Hello(oldest=1, newest=1, role="spy"), "role_not_served"),
         (Hello(oldest=7, newest=9), "no_common_version"),
         (Hello(oldest=2, newest=1), "bad_header"),
         (Authenticate(mechanism="none"), "illegal_frame"),

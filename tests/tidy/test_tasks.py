@@ -23,7 +23,11 @@ def started(source: Source) -> Iterator[str]:
 def test_the_table_of_tasks_is_the_code() -> None:
     text = (ROOT / "docs" / "design" / "tasks.md").read_text(encoding="utf-8")
     listed = {f"{file} ({name})" for file, name in re.findall(r"^\| [^|]*`([\w/]+\.py)` \(`([\w.]+)`\)", text, re.M)}
-    sources = [source for source in python_files("src") if source.unit in ("node", "broker", "store", "client", "env")]
+    sources = [
+        source
+        for source in python_files("src")
+        if source.unit in ("node", "broker", "store", "client", "cluster", "env")
+    ]
     assert listed == {task for source in sources for task in started(source)}
 
 

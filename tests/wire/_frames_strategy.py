@@ -107,6 +107,8 @@ def _key_strategy(field: attrs.Attribute[Any]) -> st.SearchStrategy[Any]:
         return pairs.map(lambda counts: tuple(item for pair in counts.items() for item in pair))
     if field.name in ("arguments", "values"):
         return st.composite(_named)()
+    if kind is list and field.metadata["items"] == (int,):
+        return st.lists(st.integers(field.metadata["item_min"], 99), max_size=3).map(tuple)
     if kind is list:
         return st.lists(_text, max_size=3).map(tuple)
     if field.metadata.get("size") or field.name == "key":

@@ -62,6 +62,7 @@ def test_every_frame_type_with_a_header_has_a_schema() -> None:
         "PING",
         "PONG",
         "RECEIVED",
+        "SNAPSHOT",
         "SEND",
         "SETTLE",
         "CONFIRM",

@@ -32,6 +32,7 @@ from meshq.wire import (
     FrameType,
     Header,
     Hello,
+    LinkOpening,
     Produce,
     ReceiveBuffer,
     encode,
@@ -90,8 +91,24 @@ def bad_tag() -> NodePeer:
 
 def role_not_served() -> NodePeer:
     peer = MemoryNode().connect()
-    peer.say(said(FrameType.HELLO, Hello(oldest=1, newest=1, role="peer")))
+    peer.say(said(FrameType.HELLO, Hello(oldest=1, newest=1, role="spy")))
     return peer
+
+
+def linked(instance: bytes) -> NodePeer:
+    peer = MemoryNode().connect()
+    peer.say(said(FrameType.HELLO, Hello(oldest=1, newest=1, role="peer")), *Plan((), closes=False).render()[1:])
+    opening = LinkOpening(link=bytes(16), node_id=bytes(16), instance=instance, node_name="twin")
+    peer.say(said(FrameType.LINK, opening, channel=1, first=1, number=1))
+    return peer
+
+
+def same_node() -> NodePeer:
+    return linked(bytes(16))
+
+
+def duplicate_node() -> NodePeer:
+    return linked(b"another instance")
 
 
 def unknown_mechanism() -> NodePeer:
@@ -193,6 +210,8 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     "no_credit": no_credit,
     "bad_tag": bad_tag,
     "role_not_served": role_not_served,
+    "same_node": same_node,
+    "duplicate_node": duplicate_node,
     "unknown_mechanism": unknown_mechanism,
     "session_taken": session_taken,
     "not_active": not_active,

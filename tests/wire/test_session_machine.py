@@ -102,7 +102,9 @@ def test_no_frame_is_both_the_servers_and_the_clients_but_signs_of_life_and_good
     of = {sender: {frame for who, frame in events if who is sender} for sender in Sender}
     shared = of[Sender.CLIENT] & of[Sender.SERVER]
     assert shared == {FrameType.PING, FrameType.PONG, FrameType.RECEIVED, FrameType.CLOSE}
-    assert of[Sender.CLIENT] == of[Sender.PEER]
+    # What names queues by their numbers, and runs by a link's, is for nodes alone.
+    assert of[Sender.PEER] - of[Sender.CLIENT] == {FrameType.LINK, FrameType.FORWARD}
+    assert of[Sender.CLIENT] <= of[Sender.PEER]
 
 
 def test_a_machine_shows_whose_it_is_and_its_state() -> None:

@@ -62,6 +62,8 @@ class ServerConnection:
         self._trusted = trusted
         self._machine = ConnectionMachine(Sender.SERVER, Sender.CLIENT)
         self._label = ""
+        #: What the other side is: ``client`` or ``peer``.
+        self.role = "client"
         self.session: Session | None = None
         #: Seconds of silence after which the link is given up; known once attached.
         self.ttl = 0.0
@@ -123,8 +125,7 @@ class ServerConnection:
         core = self._core
         if frame.type is FrameType.HELLO:
             hello = header_of(frame, Hello)
-            if hello.role != "client":
-                raise violation("role_not_served", f"role {hello.role!r}")
+            self._meet(hello)
             version, features = agree(hello)
             self._label = hello.label
             self._reply(
@@ -145,11 +146,20 @@ class ServerConnection:
         else:
             self._attach(header_of(frame, Attach))
 
+    def _meet(self, hello: Hello) -> None:
+        if hello.role == "peer":
+            self.role = "peer"
+            self._machine.meet(Sender.PEER)
+        elif hello.role != "client":
+            raise violation("role_not_served", f"role {hello.role!r}")
+
     def _attach(self, wanted: Attach) -> None:
         session, answer = self._sessions.attach(self._link, self._label, wanted)
         session.on_taken()
         self._reply(answer)
         self.session = session
+        if self.role == "peer":
+            session.welcome_peer()
         session.on_taken = self.taken_over
         self.ttl = answer.ttl_ms / 1000
         session.attach(self._link, wanted.received if answer.resumed else 0)

@@ -15,13 +15,16 @@ from meshq.broker._definitions import Definitions
 from meshq.broker._ledger import Ledger, Log, Views
 from meshq.broker._marks import Marks
 from meshq.broker._memory import MemoryBound
+from meshq.broker._peering import Demand
 from meshq.broker._placing import Placer
 from meshq.broker._producers import ProducerMarks
 from meshq.broker._queue_machine import Queue
-from meshq.broker._records import PRODUCERS
+from meshq.broker._records import LINKS, PRODUCERS, encode_links
 from meshq.broker._router import Router
 from meshq.broker._settling import Settler
+from meshq.errors import MeshqError
 from meshq.settings import AddressSettings
+from meshq.wire import LinkOpening
 
 if TYPE_CHECKING:
     from meshq.broker._session import Session
@@ -33,6 +36,8 @@ class CoreSettings:
 
     name: str
     node_id: bytes
+    #: This life of the node.
+    instance: bytes = bytes(16)
     memory_limit_bytes: int
     address_settings: dict[str, AddressSettings]
     #: ``env.entropy.token``: for session keys.
@@ -53,6 +58,11 @@ class Core:
         self.producers = ProducerMarks()
         self.memory = MemoryBound(settings.memory_limit_bytes)
         self.placer = Placer(self.ledger, self.definitions, self.marks, self.producers, self.memory)
+        #: Tells other nodes which queues there are, and who wants messages.
+        self.demand = Demand()
+        self.router.on_queue = self.demand.changed
+        #: Called when a node came that has our node id.
+        self.on_stranger: Callable[[LinkOpening, MeshqError], None] = _ignore
         self.settler = Settler(self.ledger, self.router, self.marks, self.memory)
         #: Sessions by number, linked or not.
         self.sessions: dict[int, Session] = {}
@@ -91,7 +101,10 @@ class Core:
 
     def checkpoint(self) -> list[tuple[int, bytes]]:
         """What stands only in records that may die: kinds and payloads to be written where a segment begins."""
-        return [(PRODUCERS, payload) for payload in self.producers.checkpoint()]
+        soft = [(PRODUCERS, payload) for payload in self.producers.checkpoint()]
+        if self.placer.links:
+            soft.append((LINKS, encode_links(self.placer.links)))
+        return soft
 
     def _release(self, views: Views) -> None:
         for queue, view in views:
@@ -141,3 +154,7 @@ class Core:
             self._dirty[queue] = None
             return
         self.ledger.when_all_is_durable(lambda: self.touch(queue))
+
+
+def _ignore(*_: object) -> None:
+    """For a callback that nobody has set."""

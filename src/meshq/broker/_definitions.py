@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from meshq import limits
 from meshq.address import Target, check_name, check_routing
@@ -14,12 +14,15 @@ from meshq.broker._router import Address, Router
 from meshq.errors import NotFoundError, UsageError
 from meshq.settings import AddressSettings
 
+#: How the names begin that no user can give.
+INTERNAL: Final = "$meshq."
+
 
 class Definitions:
     """What may be made, found or made on first use."""
 
     def __init__(self, router: Router, ledger: Ledger, marks: Marks) -> None:
-        self._router = router
+        self.router = self._router = router
         self._ledger = ledger
         self._marks = marks
         # Position of the record that keeps the highest queue number that was ever given.
@@ -31,7 +34,7 @@ class Definitions:
         Raises:
             UsageError: it exists with the other routing type, or the name is not valid.
         """
-        check_name("address", name)
+        check_open(check_name("address", name))
         check_routing("routing", routing)
         return self._router.check_address(name, routing) or self._add_address(name, routing)
 
@@ -48,8 +51,8 @@ class Definitions:
         Raises:
             UsageError: it, or its address, exists in another way; or a name is not valid.
         """
-        check_name("queue", name)
-        bound_to = name if address is None else check_name("address", address)
+        bound_to = check_open(check_name("queue", name)) if address is None else check_name("address", address)
+        check_open(name, bound_to)
         queue = self._router.check_queue(name, bound_to, durable)
         if queue is not None:
             self._router.check_address(bound_to, routing)
@@ -67,6 +70,14 @@ class Definitions:
         self._router.positions[number] = position
         self._marks.open(queue)
         return queue
+
+    def forward_queue(self, name: str) -> Queue:
+        """A store-and-forward queue; made unless it exists."""
+        queue = self._router.queues.get(name)
+        if queue is not None:
+            return queue
+        address = self._router.addresses.get(name) or self._add_address(name, "anycast")
+        return self._add_queue(name, address, durable=True)
 
     def delete_queue(self, queue: Queue) -> None:
         """Forget an empty queue.  Its number is never given again."""
@@ -97,15 +108,21 @@ class Definitions:
             NotFoundError: it doesn't exist, and isn't made on first use.
             UsageError: it can't be made, as another queue has its name.
         """
+        check_open(target.address, target.queue)
         address = self._router.addresses.get(target.address)
         if target.queue is not None:
             queue = self._router.find_queue(target) or self._queue_on_demand(target.queue, target.address, address)
             return self._router.addresses[target.address], queue
         if address is None:
-            routing = self._settings_on_demand("address", target.address, target.address).default_routing
+            elsewhere = self._router.remote_routing(target.address)
+            if elsewhere is not None and not self._router.settings(target.address).auto_create_queues:
+                return self._add_address(target.address, elsewhere), None
+            routing = elsewhere
+            if routing is None:
+                routing = self._settings_on_demand("address", target.address, target.address).default_routing
             if routing == "multicast":
                 return self._add_address(target.address, routing), None
-        elif address.queues or address.routing == "multicast":
+        elif address.queues or address.routing == "multicast" or address.rings:
             return address, None
         self._queue_on_demand(target.address, target.address, address)
         return self._router.addresses[target.address], None
@@ -118,6 +135,7 @@ class Definitions:
             UsageError: it can't be made, as another queue has its name; or the name is a multicast address, of which
                 a consumer needs a queue.
         """
+        check_open(target.address, target.queue)
         queue = self._router.find_queue(target)
         if queue is not None:
             return queue
@@ -147,3 +165,15 @@ class Definitions:
     def _write(self, values: dict[str, Any], kills: list[int] | None = None) -> int:
         # What is deleted may be deleted on a full disk, too.
         return self._ledger.write(DEFINITION, [encode_definition(values)], kills=kills or [], vital=bool(kills))
+
+
+def check_open(*names: str | None) -> str:
+    """Names that are given by users; the first of them.
+
+    Raises:
+        UsageError: one belongs to the broker.
+    """
+    for name in names:
+        if name is not None and name.startswith(INTERNAL):
+            raise UsageError(f"{name!r} is the broker's own: names that begin with {INTERNAL!r} can be looked at only")
+    return names[0] or ""

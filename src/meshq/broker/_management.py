@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from meshq.broker._definitions import check_open
 from meshq.errors import NotFoundError, UsageError
 from meshq.wire import decline
 
@@ -52,7 +53,7 @@ def _create_queue(
 
 
 def _delete_queue(core: Core, name: str) -> dict[str, Any]:
-    queue = _existing(core, name)
+    queue = _existing(core, check_open(name))
     error = decline("queue_deleted", repr(name))
     for session in list(core.sessions.values()):
         session.lose_queue(name, error)
@@ -62,7 +63,7 @@ def _delete_queue(core: Core, name: str) -> dict[str, Any]:
 
 
 def _purge_queue(core: Core, name: str) -> dict[str, Any]:
-    return {"removed": core.settler.purge(_existing(core, name))}
+    return {"removed": core.settler.purge(_existing(core, check_open(name)))}
 
 
 def _queue(core: Core, name: str) -> dict[str, Any]:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
+from meshq.broker._distribution_plan import Share, plan
 from meshq.broker._duplicates import IdChunk
 from meshq.broker._ledger import Ledger
 from meshq.broker._marks import Marks
 from meshq.broker._memory import MemoryBound
 from meshq.broker._producers import ProducerMarks
 from meshq.broker._queue_machine import MARK_BLOCK, Queue
-from meshq.broker._records import RUN, RunRecord, RunTarget, encode_run_head
+from meshq.broker._records import (
+    ROUTED,
+    RUN,
+    RoutedRecord,
+    RoutedTarget,
+    RunRecord,
+    RunTarget,
+    encode_routed_head,
+    encode_run_head,
+)
 from meshq.broker._router import Address
-from meshq.broker._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun
+from meshq.broker._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
 from meshq.wire import KIND_ID, duplicate_ids
 
 
@@ -29,6 +39,8 @@ class Placer:
         self._marks = marks
         self._producers = producers
         self._memory = memory
+        #: The highest number of each link that is stored.
+        self.links: dict[bytes, int] = {}
         #: Messages that were repeats of known duplicate ids, and messages sent where no queue listens.
         self.duplicates = 0
         self.unrouted = 0
@@ -52,6 +64,10 @@ class Placer:
                 self.duplicates += len(skipped)
                 self._all_known(then)
                 return
+        if address.rings and queue is None:
+            self._place_among_nodes(run, address, (fresh, skipped), then)
+            self._producers.raise_to(run.producer, first, last)
+            return
         targets = [queue] if queue is not None else address.queues
         if not targets:
             self.unrouted += run.content.rows
@@ -60,12 +76,109 @@ class Placer:
             return
         position, views = self._enter(run, address, targets, skipped)
         self._producers.raise_to(run.producer, first, last)
+        self._book(run, address, (fresh, skipped))
+        self._ledger.release_after(position, views, then)
+
+    def _book(self, run: StoredRun, address: Address, judged: tuple[list[bytes], tuple[int, ...]]) -> None:
+        """A run was placed: its duplicate ids are known from here on, and it takes memory."""
+        fresh, skipped = judged
         self.duplicates += len(skipped)
         if fresh:
             run.has_ids = True
             self._ledger.doom(address.duplicates.add(IdChunk(run.position, fresh)))
         self._memory.used_bytes += run.size_bytes
+
+    def _place_among_nodes(
+        self,
+        run: StoredRun,
+        address: Address,
+        judged: tuple[list[bytes], tuple[int, ...]],
+        then: Callable[[], None],
+    ) -> None:
+        """Place a run of a client's where other nodes have queues, too."""
+        rows: Sequence[int] = range(run.content.rows)
+        if judged[1]:
+            known = dict.fromkeys(judged[1])
+            rows = [row for row in rows if row not in known]
+        anycast = address.routing == "anycast"
+        shares = plan(list(address.rings.values()), rows, anycast=anycast, turn=address.turn, wants=_wants)
+        address.turn += len(rows)
+        if not shares:
+            self.unrouted += len(rows)
+            self._ledger.release_after(0, (), then)
+            return
+        position, views = self._enter_shares(run, shares, (b"", 0))
+        self._book(run, address, judged)
         self._ledger.release_after(position, views, then)
+
+    def place_forwarded(
+        self, run: StoredRun, queues: Sequence[int], link: tuple[bytes, int], rows: range, then: Callable[[], None]
+    ) -> None:
+        """Place what another node has dealt to queues of this one; ``link``: whose number, the run's last one.
+
+        What is for a queue that is gone is routed once more, by its address, among the queues here.
+
+        Raises:
+            NotFoundError, AddressFullError, JournalBrokenError: nothing changed.
+        """
+        router = self._definitions.router
+        found = [router.by_number.get(number) for number in queues]
+        targets = dict.fromkeys(queue for queue in found if queue is not None and queue.address == run.address)
+        shares = [Share(queue, rows, ()) for queue in targets]
+        if len(targets) < len(queues):
+            shares += self._route_here(run, rows, targets)
+        if not shares:
+            self.unrouted += len(rows)
+            self.links[link[0]] = link[1]
+            self._ledger.release_after(0, (), then)
+            return
+        position, views = self._enter_shares(run, shares, link)
+        self.links[link[0]] = link[1]
+        self._memory.used_bytes += run.size_bytes
+        self._ledger.release_after(position, views, then)
+
+    def _route_here(self, run: StoredRun, rows: range, taken: Container[Queue]) -> list[Share]:
+        address, _ = self._definitions.address_for(Target(run.address, None))
+        queues = address.queues
+        if address.routing == "multicast":
+            return [Share(queue, rows, ()) for queue in queues if queue not in taken]
+        shares = [
+            Share(queue, rows[(index - address.turn) % len(queues) :: len(queues)], ())
+            for index, queue in enumerate(queues)
+        ]
+        address.turn += len(rows)
+        return [share for share in shares if share.rows]
+
+    def _enter_shares(
+        self, run: StoredRun, shares: Sequence[Share], link: tuple[bytes, int]
+    ) -> tuple[int, list[tuple[Queue, QueueRun]]]:
+        """As ``_enter``, for shares that are runs of their own; the log may refuse before anything has changed."""
+        logged = run.durable and self._ledger.log is not None and any(queue.durable for queue, _, _ in shares)
+        position = self._write_routed(run, shares, link) if logged else 0
+        run.position = position
+        views = []
+        for queue, rows, remote in shares:
+            view = QueueRun(share_of(run, rows), queue.number_rows(len(rows)), remote)
+            if not (logged and queue.durable):
+                position = max(position, self._marks.cover_given(queue))
+            elif queue.consumers:
+                self._marks.cover_delivered(queue, queue.last, MARK_BLOCK // 2)
+            views.append((queue, view))
+        run.views = len(views)
+        return position, views
+
+    def _write_routed(self, run: StoredRun, shares: Sequence[Share], link: tuple[bytes, int]) -> int:
+        following: dict[Queue, int] = {}
+        targets = []
+        for queue, rows, remote in shares:
+            first = following.get(queue, queue.last + 1)
+            following[queue] = first + len(rows)
+            if queue.durable:
+                targets.append(RoutedTarget(queue.number, first, rows, remote))
+        content = run.content
+        head = RunRecord(run.producer, run.number, run.stamp, run.address, (), (), content)
+        record = RoutedRecord(link[0], link[1], run.number_step, head, tuple(targets))
+        return self._ledger.write(ROUTED, [encode_routed_head(record), content.table, content.body])
 
     def _all_known(self, then: Callable[[], None]) -> None:
         # The originals may still wait for their sync: they were placed before now.
@@ -153,3 +266,8 @@ def skip_rows(view: QueueRun, skipped: tuple[int, ...]) -> None:
         if view.states[row] != GONE:
             view.states[row] = GONE
             view.live -= 1
+
+
+def _wants(filters: tuple[str, ...], row: int) -> bool:
+    # No consumer of this version has a filter, so no peer describes one.
+    return True

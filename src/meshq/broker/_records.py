@@ -17,11 +17,19 @@ IDS: Final = 4
 DEFINITION: Final = 5
 MARKS: Final = 6
 PRODUCERS: Final = 7
+ROUTED: Final = 8
+LINKS: Final = 9
 
 # producer, number, stamp, rows, targets, skipped rows, address bytes
 _RUN_HEAD: Final = struct.Struct("<16sQQHHHH")
 # queue, first number, first row, step
 _TARGET: Final = struct.Struct("<IQHH")
+# link, the highest of its numbers in the run; step of the producer's numbers
+_ROUTED_HEAD: Final = struct.Struct("<16sQH")
+# queue, first number, first row, stop row, step, queues of the peer
+_ROUTED_TARGET: Final = struct.Struct("<IQHHHH")
+# link, highest number
+_LINK: Final = struct.Struct("<16sQ")
 # queue, run's position, first row, stop row, step
 _SETTLED_ROW: Final = struct.Struct("<IQHHH")
 # position of the run that the ids came with, address bytes, number of ids
@@ -102,6 +110,89 @@ def decode_run(payload: bytes) -> RunRecord:
     ):
         raise _unreadable("run")
     return RunRecord(producer, number, stamp, address, found, skipped, content)
+
+
+class RoutedTarget(NamedTuple):
+    """What of a run a queue has: the first message's number there, which rows, and for which queues of a peer."""
+
+    queue: int
+    first: int
+    rows: range
+    remote: tuple[int, ...]
+
+
+class RoutedRecord(NamedTuple):
+    """A run that came over a link, or that other nodes have a share of.
+
+    ``link``: whose number ``link_last`` is; empty for a run that a client sent.
+    """
+
+    link: bytes
+    link_last: int
+    number_step: int
+    run: RunRecord
+    targets: tuple[RoutedTarget, ...]
+
+
+def encode_routed_head(record: RoutedRecord) -> bytes:
+    """The record without the run's own bytes, which follow it as they are: table, then body."""
+    run = record.run
+    address = run.address.encode()
+    parts = [
+        _ROUTED_HEAD.pack(record.link or bytes(16), record.link_last, record.number_step),
+        _RUN_HEAD.pack(run.producer, run.number, run.stamp, run.content.rows, len(record.targets), 0, len(address)),
+        address,
+    ]
+    for queue, first, rows, remote in record.targets:
+        parts.append(_ROUTED_TARGET.pack(queue, first, rows.start, rows.stop, rows.step, len(remote)))
+        parts.append(struct.pack(f"<{len(remote)}I", *remote))
+    return b"".join(parts)
+
+
+def decode_routed(payload: bytes) -> RoutedRecord:
+    """Read a routed run's record."""
+    try:
+        link, link_last, number_step = _ROUTED_HEAD.unpack_from(payload)
+        at = _ROUTED_HEAD.size
+        producer, number, stamp, rows, count, _, address_size = _RUN_HEAD.unpack_from(payload, at)
+        at += _RUN_HEAD.size
+        address = payload[at : at + address_size].decode()
+        at += address_size
+        targets = []
+        for _ in range(count):
+            queue, first, start, stop, step, remotes = _ROUTED_TARGET.unpack_from(payload, at)
+            at += _ROUTED_TARGET.size
+            remote = struct.unpack_from(f"<{remotes}I", payload, at)
+            at += 4 * remotes
+            targets.append(RoutedTarget(queue, first, range(start, stop, step), remote))
+        body_at = at + rows * RUN_ROW_BYTES
+        content = RunBytes(rows, payload[at:body_at], 0, payload[body_at:])
+        end = int.from_bytes(content.table[-4:], "little")
+    except (struct.error, UnicodeDecodeError, ValueError) as error:
+        raise _unreadable("routed run") from error
+    if (
+        not 0 < rows <= limits.RUN_MESSAGES_MAX
+        or len(content.table) != rows * RUN_ROW_BYTES
+        or len(content.body) != end
+        or number_step < 1
+        or any(not target.rows or target.rows[-1] >= rows for target in targets)
+    ):
+        raise _unreadable("routed run")
+    run = RunRecord(producer, number, stamp, address, (), (), content)
+    return RoutedRecord(link if any(link) else b"", link_last, number_step, run, tuple(targets))
+
+
+def encode_links(marks: dict[bytes, int]) -> bytes:
+    """The high marks of links."""
+    return b"".join([_LINK.pack(link, number) for link, number in marks.items()])
+
+
+def decode_links(payload: bytes) -> dict[bytes, int]:
+    """Read a record of links' high marks."""
+    try:
+        return dict(_LINK.iter_unpack(payload))
+    except struct.error as error:
+        raise _unreadable("links") from error
 
 
 class SettledRow(NamedTuple):

@@ -13,8 +13,8 @@ from meshq.broker._core import Core
 from meshq.broker._duplicates import IdChunk
 from meshq.broker._placing import keep_rows, skip_rows
 from meshq.broker._queue_machine import Queue
-from meshq.broker._records import ProducersRecord, RunRecord
-from meshq.broker._run import GONE, GONE_ROWS, QueueRun, StoredRun
+from meshq.broker._records import ProducersRecord, RoutedRecord, RunRecord
+from meshq.broker._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
 from meshq.errors import DamagedError
 from meshq.wire import duplicate_ids
 
@@ -33,8 +33,8 @@ class Recovery:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        # By position of the run: the run, and its view in each queue by the queue's number.
-        self._runs: dict[int, tuple[StoredRun, dict[int, QueueRun]]] = {}
+        # By position of the run: the run, and its views in each queue by the queue's number.
+        self._runs: dict[int, tuple[StoredRun, dict[int, list[QueueRun]]]] = {}
         self._chunks: list[tuple[str, IdChunk]] = []
         # By queue number: numbers given, numbers that may have been delivered, where that stands.
         self._marks: dict[int, tuple[int, int, int]] = {}
@@ -59,6 +59,8 @@ class Recovery:
             records.DEFINITION: self._definition,
             records.MARKS: self._mark,
             records.PRODUCERS: self._producers,
+            records.ROUTED: self._routed,
+            records.LINKS: self._links,
         }
         for record in log:
             handler = handlers.get(record.kind)
@@ -69,6 +71,8 @@ class Recovery:
                 handler(record.payload, record.position)
             elif record.kind == records.RUN:
                 self._note_sent(records.decode_run(record.payload), record.position)
+            elif record.kind == records.ROUTED:
+                self._note_routed(records.decode_routed(record.payload), record.position)
         self._finish()
 
     def _definition(self, payload: bytes, position: int) -> None:
@@ -88,17 +92,55 @@ class Recovery:
             stamp=record.stamp,
         )
         run.position = position
-        views: dict[int, QueueRun] = {}
+        views: dict[int, list[QueueRun]] = {}
         for target in record.targets:
             view = QueueRun(run, target.first)
             if target.step > 1:
                 keep_rows(view, target.start, target.step)
             if record.skipped:
                 skip_rows(view, record.skipped)
-            views[target.queue] = view
+            views[target.queue] = [view]
         self._runs[position] = (run, views)
         self._note_sent(record, position)
         self._take_ids(record, run)
+
+    def _routed(self, payload: bytes, position: int) -> None:
+        record = records.decode_routed(payload)
+        sent = record.run
+        run = StoredRun(
+            sent.address,
+            sent.content,
+            durable=True,
+            producer=sent.producer,
+            number=sent.number,
+            stamp=sent.stamp,
+            number_step=record.number_step,
+        )
+        run.position = position
+        views: dict[int, list[QueueRun]] = {}
+        for target in record.targets:
+            view = QueueRun(share_of(run, target.rows), target.first, target.remote)
+            views.setdefault(target.queue, []).append(view)
+        self._runs[position] = (run, views)
+        self._note_routed(record, position)
+        if not record.link:
+            placed = dict.fromkeys(row for target in record.targets for row in target.rows)
+            skipped = tuple(row for row in range(sent.content.rows) if row not in placed)
+            self._take_ids(sent._replace(skipped=skipped), run)
+
+    def _note_routed(self, record: RoutedRecord, position: int) -> None:
+        if record.link:
+            self._raise_link(record.link, record.link_last)
+        else:
+            self._note_sent(record.run, position)
+
+    def _raise_link(self, link: bytes, number: int) -> None:
+        marks = self._core.placer.links
+        marks[link] = max(marks.get(link, 0), number)
+
+    def _links(self, payload: bytes, position: int) -> None:
+        for link, number in records.decode_links(payload).items():
+            self._raise_link(link, number)
 
     def _note_sent(self, record: RunRecord, position: int) -> None:
         self._sent.append((position, record.producer, record.number, record.number + record.content.rows - 1))
@@ -117,12 +159,17 @@ class Recovery:
     def _settled(self, payload: bytes, position: int) -> None:
         for row in records.decode_settled(payload):
             found = self._runs.get(row.position)
-            view = found[1].get(row.queue) if found is not None else None
-            if view is not None:
-                rows = len(range(row.start, row.stop, row.step))
+            for view in found[1].get(row.queue, ()) if found is not None else ():
+                settled = range(row.start, row.stop, row.step)
+                share = view.run.rows
+                if share is not None:
+                    for number in settled:
+                        if number in share:
+                            view.states[share.index(number)] = GONE
+                    continue
                 if row.stop > len(view.states):
                     raise DamagedError("journal", position, f"rows of {len(view.states)} messages", f"row {row.stop}")
-                view.states[row.start : row.stop : row.step] = GONE_ROWS[:rows]
+                view.states[row.start : row.stop : row.step] = GONE_ROWS[: len(settled)]
 
     def _ids(self, payload: bytes, position: int) -> None:
         record = records.decode_ids(payload)
@@ -158,10 +205,11 @@ class Recovery:
             core.marks.open(queue, given, delivered, position)
         ended: list[int] = []
         for position, (run, views) in self._runs.items():
-            for number, view in views.items():
+            for number, parts in views.items():
                 bound = core.router.by_number.get(number)
                 if bound is not None:
-                    self._append(bound, view)
+                    for view in parts:
+                        self._append(bound, view)
             if run.views:
                 core.memory.used_bytes += run.size_bytes
             else:
@@ -197,7 +245,7 @@ class Recovery:
         view.live = len(view.states) - view.states.count(GONE)
         queue.last = max(queue.last, view.first + len(view.states) - 1)
         if view.live:
-            view.run.views += 1
+            (view.run.origin or view.run).views += 1
             delivered = self._marks.get(queue.number, (0, 0, 0))[1]
             view.maybe = min(max(0, delivered - view.first + 1), len(view.states))
             queue.append(view)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from meshq.address import Target
+from meshq.broker._distribution_plan import RemoteBinding, Ring
 from meshq.broker._duplicates import DuplicateIds
 from meshq.broker._queue_machine import Queue
 from meshq.errors import NotFoundError, UsageError
@@ -14,7 +16,7 @@ from meshq.settings import AddressSettings, settings_for
 class Address:
     """One address: its routing type, its queues, its window of duplicate ids."""
 
-    __slots__ = ("duplicates", "name", "position", "queues", "routing", "turn")
+    __slots__ = ("duplicates", "name", "position", "queues", "rings", "routing", "turn")
 
     def __init__(self, name: str, routing: str, settings: AddressSettings) -> None:
         self.name = name
@@ -25,6 +27,8 @@ class Address:
         self.duplicates = DuplicateIds(settings.duplicate_id_cache_size)
         # Where its definition stands in the journal.
         self.position = 0
+        # Its queues by name, where other nodes have some, too; empty where only this node has.
+        self.rings: dict[str, Ring] = {}
 
 
 class Router:
@@ -39,6 +43,12 @@ class Router:
         self.positions: dict[int, int] = {}
         #: The highest queue number ever given.
         self.last_number = 0
+        #: Called when a queue was made or deleted.
+        self.on_queue: Callable[[Queue], None] = _nobody
+        #: Queues of other nodes: by address, then by link and by their number there.
+        self._remote: dict[str, dict[tuple[bytes, int], RemoteBinding]] = {}
+        #: What of them each link has described.
+        self._by_link: dict[bytes, dict[int, RemoteBinding]] = {}
 
     def settings(self, address: str) -> AddressSettings:
         """The settings of an address."""
@@ -47,6 +57,7 @@ class Router:
     def add_address(self, name: str, routing: str) -> Address:
         """Make an address that does not exist yet."""
         address = self.addresses[name] = Address(name, routing, self.settings(name))
+        self._form_rings(name)
         return address
 
     def add_queue(self, name: str, address: Address, *, durable: bool, number: int) -> Queue:
@@ -55,6 +66,8 @@ class Router:
         queue = Queue(number, name, address.name, durable=durable)
         address.queues.append(queue)
         self.queues[name] = self.by_number[queue.number] = queue
+        self._form_rings(address.name)
+        self.on_queue(queue)
         return queue
 
     def skip_numbers(self, last: int) -> None:
@@ -65,6 +78,72 @@ class Router:
         """Take a queue out of all tables."""
         del self.queues[queue.name], self.by_number[queue.number]
         self.addresses[queue.address].queues.remove(queue)
+        self._form_rings(queue.address)
+        self.on_queue(queue)
+
+    # -- queues of other nodes
+
+    def bind(self, link: bytes, binding: RemoteBinding) -> None:
+        """A link has described a queue of its peer, for the first time or anew."""
+        self._unbind(link, binding.number)
+        self._by_link.setdefault(link, {})[binding.number] = binding
+        self._remote.setdefault(binding.address, {})[link, binding.number] = binding
+        self._form_rings(binding.address)
+
+    def unbind(self, link: bytes, number: int) -> None:
+        """A queue of a peer is gone."""
+        binding = self._unbind(link, number)
+        if binding is not None:
+            self._form_rings(binding.address)
+
+    def replace(self, link: bytes, bindings: Iterable[RemoteBinding]) -> None:
+        """All that a link has to say, instead of all that it said before."""
+        fresh = {binding.number: binding for binding in bindings}
+        for number in list(self._by_link.get(link, ())):
+            if number not in fresh:
+                self.unbind(link, number)
+        for binding in fresh.values():
+            self.bind(link, binding)
+
+    def remote(self, link: bytes) -> list[RemoteBinding]:
+        """What a link has described."""
+        return list(self._by_link.get(link, {}).values())
+
+    def remote_routing(self, address: str) -> str | None:
+        """The routing type of an address on other nodes; None if none of them has a queue on it."""
+        known = self._remote.get(address)
+        return next(iter(known.values())).routing if known else None
+
+    def _unbind(self, link: bytes, number: int) -> RemoteBinding | None:
+        binding = self._by_link.get(link, {}).pop(number, None)
+        if binding is not None:
+            known = self._remote[binding.address]
+            del known[link, number]
+            if not known:
+                del self._remote[binding.address]
+        return binding
+
+    def _form_rings(self, name: str) -> None:
+        """Work out anew who shares an address; the turns go on."""
+        address = self.addresses.get(name)
+        if address is None:
+            return
+        old, address.rings = address.rings, {}
+        remotes = [binding for _, binding in sorted(self._remote.get(name, {}).items(), key=_by_link_and_number)]
+        if not remotes:
+            return
+        for queue in address.queues:
+            self._ring(address, old, queue.name).local = queue
+        for binding in remotes:
+            if binding.routing == address.routing:
+                self._ring(address, old, binding.name).remotes.append(binding)
+
+    def _ring(self, address: Address, old: dict[str, Ring], name: str) -> Ring:
+        ring = address.rings.get(name)
+        if ring is None:
+            ring = address.rings[name] = Ring(name)
+            ring.turn = old[name].turn if name in old else 0
+        return ring
 
     def check_address(self, name: str, routing: str | None) -> Address | None:
         """The address of a name, None if there is none yet.
@@ -122,3 +201,11 @@ class Router:
             "consumers": len(queue.consumers),
             "last_sequence": queue.last,
         }
+
+
+def _by_link_and_number(item: tuple[tuple[bytes, int], RemoteBinding]) -> tuple[bytes, int]:
+    return item[0]
+
+
+def _nobody(queue: Queue) -> None:
+    """For a callback that nobody has set."""

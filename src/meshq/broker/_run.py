@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from meshq import limits
-from meshq.wire import RunBytes
+from meshq.wire import RunBytes, pick
 
 READY: Final = 0
 HELD: Final = 1
@@ -34,23 +34,39 @@ class StoredRun:
         "durable",
         "has_ids",
         "number",
+        "number_step",
+        "origin",
         "position",
         "producer",
+        "rows",
         "size_bytes",
         "stamp",
         "views",
     )
 
     def __init__(
-        self, address: str, content: RunBytes, *, durable: bool, producer: bytes, number: int, stamp: int
+        self,
+        address: str,
+        content: RunBytes,
+        *,
+        durable: bool,
+        producer: bytes,
+        number: int,
+        stamp: int,
+        number_step: int = 1,
     ) -> None:
         self.address = address
         self.content = content
         self.durable = durable
         # Who sent it, and the number of its first message among all that this producer sent.
         self.producer = producer
+        # They rise by ``number_step`` from message to message.
         self.number = number
+        self.number_step = number_step
         self.stamp = stamp
+        # The run of which this is a share, and which of its messages are in it; None if it is whole.
+        self.origin: StoredRun | None = None
+        self.rows: range | None = None
         # Whether duplicate ids of it stand in the window of its address.
         self.has_ids = False
         # Where its record stands in the journal; 0: nowhere.
@@ -60,13 +76,37 @@ class StoredRun:
         self.size_bytes = len(content.body) + len(content.table) + RUN_OVERHEAD_BYTES
 
 
+def share_of(run: StoredRun, rows: range) -> StoredRun:
+    """The messages ``rows`` of a run, as a run of its own; they live and die with the whole run's record."""
+    whole = range(run.content.rows)
+    if rows == whole:
+        return run
+    share = StoredRun(
+        run.address,
+        pick(run.content, rows),
+        durable=run.durable,
+        producer=run.producer,
+        number=run.number + rows.start * run.number_step,
+        stamp=run.stamp,
+        number_step=run.number_step * rows.step,
+    )
+    share.origin = run
+    share.rows = rows
+    run.size_bytes += share.size_bytes
+    return share
+
+
 class QueueRun:
     """One queue's view of a run, an element of the queue's linked list."""
 
-    __slots__ = ("counts", "first", "fresh", "live", "maybe", "next", "previous", "returned", "run", "states")
+    __slots__ = (
+        "counts", "first", "fresh", "live", "maybe", "next", "previous", "remote", "returned", "run", "states"
+    )  # fmt: skip
 
-    def __init__(self, run: StoredRun, first: int) -> None:
+    def __init__(self, run: StoredRun, first: int, remote: tuple[int, ...] = ()) -> None:
         self.run = run
+        # In a store-and-forward queue: the numbers of the peer's queues that these messages are for.
+        self.remote = remote
         # The queue's number of the first message; the others follow by one.
         self.first = first
         rows = run.content.rows

@@ -13,7 +13,9 @@ from meshq import limits
 from meshq.address import Target, parse_target
 from meshq.broker._consumer_state import ConsumerState, Grant
 from meshq.broker._core import Core
+from meshq.broker._deliveries import delivery
 from meshq.broker._management import answer_call
+from meshq.broker._peering import Peering
 from meshq.broker._run import StoredRun
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
 from meshq.wire import (
@@ -27,7 +29,6 @@ from meshq.wire import (
     Call,
     Consume,
     ConsumerLost,
-    Deliver,
     Frame,
     FrameType,
     Incoming,
@@ -38,12 +39,9 @@ from meshq.wire import (
     Refuse,
     RunBytes,
     check_run,
-    cut,
     decline,
     decode_ranges,
-    deliver_header,
     header_of,
-    pick,
     refusal_of,
     violation,
 )
@@ -84,6 +82,8 @@ class Session:
         self.granted_bytes = 0
         self.sent_bytes = 0
         self._window_bytes = window_bytes
+        #: What only another node's session has.
+        self.peering: Peering | None = None
         self._producers: dict[int, ProducerState] = {}
         self._consumers: dict[int, ConsumerState] = {}
         # Channels whose consumers were lost, the oldest first.  What the client had sent before it heard of that may
@@ -104,6 +104,17 @@ class Session:
             FrameType.LEAVE: self._leave,
             FrameType.CALL: self._call,
         }
+
+    def welcome_peer(self) -> None:
+        """The session is another node's."""
+        if self.peering is None:
+            self.peering = Peering(self)
+            self._handlers.update(self.peering.handlers)
+
+    @property
+    def peer(self) -> str:
+        """Who is at the other end of its link."""
+        return self.link.peer if self.link is not None else "nowhere"
 
     def __repr__(self) -> str:
         where = self.link.peer if self.link is not None else "nowhere"
@@ -139,13 +150,17 @@ class Session:
         producer = self._producers.get(frame.channel)
         if producer is None:
             raise violation("bad_channel", f"there is no producer on channel {frame.channel}")
-        if self.sent_bytes >= self.granted_bytes:
-            raise violation("no_credit", f"{self.granted_bytes} bytes were granted")
+        self.check_credit()
         try:
             self._take(frame, producer)
         finally:
             # Only now is it known what the frame takes.
             self.core.memory.received(self, frame.size_bytes)
+
+    def check_credit(self) -> None:
+        """A run has come: was it granted?"""
+        if self.sent_bytes >= self.granted_bytes:
+            raise violation("no_credit", f"{self.granted_bytes} bytes were granted")
 
     def _take(self, frame: Frame, producer: ProducerState) -> None:
         content, kinds = frame.plain, KIND_PLAIN
@@ -155,7 +170,7 @@ class Session:
         last = frame.first + frame.count - 1
         if not frame.first or last >= 1 << 63:
             raise violation("bad_number", f"messages are numbered from 1 on, not {frame.first}")
-        confirm = frame.on_stored or self._confirm_later(frame.channel, last)
+        confirm = frame.on_stored or self.confirm_later(frame.channel, last)
         if not self._is_new(frame, producer, last, confirm):
             return
         durable = bool(frame.flags & FLAG_DURABLE) and self.core.durable
@@ -175,7 +190,7 @@ class Session:
         except MeshqError as error:
             self._refuse(frame, error)
 
-    def _confirm_later(self, channel: int, last: int) -> Callable[[], None]:
+    def confirm_later(self, channel: int, last: int) -> Callable[[], None]:
         """What to call when the messages up to ``last`` are stored: one CONFIRM at the end of the turn tells of all."""
 
         def confirm() -> None:
@@ -207,7 +222,7 @@ class Session:
         header = Refuse(messages=frame.count, code=refusal_of(error).number, text=str(error)[:1024])
         self._say(Frame(FrameType.REFUSE, channel=frame.channel, first=frame.first, header=header.encode()))
 
-    def _begin_call(self, frame: Frame) -> None:
+    def begin_call(self, frame: Frame) -> None:
         """Take note of the id of a call, which is its own until it is answered."""
         if not frame.first:
             raise violation("bad_header", f"{frame.type.name} has no call id")
@@ -219,7 +234,7 @@ class Session:
 
     def _settle(self, frame: Frame) -> None:
         if frame.first:
-            self._begin_call(frame)
+            self.begin_call(frame)
         consumer = self._consumers.get(frame.channel)
         if consumer is None:
             if frame.channel not in self._lost:
@@ -238,8 +253,8 @@ class Session:
 
     def _produce(self, frame: Frame) -> None:
         header = header_of(frame, Produce)
-        self._begin_call(frame)
-        self._open_channel(frame)
+        self.begin_call(frame)
+        self.open_channel(frame)
 
         def produce() -> dict[str, Any]:
             self._check_channels()
@@ -250,12 +265,12 @@ class Session:
             known = producers.get(header.producer) is not None
             return {"number": producers.whole(header.producer), "known": known}
 
-        self._answering(frame, produce)
+        self.answering(frame, produce)
 
     def _consume(self, frame: Frame) -> None:
         header = header_of(frame, Consume)
-        self._begin_call(frame)
-        self._open_channel(frame)
+        self.begin_call(frame)
+        self.open_channel(frame)
         if not header.window or not header.window_bytes:
             raise violation("bad_header", "a consumer's window is empty")
 
@@ -267,11 +282,13 @@ class Session:
             self._consumers[frame.channel] = consumer
             queue.add_consumer(consumer)
             self.core.touch(queue)
+            self.core.demand.changed(queue)
             return {"queue": queue.name, "address": queue.address}
 
-        self._answering(frame, consume)
+        self.answering(frame, consume)
 
-    def _open_channel(self, frame: Frame) -> None:
+    def open_channel(self, frame: Frame) -> None:
+        """Take note of a channel, which is used once."""
         if frame.channel <= self._last_channel:
             raise violation("bad_channel", f"channel {frame.channel} is not above {self._last_channel}")
         self._last_channel = frame.channel
@@ -282,7 +299,7 @@ class Session:
 
     def _leave(self, frame: Frame) -> None:
         header = header_of(frame, Leave)
-        self._begin_call(frame)
+        self.begin_call(frame)
         consumer = self._consumers.pop(frame.channel, None)
         if consumer is not None:
             self._drop_consumer(consumer, header.handed)
@@ -292,15 +309,15 @@ class Session:
 
     def _call(self, frame: Frame) -> None:
         call = header_of(frame, Call)
-        self._begin_call(frame)
+        self.begin_call(frame)
         if call.operation == "flush":
             self._answer_when_durable(frame.first)
             return
-        self._answering(frame, lambda: answer_call(self.core, call.operation, call.named))
+        self.answering(frame, lambda: answer_call(self.core, call.operation, call.named))
 
     # -- out
 
-    def _answering(self, frame: Frame, work: Callable[[], dict[str, Any]]) -> None:
+    def answering(self, frame: Frame, work: Callable[[], dict[str, Any]]) -> None:
         """Answer a frame with what ``work`` returns once all that it placed is durable, or with its error."""
         try:
             if self.core.closing is not None:
@@ -325,46 +342,7 @@ class Session:
 
     def deliver(self, consumer: ConsumerState, grant: Grant) -> None:
         """Send a consumer what its queue granted."""
-        view = grant.view
-        run = view.run
-        content = run.content
-        if grant.rows == content.rows:
-            pass
-        elif grant.step == 1:
-            content = cut(content, grant.start, grant.stop)
-        elif grant.rows == 1:
-            content = cut(content, grant.start, grant.start + 1)
-        else:
-            content = pick(content, range(grant.start, grant.stop, grant.step))
-        counts: tuple[int, ...] = ()
-        if view.maybe > grant.start or view.counts:
-            counts = _delivery_counts(grant)
-        number, sequence = run.number + grant.start, view.first + grant.start
-        if counts or content.base or grant.step != 1:
-            header = Deliver(
-                address=run.address,
-                producer=run.producer,
-                number=number,
-                sequence=sequence,
-                step=grant.step,
-                base=content.base,
-                counts=counts,
-            ).encode()
-        else:
-            header = deliver_header(run.address, run.producer, number, sequence)
-        self._put(
-            Frame(
-                FrameType.DELIVER,
-                flags=FLAG_DURABLE if run.durable else 0,
-                channel=consumer.number,
-                first=grant.tag,
-                stamp=run.stamp,
-                header=header,
-                count=content.rows,
-                table=content.table,
-                body=content.body,
-            )
-        )
+        self.put(delivery(consumer, grant))
         self.core.serve(self)
         if self._willing and self.outgoing.kept_bytes > self._window_bytes:
             self._set_willing(False)
@@ -385,14 +363,16 @@ class Session:
         """The end of a turn: confirms and credit, then out with everything."""
         if self.ended:
             return
+        if self.peering is not None:
+            self.peering.say()
         if self._confirms:
             confirms, self._confirms = self._confirms, {}
             for channel, number in confirms.items():
-                if channel in self._producers:
-                    self._put(Frame(FrameType.CONFIRM, channel=channel, first=number))
+                if channel in self._producers or (self.peering is not None and channel in self.peering.channels):
+                    self.put(Frame(FrameType.CONFIRM, channel=channel, first=number))
         if self._credit_changed:
             self._credit_changed = False
-            self._put(Frame(FrameType.CREDIT, first=self.granted_bytes))
+            self.put(Frame(FrameType.CREDIT, first=self.granted_bytes))
         link = self.link
         if link is not None:
             if not link.lossless and self.incoming.unreported_bytes > self._window_bytes // 4:
@@ -401,10 +381,11 @@ class Session:
 
     def _say(self, frame: Frame) -> None:
         """Put a frame in line; it goes at the end of the turn."""
-        self._put(frame)
+        self.put(frame)
         self.core.talk(self)
 
-    def _put(self, frame: Frame) -> None:
+    def put(self, frame: Frame) -> None:
+        """Number a frame and put it in line; somebody else sees to it that it goes."""
         link = self.link
         if link is not None and link.lossless:
             self.outgoing.number(frame, keep=False)
@@ -444,6 +425,8 @@ class Session:
             return
         self.ended = True
         self.link = None
+        if self.peering is not None:
+            self.peering.end()
         for consumer in self._consumers.values():
             self._drop_consumer(consumer, None)
         self._consumers.clear()
@@ -466,14 +449,4 @@ class Session:
         self.core.settler.abandon(consumer, handed)
         consumer.queue.remove_consumer(consumer)
         self.core.touch(consumer.queue)
-
-
-def _delivery_counts(grant: Grant) -> tuple[int, ...]:
-    """Index and delivery count in turn, for the rows that may have been delivered before."""
-    view = grant.view
-    counts: list[int] = []
-    for index, row in enumerate(range(grant.start, grant.stop, grant.step)):
-        before = view.deliveries(row)
-        if before:
-            counts += (index, before + 1)
-    return tuple(counts)
+        self.core.demand.changed(consumer.queue)

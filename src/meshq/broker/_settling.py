@@ -86,7 +86,8 @@ class Settler:
         refs: list[int] = []
         freed = 0
         for span, view_ended in zip(spans, ended, strict=True):
-            run = span.view.run
+            rows_of = span.view.run.rows
+            run = span.view.run.origin or span.view.run
             position = run.position
             if view_ended:
                 run.views -= 1
@@ -96,7 +97,10 @@ class Settler:
                         kills.append(position)
                     continue
             if position and queue.durable:
-                rows.append(SettledRow(queue.number, position, span.start, span.stop, span.step))
+                taken = range(span.start, span.stop, span.step)
+                if rows_of is not None:
+                    taken = rows_of[span.start : span.stop : span.step]
+                rows.append(SettledRow(queue.number, position, taken.start, taken.stop, taken.step))
                 refs.append(position)
         if rows or kills:
             self._ledger.write(

@@ -6,6 +6,8 @@ from meshq.client._consumer import Consumer, ConsumerStatistics
 from meshq.client._delivery import Delivery
 from meshq.client._events import Connected, Disconnected, Event, EventStream, FailedOver, Reattached
 from meshq.client._factory import ClientFactory, connect
+from meshq.client._peer_line import ForwardedRun, PeerEvents
+from meshq.client._peer_link import PeerLink
 from meshq.client._producer import Producer, ProducerStatistics
 from meshq.client._settings import ClientSettings
 from meshq.client._statistics import ClientStatistics, QueueStatistics
@@ -24,6 +26,9 @@ __all__ = [
     "Event",
     "EventStream",
     "FailedOver",
+    "ForwardedRun",
+    "PeerEvents",
+    "PeerLink",
     "Producer",
     "ProducerStatistics",
     "QueueStatistics",

@@ -95,7 +95,7 @@ class Delivery:
     def message_id(self) -> MessageId:
         """The producer and its number for this message; kept for life."""
         header = self._run.header
-        return MessageId(header.producer, header.number + self._index * header.step)
+        return MessageId(header.producer, header.number + self._index * header.step * header.stride)
 
     @property
     def address(self) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 from meshq.abc import Env
 from meshq.client._client import Client
 from meshq.client._connector import InprocTarget, Target, TcpTarget
+from meshq.client._peer_line import PeerEvents
+from meshq.client._peer_link import PeerLink
 from meshq.client._settings import ClientSettings
 from meshq.client._url import parse_url
 from meshq.endpoint import Endpoint
@@ -44,6 +46,10 @@ class ClientFactory:
     def connect(self) -> Client:
         """A client, to be used as ``async with``; it connects when its block is entered."""
         return Client(self._targets, self.settings, self._env)
+
+    def link(self, label: str, events: PeerEvents) -> PeerLink:
+        """A node's link to another node; it connects when it runs.  ``label``: the node that links, for logs."""
+        return PeerLink(self._targets, self.settings, self._env, label, events)
 
 
 def connect(url: str, *, env: Env | None = None, **settings: Any) -> Client:

@@ -37,7 +37,7 @@ class Handshake:
         self._link = link
         self._session = session
         self._label = label
-        self._machine = ConnectionMachine(Sender.CLIENT, Sender.SERVER)
+        self._machine = ConnectionMachine(Sender(session.role), Sender.SERVER)
         self._welcome: Welcome | None = None
         self.on_attached: Callable[[Welcome, Attached], None] = _ignore
         self.on_close: Callable[[Close], None] = _ignore
@@ -46,7 +46,14 @@ class Handshake:
     def start(self) -> None:
         """Say who we are."""
         self._link.on_frames = self.frames
-        self._say(Hello(oldest=PROTOCOL_VERSION_MIN, newest=PROTOCOL_VERSION, label=self._label, features=FEATURES))
+        hello = Hello(
+            oldest=PROTOCOL_VERSION_MIN,
+            newest=PROTOCOL_VERSION,
+            role=self._session.role,
+            label=self._label,
+            features=FEATURES,
+        )
+        self._say(hello)
         self._link.flush()
 
     def frames(self, frames: list[Frame]) -> None:

@@ -17,6 +17,7 @@ from meshq.client._call_line import CallLine
 from meshq.client._calls import Call, InnerCall, LeaveCall, Opening, Values, opening
 from meshq.client._inbox import Inbox
 from meshq.client._outbox import Outbox, Run, outcome_of
+from meshq.client._peer_line import PeerLine
 from meshq.client._run_line import RunLine
 from meshq.client._settings import ClientSettings
 from meshq.client._waiting import Bell
@@ -49,8 +50,12 @@ def nothing() -> None:
 class Session:
     """One session.  ``now`` is the monotonic clock."""
 
-    def __init__(self, settings: ClientSettings, now: Callable[[], float]) -> None:
+    def __init__(self, settings: ClientSettings, now: Callable[[], float], *, role: str = "client") -> None:
         self.settings = settings
+        #: What it is to the node: ``client`` or ``peer``.
+        self.role = role
+        #: A peer's line to the other node.
+        self.peers: PeerLine | None = None
         self.now = now
         self.link: Link | None = None
         self.outgoing = Outgoing()
@@ -88,7 +93,7 @@ class Session:
         # Something was put in line since the last flush.
         self._unflushed = False
         self._channel = 0
-        self._by_channel: dict[int, Outbox | Inbox] = {}
+        self._by_channel: dict[int, Outbox | Inbox | PeerLine] = {}
         self._handlers: dict[FrameType, Callable[[Frame], None]] = {
             FrameType.DELIVER: self._deliver,
             FrameType.CONFIRM: self._confirm,
@@ -96,6 +101,8 @@ class Session:
             FrameType.ANSWER: self.calls.answer,
             FrameType.CREDIT: self._credit,
             FrameType.CONSUMER_LOST: self._consumer_lost,
+            FrameType.BINDING: self._binding,
+            FrameType.SNAPSHOT: self._snapshot,
             FrameType.PING: self._ping,
             FrameType.PONG: _ignore,
             FrameType.RECEIVED: _ignore,
@@ -123,6 +130,8 @@ class Session:
             self.runs.pump()
         if self.calls.unsent:
             self.calls.pump()
+        if self.peers is not None:
+            self.peers.pump()
 
     def out(self, frame: Frame) -> None:
         """Number a frame and put it in line; there is a link."""
@@ -192,7 +201,7 @@ class Session:
 
     # -- channels
 
-    def new_channel(self, owner: Outbox | Inbox) -> int:
+    def new_channel(self, owner: Outbox | Inbox | PeerLine) -> int:
         """A channel of this session."""
         self._channel += 1
         self._by_channel[self._channel] = owner
@@ -290,7 +299,18 @@ class Session:
         inbox: Inbox = self._find(frame, Inbox)
         inbox.deliver(frame)
 
+    def _binding(self, frame: Frame) -> None:
+        line: PeerLine = self._find(frame, PeerLine)
+        line.binding(frame)
+
+    def _snapshot(self, frame: Frame) -> None:
+        line: PeerLine = self._find(frame, PeerLine)
+        line.snapshot(frame)
+
     def _confirm(self, frame: Frame) -> None:
+        if self.peers is not None and frame.channel == self.peers.channel:
+            self.peers.confirm(frame)
+            return
         self.runs.confirm(self._find(frame, Outbox), frame)
 
     def _refuse(self, frame: Frame) -> None:
@@ -373,6 +393,8 @@ class Session:
         # Calls that were not sent go before producers and consumers: one may create what another one uses.
         self.calls.renew(self.epoch)
         self.runs.renew()
+        if self.peers is not None:
+            self.peers.renew()
         for inbox in list(self.inboxes):
             if inbox.closing:
                 del self.inboxes[inbox]

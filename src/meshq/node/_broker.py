@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,8 +12,9 @@ import trio
 
 from meshq import abc
 from meshq.client import Client
+from meshq.cluster import ClusterConnection
 from meshq.env import real_env
-from meshq.errors import NotActiveError, UsageError
+from meshq.errors import NotActiveError, NotFoundError, UsageError
 from meshq.ids import NodeId
 from meshq.node._hosted import Hosted
 from meshq.node._node import Node
@@ -44,23 +45,25 @@ class Broker:
         data_dir: str | os.PathLike[str] | None,
         journal: JournalSettings | None = None,
         acceptors: Sequence[str | Acceptor] = (),
-        connectors: object = None,
+        connectors: Mapping[str, str] | None = None,
         queues: Sequence[str] = (),
         address_settings: dict[str, AddressSettings] | None = None,
         security: object = None,
-        services: Sequence[object] = (),
+        services: Sequence[abc.Service] = (),
         ha: object = None,
         node_id: bytes | None = None,
         memory_limit: int | None = None,
         stop_timeout: float = 10,
         env: abc.Env | None = None,
     ) -> None:
-        refuse_later(connectors=connectors, security=security, services=tuple(services), ha=ha)
+        refuse_later(security=security, ha=ha)
         self._settings = check_settings(
             name,
             data_dir=data_dir,
             journal=journal,
             acceptors=acceptors,
+            connectors=connectors,
+            services=services,
             queues=queues,
             address_settings=address_settings,
             node_id=node_id,
@@ -110,6 +113,19 @@ class Broker:
 
     def __repr__(self) -> str:
         return f"<Broker {self.name!r} {self._state} durable={self.durable}>"
+
+    def cluster(self, name: str) -> ClusterConnection:
+        """The cluster connection of this name.
+
+        Raises:
+            NotFoundError: the broker has none.
+        """
+        found = [service for service in self._settings.services if isinstance(service, ClusterConnection)]
+        for service in found:
+            if service.name == name:
+                return service
+        known = ", ".join(repr(service.name) for service in found) or "none"
+        raise NotFoundError(f"the broker {self.name!r} has no cluster connection {name!r}; known: {known}")
 
     def statistics(self) -> BrokerStatistics:
         """What the broker holds and has done, as a frozen record.

@@ -11,6 +11,7 @@ from meshq.broker import ConnectionCounts, Core, CoreSettings, Listeners, Recove
 from meshq.errors import ConnectionBrokenError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.node._local import LocalDoor
+from meshq.node._local_broker import LocalRoutes
 from meshq.node._settings import BrokerSettings
 from meshq.node._statistics import BrokerStatistics, LoopLag
 from meshq.store import Draft, Journal
@@ -38,6 +39,7 @@ class Node:
             CoreSettings(
                 name=settings.name,
                 node_id=bytes(node_id),
+                instance=env.entropy.token(IDENTITY_BYTES),
                 memory_limit_bytes=memory_limit,
                 address_settings=settings.address_settings,
                 token=env.entropy.token,
@@ -50,6 +52,7 @@ class Node:
         self.door = LocalDoor(settings.name, self.core, self.sessions, self.counts)
         self.listeners = Listeners(self.core, self.sessions, env.network, self.counts)
         self._lag = LoopLag()
+        self._services = trio.CancelScope()
         self._detached = trio.Event()
         self._failure: MeshqError | None = None
         self._failed = trio.Event()
@@ -106,7 +109,31 @@ class Node:
             await journal.wait_durable(journal.last)
         nursery.start_soon(self._reap)
         nursery.start_soon(self._lag.watch)
+        control = self._control()
+        for service in self._settings.services:
+            service.announce(control)
         await self.listeners.listen(self._settings.acceptors, nursery)
+        broker = abc.LocalBroker(
+            control=control, routes=LocalRoutes(core), on_demand_changed=core.demand.watchers.append
+        )
+        for service in self._settings.services:
+            await nursery.start(self._serve, service, broker)
+
+    def _control(self) -> abc.NodeControl:
+        settings, core = self._settings, self.core.settings
+        return abc.NodeControl(
+            name=settings.name,
+            node_id=core.node_id,
+            instance=core.instance,
+            connectors=settings.connectors,
+            env=self._env,
+        )
+
+    async def _serve(
+        self, service: abc.Service, broker: abc.LocalBroker, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        with self._services:
+            await service.serve(broker, task_status=task_status)
 
     def _checkpoint(self) -> list[Draft]:
         return [Draft(kind, payload) for kind, payload in self.core.checkpoint()]
@@ -151,6 +178,7 @@ class Node:
         Cancellation: what was confirmed is safe.
         """
         self.listeners.close()
+        self._services.cancel()
         self.core.closing = f"the node {self._settings.name!r} is stopping"
         with trio.move_on_after(self._settings.stop_timeout):
             await self._finish()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import attrs
 
 from meshq import limits
+from meshq.abc import Service
 from meshq.address import check_name
 from meshq.errors import SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
@@ -31,6 +32,8 @@ class BrokerSettings:
     data_dir: str | None
     journal: JournalSettings
     acceptors: tuple[Acceptor, ...]
+    connectors: dict[str, str]
+    services: tuple[Service, ...]
     queues: tuple[str, ...]
     address_settings: dict[str, AddressSettings]
     node_id: bytes | None
@@ -44,6 +47,8 @@ def check_settings(
     data_dir: str | os.PathLike[str] | None,
     journal: JournalSettings | None,
     acceptors: Sequence[str | Acceptor],
+    connectors: Mapping[str, str] | None = None,
+    services: Sequence[Service] = (),
     queues: Sequence[str],
     address_settings: object,
     node_id: bytes | None,
@@ -70,6 +75,8 @@ def check_settings(
         data_dir=_directory(data_dir),
         journal=journal or JournalSettings(),
         acceptors=tuple(_acceptor(acceptor) for acceptor in _several("acceptors", acceptors)),
+        connectors=_connectors(connectors),
+        services=tuple(_service(service) for service in _several("services", services)),
         queues=tuple(check_name("queues", queue) for queue in _several("queues", queues)),
         address_settings=check_address_settings(address_settings),
         node_id=node_id,
@@ -90,6 +97,24 @@ def _directory(value: object) -> str | None:
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise SettingsError("data_dir", value, "a directory, or None for a broker in memory only")
     return os.fspath(value)
+
+
+def _connectors(value: object) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise SettingsError("connectors", value, "a mapping from names to URLs")
+    for name, url in value.items():
+        check_name("connectors", name)
+        if type(url) is not str or "://" not in url:
+            raise SettingsError(f"connectors[{name!r}]", url, "a URL, such as tcp://HOST:PORT")
+    return dict(value)
+
+
+def _service(value: object) -> Service:
+    if not isinstance(value, Service):
+        raise SettingsError("services", value, "services, such as ClusterConnection(...)")
+    return value
 
 
 def _acceptor(value: object) -> Acceptor:

@@ -57,12 +57,16 @@ class FrameType(enum.IntEnum):
     SETTLE = 19
     LEAVE = 20
     CALL = 21
+    LINK = 22
+    FORWARD = 23
     DELIVER = 32
     CONFIRM = 33
     REFUSE = 34
     ANSWER = 35
     CREDIT = 36
     CONSUMER_LOST = 37
+    BINDING = 38
+    SNAPSHOT = 39
 
 
 #: Frames that change state: numbered from 1 in each direction of a session, kept until known to have arrived, and
@@ -124,12 +128,16 @@ FORMS: Final[dict[FrameType, Form]] = {
     FrameType.SETTLE: Form(FLAG_RETURN | FLAG_REJECT, RANGE_ROW_BYTES, RANGES_MAX, has_channel=True, has_first=True),
     FrameType.LEAVE: _OPENING,
     FrameType.CALL: Form(has_header=True, has_first=True),
+    FrameType.LINK: _OPENING,
+    FrameType.FORWARD: _RUN._replace(has_header=True),
     FrameType.DELIVER: _RUN._replace(has_header=True),
     FrameType.CONFIRM: Form(has_channel=True, has_first=True),
     FrameType.REFUSE: _OPENING,
     FrameType.ANSWER: Form(has_header=True, has_channel=None, has_first=True),
     FrameType.CREDIT: Form(has_first=True),
     FrameType.CONSUMER_LOST: Form(has_header=True, has_channel=True),
+    FrameType.BINDING: Form(has_header=True, has_channel=True),
+    FrameType.SNAPSHOT: Form(has_channel=True, has_first=True),
 }
 assert set(FORMS) == set(FrameType), "every frame type has a form"
 

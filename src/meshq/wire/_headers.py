@@ -334,9 +334,10 @@ def deliver_header(address: str, producer: bytes, number: int, sequence: int) ->
 class Deliver(Header):
     """What the broker says of the run it delivers.
 
-    ``producer`` and ``number``: the id of the first message; ``sequence``: its number in its queue; both rise by
-    ``step`` from message to message.  ``base``: where the first message begins in the numbering of the table's
-    offsets.  ``counts``: index and delivery count in turn, for messages that may have been delivered before.
+    ``producer`` and ``number``: the id of the first message; ``sequence``: its number in its queue, which rises by
+    ``step`` from message to message, while ``number`` rises by ``step`` times ``stride``.  ``base``: where the first
+    message begins in the numbering of the table's offsets.  ``counts``: index and delivery count in turn, for messages
+    that may have been delivered before.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.DELIVER
@@ -345,12 +346,13 @@ class Deliver(Header):
     number: int = _key((int,))
     sequence: int = _key((int,))
     step: int = _key((int,), default=1)
+    stride: int = _key((int,), default=1)
     base: int = _key((int,), default=0)
     counts: tuple[int, ...] = _list_of(int, item_min=0)
 
     def encode(self) -> bytes:
         """As every header's; the usual one with numbers of a fixed width, so that it can be made in one step."""
-        if self.counts or self.base or self.step != 1:
+        if self.counts or self.base or self.step != 1 or self.stride != 1:
             return super().encode()
         return deliver_header(self.address, self.producer, self.number, self.sequence)
 
@@ -392,11 +394,61 @@ class Deliver(Header):
         return dict(zip(indexes, counts, strict=True))
 
 
+@attrs.frozen(kw_only=True)
+class LinkOpening(Header):
+    """Peer to server: open the frame's channel for runs that this node's store-and-forward queue holds for yours.
+
+    ``link``: whose numbers these are; ``node_id``, ``instance``, ``node_name``: the node that speaks, and this life of
+    it; ``connector``: where it may be reached.
+    """
+
+    frame_type: ClassVar[FrameType] = FrameType.LINK
+    link: bytes = _key((bytes,), size=IDENTITY_BYTES)
+    node_id: bytes = _key((bytes,), size=IDENTITY_BYTES)
+    instance: bytes = _key((bytes,), size=IDENTITY_BYTES)
+    node_name: str = _key((str,), size_max=256)
+    connector: str = _key((str,), default="", size_max=TARGET_CHARACTERS_MAX)
+
+
+@attrs.frozen(kw_only=True)
+class Forward(Header):
+    """Peer to server: what a run is, and which of the server's queues it is for.
+
+    ``producer`` and ``number``: the id of the first message, kept for life.  The link's own numbers rise by ``step``
+    from message to message, and ``number`` by ``step`` times ``stride``.
+    """
+
+    frame_type: ClassVar[FrameType] = FrameType.FORWARD
+    address: str = _key((str,), size_max=TARGET_CHARACTERS_MAX)
+    producer: bytes = _key((bytes,), size=IDENTITY_BYTES)
+    number: int = _key((int,))
+    step: int = _key((int,), default=1)
+    stride: int = _key((int,), default=1)
+    queues: tuple[int, ...] = _list_of(int, item_min=1)
+
+
+@attrs.frozen(kw_only=True)
+class Binding(Header):
+    """Server to peer: one of its queues as it is now; ``gone``: it is no more.
+
+    ``filters``: what its consumers want, if each of them wants something in particular.
+    """
+
+    frame_type: ClassVar[FrameType] = FrameType.BINDING
+    queue: int = _key((int,))
+    name: str = _key((str,), default="", size_max=TARGET_CHARACTERS_MAX)
+    address: str = _key((str,), default="", size_max=TARGET_CHARACTERS_MAX)
+    routing: str = _key((str,), default="anycast", size_max=16)
+    consumers: int = _key((int,), default=0)
+    filters: tuple[str, ...] = _list_of(str)
+    gone: bool = _key((bool,), default=False)
+
+
 SCHEMAS: Final[dict[FrameType, type[Header]]] = {
     schema.frame_type: schema
     for schema in (
         Hello, Welcome, Authenticate, Authenticated, Attach, Attached, Close, Produce, Consume, Leave, Call, Answer,
-        Refuse, ConsumerLost, Deliver,
+        Refuse, ConsumerLost, Deliver, LinkOpening, Forward, Binding,
     )
 }  # fmt: skip
 

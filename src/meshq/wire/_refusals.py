@@ -76,6 +76,8 @@ _ENTRIES: Final = (
     ),
     Refusal(39, "role_not_served", errors.SecurityError, "the node does not serve this role here", closes=True),
     Refusal(40, "silent", errors.ConnectionBrokenError, "nothing was heard for too long", True, True),
+    Refusal(41, "same_node", errors.UsageError, "the node was reached by itself", closes=True),
+    Refusal(42, "duplicate_node", errors.UsageError, "another running node has the same node id", closes=True),
     # -- requests
     Refusal(64, "not_found", errors.NotFoundError, "there is no such thing"),
     Refusal(65, "address_full", errors.AddressFullError, "there is no room for the message", may_retry=True),

@@ -53,6 +53,8 @@ _T = FrameType
 _OPENERS: Final = (Sender.CLIENT, Sender.PEER)
 _CLIENT_FRAMES: Final = (_T.PRODUCE, _T.SEND, _T.CONSUME, _T.SETTLE, _T.LEAVE, _T.CALL)
 _SERVER_FRAMES: Final = (_T.DELIVER, _T.CONFIRM, _T.REFUSE, _T.ANSWER, _T.CREDIT, _T.CONSUMER_LOST)
+_PEER_FRAMES: Final = (_T.LINK, _T.FORWARD)
+_FOR_PEERS: Final = (_T.BINDING, _T.SNAPSHOT)
 _BOTH_FRAMES: Final = (_T.PING, _T.PONG, _T.RECEIVED)
 
 Event = tuple[Sender, FrameType]
@@ -75,7 +77,8 @@ TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
     State.ATTACHING: {(Sender.SERVER, _T.ATTACHED): State.ATTACHED, **_closing()},
     State.ATTACHED: {
         **{(sender, frame): State.ATTACHED for sender in _OPENERS for frame in _CLIENT_FRAMES},
-        **{(Sender.SERVER, frame): State.ATTACHED for frame in _SERVER_FRAMES},
+        **{(Sender.PEER, frame): State.ATTACHED for frame in _PEER_FRAMES},
+        **{(Sender.SERVER, frame): State.ATTACHED for frame in (*_SERVER_FRAMES, *_FOR_PEERS)},
         **{(sender, frame): State.ATTACHED for sender in Sender for frame in _BOTH_FRAMES},
         **_closing(),
     },
@@ -93,6 +96,10 @@ class ConnectionMachine:
         self._here = here
         self._there = there
         self._state = State.NEW
+
+    def meet(self, there: Sender) -> None:
+        """The other side has said in its hello what it is."""
+        self._there = there
 
     @property
     def state(self) -> State:

@@ -1,0 +1,164 @@
+"""Who gets which messages of a run when other nodes have queues on its address, too.
+
+Queues of one name form a ring over the nodes: each message goes to one of them, in turn, and the turn goes on from
+run to run.  On an anycast address each message goes to one name, on a multicast address to every name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from meshq.broker._queue_machine import Queue
+
+#: How messages are dealt among nodes.
+MODES: Final = ("off", "strict", "on_demand")
+
+Wants = Callable[[tuple[str, ...], int], bool]
+"""Whether one of some filters lets a message (a row of the run) through."""
+
+
+class RemoteBinding(NamedTuple):
+    """A queue of another node, as that node has last described it."""
+
+    #: The store-and-forward queue that leads there, and how this link deals.
+    forward: Queue
+    mode: str
+    #: Its number and name there.
+    number: int
+    name: str
+    address: str
+    routing: str
+    consumers: int
+    #: What its consumers want, if each of them wants something in particular.
+    filters: tuple[str, ...]
+
+
+class Share(NamedTuple):
+    """Messages of a run for one queue here, or through one queue here for queues of a peer."""
+
+    queue: Queue
+    rows: range
+    remote: tuple[int, ...]
+
+
+class Ring:
+    """The queues of one name."""
+
+    __slots__ = ("local", "name", "remotes", "turn")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.local: Queue | None = None
+        #: In the order of their nodes' links.
+        self.remotes: list[RemoteBinding] = []
+        #: Messages dealt so far.
+        self.turn = 0
+
+    def members(self, wanted: Callable[[tuple[str, ...]], bool]) -> list[Queue | RemoteBinding]:
+        """Who may get the next message; ``wanted`` judges the filters of a remote queue's consumers."""
+        found: list[Queue | RemoteBinding] = []
+        strict = any(remote.mode == "strict" for remote in self.remotes)
+        if self.local is not None and (strict or self.local.consumers):
+            found.append(self.local)
+        found += [
+            remote
+            for remote in self.remotes
+            if remote.mode == "strict"
+            or (remote.mode == "on_demand" and remote.consumers and (not remote.filters or wanted(remote.filters)))
+        ]
+        return found
+
+    @property
+    def filtered(self) -> bool:
+        """Whether it matters what is in a message."""
+        return any(remote.filters and remote.mode == "on_demand" for remote in self.remotes)
+
+
+def pieces(rows: Sequence[int]) -> list[range]:
+    """Rising numbers as few ranges: what is dealt in turn is one."""
+    if isinstance(rows, range):
+        return [rows]
+    found: list[range] = []
+    at, end = 0, len(rows)
+    while at < end:
+        if at + 1 == end:
+            found.append(range(rows[at], rows[at] + 1))
+            break
+        step = rows[at + 1] - rows[at]
+        stop = at + 2
+        while stop < end and rows[stop] - rows[stop - 1] == step:
+            stop += 1
+        found.append(range(rows[at], rows[stop - 1] + 1, step))
+        at = stop
+    return found
+
+
+def plan(rings: Sequence[Ring], rows: Sequence[int], *, anycast: bool, turn: int, wants: Wants) -> list[Share]:
+    """Deal the ``rows`` of a run among rings; ``turn`` says where the rotation among names stands."""
+    taken: _Taken = {}
+    if anycast:
+        asked = [ring for ring in rings if ring.filtered or ring.members(_any)] or list(rings)
+        for index, ring in enumerate(asked):
+            _deal(ring, rows[(index - turn) % len(asked) :: len(asked)], wants, taken)
+    else:
+        for ring in rings:
+            _deal(ring, rows, wants, taken)
+    return [share for queue, table in taken.items() for share in _shares(queue, table)]
+
+
+#: By queue here, and by queue there (0: it is this one): the rows that it gets.
+_Taken = dict["Queue", dict[int, Sequence[int]]]
+
+
+def _any(filters: tuple[str, ...]) -> bool:
+    return True
+
+
+def _deal(ring: Ring, rows: Sequence[int], wants: Wants, taken: _Taken) -> None:
+    if not ring.filtered:
+        members = ring.members(_any) or _left(ring)
+        for index, member in enumerate(members):
+            _give(member, rows[(index - ring.turn) % len(members) :: len(members)], taken)
+        ring.turn += len(rows)
+        return
+    for row in rows:
+
+        def wanted(filters: tuple[str, ...], row: int = row) -> bool:
+            return wants(filters, row)
+
+        members = ring.members(wanted) or _left(ring)
+        if members:
+            _give(members[ring.turn % len(members)], (row,), taken)
+        ring.turn += 1
+
+
+def _left(ring: Ring) -> list[Queue | RemoteBinding]:
+    """Where messages go that nobody asks for: they wait here, or where the only queues of that name are."""
+    if ring.local is not None:
+        return [ring.local]
+    return [remote for remote in ring.remotes if remote.mode != "off"]
+
+
+def _give(member: Queue | RemoteBinding, rows: Sequence[int], taken: _Taken) -> None:
+    if not rows:
+        return
+    queue, number = (member.forward, member.number) if isinstance(member, RemoteBinding) else (member, 0)
+    table = taken.setdefault(queue, {})
+    table[number] = [*table[number], *rows] if number in table else rows
+
+
+def _shares(queue: Queue, table: dict[int, Sequence[int]]) -> list[Share]:
+    """No message stands twice in one queue: what is for several queues of a peer goes there once."""
+    if len(table) == 1:
+        ((number, rows),) = table.items()
+        return [Share(queue, part, (number,) if number else ()) for part in pieces(rows)]
+    numbers: dict[int, list[int]] = {}
+    for number, rows in table.items():
+        for row in rows:
+            numbers.setdefault(row, []).append(number)
+    together: dict[tuple[int, ...], list[int]] = {}
+    for row in sorted(numbers):
+        together.setdefault(tuple(numbers[row]), []).append(row)
+    return [Share(queue, part, remote) for remote, rows in together.items() for part in pieces(rows)]

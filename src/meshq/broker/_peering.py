@@ -1,0 +1,188 @@
+"""What another node may say in its session, and what it is told: runs that are for queues here, and which there are.
+
+A peer's link begins with a snapshot of this node's queues; after that each queue that changes is described anew, as it
+is then, at the end of the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from meshq.broker._definitions import INTERNAL
+from meshq.broker._run import StoredRun
+from meshq.wire import (
+    COUNTER_MAX,
+    FLAG_DURABLE,
+    Binding,
+    Forward,
+    Frame,
+    FrameType,
+    LinkOpening,
+    RunBytes,
+    check_run,
+    decline,
+    header_of,
+    violation,
+)
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+    from meshq.broker._queue_machine import Queue
+    from meshq.broker._session import Session
+
+
+#: What the journal has room for.
+_STEP_MAX: Final = 2**16 - 1
+
+
+class Demand:
+    """Tells links of peers which queues have changed."""
+
+    __slots__ = ("_links", "watchers")
+
+    def __init__(self) -> None:
+        self._links: dict[Peering, None] = {}
+        #: Called whenever a queue or its consumers have changed.
+        self.watchers: list[Callable[[], None]] = []
+
+    def add(self, link: Peering) -> None:
+        """A link wants to know."""
+        self._links[link] = None
+
+    def drop(self, link: Peering) -> None:
+        """A link is gone."""
+        self._links.pop(link, None)
+
+    def changed(self, queue: Queue) -> None:
+        """A queue was made or deleted, or somebody has begun or ended to consume from it."""
+        if queue.name.startswith(INTERNAL):
+            return
+        for link in self._links:
+            link.changed(queue.number)
+        for watcher in self.watchers:
+            watcher()
+
+
+class Peering:
+    """The part of a session that only another node's has."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        #: Links by channel.
+        self.channels: dict[int, bytes] = {}
+        # Queues that are to be described at the end of the turn.
+        self._changed: dict[int, None] = {}
+        self.handlers: dict[FrameType, Callable[[Frame], None]] = {
+            FrameType.LINK: self._link,
+            FrameType.FORWARD: self._forward,
+        }
+
+    @property
+    def _core(self) -> Core:
+        return self._session.core
+
+    def changed(self, number: int) -> None:
+        """Describe a queue anew."""
+        self._changed[number] = None
+        self._core.talk(self._session)
+
+    def end(self) -> None:
+        """The session is over."""
+        self._core.demand.drop(self)
+        self.channels.clear()
+
+    # -- in
+
+    def _link(self, frame: Frame) -> None:
+        header = header_of(frame, LinkOpening)
+        settings = self._core.settings
+        if header.node_id == settings.node_id:
+            own = header.instance == settings.instance
+            name = "same_node" if own else "duplicate_node"
+            error = decline(name, f"{header.node_name!r} at {header.connector or self._session.peer}")
+            self._core.on_stranger(header, error)
+            raise error
+        session = self._session
+        session.begin_call(frame)
+        session.open_channel(frame)
+
+        def link() -> dict[str, int]:
+            self.channels[frame.channel] = header.link
+            return {"number": self._core.placer.links.get(header.link, 0)}
+
+        session.answering(frame, link)
+        if frame.channel not in self.channels:
+            return
+        for queue in self._core.router.by_number.values():
+            if not queue.name.startswith(INTERNAL):
+                self._describe(frame.channel, queue)
+        session.put(Frame(FrameType.SNAPSHOT, channel=frame.channel, first=len(self._core.router.by_number)))
+        self._core.demand.add(self)
+        self._core.talk(session)
+
+    def _forward(self, frame: Frame) -> None:
+        link = self.channels.get(frame.channel)
+        if link is None:
+            raise violation("bad_channel", f"there is no link on channel {frame.channel}")
+        session = self._session
+        session.check_credit()
+        try:
+            self._take(frame, link)
+        finally:
+            self._core.memory.received(session, frame.size_bytes)
+
+    def _take(self, frame: Frame, link: bytes) -> None:
+        header = header_of(frame, Forward)
+        content = RunBytes(frame.count, bytes(frame.table), 0, frame.body)
+        check_run(content)
+        step, stride = header.step, header.step * header.stride
+        last = frame.first + (content.rows - 1) * step
+        if not frame.first or not 0 < step <= stride <= _STEP_MAX or last > COUNTER_MAX or not header.queues:
+            raise violation("bad_header", f"numbers from {frame.first} in steps of {step} and {stride}, or no queue")
+        confirm = self._session.confirm_later(frame.channel, last)
+        # Sent again after a link was lost: what is stored is left out.
+        stored = max(0, (self._core.placer.links.get(link, 0) - frame.first) // step + 1)
+        if stored >= content.rows:
+            self._core.ledger.when_all_is_durable(confirm)
+            return
+        if self._core.closing is not None:
+            # Neither confirmed nor refused: it comes again.
+            return
+        run = StoredRun(
+            header.address,
+            content,
+            durable=bool(frame.flags & FLAG_DURABLE) and self._core.durable,
+            producer=header.producer,
+            number=header.number,
+            stamp=frame.stamp,
+            number_step=stride,
+        )
+        rows = range(stored, content.rows)
+        self._core.placer.place_forwarded(run, header.queues, (link, last), rows, confirm)
+
+    # -- out
+
+    def say(self) -> None:
+        """The end of a turn: describe what has changed."""
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, {}
+        for number in changed:
+            queue = self._core.router.by_number.get(number)
+            for channel in self.channels:
+                if queue is not None:
+                    self._describe(channel, queue)
+                else:
+                    header = Binding(queue=number, gone=True)
+                    self._session.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))
+
+    def _describe(self, channel: int, queue: Queue) -> None:
+        header = Binding(
+            queue=queue.number,
+            name=queue.name,
+            address=queue.address,
+            routing=self._core.router.addresses[queue.address].routing,
+            consumers=len(queue.consumers),
+        )
+        self._session.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))

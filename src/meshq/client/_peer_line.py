@@ -1,0 +1,167 @@
+"""A node's link to another node, inside a session: runs out in the order of their numbers, bindings in.
+
+When the session is made anew, nothing of the old one is kept here: its owner is asked how to open the link again, and
+gives again, from the first that is not confirmed, what the other node may have stored already.  That node knows by the
+link's numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from meshq.client._calls import InnerCall, Values, opening
+from meshq.errors import MeshqError, NotActiveError
+from meshq.wire import (
+    FLAG_DURABLE,
+    Binding,
+    Forward,
+    Frame,
+    FrameType,
+    LinkOpening,
+    RunBytes,
+    header_of,
+    violation,
+)
+
+if TYPE_CHECKING:
+    from meshq.client._session import Session
+
+
+class ForwardedRun(NamedTuple):
+    """Messages for queues of the other node.
+
+    ``number``: of the first one, on this link, which rises by ``step``; ``message``: its producer's number, which
+    rises by ``step`` times ``stride``.
+    """
+
+    number: int
+    step: int
+    stride: int
+    content: RunBytes
+    address: str
+    producer: bytes
+    message: int
+    stamp: int
+    durable: bool
+    queues: tuple[int, ...]
+
+    @property
+    def last(self) -> int:
+        """The link's number of the last message."""
+        return self.number + (self.content.rows - 1) * self.step
+
+    def frame(self, channel: int) -> Frame:
+        """What goes out."""
+        header = Forward(
+            address=self.address,
+            producer=self.producer,
+            number=self.message,
+            step=self.step,
+            stride=self.stride,
+            queues=self.queues,
+        )
+        return Frame(
+            FrameType.FORWARD,
+            flags=FLAG_DURABLE if self.durable else 0,
+            channel=channel,
+            first=self.number,
+            stamp=self.stamp,
+            header=header.encode(),
+            count=self.content.rows,
+            table=self.content.table,
+            body=self.content.body,
+        )
+
+
+class PeerEvents(Protocol):
+    """Whoever owns a link, and wants to know what comes over it."""
+
+    def opening(self, node_id: bytes) -> LinkOpening:
+        """There is a session with this node: how the link is opened in it.  A snapshot follows."""
+
+    def described(self, binding: Binding) -> None:
+        """A queue of the other node, as it is now."""
+
+    def snapshot(self) -> None:
+        """All its queues have been described."""
+
+    def stored(self, number: int) -> None:
+        """The other node has stored everything up to this number."""
+
+    def refused(self, error: MeshqError) -> None:
+        """The other node doesn't take this link."""
+
+
+class PeerLine:
+    """The link's channel in its session, whichever that is."""
+
+    __slots__ = ("_events", "_session", "channel", "ready", "sent", "unsent")
+
+    def __init__(self, session: Session, events: PeerEvents) -> None:
+        self._session = session
+        self._events = events
+        self.channel = 0
+        #: The other node has opened the channel.
+        self.ready = False
+        #: Runs that wait for credit or for a connection, and runs that were sent and not confirmed; in order.
+        self.unsent: deque[ForwardedRun] = deque()
+        self.sent: deque[ForwardedRun] = deque()
+
+    def submit(self, run: ForwardedRun) -> None:
+        """Send a run, now or in its turn."""
+        self.unsent.append(run)
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what waits, as far as it may go."""
+        session = self._session
+        while self.unsent and self.ready and session.runs.open:
+            run = self.unsent.popleft()
+            frame = run.frame(self.channel)
+            session.runs.sent_bytes += frame.size_bytes
+            self.sent.append(run)
+            session.out(frame)
+
+    # -- in
+
+    def confirm(self, frame: Frame) -> None:
+        """Everything up to a number is stored.
+
+        Raises:
+            RemoteProtocolError: more than was sent.
+        """
+        if not self.sent or frame.first > self.sent[-1].last:
+            raise violation("bad_number", f"number {frame.first} of the link is confirmed, which was not sent")
+        while self.sent and self.sent[0].last <= frame.first:
+            self.sent.popleft()
+        self._events.stored(frame.first)
+
+    def binding(self, frame: Frame) -> None:
+        """A queue of the other node."""
+        self._events.described(header_of(frame, Binding))
+
+    def snapshot(self, frame: Frame) -> None:
+        """All of them."""
+        self._events.snapshot()
+
+    # -- life
+
+    def renew(self) -> None:
+        """There is another session: ask for the link again."""
+        self.ready = False
+        self.sent.clear()
+        self.unsent.clear()
+        self.channel = self._session.new_channel(self)
+        header = self._events.opening(self._session.node_id).encode()
+        self._session.calls.add(InnerCall(opening(FrameType.LINK, self.channel, header), self._opened))
+
+    def _opened(self, values: Values, error: MeshqError | None) -> None:
+        if isinstance(error, NotActiveError):
+            # The node is going away: the next session asks again.
+            return
+        if error is not None:
+            self._events.refused(error)
+            return
+        self.ready = True
+        self.pump()

@@ -1,0 +1,75 @@
+"""A link from one node to another: a client's connection and session, with nothing in it but a peer's line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from meshq.abc import Env
+from meshq.client._connection import Connection
+from meshq.client._connector import Target
+from meshq.client._flusher import Flusher
+from meshq.client._peer_line import ForwardedRun, PeerEvents, PeerLine
+from meshq.client._session import Session
+from meshq.client._settings import ClientSettings
+from meshq.client._waiting import leaf
+from meshq.errors import ClosedError, MeshqError
+
+
+class PeerLink:
+    """Connects to another node and stays connected.  ``events`` hears what comes over the link, in its own turn."""
+
+    def __init__(
+        self, targets: Sequence[Target], settings: ClientSettings, env: Env, label: str, events: PeerEvents
+    ) -> None:
+        self._session = Session(settings, trio.current_time, role="peer")
+        self._line = PeerLine(self._session, events)
+        self._session.peers = self._line
+        self._flusher = Flusher(self._session)
+        self._connection = Connection(self._session, targets, settings, label)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._session.link is not None
+
+    @property
+    def peer(self) -> str:
+        """Where the other node is, or was."""
+        return self._connection.peer
+
+    @property
+    def node_name(self) -> str:
+        """The other node's name; empty before the first connection."""
+        return self._connection.node_name
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages given and not known to be stored."""
+        return sum(run.content.rows for line in (self._line.unsent, self._line.sent) for run in line)
+
+    def send(self, run: ForwardedRun) -> None:
+        """Send a run, now or when there is a connection; its numbers are above those of all before."""
+        self._line.submit(run)
+        self._session.wake()
+
+    async def run(self) -> MeshqError | None:
+        """Keep connected; returns why it can't be, when all attempts are used up.
+
+        Checkpoint: always.
+        Cancellation: the session is ended in peace if there is time for that, and otherwise lost; what was not
+        confirmed may have been stored.
+        """
+        error: MeshqError | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._flusher.run)
+                nursery.start_soon(self._connection.keep_time)
+                error = await self._connection.run()
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise leaf(group) from None
+        finally:
+            self._session.fail(error or ClosedError("the link is closed"))
+        return error

@@ -1,0 +1,221 @@
+"""A cluster connection: links to other nodes, and over them the messages that are for their queues."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from meshq.abc import LocalBroker, NodeControl, Service
+from meshq.client import ClientFactory
+from meshq.cluster._peer import Peer
+from meshq.cluster._settings import ClusterSettings
+from meshq.errors import CallTimeoutError, NotActiveError, SettingsError
+
+_log = logging.getLogger("meshq.cluster")
+
+DEFAULT_USER = "ACTIVEMQ.CLUSTER.ADMIN.USER"
+DEFAULT_PASSWORD = "CHANGE ME!!"
+
+
+@attrs.frozen(kw_only=True)
+class PeerStatistics:
+    """Another node, as a cluster connection knows it now."""
+
+    connector: str
+    #: Empty before the first connection.
+    node_id: str
+    node_name: str
+    connected: bool
+    #: Messages that this node holds for it, and how many of them were sent and are not confirmed.
+    waiting: int
+    unconfirmed: int
+
+
+class ClusterConnection(Service):
+    """Joins a broker to others: each message goes to a queue of its name on one of the nodes.
+
+    One of a broker's ``services``.  ``connector`` names this node's own address among the broker's ``connectors``;
+    ``static_connectors`` are the other nodes: names from there, or URLs.  ``load_balancing``: ``"on_demand"`` sends a
+    message only where somebody wants it, ``"strict"`` to every node that has the queue, in turn, ``"off"`` to none.
+
+    Raises:
+        SettingsError: a setting isn't allowed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        connector: str,
+        discovery: object = None,
+        static_connectors: Sequence[str] = (),
+        user: str = DEFAULT_USER,
+        password: str = DEFAULT_PASSWORD,
+        **settings: Any,
+    ) -> None:
+        known = [field.name for field in attrs.fields(ClusterSettings)]
+        for key in settings:
+            if key not in known:
+                raise SettingsError(key, "***", f"one of {', '.join(known)}, user, password")
+        self.settings = ClusterSettings(
+            name=name,
+            connector=connector,
+            discovery=discovery,  # type: ignore[arg-type]
+            static_connectors=static_connectors,
+            **settings,
+        )
+        for key, value in (("user", user), ("password", password)):
+            if type(value) is not str or not value:
+                raise SettingsError(key, "***", "a string")
+        self.name = name
+        self._user = user
+        self._password = password
+        self._urls: list[str] = []
+        self._peers: list[Peer] = []
+        self._broker: LocalBroker | None = None
+        self._changed = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"<ClusterConnection {self.name!r} {self.settings.load_balancing} peers={len(self._peers)}>"
+
+    # -- the service
+
+    def announce(self, control: NodeControl) -> None:
+        """Find the connectors that are named.
+
+        Raises:
+            SettingsError: one of them isn't among the broker's.
+        """
+        known = ", ".join(sorted(control.connectors)) or "none"
+        if self.settings.connector not in control.connectors:
+            raise SettingsError("connector", self.settings.connector, f"one of the broker's connectors: {known}")
+        self._urls = []
+        for name in self.settings.static_connectors:
+            url = name if "://" in name else control.connectors.get(name)
+            if url is None:
+                raise SettingsError("static_connectors", name, f"URLs, or connectors of the broker: {known}")
+            if url != control.connectors[self.settings.connector]:
+                self._urls.append(url)
+            # Checked now: a link that can't be dialed must not be found out at the first message.
+            ClientFactory(url, env=control.env, **self.settings.client())
+        if (self._user, self._password) == (DEFAULT_USER, DEFAULT_PASSWORD):
+            _log.warning(
+                "the cluster connection %s uses the default user and password, which everybody knows: change them",
+                self.name,
+                extra={"event": "default_cluster_password"},
+            )
+
+    async def serve(
+        self, broker: LocalBroker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Keep the links, until cancelled.
+
+        Checkpoint: always.
+        Cancellation: the links are closed; what waits for other nodes stays in its queues.
+        """
+        self._broker = broker
+        broker.on_demand_changed(self._something_changed)
+        self._peers = [
+            Peer(self.settings, broker, self.settings.connector, self._something_changed) for _ in self._urls
+        ]
+        try:
+            async with trio.open_nursery() as nursery:
+                for url, peer in zip(self._urls, self._peers, strict=True):
+                    nursery.start_soon(self._keep, url, peer)
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._broker = None
+            for peer in self._peers:
+                peer.end()
+
+    async def _keep(self, url: str, peer: Peer) -> None:
+        """One link; begun again whenever the other node has ended it for good."""
+        broker = self._broker
+        assert broker is not None
+        control = broker.control
+        settings = self.settings
+        while True:
+            factory = ClientFactory(url, env=control.env, **settings.client())
+            peer.link = factory.link(control.name, peer)
+            error = await peer.link.run()
+            peer.end()
+            self._something_changed()
+            if error is None or error.refusal == "same_node":
+                # It was our own connector by another name.
+                peer.down = error
+                return
+            if error.refusal is None and not math.isinf(settings.reconnect_attempts):
+                _log.warning("node at %s is given up: %s", url, error, extra={"event": "peer_down"})
+                peer.forget(error)
+                return
+            _log.warning("the link to %s ended: %s", url, error, extra={"event": "peer_lost"})
+            await trio.sleep(settings.max_retry_interval)
+
+    def _something_changed(self) -> None:
+        event, self._changed = self._changed, trio.Event()
+        event.set()
+
+    # -- what it knows
+
+    def peers(self) -> list[PeerStatistics]:
+        """The other nodes now."""
+        return [
+            PeerStatistics(
+                connector=url,
+                node_id=peer.node_id.hex(),
+                node_name=peer.link.node_name if peer.link is not None else "",
+                connected=peer.connected,
+                waiting=peer.waiting,
+                unconfirmed=peer.link.unconfirmed if peer.link is not None else 0,
+            )
+            for url, peer in zip(self._urls, self._peers, strict=False)
+        ]
+
+    def nodes(self) -> int:
+        """Nodes that are connected and known, this one included."""
+        found = {peer.node_id for peer in self._peers if peer.connected}
+        return len(found) + 1
+
+    def consumers(self, queue: str) -> int:
+        """Consumers of a queue of this name, here and on the nodes that are known.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+        if self._broker is None:
+            raise NotActiveError(f"the cluster connection {self.name!r} is not served")
+        there = {peer.node_id: peer.consumers(queue) for peer in self._peers if peer.known}
+        return self._broker.routes.consumers(queue) + sum(there.values())
+
+    async def wait_for(
+        self,
+        *,
+        nodes: int = 1,
+        queue: str | None = None,
+        consumers: int = 0,
+        timeout: float = math.inf,  # noqa: ASYNC109
+    ) -> None:
+        """Return when so many nodes are known, and so many consumers of a queue on all of them.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError: the time is up; the error says how far it came.
+            NotActiveError: the broker isn't active.
+        """
+        with trio.move_on_after(timeout):
+            await trio.lowlevel.checkpoint()
+            while not self._there(nodes, queue, consumers):
+                await self._changed.wait()
+            return
+        found = f", {self.consumers(queue)} of {consumers} consumers of {queue!r}" if queue is not None else ""
+        raise CallTimeoutError(f"{self.nodes()} of {nodes} nodes{found} after {timeout} s", outcome="not_done")
+
+    def _there(self, nodes: int, queue: str | None, consumers: int) -> bool:
+        return self.nodes() >= nodes and (queue is None or self.consumers(queue) >= consumers)

@@ -1,0 +1,160 @@
+"""One other node of a cluster, as a link to it shows it: what it has, and what waits here for it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from meshq.abc import Forwarding, HeldRun, LocalBroker, RemoteQueue
+from meshq.client import ForwardedRun, PeerLink
+from meshq.cluster._settings import ClusterSettings
+from meshq.errors import MeshqError, invariant
+from meshq.wire import Binding, LinkOpening, RunBytes
+
+_log = logging.getLogger("meshq.cluster")
+
+
+class Peer:
+    """A link's owner: hears what the other node says, and hands over what its store-and-forward queue holds."""
+
+    def __init__(
+        self, settings: ClusterSettings, broker: LocalBroker, connector: str, changed: Callable[[], None]
+    ) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._connector = connector
+        self._changed = changed
+        #: Set by whoever makes both.
+        self.link: PeerLink | None = None
+        #: The other node; empty before the first connection.
+        self.node_id = b""
+        #: Its queues are known.
+        self.known = False
+        #: Why it is not spoken to any more.
+        self.down: MeshqError | None = None
+        self._forwarding: Forwarding | None = None
+        self._queues: dict[int, RemoteQueue] = {}
+        # Runs handed over: the link's last number, and their tags.
+        self._under_way: deque[tuple[int, int, int]] = deque()
+
+    @property
+    def connected(self) -> bool:
+        """Whether it is there, and its queues are known."""
+        return self.known and self.link is not None and self.link.connected
+
+    @property
+    def waiting(self) -> int:
+        """Messages that this node holds for it."""
+        return self._forwarding.waiting if self._forwarding is not None else 0
+
+    def consumers(self, queue: str) -> int:
+        """Consumers of a queue there, as far as is known."""
+        return sum(remote.consumers for remote in self._queues.values() if remote.name == queue)
+
+    # -- what comes over the link
+
+    def opening(self, node_id: bytes) -> LinkOpening:
+        """There is a session with this node."""
+        control = self._broker.control
+        self._let_go()
+        self.known = False
+        self._queues.clear()
+        if node_id != self.node_id:
+            self.node_id = node_id
+            name = f"$meshq.cluster.{self._settings.name}.{node_id.hex()}"
+            self._forwarding = None
+            if node_id != control.node_id:
+                self._forwarding = self._broker.routes.forwarding(name)
+        number = self._forwarding.number if self._forwarding is not None else 0
+        return LinkOpening(
+            link=hashlib.sha256(control.node_id + number.to_bytes(8, "big")).digest()[:16],
+            node_id=control.node_id,
+            instance=control.instance,
+            node_name=control.name,
+            connector=control.connectors.get(self._connector, ""),
+        )
+
+    def described(self, binding: Binding) -> None:
+        """A queue of the other node."""
+        forwarding = self._forwarding
+        if forwarding is None:
+            return
+        if binding.gone:
+            self._queues.pop(binding.queue, None)
+            if self.known:
+                self._broker.routes.remove(forwarding, binding.queue)
+        elif self._settings.takes(binding.address):
+            queue = RemoteQueue(
+                number=binding.queue,
+                name=binding.name,
+                address=binding.address,
+                routing=binding.routing,
+                consumers=binding.consumers,
+                filters=binding.filters,
+            )
+            self._queues[queue.number] = queue
+            if self.known:
+                self._broker.routes.describe(forwarding, self._settings.load_balancing, queue)
+        self._changed()
+
+    def snapshot(self) -> None:
+        """All queues of the other node have been described: they replace what was known."""
+        if self._forwarding is None:
+            return
+        self.known = True
+        self._broker.routes.replace(self._forwarding, self._settings.load_balancing, list(self._queues.values()))
+        self._forwarding.attach(self._take)
+        _log.info("the queues of node %s are known", self.node_id.hex(), extra={"event": "peer_known"})
+        self._changed()
+
+    def stored(self, number: int) -> None:
+        """The other node has stored everything up to a number."""
+        under_way, forwarding = self._under_way, self._forwarding
+        while under_way and under_way[0][0] <= number and forwarding is not None:
+            _, first, last = under_way.popleft()
+            forwarding.done(first, last)
+
+    def refused(self, error: MeshqError) -> None:
+        """The other node doesn't take the link."""
+        _log.warning("the link to node %s is refused: %s", self.node_id.hex(), error, extra={"event": "peer_refused"})
+
+    def _take(self, held: HeldRun) -> None:
+        link = self.link
+        invariant(link is not None, "a link that reads a queue exists")
+        assert link is not None
+        run = ForwardedRun(
+            number=held.number,
+            step=held.step,
+            stride=held.stride,
+            content=RunBytes(held.rows, held.table, 0, held.body),  # type: ignore[arg-type]
+            address=held.address,
+            producer=held.producer,
+            message=held.message,
+            stamp=held.stamp,
+            durable=held.durable,
+            queues=held.queues,
+        )
+        self._under_way.append((run.last, held.tag, held.tag + held.rows - 1))
+        link.send(run)
+
+    def _let_go(self) -> None:
+        """Whatever was handed over is handed over again in the next session."""
+        self._under_way.clear()
+        if self._forwarding is not None:
+            self._forwarding.detach()
+
+    def end(self) -> None:
+        """The link is not used any more; what waits for the other node stays."""
+        self._let_go()
+        self.known = False
+
+    def forget(self, error: MeshqError) -> None:
+        """All attempts are used up: nothing new is sent there."""
+        self.down = error
+        self.end()
+        if self._forwarding is not None:
+            self._broker.routes.replace(self._forwarding, self._settings.load_balancing, [])
+        self._queues.clear()
+        self._changed()

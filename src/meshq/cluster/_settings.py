@@ -1,0 +1,107 @@
+"""How a cluster connection is set up: names, defaults and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from meshq import limits
+from meshq.address import check_name
+from meshq.errors import SettingsError
+from meshq.settings import in_range, is_bool, only
+
+MODES = ("off", "strict", "on_demand")
+
+
+def _mode(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value == "off_with_redistribution":
+        raise SettingsError(attribute.name, value, "'off', 'strict' or 'on_demand' in this version")
+    if value not in MODES:
+        raise SettingsError(attribute.name, value, " or ".join(map(repr, MODES)))
+
+
+def _name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    check_name(attribute.name, value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise SettingsError("static_connectors", value, "a list of connectors' names, or URLs")
+    return tuple(value)
+
+
+def _all_names(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    for name in value:
+        check_name(attribute.name, name)
+
+
+def _attempts(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value != math.inf and (type(value) is not int or value < 1):
+        raise SettingsError(attribute.name, value, "a whole number from 1, or math.inf")
+
+
+def _prefixes(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if type(value) is not str:
+        raise SettingsError(
+            attribute.name, value, "prefixes of addresses with commas between them, '!' before one to exclude"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class ClusterSettings:
+    """Everything that ``ClusterConnection(...)`` was given.  Times are seconds, sizes bytes."""
+
+    name: str = attrs.field(validator=_name)
+    connector: str = attrs.field(validator=_name)
+    discovery: None = attrs.field(default=None, validator=only(None, "discovery is"))
+    static_connectors: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_all_names)
+    allow_direct_connections_only: bool = attrs.field(default=False, validator=is_bool)
+    address: str = attrs.field(default="", validator=_prefixes)
+    load_balancing: str = attrs.field(default="on_demand", validator=_mode)
+    max_hops: int = attrs.field(default=1, validator=only(1, "more hops are"))
+    check_period: float = attrs.field(default=30, validator=in_range(0.01, math.inf))
+    connection_ttl: float = attrs.field(default=60, validator=in_range(0.1, math.inf))
+    min_large_message_size: int = attrs.field(default=102_400, validator=in_range(1, limits.GIB, whole=True))
+    call_timeout: float = attrs.field(default=30, validator=in_range(0.001, math.inf))
+    call_failover_timeout: float = attrs.field(default=math.inf, validator=in_range(0.001, math.inf))
+    retry_interval: float = attrs.field(default=0.5, validator=in_range(0.001, 86_400))
+    retry_interval_multiplier: float = attrs.field(default=1.0, validator=in_range(1, 100))
+    max_retry_interval: float = attrs.field(default=2.0, validator=in_range(0.001, 86_400))
+    initial_connect_attempts: float = attrs.field(default=math.inf, validator=_attempts)
+    reconnect_attempts: float = attrs.field(default=math.inf, validator=_attempts)
+    use_duplicate_detection: bool = attrs.field(default=True, validator=only(True, "links without it are"))
+    confirmation_window_size: int = attrs.field(
+        default=limits.CONFIRMATION_WINDOW_BYTES, validator=in_range(4 * limits.KIB, limits.GIB, whole=True)
+    )
+    producer_window_size: float = attrs.field(
+        default=math.inf, validator=only(math.inf, "a window of the link's own is")
+    )
+    notification_interval: float = attrs.field(default=1.0, validator=in_range(0.001, 86_400))
+    notification_attempts: int = attrs.field(default=2, validator=in_range(1, 1_000, whole=True))
+
+    def takes(self, address: str) -> bool:
+        """Whether messages to an address are shared: by literal prefix, and exclusion beats inclusion."""
+        items = [item.strip() for item in self.address.split(",") if item.strip()]
+        excluded = [item[1:] for item in items if item.startswith("!")]
+        included = [item for item in items if not item.startswith("!")]
+        if any(address.startswith(prefix) for prefix in excluded):
+            return False
+        return not included or any(address.startswith(prefix) for prefix in included)
+
+    def client(self) -> dict[str, Any]:
+        """The settings of the links' connections."""
+        return {
+            "initial_connect_attempts": self.initial_connect_attempts,
+            "reconnect_attempts": self.reconnect_attempts,
+            "retry_interval": self.retry_interval,
+            "retry_interval_multiplier": self.retry_interval_multiplier,
+            "max_retry_interval": self.max_retry_interval,
+            "call_timeout": self.call_timeout,
+            "call_failover_timeout": self.call_failover_timeout,
+            "connection_ttl": self.connection_ttl,
+            "check_period": self.check_period,
+            "confirmation_window": self.confirmation_window_size,
+        }

@@ -1,0 +1,140 @@
+"""Dealing a run among nodes: exact counts, from any start."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshq.broker._distribution_plan import RemoteBinding, Ring, Share, pieces, plan
+from meshq.broker._queue_machine import Queue
+from tests.broker.queues import join
+
+
+def forward(number: int) -> Queue:
+    return Queue(number, f"$meshq.cluster.mesh.{number}", "f", durable=True)
+
+
+def ring(
+    *,
+    local: int | None = 1,
+    remotes: tuple[int, ...] = (),
+    mode: str = "on_demand",
+    name: str = "q",
+    filters: tuple[tuple[str, ...], ...] = (),
+) -> Ring:
+    """A ring with consumers as the numbers say; ``local`` None: this node has no such queue."""
+    made = Ring(name)
+    if local is not None:
+        made.local = Queue(1, name, "a", durable=True)
+        for _ in range(local):
+            join(made.local)
+    for index, consumers in enumerate(remotes):
+        wanted = filters[index] if filters else ()
+        binding = RemoteBinding(forward(100 + index), mode, 7 + index, name, "a", "anycast", consumers, wanted)
+        made.remotes.append(binding)
+    return made
+
+
+def wants(filters: tuple[str, ...], row: int) -> bool:
+    """A filter is what its row's number has to be divisible by."""
+    return any(row % int(divisor) == 0 for divisor in filters)
+
+
+def dealt(rings: list[Ring], rows: int, *, anycast: bool = True, turn: int = 0) -> dict[int, list[int]]:
+    """Rows by the number of the queue that has them."""
+    found: dict[int, list[int]] = {}
+    for queue, part, _ in plan(rings, range(rows), anycast=anycast, turn=turn, wants=wants):
+        found.setdefault(queue.number, []).extend(part)
+    return {number: sorted(part) for number, part in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("remotes", "local", "mode", "counts"),
+    [
+        ((1, 1, 1), 1, "on_demand", {1: 3, 100: 3, 101: 3, 102: 3}),
+        ((3, 1), 1, "on_demand", {1: 4, 100: 4, 101: 4}),
+        ((1,), 0, "on_demand", {100: 12}),
+        ((0,), 0, "on_demand", {1: 12}),
+        ((0, 0, 0), 1, "on_demand", {1: 12}),
+        ((0, 1, 0), 0, "on_demand", {101: 12}),
+        ((0,), 1, "strict", {1: 6, 100: 6}),
+        ((0, 0, 0), 0, "strict", {1: 3, 100: 3, 101: 3, 102: 3}),
+        ((3, 1), 0, "off", {1: 12}),
+    ],
+)
+def test_messages_go_where_they_are_wanted_and_in_turn(
+    remotes: tuple[int, ...], local: int, mode: str, counts: dict[int, int]
+) -> None:
+    got = dealt([ring(local=local, remotes=remotes, mode=mode)], 12)
+    assert {number: len(rows) for number, rows in got.items()} == counts
+    assert sorted(row for rows in got.values() for row in rows) == list(range(12))
+
+
+def test_strict_never_goes_to_a_node_without_the_queue() -> None:
+    assert dealt([ring(remotes=(), mode="strict")], 10) == {1: list(range(10))}
+    assert dealt([ring(local=None, remotes=(0,), mode="strict")], 10) == {100: list(range(10))}
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(0, 50), st.integers(1, 4))
+def test_the_turn_goes_on_from_run_to_run_wherever_it_began(runs: list[int], start: int, nodes: int) -> None:
+    one = ring(remotes=(1,) * (nodes - 1))
+    one.turn = start
+    order: list[int] = []
+    for rows in runs:
+        where = {row: number for number, part in dealt([one], rows).items() for row in part}
+        order += [where[row] for row in range(rows)]
+    members = [1, *range(100, 99 + nodes)]
+    assert order == [members[(start + index) % nodes] for index in range(sum(runs))]
+
+
+def test_filters_are_judged_message_by_message_and_what_nobody_wants_stays() -> None:
+    one = ring(local=0, remotes=(1, 1), filters=(("2",), ("3",)))
+    got = dealt([one], 12)
+    assert got[1] == [1, 5, 7, 11]
+    assert set(got[100]) <= {0, 2, 4, 6, 8, 10} and set(got[101]) <= {0, 3, 6, 9}
+    assert sorted(got[1] + got[100] + got[101]) == list(range(12))
+    # With a filter in the ring, every message moves the turn on.
+    assert one.turn == 12
+
+
+def test_the_three_sizes_of_demand_with_a_filter() -> None:
+    for consumers, expected in ((0, {1: 6}), (1, {1: 3, 100: 3}), (3, {1: 3, 100: 3})):
+        got = dealt([ring(local=0, remotes=(consumers,), filters=(("2",),))], 6)
+        assert {number: len(rows) for number, rows in got.items()} == expected
+
+
+def test_each_name_of_a_multicast_address_gets_every_message_once() -> None:
+    rings = [ring(name="q", remotes=(1, 1)), ring(name="s1"), ring(name="s2", local=None, remotes=(0,))]
+    got = plan(rings, range(9), anycast=False, turn=0, wants=wants)
+    of_name: Counter[str] = Counter()
+    for share in got:
+        names = [remote.name for one in rings for remote in one.remotes if remote.forward is share.queue]
+        of_name[names[0] if names else share.queue.name] += len(share.rows)
+    assert of_name == {"q": 9, "s1": 9, "s2": 9}
+
+
+def test_what_is_for_two_queues_of_one_peer_goes_there_once() -> None:
+    first, second = ring(name="s1", local=None, remotes=(1,)), ring(name="s2", local=None, remotes=(1,))
+    second.remotes[0] = second.remotes[0]._replace(forward=first.remotes[0].forward, number=8)
+    shares = plan([first, second], range(4), anycast=False, turn=0, wants=wants)
+    assert shares == [Share(first.remotes[0].forward, range(4), (7, 8))]
+
+
+def test_the_names_of_an_anycast_address_take_turns() -> None:
+    rings = [ring(name="a"), ring(name="b", local=None, remotes=(1,))]
+    assert dealt(rings, 4) == {1: [0, 2], 100: [1, 3]}
+    assert dealt(rings, 3, turn=1) == {1: [1], 100: [0, 2]}
+    # A name that nobody consumes from is passed over while somebody consumes from another.
+    assert dealt([ring(name="a", local=0), ring(name="b", local=None, remotes=(1,))], 4) == {100: [0, 1, 2, 3]}
+
+
+@given(st.lists(st.integers(0, 300), unique=True, min_size=1, max_size=60).map(sorted))
+def test_pieces_are_the_rows_again(rows: list[int]) -> None:
+    found = pieces(rows)
+    assert [row for piece in found for row in piece] == rows
+    assert all(piece for piece in found)
+    assert pieces(range(3, 90, 7)) == [range(3, 90, 7)]
+    assert pieces([3, 10, 17, 24]) == [range(3, 25, 7)]
