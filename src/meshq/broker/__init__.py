@@ -3,6 +3,7 @@
 from meshq.broker._connection import StreamConnection
 from meshq.broker._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker._core import Core, CoreSettings
+from meshq.broker._credentials import Credentials
 from meshq.broker._listener import Listeners
 from meshq.broker._recovery import Recovery
 from meshq.broker._sessions import Sessions
@@ -11,6 +12,7 @@ __all__ = [
     "ConnectionCounts",
     "Core",
     "CoreSettings",
+    "Credentials",
     "Listeners",
     "Recovery",
     "ServerConnection",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import attrs
@@ -13,7 +13,15 @@ from meshq import limits
 from meshq.address import check_name
 from meshq.errors import SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
-from meshq.settings import Acceptor, AddressSettings, JournalSettings, check_address_settings
+from meshq.settings import (
+    Acceptor,
+    AddressSettings,
+    JournalSettings,
+    Secret,
+    Security,
+    check_address_settings,
+    check_users,
+)
 
 T = TypeVar("T")
 
@@ -32,6 +40,9 @@ class BrokerSettings:
     journal: JournalSettings
     acceptors: tuple[Acceptor, ...]
     queues: tuple[str, ...]
+    security: Security | None
+    #: Names and passwords of the nodes that may connect as peers.
+    peers: dict[str, Secret]
     address_settings: dict[str, AddressSettings]
     node_id: bytes | None
     memory_limit: int | None
@@ -49,6 +60,8 @@ def check_settings(
     node_id: bytes | None,
     memory_limit: int | None,
     stop_timeout: float,
+    security: Security | None = None,
+    peers: Mapping[str, str | Secret] | None = None,
 ) -> BrokerSettings:
     """All settings, checked.
 
@@ -65,12 +78,17 @@ def check_settings(
         raise SettingsError("stop_timeout", stop_timeout, "a number of seconds, 0 or more")
     if len(check_name("name", name)) > NODE_NAME_CHARACTERS_MAX:
         raise SettingsError("name", name[:32] + "…", f"at most {NODE_NAME_CHARACTERS_MAX} characters")
+    if security is not None and type(security) is not Security:
+        # Whatever it is, a password may be in it.
+        raise SettingsError("security", "***", "Security(users={...}), or None")
     return BrokerSettings(
         name=name,
         data_dir=_directory(data_dir),
         journal=journal or JournalSettings(),
-        acceptors=tuple(_acceptor(acceptor) for acceptor in _several("acceptors", acceptors)),
+        acceptors=tuple(_acceptor(acceptor, security) for acceptor in _several("acceptors", acceptors)),
         queues=tuple(check_name("queues", queue) for queue in _several("queues", queues)),
+        security=security,
+        peers=check_users("peers", peers) if peers is not None else {},
         address_settings=check_address_settings(address_settings),
         node_id=node_id,
         memory_limit=memory_limit,
@@ -92,12 +110,13 @@ def _directory(value: object) -> str | None:
     return os.fspath(value)
 
 
-def _acceptor(value: object) -> Acceptor:
-    if type(value) is str:
-        return Acceptor(value)
-    if type(value) is not Acceptor:
+def _acceptor(value: object, security: Security | None) -> Acceptor:
+    acceptor = Acceptor(value) if type(value) is str else value
+    if type(acceptor) is not Acceptor:
         raise SettingsError("acceptors", value, "URLs and Acceptor objects")
-    return value
+    if security is None and not acceptor.endpoint.loopback and not acceptor.insecure:
+        raise SettingsError("acceptor", acceptor.url, "a loopback host, or security=, or insecure=True")
+    return acceptor
 
 
 def refuse_later(**parts: object) -> None:

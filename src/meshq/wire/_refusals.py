@@ -76,6 +76,15 @@ _ENTRIES: Final = (
     ),
     Refusal(39, "role_not_served", errors.SecurityError, "the node does not serve this role here", closes=True),
     Refusal(40, "silent", errors.ConnectionBrokenError, "nothing was heard for too long", True, True),
+    Refusal(41, "not_authenticated", errors.SecurityError, "the authentication failed", closes=True),
+    Refusal(
+        42,
+        "crowded",
+        errors.NotActiveError,
+        "too many connections of this address have not authenticated yet",
+        may_retry=True,
+        closes=True,
+    ),
     # -- requests
     Refusal(64, "not_found", errors.NotFoundError, "there is no such thing"),
     Refusal(65, "address_full", errors.AddressFullError, "there is no room for the message", may_retry=True),
