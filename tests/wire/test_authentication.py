@@ -122,7 +122,6 @@ def test_a_proof_is_good_for_one_connection_only() -> None:
         {"binding": b""},
         {"binding": b"certificate of somebody in between"},
     ],
-    ids=str,
 )
 def test_both_sides_must_have_heard_the_same_over_the_same_certificate(changed: dict[str, object]) -> None:
     # Somebody in between who changes the mechanisms (downgrade) or holds another certificate (relay) gets nowhere.

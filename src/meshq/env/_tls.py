@@ -131,13 +131,8 @@ class _Side(TlsSide):
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
             tls = self._context.wrap_bio(incoming, outgoing, server_side=self._server, server_hostname=host)
-            try:
-                await _shake(stream, tls, incoming, outgoing)
-                self._check(stream, tls)
-            except SecurityError:
-                if self._server:
-                    await _let_hear(stream)
-                raise
+            await _shake(stream, tls, incoming, outgoing)
+            self._check(stream, tls)
             binding = self._binding
             if not self._server:
                 binding = hashlib.sha256(tls.getpeercert(binary_form=True) or b"").digest()
@@ -166,10 +161,13 @@ async def _shake(stream: Stream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, ou
         except ssl.SSLError as error:
             problem = refused(error, stream.peer)
             problem.__cause__ = error
-        if outgoing.pending:
+        said = outgoing.pending
+        if said:
             stream.send_nowait(outgoing.read())
             await stream.flush()
         if problem is not None:
+            if said and tls.server_side:
+                await _let_hear(stream)
             raise problem
         if done:
             return
