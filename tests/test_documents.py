@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/how-to.md")
+DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/how-to.md", "docs/how-to/secure-a-broker.md")
 
 
 def programs(name: str) -> list[str]:

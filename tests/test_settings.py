@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
+import ssl
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -12,9 +15,12 @@ from meshq import limits
 from meshq.errors import SettingsError
 from meshq.settings import (
     DEFAULT_ADDRESS_SETTINGS,
+    TLS,
     Acceptor,
     AddressSettings,
     JournalSettings,
+    Secret,
+    Security,
     check_address_settings,
     in_range,
     settings_for,
@@ -134,15 +140,103 @@ def test_other_hosts_need_to_be_called_insecure(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["inproc://x", "tls://127.0.0.1:1", "tcp://127.0.0.1:1?insecure=yes", "tcp://127.0.0.1:1?color=red", "x", 7],
+    ["inproc://x", "tcp://127.0.0.1:1?insecure=yes", "tcp://127.0.0.1:1?color=red", "x", 7],
 )
 def test_an_acceptor_of_another_kind_is_refused(url: Any) -> None:
     with pytest.raises(SettingsError):
         Acceptor(url)
 
 
-def test_an_acceptor_takes_no_tls_in_this_version_and_says_so() -> None:
-    with pytest.raises(SettingsError, match="in this version"):
-        Acceptor("tcp://127.0.0.1:0", tls=object())  # type: ignore[arg-type]
+def test_an_acceptor_is_insecure_or_not() -> None:
     with pytest.raises(SettingsError, match="insecure"):
         Acceptor("tcp://127.0.0.1:0", insecure=1)  # type: ignore[arg-type]
+
+
+def test_tls_belongs_to_a_tls_url_and_the_other_way_round() -> None:
+    tls = TLS(certificate="a.pem")
+    assert Acceptor("tls://0.0.0.0:1", tls=tls).tls is tls
+    assert Acceptor("tls://127.0.0.1:1", tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)).endpoint.scheme == "tls"
+    for url, given in (("tls://127.0.0.1:1", None), ("tcp://127.0.0.1:1", tls)):
+        with pytest.raises(SettingsError, match="with tls=, or tcp://HOST:PORT without"):
+            Acceptor(url, tls=given)
+    with pytest.raises(SettingsError, match="a certificate"):
+        Acceptor("tls://127.0.0.1:1", tls=TLS(authorities="a.pem"))
+    for wrong in (object(), "a.pem", True):
+        with pytest.raises(SettingsError, match="SSLContext or None"):
+            Acceptor("tls://127.0.0.1:1", tls=wrong)
+
+
+# -- TLS
+
+
+def test_tls_is_paths_and_building_it_reads_none() -> None:
+    tls = TLS(certificate=Path("no") / "such", key="key", authorities=Path("all"), client_certificates="required")
+    assert (tls.certificate, tls.key, tls.authorities) == ("no/such", "key", "all")
+    assert TLS() == TLS(client_certificates="none")
+
+
+@pytest.mark.parametrize(
+    ("given", "setting"),
+    [
+        ({"certificate": ""}, "certificate"),
+        ({"certificate": b"a"}, "certificate"),
+        ({"key": "k"}, "key"),
+        ({"authorities": 1}, "authorities"),
+        ({"client_certificates": "maybe"}, "client_certificates"),
+        ({"client_certificates": None}, "client_certificates"),
+        ({"certificate": "a", "client_certificates": "required"}, "authorities"),
+        ({"certificate": "a", "client_certificates": "optional"}, "authorities"),
+    ],
+)
+def test_a_wrong_part_of_tls_is_refused_by_name(given: dict[str, Any], setting: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        TLS(**given)
+    assert caught.value.setting == setting
+
+
+# -- secrets and users
+
+
+def test_a_secret_is_shown_to_nobody_who_does_not_ask_for_it() -> None:
+    secret = Secret("canary")
+    shown = [repr(secret), str(secret), f"{secret}", f"{secret!r:>5}", repr([secret])]
+    shown += [repr(Security(users={"app": "canary"})), str(attrs.asdict(Security(users={"app": secret})))]
+    assert "canary" not in "".join(shown)
+    assert secret.reveal() == Secret(secret).reveal() == "canary"
+    assert secret == Secret("canary") != Secret("other") and secret != "canary"
+    assert len({secret, Secret("canary")}) == 1
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(secret)
+
+
+@pytest.mark.parametrize("value", ["", b"x", 7, None, "\ud800canary", "canary" * 200])
+def test_what_is_no_password_is_refused_without_being_shown(value: Any) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Secret(value)
+    assert caught.value.setting == "password" and "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("users", [None, {}, [], "app:canary", [("app", "canary")], {"app": None}, {"": "canary"}])
+def test_users_are_names_with_passwords(users: Any) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Security(users=users)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("user", ["", "x" * 257, "a\nb", 7, None])
+def test_what_is_no_name_is_refused(user: Any) -> None:
+    with pytest.raises(SettingsError, match="users="):
+        Security(users={user: "canary"})
+
+
+def test_users_are_copied_and_frozen() -> None:
+    given: dict[str, str | Secret] = {"app": "one", "ops": Secret("two")}
+    security = Security(users=given)  # type: ignore[arg-type]
+    given.clear()
+    assert {user: secret.reveal() for user, secret in security.users.items()} == {"app": "one", "ops": "two"}
+
+
+@pytest.mark.parametrize("name", ["roles", "permissions"])
+def test_what_waits_for_authorization_is_refused_by_name(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name}=.*in this version"):
+        Security(users={"app": "x"}, **{name: {"app": {"writers"}}})

@@ -64,8 +64,11 @@ if TYPE_CHECKING:
     from meshq.ids import NodeId as NodeId
     from meshq.message import Message as Message
     from meshq.node import Broker as Broker
+    from meshq.settings import TLS as TLS
     from meshq.settings import Acceptor as Acceptor
     from meshq.settings import AddressSettings as AddressSettings
+    from meshq.settings import Secret as Secret
+    from meshq.settings import Security as Security
     from meshq.store import Journal as Journal
 
 _ERRORS: Final = (
@@ -115,6 +118,9 @@ _HOME: Final = {
     "NodeId": "meshq.ids",
     "Producer": "meshq.client",
     "Reattached": "meshq.client",
+    "Secret": "meshq.settings",
+    "Security": "meshq.settings",
+    "TLS": "meshq.settings",
     "connect": "meshq.client",
     **dict.fromkeys(_ERRORS, "meshq.errors"),
 }

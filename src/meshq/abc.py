@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
+from meshq.settings import Secret
+
 if TYPE_CHECKING:
     from trio import TaskStatus
 
@@ -124,7 +126,7 @@ class Stream(ABC):
         """At least one and at most ``size_max`` bytes; ``b""`` when the peer has closed in an orderly way.
 
         Checkpoint: when nothing has arrived yet, and at least every 64th call.  Cancellation: nothing is lost.
-        Raises: ConnectionBrokenError.
+        Raises: ConnectionBrokenError; SecurityError if the other side says under TLS that it does not believe us.
         """
 
     @abstractmethod
@@ -136,6 +138,11 @@ class Stream(ABC):
     @abstractmethod
     def peer(self) -> str:
         """The other side's address, ``host:port``, for logs and errors."""
+
+    @property
+    def binding(self) -> bytes:
+        """SHA-256 of the server's certificate, the same at both ends; empty if there is no TLS."""
+        return b""
 
 
 class Listener(ABC):
@@ -154,6 +161,33 @@ class Listener(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop listening.  Closing twice is silent."""
+
+
+class TlsSide(ABC):
+    """One side of TLS connections: certificates and keys, read and ready."""
+
+    @abstractmethod
+    async def wrap(self, stream: Stream, host: str | None = None) -> Stream:
+        """Shake hands over ``stream``; what comes back is used in its place, and closes it.
+
+        ``host``: at a client, the name that the certificate of the other side must have.
+
+        Checkpoint: always.  Cancellation: ``stream`` is closed.
+        Raises: SecurityError if one side does not believe the other, ConnectionBrokenError; ``stream`` is closed."""
+
+
+class Tls(ABC):
+    """TLS 1.3.  ``tls`` is ``meshq.TLS``, an ``ssl.SSLContext`` or, at a client, None."""
+
+    @abstractmethod
+    def server(self, tls: object) -> TlsSide:
+        """The side of an acceptor.  Blocks for as long as it takes to read the files.
+        Raises: SettingsError if they can't be used, or a context allows less than TLS 1.3."""
+
+    @abstractmethod
+    def client(self, tls: object) -> TlsSide:
+        """The side that connects, and sees to it that the other one is who it says.
+        Raises: SettingsError, as ``server``; also if a context would believe everybody."""
 
 
 class Network(ABC):
@@ -202,6 +236,7 @@ class Env:
     disk: Disk
     threads: Threads
     network: Network
+    tls: Tls
     wall: WallClock
     entropy: Entropy
     #: Bytes of memory that this host has.
@@ -328,6 +363,14 @@ class Service(ABC):
     """Something that a broker is given, with two phases: known while the node is passive, served while it is active."""
 
     name: str
+
+    def credentials(self) -> Mapping[str, Secret]:
+        """Names and passwords of nodes that may connect to the broker as peers because of this service."""
+        return {}
+
+    def check_exposure(self, *, loopback: bool) -> None:
+        """Where the broker listens: on this machine only, or not.  Raises: SettingsError: the service forbids it."""
+        return
 
     @abstractmethod
     def announce(self, control: NodeControl) -> None:

@@ -9,8 +9,8 @@ import attrs
 from meshq.errors import SettingsError
 
 #: Schemes that name one endpoint.
-SCHEMES = ("tcp", "inproc")
-_ALLOWED = "tcp://HOST:PORT or inproc://NAME"
+SCHEMES = ("tcp", "tls", "inproc")
+_ALLOWED = "tcp://HOST:PORT, tls://HOST:PORT or inproc://NAME"
 
 
 @attrs.frozen

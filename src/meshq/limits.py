@@ -41,6 +41,22 @@ PROPERTIES_BYTES_MAX: Final = 64 * KIB
 PRIORITY_DEFAULT: Final = 4
 PRIORITY_MAX: Final = 9
 
+# -- security ---------------------------------------------------------------------------------------------------
+USER_CHARACTERS_MAX: Final = 256
+#: Of a password, encoded.
+PASSWORD_BYTES_MAX: Final = 1_024
+#: Rounds of PBKDF2 per guess: eight milliseconds, once for each user at start and once for each client.
+ITERATIONS: Final = 16_384
+ITERATIONS_MIN: Final = 4_096
+#: What a client computes for a node that it does not know yet: a tenth of a second.
+ITERATIONS_MAX: Final = 200_000
+#: All that is read of a connection before its peer is known; a TLS handshake with a chain of certificates fits.
+UNAUTHENTICATED_READ_BYTES_MAX: Final = 64 * KIB
+#: Connections of one address whose peers are not known yet.
+UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 16
+#: Addresses of which a node remembers that they failed to authenticate.
+GUARDED_ADDRESSES_MAX: Final = 4_096
+
 # -- sessions -----------------------------------------------------------------------------------------------------
 #: Consumers and producers of one session: a channel number is 32 bits, but each one has a cost at the broker.
 CHANNELS_MAX: Final = 4_096
@@ -82,6 +98,7 @@ DUPLICATE_IDS_DEFAULT: Final = 20_000
 SEQUENCE_RESERVE: Final = 65_536
 
 assert BODY_BYTES_MAX >= MESSAGE_BYTES_MAX + PROPERTIES_BYTES_MAX + DUPLICATE_ID_BYTES_MAX, "a message must fit"
+assert ITERATIONS_MIN <= ITERATIONS <= ITERATIONS_MAX, "a node's own choice must be taken by its clients"
 assert RUN_BYTES_TARGET <= BODY_BYTES_MAX, "a full run must fit in a frame"
 assert 16 * QUEUES_PER_ADDRESS_MAX <= (RECORD_BYTES_MAX - BODY_BYTES_MAX) // 2, "a run for all queues must be a record"
 assert RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES <= BATCH_BYTES_MAX, "a batch must hold the largest record"

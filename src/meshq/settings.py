@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 
@@ -43,6 +43,137 @@ def only(served: object, later: str) -> Validator:
             raise SettingsError(attribute.name, value, f"{served!r} in this version ({later} to come)")
 
     return check
+
+
+class Secret:
+    """A password: whoever prints, formats or logs it sees ``***``; only ``reveal()`` gives the text."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str | Secret) -> None:
+        if isinstance(text, Secret):
+            text = text.reveal()
+        if type(text) is not str or not text or not _fits(text):
+            allowed = f"a text of 1 to {limits.PASSWORD_BYTES_MAX} bytes in UTF-8"
+            raise SettingsError("password", "***", allowed)
+        self._text: str = text
+
+    def reveal(self) -> str:
+        """The text itself."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._text))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret is not pickled: it would be written somewhere as it is")
+
+
+def _fits(text: str) -> bool:
+    try:
+        return len(text.encode()) <= limits.PASSWORD_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
+
+
+def check_user(setting: str, value: object) -> str:
+    """The name of a user, checked.
+
+    Raises:
+        SettingsError: it isn't one.
+    """
+    if type(value) is not str or not 1 <= len(value) <= limits.USER_CHARACTERS_MAX or not value.isprintable():
+        raise SettingsError(setting, value, f"1 to {limits.USER_CHARACTERS_MAX} printable characters")
+    return value
+
+
+def check_users(setting: str, value: object) -> dict[str, Secret]:
+    """Names with passwords, checked; the passwords are shown no more.
+
+    Raises:
+        SettingsError: it is not a mapping from names to passwords, or an empty one.
+    """
+    allowed = "a mapping from the names of users to their passwords, one at least"
+    if not isinstance(value, Mapping) or not value:
+        # Whatever it is, a password may be in it.
+        raise SettingsError(setting, "***", allowed)
+    return {check_user(setting, user): Secret(password) for user, password in value.items()}
+
+
+def _users(value: object) -> dict[str, Secret]:
+    return check_users("users", value)
+
+
+@attrs.frozen(kw_only=True)
+class Security:
+    """Who may use a broker: ``Security(users={"app": "secret"})``.
+
+    Every acceptor then asks for a user and the password; only clients in the broker's own process are not asked.
+    """
+
+    users: Mapping[str, Secret] = attrs.field(converter=_users)
+    roles: object = attrs.field(default=None, validator=only(None, "authorization"))
+    permissions: object = attrs.field(default=None, validator=only(None, "authorization"))
+
+
+def _path(value: Any) -> Any:
+    return value.__fspath__() if hasattr(value, "__fspath__") else value
+
+
+def _is_path(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and (type(value) is not str or not value):
+        raise SettingsError(attribute.name, value, "the path of a file in PEM format, or None")
+
+
+def _certificates(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value not in ("none", "optional", "required"):
+        raise SettingsError(attribute.name, value, "'none', 'optional' or 'required'")
+
+
+@attrs.frozen(kw_only=True)
+class TLS:
+    """What one side of a TLS connection shows and whom it believes; always TLS 1.3.  Paths are of files in PEM format.
+
+    ``certificate``: this side's certificate, with those between it and its authority; a broker needs one.  ``key``:
+    its private key, not encrypted; None: it stands in the same file.  ``authorities``: who may vouch for the other
+    side; None: whom the system believes.  ``client_certificates``: whether a broker asks its clients for theirs;
+    they are believed only if one of ``authorities``, which must then be given, vouches for them.
+
+    The files are read when the broker starts or the client connects.
+    """
+
+    certificate: str | None = attrs.field(default=None, converter=_path, validator=_is_path)
+    key: str | None = attrs.field(default=None, converter=_path, validator=_is_path)
+    authorities: str | None = attrs.field(default=None, converter=_path, validator=_is_path)
+    client_certificates: str = attrs.field(default="none", validator=_certificates)
+
+    def __attrs_post_init__(self) -> None:
+        if self.key is not None and self.certificate is None:
+            raise SettingsError("key", self.key, "a key with its certificate")
+        if self.client_certificates != "none" and self.authorities is None:
+            raise SettingsError("authorities", None, "the authorities of the client certificates that are asked for")
+
+
+def check_tls(setting: str, value: object) -> None:
+    """``tls`` of an acceptor or a client: ``TLS``, an ``ssl.SSLContext`` or None.
+
+    Raises:
+        SettingsError: it is something else.
+    """
+    # The type is asked by its name: settings don't load ssl.
+    kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__]
+    if value is not None and type(value) is not TLS and "ssl.SSLContext" not in kinds:
+        raise SettingsError(setting, value, "TLS(...), an ssl.SSLContext or None")
+
+
+def _tls(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    check_tls(attribute.name, value)
 
 
 def _routing(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -117,13 +248,14 @@ class JournalSettings:
 
 @attrs.frozen
 class Acceptor:
-    """Where a broker listens: ``tcp://HOST:PORT``, port 0 for any free one.
+    """Where a broker listens: ``tcp://HOST:PORT``, or ``tls://HOST:PORT`` with ``tls``; port 0 for any free one.
 
-    Without authentication only the loopback device may be listened on; this version has none yet.
+    ``tls``: ``TLS(certificate=...)``, or an ``ssl.SSLContext`` for a server.
+    Plaintext beyond the loopback device needs ``insecure=True``, and so does TLS there without ``security``.
     """
 
     url: str
-    tls: None = attrs.field(default=None, kw_only=True, validator=only(None, "TLS is"))
+    tls: object = attrs.field(default=None, kw_only=True, validator=_tls)
     insecure: bool = attrs.field(default=False, kw_only=True, validator=is_bool)
     endpoint: Endpoint = attrs.field(init=False, repr=False)
 
@@ -134,9 +266,13 @@ class Acceptor:
             if key != "insecure" or value not in ("true", "false"):
                 raise SettingsError("acceptor", self.url, "the one option insecure=true|false")
             insecure = value == "true"
-        if endpoint.scheme != "tcp":
-            raise SettingsError("acceptor", self.url, "tcp://HOST:PORT")
-        if not endpoint.loopback and not insecure:
-            raise SettingsError("acceptor", self.url, "a loopback host, or insecure=True")
+        if endpoint.scheme not in ("tcp", "tls"):
+            raise SettingsError("acceptor", self.url, "tcp://HOST:PORT or tls://HOST:PORT")
+        if (endpoint.scheme == "tls") is not (self.tls is not None):
+            raise SettingsError("acceptor", self.url, "tls://HOST:PORT with tls=, or tcp://HOST:PORT without")
+        if type(self.tls) is TLS and self.tls.certificate is None:
+            raise SettingsError("tls", self.tls, "TLS with a certificate: a broker shows one")
+        if endpoint.scheme == "tcp" and not endpoint.loopback and not insecure:
+            raise SettingsError("acceptor", self.url, "a loopback host, or insecure=True, or tls://")
         object.__setattr__(self, "endpoint", endpoint)
         object.__setattr__(self, "insecure", insecure)

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from meshq.broker import ConnectionCounts, Core, CoreSettings, Recovery, ServerConnection, Sessions
+from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Recovery, ServerConnection, Sessions
 from meshq.broker._queue_machine import Queue
 from meshq.settings import AddressSettings
 from meshq.store import Record
@@ -126,11 +126,15 @@ class House:
     def queue(self, name: str = "q") -> Queue:
         return self.core.router.queues[name]
 
-    def link(self, *, lossless: bool = False, trusted: bool = True) -> tuple[Link, ServerConnection]:
+    def link(
+        self, *, lossless: bool = False, trusted: bool = True, credentials: Credentials | None = None
+    ) -> tuple[Link, ServerConnection]:
         """The client's end of a new link, and the connection that serves it.  ``lossless=False``: as if over bytes."""
         here, there = DirectLink.pair("client", "node")
         here.lossless = there.lossless = lossless
-        server = ServerConnection(self.core, self.sessions, there, self.counts, trusted=trusted)
+        server = ServerConnection(
+            self.core, self.sessions, there, self.counts, trusted=trusted, credentials=credentials
+        )
         return here, server
 
     def client(self, *, attach: bool = True, lossless: bool = False, **options: Any) -> RawClient:

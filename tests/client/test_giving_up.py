@@ -211,7 +211,7 @@ async def test_a_node_that_starts_later_is_found(node: FakeNode) -> None:
 async def test_a_node_without_the_one_mechanism_is_refused(node: FakeNode) -> None:
     env, _ = fake_env(node)
     node.mechanisms = ("scram",)
-    with pytest.raises(MeshqError, match="asks for authentication"):
+    with pytest.raises(MeshqError, match="asks for a user and a password"):
         async with connect(TCP, env=env):
             pytest.fail("not without authentication")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import ssl
 from typing import Any
 
 import pytest
 
 from meshq.client import ClientFactory, connect
 from meshq.errors import SettingsError
+from meshq.settings import TLS
 from tests.client._server import FakeNode, fake_env
 
 
@@ -70,13 +72,14 @@ def test_a_bracketed_list_is_a_list_of_targets_with_options_for_all() -> None:
         ("()", "tcp://HOST:PORT"),
         ("(tcp://127.0.0.1:1?call_timeout=1,tcp://127.0.0.1:2)", "once, after the bracket"),
         ("(tcp://127.0.0.1:1)?call_timeout", "key=value"),
-        ("tls://127.0.0.1:1", "TLS to come"),
         ("udp://231.7.7.7:9876", "discovery to come"),
         ("discovery:(multicast://x)", "discovery to come"),
         ("fanout:(x)", "discovery to come"),
         ("static:(x)", "discovery to come"),
         ("tcp://example.org:61616", "insecure=True"),
-        ("tcp://127.0.0.1:1?user=app", "authentication to come"),
+        ("tcp://127.0.0.1:1?user=app", "a user with a password"),
+        ("tcp://127.0.0.1:1?user=app&password=x", "password= beside the URL, not in it"),
+        ("tls://127.0.0.1:1?tls=x", "tls= beside the URL"),
         ("tcp://127.0.0.1:1?load_balancing=random", "balancing to come"),
     ],
 )
@@ -91,6 +94,8 @@ def test_what_is_wrong_or_not_served_is_refused_by_name(url: Any, message: str) 
     ("name", "value"),
     [
         ("user", "app"),
+        ("user", ""),
+        ("user", 7),
         ("tls", object()),
         ("load_balancing", "random"),
         ("initial_wait_for", 3),
@@ -127,6 +132,9 @@ def test_a_password_is_never_shown() -> None:
         lambda: connect("inproc://x?password=a", password="canary"),
         lambda: connect("inproc://x?pasword=canary"),
         lambda: connect("tls://x:1?password=canary"),
+        lambda: connect("udp://x:1?password=canary"),
+        lambda: connect("inproc://x", user="", password="canary"),
+        lambda: connect("inproc://x", user="app", password=b"canary"),
     ):
         with pytest.raises(SettingsError) as caught:
             make()
@@ -149,3 +157,19 @@ def test_building_a_client_touches_nothing() -> None:
     assert network.dialed == []
     assert repr(client) == "<Client new peer='' session=0 epoch=0>"
     assert repr(ClientFactory("inproc://n", env=env)) == "<ClientFactory inproc://n>"
+
+
+def test_a_client_with_a_password_does_not_show_it() -> None:
+    factory = ClientFactory("tcp://127.0.0.1:1?user=app", password="canary")
+    assert factory.settings.password is not None and factory.settings.password.reveal() == "canary"
+    assert "canary" not in repr(factory) + repr(factory.settings) + repr(factory.connect())
+
+
+def test_tls_goes_with_urls_that_can_have_it_and_never_without() -> None:
+    ClientFactory("(tls://broker.example:1,inproc://hq)", tls=TLS(authorities="a.pem"))
+    ClientFactory("tls://broker.example:1", tls=ssl.create_default_context())
+    ClientFactory("tls://broker.example:1")
+    with pytest.raises(SettingsError, match="tls:// or inproc:// only"):
+        ClientFactory("(tls://a:1,tcp://127.0.0.1:1)", tls=TLS())
+    with pytest.raises(SettingsError, match="which a broker asks for"):
+        ClientFactory("tls://a:1", tls=TLS(authorities="a.pem", client_certificates="required"))

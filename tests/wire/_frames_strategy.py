@@ -111,8 +111,12 @@ def _key_strategy(field: attrs.Attribute[Any]) -> st.SearchStrategy[Any]:
         return st.lists(st.integers(field.metadata["item_min"], 99), max_size=3).map(tuple)
     if kind is list:
         return st.lists(_text, max_size=3).map(tuple)
-    if field.metadata.get("size") or field.name == "key":
+    if field.name == "key":
         return _identity
+    if size := field.metadata.get("size"):
+        return st.binary(min_size=size, max_size=size)
+    if field.name in ("nonce", "proof"):
+        return st.binary(max_size=32)
     return {int: _amount, str: _text.map(lambda text: text[:16]), bytes: st.binary(max_size=40), bool: st.booleans()}[
         kind
     ]

@@ -15,6 +15,7 @@ from meshq.wire import (
     Answer,
     Attached,
     Authenticated,
+    Challenge,
     Close,
     ConsumerLost,
     Deliver,
@@ -40,6 +41,7 @@ _RUN: Final = RUNS[3]
 #: A frame of each type that a node says, to be said by a client.
 SERVER_FRAMES: Final = (
     Frame(FrameType.WELCOME, header=Welcome(version=1, node_id=bytes(16), node_name="n").encode()),
+    Frame(FrameType.CHALLENGE, header=Challenge(salt=bytes(16), iterations=4096, nonce=bytes(32)).encode()),
     Frame(FrameType.AUTHENTICATED, header=Authenticated().encode()),
     Frame(FrameType.ATTACHED, header=Attached(session=1, key=bytes(16)).encode()),
     Frame(

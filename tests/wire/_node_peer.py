@@ -7,7 +7,7 @@ queues.  Only the stream is ours, and there is no disk.
 from __future__ import annotations
 
 from meshq import abc, limits
-from meshq.broker import ConnectionCounts, Core, CoreSettings, Sessions
+from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Sessions
 from meshq.broker._connection_machine import ServerConnection
 from meshq.errors import RemoteProtocolError
 from meshq.wire import (
@@ -66,9 +66,9 @@ class MemoryNode:
         self.sessions = Sessions(self.core, lambda: self.now, 60.0)
         self.counts = ConnectionCounts()
 
-    def connect(self, *, trusted: bool = True) -> NodePeer:
+    def connect(self, *, trusted: bool = True, credentials: Credentials | None = None) -> NodePeer:
         """A new connection to it."""
-        return NodePeer(self, trusted)
+        return NodePeer(self, trusted, credentials)
 
     def wait(self, seconds: float) -> None:
         """Time goes by, and sessions whose clients did not come back end."""
@@ -79,10 +79,12 @@ class MemoryNode:
 class NodePeer:
     """One connection to the node, from the client's end."""
 
-    def __init__(self, node: MemoryNode, trusted: bool) -> None:
+    def __init__(self, node: MemoryNode, trusted: bool, credentials: Credentials | None) -> None:
         self.stream = WrittenStream()
         self._link = StreamLink(self.stream, local=True)
-        self.server = ServerConnection(node.core, node.sessions, self._link, node.counts, trusted=trusted)
+        self.server = ServerConnection(
+            node.core, node.sessions, self._link, node.counts, trusted=trusted, credentials=credentials
+        )
         self._buffer = ReceiveBuffer(limits.BODY_BYTES_MAX)
         #: What the node has said.
         self.heard: list[Frame] = []

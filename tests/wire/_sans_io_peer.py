@@ -43,7 +43,11 @@ _REPLIES: Final = {
         FrameType.AUTHENTICATE: FrameType.AUTHENTICATED,
         FrameType.ATTACH: FrameType.ATTACHED,
     },
-    Sender.CLIENT: {FrameType.WELCOME: FrameType.AUTHENTICATE, FrameType.AUTHENTICATED: FrameType.ATTACH},
+    Sender.CLIENT: {
+        FrameType.WELCOME: FrameType.AUTHENTICATE,
+        FrameType.CHALLENGE: FrameType.PROOF,
+        FrameType.AUTHENTICATED: FrameType.ATTACH,
+    },
 }
 #: The server has answered these with a numbered frame each, so a client may have received as many.
 _ANSWERED: Final = frozenset({FrameType.PRODUCE, FrameType.CONSUME, FrameType.LEAVE, FrameType.CALL})

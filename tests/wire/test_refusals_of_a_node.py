@@ -12,10 +12,12 @@ import pytest
 import trio
 
 from meshq import Broker, abc, limits
+from meshq.broker import Credentials
 from meshq.broker._connection import HANDSHAKE_S
 from meshq.endpoint import Endpoint
 from meshq.env import real_env
 from meshq.errors import AddressFullError, JournalBrokenError
+from meshq.settings import Secret, Security
 from meshq.testing import SimDisk
 from meshq.testing._network import MemoryNetwork
 from meshq.wire import (
@@ -25,6 +27,7 @@ from meshq.wire import (
     FLAG_RESENT,
     Attach,
     Attached,
+    Authenticate,
     Call,
     Close,
     Consume,
@@ -34,6 +37,7 @@ from meshq.wire import (
     Hello,
     LinkOpening,
     Produce,
+    Proof,
     ReceiveBuffer,
     encode,
     encode_ranges,
@@ -46,7 +50,7 @@ from tests.wire.test_wrong_frames import BY_FRAMES
 
 PRODUCER = bytes(range(16))
 #: What the tasks of a node say, not what its frames bring about: tested below.
-BY_TASKS = {"silent", "stopping", "journal_broken"}
+BY_TASKS = {"silent", "stopping", "journal_broken", "crowded"}
 
 
 def said(frame_type: FrameType, header: Header | None = None, **fields: object) -> Step:
@@ -96,7 +100,9 @@ def role_not_served() -> NodePeer:
 
 
 def linked(instance: bytes) -> NodePeer:
+    """A node that says that it is this one, in this life of it or another; in process, where it needs no proof."""
     peer = MemoryNode().connect()
+    peer._link.lossless = True
     peer.say(said(FrameType.HELLO, Hello(oldest=1, newest=1, role="peer")), *Plan((), closes=False).render()[1:])
     opening = LinkOpening(link=bytes(16), node_id=bytes(16), instance=instance, node_name="twin")
     peer.say(said(FrameType.LINK, opening, channel=1, first=1, number=1))
@@ -114,6 +120,15 @@ def duplicate_node() -> NodePeer:
 def unknown_mechanism() -> NodePeer:
     peer = MemoryNode().connect(trusted=False)
     peer.say(*Plan((), closes=False).render()[:2])
+    return peer
+
+
+def not_authenticated() -> NodePeer:
+    credentials = Credentials.derive({"client": {"app": Secret("right")}}, b"secret")
+    peer = MemoryNode().connect(trusted=False, credentials=credentials)
+    begun = Authenticate(mechanism="scram-sha-256", user="app", nonce=bytes(32))
+    peer.say(Plan((), closes=False).render()[0], said(FrameType.AUTHENTICATE, begun))
+    peer.say(said(FrameType.PROOF, Proof(proof=bytes(32))))
     return peer
 
 
@@ -213,6 +228,7 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     "same_node": same_node,
     "duplicate_node": duplicate_node,
     "unknown_mechanism": unknown_mechanism,
+    "not_authenticated": not_authenticated,
     "session_taken": session_taken,
     "not_active": not_active,
     "unknown_producer": unknown_producer,
@@ -286,6 +302,28 @@ async def test_who_says_nothing_is_silent_and_who_is_there_at_the_end_hears_of_i
             await trio.sleep(3.5)
         nursery.cancel_scope.cancel()
     assert world.heard == ["silent", "stopping"]
+
+
+async def test_an_address_from_which_too_many_come_unknown_hears_so() -> None:
+    world = World()
+    security = Security(users={"app": "x"})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.network.run)
+        async with (
+            trio.open_nursery() as clients,
+            Broker("node", data_dir=None, acceptors=["tcp://127.0.0.1:0"], env=world.env, security=security) as broker,
+        ):
+            for _ in range(limits.UNAUTHENTICATED_PER_ADDRESS_MAX):
+                clients.start_soon(world.client, broker.urls[0])
+            await trio.sleep(1)
+            assert world.heard == []
+            clients.start_soon(world.client, broker.urls[0])
+            await trio.sleep(1)
+            assert world.heard == ["crowded"]
+            assert broker.statistics().connections_turned_away == 1
+            await trio.sleep(HANDSHAKE_S)
+        nursery.cancel_scope.cancel()
+    assert world.heard == ["crowded"] + ["silent"] * limits.UNAUTHENTICATED_PER_ADDRESS_MAX
 
 
 async def test_a_client_hears_that_the_disk_has_failed() -> None:

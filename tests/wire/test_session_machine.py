@@ -13,6 +13,8 @@ HANDSHAKE = [
     (Sender.CLIENT, FrameType.HELLO, State.GREETING),
     (Sender.SERVER, FrameType.WELCOME, State.WELCOMED),
     (Sender.CLIENT, FrameType.AUTHENTICATE, State.AUTHENTICATING),
+    (Sender.SERVER, FrameType.CHALLENGE, State.CHALLENGED),
+    (Sender.CLIENT, FrameType.PROOF, State.PROVING),
     (Sender.SERVER, FrameType.AUTHENTICATED, State.AUTHENTICATED),
     (Sender.CLIENT, FrameType.ATTACH, State.ATTACHING),
     (Sender.SERVER, FrameType.ATTACHED, State.ATTACHED),
@@ -75,7 +77,21 @@ def test_every_frame_is_legal_exactly_where_the_table_has_it(state: State, opene
 def test_a_session_is_asked_for_only_by_who_is_authenticated() -> None:
     before = [state for state, events in TRANSITIONS.items() if (Sender.CLIENT, FrameType.ATTACH) in events]
     assert before == [State.AUTHENTICATED]
-    assert [s for s, events in TRANSITIONS.items() if State.AUTHENTICATED in events.values()] == [State.AUTHENTICATING]
+    judging = [state for state, events in TRANSITIONS.items() if State.AUTHENTICATED in events.values()]
+    assert judging == [State.AUTHENTICATING, State.PROVING]
+
+
+def test_who_was_asked_for_a_proof_is_not_let_in_without_one() -> None:
+    assert set(TRANSITIONS[State.CHALLENGED].values()) == {State.PROVING, State.CLOSED}
+    assert (Sender.SERVER, FrameType.CHALLENGE) not in TRANSITIONS[State.PROVING]
+
+
+def test_a_side_that_says_its_role_is_held_to_it() -> None:
+    machine = ConnectionMachine(Sender.SERVER, Sender.CLIENT)
+    machine.received(FrameType.HELLO)
+    machine.meet(Sender.PEER)
+    with pytest.raises(RemoteProtocolError, match="SEND from the peer in state greeting"):
+        machine.received(FrameType.SEND)
 
 
 def test_numbered_frames_go_only_over_an_attached_connection() -> None:

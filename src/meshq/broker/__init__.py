@@ -4,6 +4,7 @@ from meshq.broker._connection import StreamConnection
 from meshq.broker._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker._consumer_state import ConsumerState, Grant
 from meshq.broker._core import Core, CoreSettings
+from meshq.broker._credentials import Credentials
 from meshq.broker._deliveries import granted
 from meshq.broker._distribution_plan import RemoteBinding
 from meshq.broker._listener import Listeners
@@ -16,6 +17,7 @@ __all__ = [
     "ConsumerState",
     "Core",
     "CoreSettings",
+    "Credentials",
     "Grant",
     "Listeners",
     "Queue",

@@ -8,12 +8,15 @@ from typing import Final
 import attrs
 
 from meshq.broker._core import Core
+from meshq.broker._credentials import Credentials
 from meshq.broker._session import Session, nobody
 from meshq.broker._sessions import Sessions
 from meshq.errors import MeshqError, RemoteProtocolError
 from meshq.wire import (
     BY_NAME,
     MECHANISM_NONE,
+    MECHANISM_SCRAM,
+    NONCE_BYTES,
     Attach,
     Authenticate,
     Authenticated,
@@ -24,7 +27,11 @@ from meshq.wire import (
     Header,
     Hello,
     Link,
+    Opening,
+    Proof,
+    Role,
     Sender,
+    ServerExchange,
     State,
     Welcome,
     agree,
@@ -33,7 +40,7 @@ from meshq.wire import (
     violation,
 )
 
-_HANDSHAKE: Final = frozenset({FrameType.HELLO, FrameType.AUTHENTICATE, FrameType.ATTACH})
+_HANDSHAKE: Final = frozenset({FrameType.HELLO, FrameType.AUTHENTICATE, FrameType.PROOF, FrameType.ATTACH})
 
 
 @attrs.define(kw_only=True)
@@ -42,24 +49,47 @@ class ConnectionCounts:
 
     accepted: int = 0
     violations: int = 0
+    #: Authentications that failed.
+    denied: int = 0
+    #: Connections that were not served, because too many of their address had not authenticated.
+    turned_away: int = 0
 
 
 class ServerConnection:
     """The server's side of one link.
 
-    ``trusted``: the mechanism ``none`` is enough: in process, on the loopback device, or where the operator has
-    said that the acceptor is insecure.
+    ``trusted``: clients need not say who they are: in process, and, without security, on the loopback device or
+    where the operator has said that the acceptor is insecure.  Peers are taken at their word in process only.
+    ``credentials``: what everybody else has to prove.
     ``on_closed`` is called once, when the link is of no more use.
     """
 
     def __init__(
-        self, core: Core, sessions: Sessions, link: Link, counts: ConnectionCounts, *, trusted: bool = True
+        self,
+        core: Core,
+        sessions: Sessions,
+        link: Link,
+        counts: ConnectionCounts,
+        *,
+        trusted: bool = True,
+        credentials: Credentials | None = None,
     ) -> None:
         self._core = core
         self._sessions = sessions
         self._link = link
         self._counts = counts
         self._trusted = trusted
+        self._credentials = credentials
+        self._mechanisms: tuple[str, ...] = ()
+        self._opening: Opening | None = None
+        self._exchange: ServerExchange | None = None
+        #: What the other side is, "client" or "peer", and who; believed once ``authenticated``.
+        self.role: Role = "client"
+        self.user = ""
+        #: Who is there is known, or need not be.
+        self.authenticated = False
+        #: It tried to authenticate, and failed.
+        self.denied = False
         self._machine = ConnectionMachine(Sender.SERVER, Sender.CLIENT)
         self._label = ""
         #: What the other side is: ``client`` or ``peer``.
@@ -80,6 +110,11 @@ class ServerConnection:
     def attached(self) -> bool:
         """Whether the handshake is over."""
         return self._machine.state is State.ATTACHED
+
+    @property
+    def phase(self) -> tuple[bool, bool, bool]:
+        """What of the handshake is done: greeting, authentication, all of it.  Each may take its time."""
+        return self._opening is not None, self.authenticated, self.attached
 
     def frames(self, frames: list[Frame]) -> None:
         """A batch of frames has arrived."""
@@ -122,39 +157,65 @@ class ServerConnection:
                 self._link.flush()
 
     def _shake(self, frame: Frame) -> None:
-        core = self._core
         if frame.type is FrameType.HELLO:
-            hello = header_of(frame, Hello)
-            self._meet(hello)
-            version, features = agree(hello)
-            self._label = hello.label
-            self._reply(
-                Welcome(
-                    version=version,
-                    node_id=core.settings.node_id,
-                    node_name=core.settings.name,
-                    features=features,
-                    mechanisms=(MECHANISM_NONE,) if self._trusted else (),
-                )
-            )
+            self._greet(frame)
         elif frame.type is FrameType.AUTHENTICATE:
-            chosen = header_of(frame, Authenticate)
-            if chosen.mechanism != MECHANISM_NONE or not self._trusted:
-                raise violation("unknown_mechanism", f"{chosen.mechanism!r} is not offered here")
-            self._link.admit()
-            self._reply(Authenticated())
+            self._authenticate(header_of(frame, Authenticate))
+        elif frame.type is FrameType.PROOF:
+            assert self._exchange is not None
+            self._admit(self._exchange.judge(header_of(frame, Proof)))
         else:
             self._attach(header_of(frame, Attach))
 
-    def _meet(self, hello: Hello) -> None:
+    def _greet(self, frame: Frame) -> None:
+        hello, settings = header_of(frame, Hello), self._core.settings
         if hello.role == "peer":
             self.role = "peer"
             self._machine.meet(Sender.PEER)
-        elif hello.role != "client":
+        self._mechanisms = self._offered()
+        if hello.role != self.role or (self.role == "peer" and not self._mechanisms):
             raise violation("role_not_served", f"role {hello.role!r}")
+        version, features = agree(hello)
+        self._label = hello.label
+        welcome = Welcome(
+            version=version,
+            node_id=settings.node_id,
+            node_name=settings.name,
+            features=features,
+            mechanisms=self._mechanisms,
+        )
+        said = Frame(FrameType.WELCOME, header=welcome.encode())
+        self._opening = Opening(self.role, frame, said, self._link.binding)
+        self._machine.sending(said.type)
+        self._link.send(said)
+
+    def _offered(self) -> tuple[str, ...]:
+        """How one may authenticate in the role that was said: by ``none``, by a proof, or not at all."""
+        if self._trusted and (self.role == "client" or self._link.lossless):
+            return (MECHANISM_NONE,)
+        known = self._credentials is not None and self._credentials.serves(self.role)
+        return (MECHANISM_SCRAM,) if known else ()
+
+    def _authenticate(self, begun: Authenticate) -> None:
+        if begun.mechanism not in self._mechanisms:
+            raise violation("unknown_mechanism", f"{begun.mechanism!r} is not offered here")
+        if begun.mechanism == MECHANISM_NONE:
+            self._admit(Authenticated())
+            return
+        assert self._credentials is not None and self._opening is not None
+        self.user = begun.user
+        verifier, known = self._credentials.find(self.role, begun.user)
+        nonce = self._core.settings.token(NONCE_BYTES)
+        self._exchange = ServerExchange(self._opening, begun, verifier, nonce, known=known)
+        self._reply(self._exchange.challenge)
+
+    def _admit(self, answer: Authenticated) -> None:
+        self.authenticated = True
+        self._link.admit()
+        self._reply(answer)
 
     def _attach(self, wanted: Attach) -> None:
-        session, answer = self._sessions.attach(self._link, self._label, wanted)
+        session, answer = self._sessions.attach(self._link, self._label, wanted, (self.role, self.user))
         session.on_taken()
         self._reply(answer)
         self.session = session
@@ -187,6 +248,9 @@ class ServerConnection:
         """Tell the client why, and end the connection; a violation ends the session, too."""
         if self.closed:
             return
+        if error.refusal == "not_authenticated":
+            self.denied = True
+            self._counts.denied += 1
         session = self.session
         if session is not None and isinstance(error, RemoteProtocolError):
             self._sessions.end(session)

@@ -69,6 +69,8 @@ class Session:
         self.number = number
         self.key = key
         self.label = label
+        #: Role and user of whoever it belongs to; nobody else resumes it.
+        self.owner = ("client", "")
         self.incoming = Incoming()
         self.outgoing = Outgoing()
         self.link: Link | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +15,10 @@ from meshq.wire import Attach, Attached, Link, decline
 
 #: A client may not ask for a shorter time: its pings would cost more than its session.
 SESSION_TTL_MIN_S: Final = 0.1
+
+
+def _is_theirs(session: Session, wanted: Attach, owner: tuple[str, str]) -> bool:
+    return session.resumable and session.owner == owner and hmac.compare_digest(session.key, wanted.key)
 
 
 class Sessions:
@@ -34,8 +39,10 @@ class Sessions:
         self.made = 0
         self.expired = 0
 
-    def attach(self, link: Link, label: str, wanted: Attach) -> tuple[Session, Attached]:
+    def attach(self, link: Link, label: str, wanted: Attach, owner: tuple[str, str]) -> tuple[Session, Attached]:
         """The session that a client asks for, resumed or new; and what to tell it.
+
+        ``owner``: role and user.  Who has another one gets a new session: the old one is not theirs.
 
         The caller sends the answer, and then calls ``session.attach``.
 
@@ -45,7 +52,7 @@ class Sessions:
         core = self._core
         ttl = min(max(wanted.ttl_ms / 1000, SESSION_TTL_MIN_S), self._ttl_max)
         session = core.sessions.get(wanted.session)
-        if session is not None and session.key == wanted.key and session.resumable:
+        if session is not None and _is_theirs(session, wanted, owner):
             self._ttl[session.number] = ttl
             self.resumed += 1
             return session, self._answer(session, ttl, resumed=True)
@@ -57,6 +64,7 @@ class Sessions:
         self.made += 1
         window = min(max(wanted.window_bytes, 64 * limits.KIB), 64 * limits.MIB)
         session = Session(core, self._last, core.settings.token(IDENTITY_BYTES), label, window)
+        session.owner = owner
         core.sessions[session.number] = session
         self._ttl[session.number] = ttl
         return session, self._answer(session, ttl, resumed=False)

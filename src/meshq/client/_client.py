@@ -21,6 +21,7 @@ from meshq.client._consumer import Consumer, check_consumer
 from meshq.client._envelope import PLAIN_ROW, Encoder
 from meshq.client._events import Event, EventStream
 from meshq.client._flusher import Flusher
+from meshq.client._login import Login
 from meshq.client._outbox import Outbox, Run
 from meshq.client._producer import Producer
 from meshq.client._sending import Batch, cut_into_runs
@@ -50,7 +51,8 @@ class Client(Administration):
         self._env = env
         self._session = Session(settings, trio.current_time)
         self._flusher = Flusher(self._session)
-        self._connection = Connection(self._session, targets, settings, settings.client_id or "")
+        login = Login(env.entropy.token, settings.user, settings.password)
+        self._connection = Connection(self._session, targets, settings, settings.client_id or "", login)
         self._connection.on_event = self._happened
         self._encoder = Encoder()
         self._block = Block("the client")

@@ -16,6 +16,7 @@ from meshq.client._events import Connected, Disconnected, Event, FailedOver, Rea
 from meshq.client._failover_machine import FailoverMachine
 from meshq.client._handshake import Handshake
 from meshq.client._log import ChangeLog
+from meshq.client._login import Login
 from meshq.client._session import Session
 from meshq.client._settings import ClientSettings
 from meshq.client._waiting import Waiter, fresh, leaf
@@ -27,13 +28,14 @@ from meshq.errors import (
     Outcome,
     RemoteProtocolError,
     SecurityError,
+    SettingsError,
 )
 from meshq.wire import BY_NUMBER, Attached, Close, Frame, FrameType, Link, StreamLink, Welcome, error_of, refusal_of
 
 #: Seconds that the node may take to end a connection that was closed in peace.
 CLOSING_S: Final = 5.0
 #: Refusals after which this node is left alone for the others.
-_LEAVE: Final = frozenset({"not_active", "stopping", "too_many_sessions", "journal_broken"})
+_LEAVE: Final = frozenset({"not_active", "stopping", "too_many_sessions", "journal_broken", "crowded"})
 #: Refusals that end a connection and nothing else.
 _LOST: Final = frozenset({"session_taken", "silent"})
 
@@ -56,11 +58,14 @@ def _nobody_writes() -> None:
 class Connection:
     """The connections of one client, one after the other."""
 
-    def __init__(self, session: Session, targets: Sequence[Target], settings: ClientSettings, label: str) -> None:
+    def __init__(
+        self, session: Session, targets: Sequence[Target], settings: ClientSettings, label: str, login: Login
+    ) -> None:
         self._session = session
         self._targets = targets
         self._settings = settings
         self._label = label
+        self._login = login
         self._machine = FailoverMachine(
             len(targets),
             initial_attempts=settings.initial_connect_attempts,
@@ -135,7 +140,7 @@ class Connection:
                 link = await target.open()
             except (ConnectionBrokenError, NotActiveError) as error:
                 return _Ended(error, leave=True)
-            except (RemoteProtocolError, SecurityError) as error:
+            except (RemoteProtocolError, SecurityError, SettingsError) as error:
                 return _Ended(error, fatal=True)
             return await self._serve(link)
         return _Ended(CallTimeoutError(f"{target} did not answer in time", outcome="not_done"), leave=True)
@@ -146,7 +151,7 @@ class Connection:
         self._ended, self._gone = Waiter(), Waiter()
         self.peer = link.peer
         try:
-            handshake = Handshake(link, self._session, self._label)
+            handshake = Handshake(link, self._session, self._label, self._login)
             handshake.on_attached = self._attached
             handshake.on_close = self._said_good_bye
             handshake.on_failed = self._violated
@@ -172,7 +177,7 @@ class Connection:
                     nonlocal writing
                     try:
                         await link.stream.flush()
-                    except ConnectionBrokenError:
+                    except (ConnectionBrokenError, SecurityError):
                         # The reader gets the same.
                         pass
                     finally:
@@ -207,6 +212,9 @@ class Connection:
             self._broke_off()
         except ConnectionBrokenError as error:
             self._end(_Ended(error))
+        except SecurityError as error:
+            # Under TLS the node may say only now that it does not believe us.
+            self._end(_Ended(error, fatal=True))
         except RemoteProtocolError as error:
             self._violated(error)
 

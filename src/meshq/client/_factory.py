@@ -6,7 +6,7 @@ from typing import Any
 
 from meshq.abc import Env
 from meshq.client._client import Client
-from meshq.client._connector import InprocTarget, Target, TcpTarget
+from meshq.client._connector import InprocTarget, Target, TcpTarget, TlsTarget
 from meshq.client._peer_line import PeerEvents
 from meshq.client._peer_link import PeerLink
 from meshq.client._settings import ClientSettings
@@ -19,7 +19,8 @@ from meshq.errors import SettingsError
 class ClientFactory:
     """Makes clients of one broker, or of one of several tried in turn.
 
-    ``url``: ``tcp://host:port``, ``inproc://name`` or ``(tcp://a:1,tcp://b:2)``, each with options after a ``?``.
+    ``url``: ``tcp://host:port``, ``tls://host:port``, ``inproc://name`` or ``(tcp://a:1,tcp://b:2)``, each
+    with options after a ``?``.
     The keywords are those of ``ClientSettings``; an option of the URL and a keyword may not both be given.
     """
 
@@ -41,6 +42,10 @@ class ClientFactory:
     def _target(self, endpoint: Endpoint) -> Target:
         if endpoint.scheme == "inproc":
             return InprocTarget(endpoint, self._env, self.settings.client_id or "")
+        if endpoint.scheme == "tls":
+            return TlsTarget(endpoint, self._env, self.settings.tls)
+        if self.settings.tls is not None:
+            raise SettingsError("url", str(endpoint), "tls:// or inproc:// only, as tls= is given")
         return TcpTarget(endpoint, self._env, insecure=self.settings.insecure)
 
     def connect(self) -> Client:

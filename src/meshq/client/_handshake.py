@@ -1,9 +1,10 @@
-"""The handshake, as the client sees it: three questions and their answers, strictly in turn; no waiting."""
+"""The handshake, as the client sees it: questions and their answers, strictly in turn; no waiting."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from meshq.client._login import Login
 from meshq.client._session import Session
 from meshq.errors import MeshqError, RemoteProtocolError, SecurityError
 from meshq.wire import (
@@ -13,6 +14,9 @@ from meshq.wire import (
     PROTOCOL_VERSION_MIN,
     Attached,
     Authenticate,
+    Authenticated,
+    Challenge,
+    ClientExchange,
     Close,
     ConnectionMachine,
     Frame,
@@ -20,6 +24,7 @@ from meshq.wire import (
     Header,
     Hello,
     Link,
+    Opening,
     Sender,
     Welcome,
     header_of,
@@ -33,12 +38,17 @@ class Handshake:
     ``on_attached`` is called with what the node says of itself and of the session, after the session took it.
     """
 
-    def __init__(self, link: Link, session: Session, label: str) -> None:
+    def __init__(self, link: Link, session: Session, label: str, login: Login) -> None:
         self._link = link
         self._session = session
         self._label = label
-        self._machine = ConnectionMachine(Sender(session.role), Sender.SERVER)
+        self._login = login
+        here = Sender.PEER if login.role == "peer" else Sender.CLIENT
+        self._machine = ConnectionMachine(here, Sender.SERVER)
+        self._hello = Frame(FrameType.HELLO)
         self._welcome: Welcome | None = None
+        # None: the node is taken at its word, as it takes us.
+        self._exchange: ClientExchange | None = None
         self.on_attached: Callable[[Welcome, Attached], None] = _ignore
         self.on_close: Callable[[Close], None] = _ignore
         self.on_failed: Callable[[MeshqError], None] = _ignore
@@ -49,11 +59,11 @@ class Handshake:
         hello = Hello(
             oldest=PROTOCOL_VERSION_MIN,
             newest=PROTOCOL_VERSION,
-            role=self._session.role,
+            role=self._login.role,
             label=self._label,
             features=FEATURES,
         )
-        self._say(hello)
+        self._hello = self._say(hello)
         self._link.flush()
 
     def frames(self, frames: list[Frame]) -> None:
@@ -77,16 +87,16 @@ class Handshake:
         """Take one frame; returns whether the session has the rest."""
         kind = frame.type
         if kind is FrameType.WELCOME:
-            self._welcome = welcome = header_of(frame, Welcome)
-            if not PROTOCOL_VERSION_MIN <= welcome.version <= PROTOCOL_VERSION:
-                raise violation("no_common_version", f"the node chose version {welcome.version}")
-            if MECHANISM_NONE not in welcome.mechanisms:
-                raise SecurityError(
-                    f"the node {welcome.node_name!r} asks for authentication, which this version does not have"
-                )
-            self._say(Authenticate(mechanism=MECHANISM_NONE))
+            self._welcomed(frame)
+        elif kind is FrameType.CHALLENGE:
+            if self._exchange is None:
+                raise violation("illegal_frame", f"CHALLENGE after {MECHANISM_NONE}")
+            self._say(self._login.prove(self._exchange, header_of(frame, Challenge)))
         elif kind is FrameType.AUTHENTICATED:
             assert self._welcome is not None
+            authenticated = header_of(frame, Authenticated)
+            if self._exchange is not None:
+                self._exchange.check(authenticated)
             self._link.admit()
             self._say(self._session.request(self._welcome.node_id))
         elif kind is FrameType.ATTACHED:
@@ -101,9 +111,23 @@ class Handshake:
             return True
         return False
 
-    def _say(self, header: Header) -> None:
+    def _welcomed(self, frame: Frame) -> None:
+        self._welcome = welcome = header_of(frame, Welcome)
+        if not PROTOCOL_VERSION_MIN <= welcome.version <= PROTOCOL_VERSION:
+            raise violation("no_common_version", f"the node chose version {welcome.version}")
+        login, link = self._login, self._link
+        mechanism = login.choose(welcome.mechanisms, welcome.node_name, in_process=link.lossless)
+        if mechanism == MECHANISM_NONE:
+            self._say(Authenticate(mechanism=MECHANISM_NONE))
+        else:
+            self._exchange = login.begin(Opening(login.role, self._hello, frame, link.binding))
+            self._say(self._exchange.begin)
+
+    def _say(self, header: Header) -> Frame:
         self._machine.sending(header.frame_type)
-        self._link.send(Frame(header.frame_type, header=header.encode()))
+        frame = Frame(header.frame_type, header=header.encode())
+        self._link.send(frame)
+        return frame
 
 
 def _ignore(*_: object) -> None:

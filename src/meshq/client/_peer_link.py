@@ -10,6 +10,7 @@ from meshq.abc import Env
 from meshq.client._connection import Connection
 from meshq.client._connector import Target
 from meshq.client._flusher import Flusher
+from meshq.client._login import Login
 from meshq.client._peer_line import ForwardedRun, PeerEvents, PeerLine
 from meshq.client._session import Session
 from meshq.client._settings import ClientSettings
@@ -23,11 +24,12 @@ class PeerLink:
     def __init__(
         self, targets: Sequence[Target], settings: ClientSettings, env: Env, label: str, events: PeerEvents
     ) -> None:
-        self._session = Session(settings, trio.current_time, role="peer")
+        self._session = Session(settings, trio.current_time)
         self._line = PeerLine(self._session, events)
         self._session.peers = self._line
         self._flusher = Flusher(self._session)
-        self._connection = Connection(self._session, targets, settings, label)
+        login = Login(env.entropy.token, settings.user, settings.password, role="peer")
+        self._connection = Connection(self._session, targets, settings, label, login)
 
     @property
     def connected(self) -> bool:

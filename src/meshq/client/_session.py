@@ -50,10 +50,8 @@ def nothing() -> None:
 class Session:
     """One session.  ``now`` is the monotonic clock."""
 
-    def __init__(self, settings: ClientSettings, now: Callable[[], float], *, role: str = "client") -> None:
+    def __init__(self, settings: ClientSettings, now: Callable[[], float]) -> None:
         self.settings = settings
-        #: What it is to the node: ``client`` or ``peer``.
-        self.role = role
         #: A peer's line to the other node.
         self.peers: PeerLine | None = None
         self.now = now

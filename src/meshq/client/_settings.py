@@ -9,7 +9,7 @@ import attrs
 
 from meshq import limits
 from meshq.errors import SettingsError
-from meshq.settings import in_range, is_bool, only
+from meshq.settings import TLS, Secret, check_tls, check_user, in_range, is_bool, only
 
 _FOREVER = math.inf
 #: A TTL without an end, as it crosses the wire: a year.
@@ -38,16 +38,28 @@ def _no_wait(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None
         raise SettingsError(attribute.name, value, "10 in this version (discovery, which it bounds, to come)")
 
 
-def _secret(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    # The value is not shown.
+def _secret(value: Any) -> Secret | None:
+    # From here on it is not shown.
+    return None if value is None else Secret(value)
+
+
+def _user(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None:
-        raise SettingsError(attribute.name, "***", "None in this version (authentication to come)")
+        check_user(attribute.name, value)
+
+
+def _tls(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    check_tls(attribute.name, value)
+    if type(value) is TLS and value.client_certificates != "none":
+        raise SettingsError(attribute.name, value, "TLS without client_certificates, which a broker asks for")
 
 
 @attrs.frozen(kw_only=True)
 class ClientSettings:
     """How a client connects, waits and comes back.  Times are seconds, sizes bytes.
 
+    ``user`` and ``password``: who the client is; both or neither.  ``tls``: ``TLS(...)`` or an ``ssl.SSLContext`` for
+    ``tls://`` URLs; None believes whom the system believes.
     ``client_id``: a label for logs, not unique.  ``insecure``: plaintext to other machines is allowed.
     ``initial_connect_attempts``, ``reconnect_attempts``: rounds over all targets before giving up;
     ``retry_interval`` is waited before the second round and grows by ``retry_interval_multiplier`` up to
@@ -57,10 +69,10 @@ class ClientSettings:
     frames in flight.  ``resend``: whether unconfirmed sends are repeated after a failover.
     """
 
-    user: str | None = attrs.field(default=None, validator=only(None, "authentication"))
-    password: str | None = attrs.field(default=None, validator=_secret, repr=False)
+    user: str | None = attrs.field(default=None, validator=_user)
+    password: Secret | None = attrs.field(default=None, converter=_secret)
     client_id: str | None = attrs.field(default=None, validator=_label)
-    tls: object = attrs.field(default=None, validator=only(None, "TLS"))
+    tls: object = attrs.field(default=None, validator=_tls)
     insecure: bool = attrs.field(default=False, validator=is_bool)
     load_balancing: object = attrs.field(default=None, validator=only(None, "balancing"))
     use_topology: bool = attrs.field(default=True, validator=is_bool)
@@ -80,6 +92,10 @@ class ClientSettings:
         validator=in_range(4 * limits.KIB, limits.GIB, whole=True),
     )
     resend: bool = attrs.field(default=True, validator=is_bool)
+
+    def __attrs_post_init__(self) -> None:
+        if (self.user is None) is not (self.password is None):
+            raise SettingsError("user", self.user, "a user with a password, or neither")
 
     @property
     def ttl_ms(self) -> int:

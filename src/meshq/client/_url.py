@@ -16,10 +16,9 @@ from meshq.client._settings import unknown_key
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 
-_ALLOWED: Final = "tcp://HOST:PORT, inproc://NAME or a list (URL,URL,...), each with ?key=value&..."
+_ALLOWED: Final = "tcp://HOST:PORT, tls://HOST:PORT, inproc://NAME or a list (URL,URL,...), each with ?key=value&..."
 #: Schemes of later versions.
 _TO_COME: Final = {
-    "tls": "TLS",
     "udp": "discovery",
     "discovery": "discovery",
     "fanout": "discovery",
@@ -67,14 +66,19 @@ def _text(key: str, text: str) -> str:
     return text
 
 
+def _not_here(key: str, text: str) -> str:
+    # URLs are printed, logged and kept in histories.
+    raise SettingsError(key, "***", f"{key}= beside the URL, not in it")
+
+
 Read = Callable[[str, str], Any]
 
 #: Option → how its text is read.  Names are those of the settings.
 SNAKE_CASE: Final[dict[str, Read]] = {
     "user": _text,
-    "password": _text,
+    "password": _not_here,
     "client_id": _text,
-    "tls": _text,
+    "tls": _not_here,
     "insecure": _bool,
     "load_balancing": _text,
     "use_topology": _bool,
@@ -95,7 +99,7 @@ SNAKE_CASE: Final[dict[str, Read]] = {
 #: The other spelling → the setting it means, and how its text is read.
 CAMEL_CASE: Final[dict[str, tuple[str, Read]]] = {
     "user": ("user", _text),
-    "password": ("password", _text),
+    "password": ("password", _not_here),
     "clientID": ("client_id", _text),
     "useTopologyForLoadBalancing": ("use_topology", _bool),
     "initialWaitTimeout": ("initial_wait_timeout", _milliseconds),
@@ -131,7 +135,7 @@ def parse_url(url: str) -> ClientUrl:
     scheme = url.partition(":")[0].lower()
     if scheme in _TO_COME:
         raise SettingsError(
-            "url", _without_options(url), f"tcp:// or inproc:// in this version ({_TO_COME[scheme]} to come)"
+            "url", _without_options(url), f"tcp://, tls:// or inproc:// in this version ({_TO_COME[scheme]} to come)"
         )
     if not url.startswith("("):
         endpoint = Endpoint.parse(url)

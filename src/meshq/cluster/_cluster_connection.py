@@ -15,6 +15,7 @@ from meshq.client import ClientFactory
 from meshq.cluster._peer import Peer
 from meshq.cluster._settings import ClusterSettings
 from meshq.errors import CallTimeoutError, NotActiveError, SettingsError
+from meshq.settings import Secret
 
 _log = logging.getLogger("meshq.cluster")
 
@@ -55,7 +56,7 @@ class ClusterConnection(Service):
         discovery: object = None,
         static_connectors: Sequence[str] = (),
         user: str = DEFAULT_USER,
-        password: str = DEFAULT_PASSWORD,
+        password: str | Secret = DEFAULT_PASSWORD,
         **settings: Any,
     ) -> None:
         known = [field.name for field in attrs.fields(ClusterSettings)]
@@ -69,12 +70,11 @@ class ClusterConnection(Service):
             static_connectors=static_connectors,
             **settings,
         )
-        for key, value in (("user", user), ("password", password)):
-            if type(value) is not str or not value:
-                raise SettingsError(key, "***", "a string")
+        if type(user) is not str or not user:
+            raise SettingsError("user", user, "a name")
         self.name = name
         self._user = user
-        self._password = password
+        self._password = Secret(password)
         self._urls: list[str] = []
         self._peers: list[Peer] = []
         self._broker: LocalBroker | None = None
@@ -84,6 +84,23 @@ class ClusterConnection(Service):
         return f"<ClusterConnection {self.name!r} {self.settings.load_balancing} peers={len(self._peers)}>"
 
     # -- the service
+
+    @property
+    def _default(self) -> bool:
+        return (self._user, self._password) == (DEFAULT_USER, Secret(DEFAULT_PASSWORD))
+
+    def credentials(self) -> dict[str, Secret]:
+        """Other nodes come with the same name and password as this one."""
+        return {self._user: self._password}
+
+    def check_exposure(self, *, loopback: bool) -> None:
+        """Where the broker listens is known.
+
+        Raises:
+            SettingsError: other machines could come in with the password that everybody knows.
+        """
+        if self._default and not loopback:
+            raise SettingsError("password", "***", "one of your own: the broker listens to other machines")
 
     def announce(self, control: NodeControl) -> None:
         """Find the connectors that are named.
@@ -102,8 +119,8 @@ class ClusterConnection(Service):
             if url != control.connectors[self.settings.connector]:
                 self._urls.append(url)
             # Checked now: a link that can't be dialed must not be found out at the first message.
-            ClientFactory(url, env=control.env, **self.settings.client())
-        if (self._user, self._password) == (DEFAULT_USER, DEFAULT_PASSWORD):
+            ClientFactory(url, env=control.env, **self._client())
+        if self._default:
             _log.warning(
                 "the cluster connection %s uses the default user and password, which everybody knows: change them",
                 self.name,
@@ -141,7 +158,7 @@ class ClusterConnection(Service):
         control = broker.control
         settings = self.settings
         while True:
-            factory = ClientFactory(url, env=control.env, **settings.client())
+            factory = ClientFactory(url, env=control.env, **self._client())
             peer.link = factory.link(control.name, peer)
             error = await peer.link.run()
             peer.end()
@@ -156,6 +173,9 @@ class ClusterConnection(Service):
                 return
             _log.warning("the link to %s ended: %s", url, error, extra={"event": "peer_lost"})
             await trio.sleep(settings.max_retry_interval)
+
+    def _client(self) -> dict[str, Any]:
+        return {"user": self._user, "password": self._password, **self.settings.client()}
 
     def _something_changed(self) -> None:
         event, self._changed = self._changed, trio.Event()

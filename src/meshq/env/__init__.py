@@ -6,14 +6,18 @@ from meshq.env._host import memory_bytes
 from meshq.env._network import TcpListener, TcpNetwork, TcpStream
 from meshq.env._real import real_env
 from meshq.env._threads import WorkerThreads
+from meshq.env._tls import OpenSslTls
+from meshq.env._tls_stream import TlsStream
 
 __all__ = [
     "FusedDisk",
+    "OpenSslTls",
     "RealDisk",
     "RealFile",
     "TcpListener",
     "TcpNetwork",
     "TcpStream",
+    "TlsStream",
     "WorkerThreads",
     "memory_bytes",
     "real_env",

@@ -12,6 +12,7 @@ from meshq.env._entropy import SystemEntropy
 from meshq.env._host import memory_bytes
 from meshq.env._network import TcpNetwork
 from meshq.env._threads import WorkerThreads
+from meshq.env._tls import OpenSslTls
 
 #: The brokers of this process by the name of their ``inproc://`` endpoint.  The one mutable object at module
 #: level: it *is* the process, so that a client finds a broker that another part of the program has started.
@@ -28,6 +29,7 @@ def real_env() -> Env:
         disk=RealDisk(),
         threads=WorkerThreads(),
         network=TcpNetwork(),
+        tls=OpenSslTls(),
         wall=SystemClock(),
         entropy=SystemEntropy(),
         memory_bytes=memory_bytes(),

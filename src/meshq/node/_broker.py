@@ -20,7 +20,7 @@ from meshq.node._hosted import Hosted
 from meshq.node._node import Node
 from meshq.node._settings import check_settings, refuse_later
 from meshq.node._statistics import BrokerStatistics
-from meshq.settings import Acceptor, AddressSettings, JournalSettings
+from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 from meshq.wire import Link
 
 _log = logging.getLogger("meshq.node")
@@ -31,7 +31,8 @@ class Broker:
 
     ``async with Broker(...)`` enters when the node is active and leaves after a clean stop; ``await
     nursery.start(broker.run)`` is the other way.  ``data_dir=None`` is a broker in memory only: nothing survives it.
-    Building one touches nothing.
+    ``security``: who may connect; with it every acceptor asks for a user and a password, and clients in this process
+    are not asked.  Building one touches nothing.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -48,7 +49,7 @@ class Broker:
         connectors: Mapping[str, str] | None = None,
         queues: Sequence[str] = (),
         address_settings: dict[str, AddressSettings] | None = None,
-        security: object = None,
+        security: Security | None = None,
         services: Sequence[abc.Service] = (),
         ha: object = None,
         node_id: bytes | None = None,
@@ -56,7 +57,7 @@ class Broker:
         stop_timeout: float = 10,
         env: abc.Env | None = None,
     ) -> None:
-        refuse_later(security=security, ha=ha)
+        refuse_later(ha=ha)
         self._settings = check_settings(
             name,
             data_dir=data_dir,
@@ -69,6 +70,7 @@ class Broker:
             node_id=node_id,
             memory_limit=memory_limit,
             stop_timeout=stop_timeout,
+            security=security,
         )
         self._env = env
         self._state = "new"

@@ -3,31 +3,54 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import trio
 
 from meshq import abc
-from meshq.broker import ConnectionCounts, Core, CoreSettings, Listeners, Recovery, Sessions
+from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Listeners, Recovery, Sessions
 from meshq.errors import ConnectionBrokenError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.node._local import LocalDoor
 from meshq.node._local_broker import LocalRoutes
 from meshq.node._settings import BrokerSettings
 from meshq.node._statistics import BrokerStatistics, LoopLag
+from meshq.settings import Secret
 from meshq.store import Draft, Journal
-from meshq.wire import BY_NAME
+from meshq.wire import BY_NAME, Role
 
 _log = logging.getLogger("meshq.node")
 #: Seconds for which a session may outlive its connection, at most.
 SESSION_TTL_MAX_S = 3_600.0
 #: The share of the host's memory that a broker takes unless told otherwise.
 MEMORY_SHARE = 4
+#: Of what salts are made of.
+SECRET_BYTES = 32
+
+
+async def _credentials(settings: BrokerSettings, env: abc.Env) -> Credentials | None:
+    """What is kept of the passwords that the node was given."""
+    tables: dict[Role, Mapping[str, Secret]] = {}
+    if settings.security is not None:
+        tables["client"] = settings.security.users
+    if settings.peers:
+        tables["peer"] = settings.peers
+    if not tables:
+        return None
+    return await env.threads.run(Credentials.derive, tables, env.entropy.token(SECRET_BYTES))
 
 
 class Node:
     """One node that is running.  ``open`` makes it, ``start`` lets it serve, ``stop`` and ``close`` end it."""
 
-    def __init__(self, settings: BrokerSettings, env: abc.Env, journal: Journal | None, node_id: NodeId) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        env: abc.Env,
+        journal: Journal | None,
+        node_id: NodeId,
+        credentials: Credentials | None,
+    ) -> None:
         self._settings = settings
         self._env = env
         self._journal = journal
@@ -50,7 +73,9 @@ class Node:
         self.sessions = Sessions(self.core, trio.current_time, SESSION_TTL_MAX_S)
         self.counts = ConnectionCounts()
         self.door = LocalDoor(settings.name, self.core, self.sessions, self.counts)
-        self.listeners = Listeners(self.core, self.sessions, env.network, self.counts)
+        self.listeners = Listeners(
+            self.core, self.sessions, env.network, self.counts, tls=env.tls, credentials=credentials
+        )
         self._lag = LoopLag()
         self._services = trio.CancelScope()
         self._detached = trio.Event()
@@ -68,14 +93,16 @@ class Node:
             DamagedError: it can't be read.
             JournalBrokenError: the disk failed.
         """
+        credentials = await _credentials(settings, env)
         if settings.data_dir is None:
-            return cls(settings, env, None, NodeId(settings.node_id or env.entropy.token(IDENTITY_BYTES)))
+            node_id = NodeId(settings.node_id or env.entropy.token(IDENTITY_BYTES))
+            return cls(settings, env, None, node_id, credentials)
         journal = Journal(
             settings.data_dir, segment_bytes=settings.journal.segment_bytes, node_id=settings.node_id, env=env
         )
         await journal.open()
         try:
-            node = cls(settings, env, journal, NodeId(journal.node_id))
+            node = cls(settings, env, journal, NodeId(journal.node_id), credentials)
             recovery = Recovery(node.core)
             recovery.take(journal.recovered(dead=True))
         except BaseException:
@@ -247,6 +274,8 @@ class Node:
             sessions_expired=self.sessions.expired,
             connections_accepted=self.counts.accepted,
             violations=self.counts.violations,
+            connections_denied=self.counts.denied,
+            connections_turned_away=self.counts.turned_away,
             loop_lag=self._lag.last,
             journal=self._journal.statistics() if self._journal is not None else None,
         )

@@ -14,7 +14,14 @@ from meshq.abc import Service
 from meshq.address import check_name
 from meshq.errors import SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
-from meshq.settings import Acceptor, AddressSettings, JournalSettings, check_address_settings
+from meshq.settings import (
+    Acceptor,
+    AddressSettings,
+    JournalSettings,
+    Secret,
+    Security,
+    check_address_settings,
+)
 
 T = TypeVar("T")
 
@@ -35,6 +42,9 @@ class BrokerSettings:
     connectors: dict[str, str]
     services: tuple[Service, ...]
     queues: tuple[str, ...]
+    security: Security | None
+    #: Names and passwords of the nodes that may connect as peers.
+    peers: dict[str, Secret]
     address_settings: dict[str, AddressSettings]
     node_id: bytes | None
     memory_limit: int | None
@@ -54,6 +64,7 @@ def check_settings(
     node_id: bytes | None,
     memory_limit: int | None,
     stop_timeout: float,
+    security: Security | None = None,
 ) -> BrokerSettings:
     """All settings, checked.
 
@@ -70,19 +81,28 @@ def check_settings(
         raise SettingsError("stop_timeout", stop_timeout, "a number of seconds, 0 or more")
     if len(check_name("name", name)) > NODE_NAME_CHARACTERS_MAX:
         raise SettingsError("name", name[:32] + "…", f"at most {NODE_NAME_CHARACTERS_MAX} characters")
-    return BrokerSettings(
+    if security is not None and type(security) is not Security:
+        # Whatever it is, a password may be in it.
+        raise SettingsError("security", "***", "Security(users={...}), or None")
+    settings = BrokerSettings(
         name=name,
         data_dir=_directory(data_dir),
         journal=journal or JournalSettings(),
-        acceptors=tuple(_acceptor(acceptor) for acceptor in _several("acceptors", acceptors)),
+        acceptors=tuple(_acceptor(acceptor, security) for acceptor in _several("acceptors", acceptors)),
         connectors=_connectors(connectors),
         services=tuple(_service(service) for service in _several("services", services)),
         queues=tuple(check_name("queues", queue) for queue in _several("queues", queues)),
+        security=security,
+        peers=_peers(services),
         address_settings=check_address_settings(address_settings),
         node_id=node_id,
         memory_limit=memory_limit,
         stop_timeout=stop_timeout,
     )
+    loopback = all(acceptor.endpoint.loopback for acceptor in settings.acceptors)
+    for service in settings.services:
+        service.check_exposure(loopback=loopback)
+    return settings
 
 
 def _several(setting: str, value: Sequence[T]) -> Sequence[T]:
@@ -117,12 +137,23 @@ def _service(value: object) -> Service:
     return value
 
 
-def _acceptor(value: object) -> Acceptor:
-    if type(value) is str:
-        return Acceptor(value)
-    if type(value) is not Acceptor:
+def _peers(services: Sequence[Service]) -> dict[str, Secret]:
+    """What other nodes may come with; two services may share a name, but not with different passwords."""
+    found: dict[str, Secret] = {}
+    for service in services:
+        for user, password in service.credentials().items():
+            if found.setdefault(user, password) != password:
+                raise SettingsError("services", user, "one password for each cluster user")
+    return found
+
+
+def _acceptor(value: object, security: Security | None) -> Acceptor:
+    acceptor = Acceptor(value) if type(value) is str else value
+    if type(acceptor) is not Acceptor:
         raise SettingsError("acceptors", value, "URLs and Acceptor objects")
-    return value
+    if security is None and not acceptor.endpoint.loopback and not acceptor.insecure:
+        raise SettingsError("acceptor", acceptor.url, "a loopback host, or security=, or insecure=True")
+    return acceptor
 
 
 def refuse_later(**parts: object) -> None:

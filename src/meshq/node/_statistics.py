@@ -44,6 +44,8 @@ class BrokerStatistics:
     connections_accepted: int
     #: Connections that were closed because they broke the protocol.
     violations: int
+    connections_denied: int
+    connections_turned_away: int
     #: How much later than it should the loop came back to us, at the last look.
     loop_lag: float
     #: The journal's own statistics; None in memory only.

@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from meshq.abc import Disk, Env, Threads
+from meshq.env import OpenSslTls
 from meshq.errors import invariant
 from meshq.limits import GIB
 from meshq.store import Draft, Journal, Record
@@ -49,6 +50,7 @@ def journal_env(
         disk=disk,
         threads=InlineThreads() if threads is None else threads,
         network=NoNetwork(),
+        tls=OpenSslTls(),
         wall=SimWall(),
         entropy=SimEntropy(random.Random(seed)),
         memory_bytes=GIB,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import trio
 
 from meshq.abc import Env, Network
+from meshq.env import OpenSslTls
 from meshq.errors import UsageError
 from meshq.limits import GIB
 from meshq.testing._clock import SimEntropy, SimWall
@@ -122,6 +123,7 @@ class SimNode:
             disk=self._mount,
             threads=SimThreads(self._rng("threads"), world.clock, self._spending),
             network=NoNetwork() if world.fabric is None else world.fabric.host(self.name),
+            tls=OpenSslTls(),
             wall=self.wall,
             entropy=SimEntropy(self._rng("entropy")),
             memory_bytes=self._memory_bytes,

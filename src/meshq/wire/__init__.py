@@ -1,5 +1,13 @@
 """The wire protocol without any I/O: frames, headers, runs, numbering, the session table, refusals, links."""
 
+from meshq.wire._authentication import (
+    ClientExchange,
+    Opening,
+    ServerExchange,
+    Verifier,
+    make_verifier,
+    salted_password,
+)
 from meshq.wire._buffer import ReceiveBuffer
 from meshq.wire._codec import decode_map, encode_map
 from meshq.wire._frames import (
@@ -21,6 +29,9 @@ from meshq.wire._frames import (
     encode,
 )
 from meshq.wire._headers import (
+    NONCE_BYTES,
+    PROOF_BYTES,
+    SALT_BYTES,
     SCHEMAS,
     Answer,
     Attach,
@@ -29,6 +40,7 @@ from meshq.wire._headers import (
     Authenticated,
     Binding,
     Call,
+    Challenge,
     Close,
     Consume,
     ConsumerLost,
@@ -39,13 +51,15 @@ from meshq.wire._headers import (
     Leave,
     LinkOpening,
     Produce,
+    Proof,
     Refuse,
+    Role,
     Welcome,
     deliver_header,
     header_of,
 )
 from meshq.wire._link import DirectLink, Link, StreamLink
-from meshq.wire._negotiation import FEATURES, MECHANISM_NONE, agree
+from meshq.wire._negotiation import FEATURES, MECHANISM_NONE, MECHANISM_SCRAM, agree
 from meshq.wire._numbering import Incoming, Outgoing
 from meshq.wire._ranges import decode_ranges, encode_ranges
 from meshq.wire._refusals import BY_NAME, BY_NUMBER, Refusal, decline, error_of, refusal_of, violation
@@ -88,14 +102,18 @@ __all__ = [
     "KIND_PRIORITY",
     "KIND_PROPERTIES",
     "MECHANISM_NONE",
+    "MECHANISM_SCRAM",
+    "NONCE_BYTES",
     "NUMBERED",
     "PLAIN",
     "PRIORITY_SHIFT",
+    "PROOF_BYTES",
     "PROTOCOL_VERSION",
     "PROTOCOL_VERSION_MIN",
     "RANGES_MAX",
     "RANGE_ROW_BYTES",
     "RUN_ROW_BYTES",
+    "SALT_BYTES",
     "SCHEMAS",
     "TRANSITIONS",
     "Answer",
@@ -105,6 +123,8 @@ __all__ = [
     "Authenticated",
     "Binding",
     "Call",
+    "Challenge",
+    "ClientExchange",
     "Close",
     "ConnectionMachine",
     "Consume",
@@ -121,16 +141,21 @@ __all__ = [
     "Leave",
     "Link",
     "LinkOpening",
+    "Opening",
     "Outgoing",
     "Produce",
+    "Proof",
     "ReceiveBuffer",
     "Refusal",
     "Refuse",
+    "Role",
     "RunBytes",
     "RunView",
     "Sender",
+    "ServerExchange",
     "State",
     "StreamLink",
+    "Verifier",
     "Welcome",
     "agree",
     "check_run",
@@ -147,7 +172,9 @@ __all__ = [
     "encode_run",
     "error_of",
     "header_of",
+    "make_verifier",
     "pick",
     "refusal_of",
+    "salted_password",
     "violation",
 ]

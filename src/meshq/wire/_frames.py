@@ -51,6 +51,8 @@ class FrameType(enum.IntEnum):
     PING = 8
     PONG = 9
     RECEIVED = 10
+    CHALLENGE = 11
+    PROOF = 12
     PRODUCE = 16
     SEND = 17
     CONSUME = 18
@@ -122,6 +124,8 @@ FORMS: Final[dict[FrameType, Form]] = {
     FrameType.PING: _MARK,
     FrameType.PONG: _MARK,
     FrameType.RECEIVED: _MARK,
+    FrameType.CHALLENGE: _TALK,
+    FrameType.PROOF: _TALK,
     FrameType.PRODUCE: _OPENING,
     FrameType.SEND: _RUN._replace(flags=_RUN_FLAGS | FLAG_RESENT),
     FrameType.CONSUME: _OPENING,

@@ -25,6 +25,11 @@ H = TypeVar("H", bound="Header")
 TEXT_BYTES_MAX: Final = 1_024
 #: ``address::queue``, both names of the largest size.
 TARGET_CHARACTERS_MAX: Final = limits.ADDRESS_BYTES_MAX * 2 + 2
+#: Both nonces: as many bytes as the hash has, so that no two connections ever share one.
+NONCE_BYTES: Final = 32
+SALT_BYTES: Final = 16
+#: A proof is an HMAC with SHA-256.
+PROOF_BYTES: Final = 32
 _SCALARS: Final = (str, bytes, bool, int, float, type(None))
 
 
@@ -184,19 +189,38 @@ class Welcome(Header):
 
 @attrs.frozen(kw_only=True)
 class Authenticate(Header):
-    """Client to server: the chosen mechanism and what it needs."""
+    """Client to server: the chosen mechanism, and what ``scram-sha-256`` begins with."""
 
     frame_type: ClassVar[FrameType] = FrameType.AUTHENTICATE
     mechanism: str = _key((str,), size_max=32)
-    data: bytes = _key((bytes,), default=b"", size_max=2048)
+    user: str = _key((str,), default="", size_max=limits.USER_CHARACTERS_MAX)
+    nonce: bytes = _key((bytes,), default=b"", size_max=NONCE_BYTES)
+
+
+@attrs.frozen(kw_only=True)
+class Challenge(Header):
+    """Server to client: what the proof has to be made with."""
+
+    frame_type: ClassVar[FrameType] = FrameType.CHALLENGE
+    salt: bytes = _key((bytes,), size=SALT_BYTES)
+    iterations: int = _key((int,))
+    nonce: bytes = _key((bytes,), size=NONCE_BYTES)
+
+
+@attrs.frozen(kw_only=True)
+class Proof(Header):
+    """Client to server: I know the password, and mean this very connection."""
+
+    frame_type: ClassVar[FrameType] = FrameType.PROOF
+    proof: bytes = _key((bytes,), size=PROOF_BYTES)
 
 
 @attrs.frozen(kw_only=True)
 class Authenticated(Header):
-    """Server to client: you are who you say."""
+    """Server to client: you are who you say, and here is the proof that I am, too; empty for ``none``."""
 
     frame_type: ClassVar[FrameType] = FrameType.AUTHENTICATED
-    data: bytes = _key((bytes,), default=b"", size_max=2048)
+    proof: bytes = _key((bytes,), default=b"", size_max=PROOF_BYTES)
 
 
 @attrs.frozen(kw_only=True)
@@ -447,8 +471,8 @@ class Binding(Header):
 SCHEMAS: Final[dict[FrameType, type[Header]]] = {
     schema.frame_type: schema
     for schema in (
-        Hello, Welcome, Authenticate, Authenticated, Attach, Attached, Close, Produce, Consume, Leave, Call, Answer,
-        Refuse, ConsumerLost, Deliver, LinkOpening, Forward, Binding,
+        Hello, Welcome, Authenticate, Challenge, Proof, Authenticated, Attach, Attached, Close, Produce, Consume,
+        Leave, Call, Answer, Refuse, ConsumerLost, Deliver, LinkOpening, Forward, Binding,
     )
 }  # fmt: skip
 

@@ -28,9 +28,11 @@ class Link(ABC):
     on_closed: Callable[[], None]
     #: The link can't lose a frame without losing both sides: nothing needs to be kept for a resume.
     lossless: bool
-    #: In process or on the loopback device.
+    #: In process or on the loopback device, or under TLS: bodies arrive as they were sent.
     local: bool
     peer: str
+    #: SHA-256 of the server's certificate, the same at both ends; empty without TLS.
+    binding: bytes = b""
 
     @abstractmethod
     def send(self, frame: Frame) -> None:
@@ -60,7 +62,9 @@ class StreamLink(Link):
     def __init__(self, stream: abc.Stream, *, local: bool) -> None:
         self.stream = stream
         self.peer = stream.peer
-        self.local = local
+        self.binding = stream.binding
+        # TLS protects every byte: a checksum over the bodies would find nothing more.
+        self.local = local or bool(stream.binding)
         self.on_backlog: Callable[[], None] = _nothing
         self._buffer = ReceiveBuffer()
         self._out: list[bytes | memoryview] = []

@@ -30,7 +30,9 @@ class State(enum.Enum):
     - ``NEW``: nothing was said.
     - ``GREETING``: the client has said who it is; the server has yet to answer.
     - ``WELCOMED``: version and features are agreed; the client must authenticate.
-    - ``AUTHENTICATING``: the server has to judge.
+    - ``AUTHENTICATING``: the server has to judge, or to ask for a proof.
+    - ``CHALLENGED``: the client must prove that it knows its password.
+    - ``PROVING``: the server has to judge the proof, and to give its own.
     - ``AUTHENTICATED``: the client is known; it must ask for a session.
     - ``ATTACHING``: the server has yet to grant the session.
     - ``ATTACHED``: the session is open; numbered frames go both ways.
@@ -43,6 +45,8 @@ class State(enum.Enum):
     GREETING = "greeting"
     WELCOMED = "welcomed"
     AUTHENTICATING = "authenticating"
+    CHALLENGED = "challenged"
+    PROVING = "proving"
     AUTHENTICATED = "authenticated"
     ATTACHING = "attaching"
     ATTACHED = "attached"
@@ -72,7 +76,13 @@ TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
     State.NEW: {**_openers(_T.HELLO, State.GREETING), **_closing()},
     State.GREETING: {(Sender.SERVER, _T.WELCOME): State.WELCOMED, **_closing()},
     State.WELCOMED: {**_openers(_T.AUTHENTICATE, State.AUTHENTICATING), **_closing()},
-    State.AUTHENTICATING: {(Sender.SERVER, _T.AUTHENTICATED): State.AUTHENTICATED, **_closing()},
+    State.AUTHENTICATING: {
+        (Sender.SERVER, _T.CHALLENGE): State.CHALLENGED,
+        (Sender.SERVER, _T.AUTHENTICATED): State.AUTHENTICATED,
+        **_closing(),
+    },
+    State.CHALLENGED: {**_openers(_T.PROOF, State.PROVING), **_closing()},
+    State.PROVING: {(Sender.SERVER, _T.AUTHENTICATED): State.AUTHENTICATED, **_closing()},
     State.AUTHENTICATED: {**_openers(_T.ATTACH, State.ATTACHING), **_closing()},
     State.ATTACHING: {(Sender.SERVER, _T.ATTACHED): State.ATTACHED, **_closing()},
     State.ATTACHED: {
@@ -97,14 +107,14 @@ class ConnectionMachine:
         self._there = there
         self._state = State.NEW
 
-    def meet(self, there: Sender) -> None:
-        """The other side has said in its hello what it is."""
-        self._there = there
-
     @property
     def state(self) -> State:
         """The state now."""
         return self._state
+
+    def meet(self, there: Sender) -> None:
+        """The other side has said in which role it speaks; from here on it is held to that."""
+        self._there = there
 
     def sending(self, frame_type: FrameType) -> None:
         """A frame is about to go out.

@@ -1,0 +1,66 @@
+"""Who may come in, by role: what is kept of users and of cluster peers, and what is said to who is neither.
+
+Two tables, and none of them answers for the other: the password of a user never makes a cluster peer, whatever its
+name.  Salts are made of a secret of this start, for every name alike: that of a user who does not exist can't be
+told from that of one who does, however often it is asked for.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Final
+
+from meshq import limits
+from meshq.settings import Secret
+from meshq.wire import SALT_BYTES, Role, Verifier, make_verifier
+
+_SEPARATOR: Final = b"\0"
+
+
+class Credentials:
+    """The credentials of one node.  ``secret``: bytes of this start that nobody can guess."""
+
+    def __init__(self, secret: bytes, iterations: int = limits.ITERATIONS) -> None:
+        self._secret = secret
+        self._iterations = iterations
+        self._tables: dict[Role, dict[str, Verifier]] = {}
+
+    @classmethod
+    def derive(cls, tables: Mapping[Role, Mapping[str, Secret]], secret: bytes) -> Credentials:
+        """Credentials from passwords, of which only what checks a proof is kept.  Slow on purpose, once per name."""
+        made = cls(secret)
+        for role, users in tables.items():
+            made.add(role, users)
+        return made
+
+    def add(self, role: Role, users: Mapping[str, Secret]) -> None:
+        """Take these names into the table of a role, which is served from now on."""
+        table = self._tables.setdefault(role, {})
+        for user, password in users.items():
+            table[user] = make_verifier(password.reveal().encode(), self._salt(role, user), self._iterations)
+
+    def serves(self, role: Role) -> bool:
+        """Whether anybody may come in with this role."""
+        return role in self._tables
+
+    def find(self, role: Role, user: str) -> tuple[Verifier, bool]:
+        """What checks this user's proof, and whether there is such a user; if not, no proof fits.
+
+        The same is computed in both cases.
+        """
+        nobody = Verifier(
+            self._salt(role, user), self._iterations, self._mac(b"stored", role, user), self._mac(b"server", role, user)
+        )
+        found = self._tables.get(role, {}).get(user)
+        return (nobody, False) if found is None else (found, True)
+
+    def _salt(self, role: Role, user: str) -> bytes:
+        return self._mac(b"salt", role, user)[:SALT_BYTES]
+
+    def _mac(self, purpose: bytes, role: Role, user: str) -> bytes:
+        return hmac.digest(self._secret, _SEPARATOR.join((purpose, role.encode(), user.encode())), "sha256")
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{role}={len(table)}" for role, table in self._tables.items())
+        return f"<Credentials {sizes}>"

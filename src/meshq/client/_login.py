@@ -1,0 +1,69 @@
+"""Who a client is, and how it proves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from meshq.errors import SecurityError
+from meshq.settings import Secret
+from meshq.wire import (
+    MECHANISM_NONE,
+    MECHANISM_SCRAM,
+    NONCE_BYTES,
+    Challenge,
+    ClientExchange,
+    Opening,
+    Proof,
+    Role,
+    salted_password,
+)
+
+
+class Login:
+    """One identity, for all connections of a client or of a link between nodes.
+
+    ``token``: random bytes that nobody can guess.  What is slow to derive from a password is kept for as long as
+    the node asks with the same salt, so that a reconnect costs microseconds.
+    """
+
+    def __init__(
+        self, token: Callable[[int], bytes], user: str | None, password: Secret | None, *, role: Role = "client"
+    ) -> None:
+        self._token = token
+        self._user = user
+        self._password = password
+        self.role = role
+        self._derived: tuple[bytes, int, bytes] | None = None
+
+    def choose(self, offered: tuple[str, ...], node_name: str, *, in_process: bool) -> str:
+        """The mechanism to authenticate with.
+
+        Raises:
+            SecurityError: none that is offered will do.  Who has a password never goes in without a proof, except in
+                process: somebody between the two could have taken the better mechanism off the list.
+        """
+        if MECHANISM_NONE in offered and (self._user is None or in_process):
+            return MECHANISM_NONE
+        if MECHANISM_SCRAM in offered and self._user is not None:
+            return MECHANISM_SCRAM
+        if self._user is None:
+            raise SecurityError(f"the node {node_name!r} asks for a user and a password")
+        raise SecurityError(f"the node {node_name!r} does not ask for a user's proof, and could be anybody")
+
+    def begin(self, opening: Opening) -> ClientExchange:
+        """A new authentication."""
+        assert self._user is not None
+        return ClientExchange(opening, self._user, self._token(NONCE_BYTES))
+
+    def prove(self, exchange: ClientExchange, challenge: Challenge) -> Proof:
+        """The answer to a challenge.
+
+        Raises:
+            SecurityError: it asks for too little work, or for too much.
+        """
+        exchange.check_challenge(challenge)
+        asked = (challenge.salt, challenge.iterations)
+        if self._derived is None or self._derived[:2] != asked:
+            assert self._password is not None
+            self._derived = (*asked, salted_password(self._password.reveal().encode(), *asked))
+        return exchange.prove(challenge, self._derived[2])

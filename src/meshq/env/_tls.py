@@ -1,0 +1,198 @@
+"""TLS 1.3 by OpenSSL: contexts from settings, and the handshake.
+
+Nothing older is spoken, the client believes nobody without a certificate that names the host it dialled, and both
+sides must mean this protocol (ALPN).  A context that the program brings is held to the same, and gets our protocol's
+name; whatever else it says is the program's affair.
+
+Session tickets are off: a server that sends them after the handshake to a client that only sends makes the system
+answer the client's orderly end with a reset, and what the client said last is lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from typing import Final
+
+import trio
+
+from meshq.abc import Stream, Tls, TlsSide
+from meshq.env._tls_stream import TlsStream, refused
+from meshq.errors import ConnectionBrokenError, MeshqError, SecurityError, SettingsError
+from meshq.limits import KIB, UNAUTHENTICATED_READ_BYTES_MAX
+from meshq.settings import TLS
+
+PROTOCOL: Final = "meshq/1"
+_READ_BYTES: Final = 16 * KIB
+_CLIENT_CERTIFICATES: Final = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+
+class OpenSslTls(Tls):
+    """TLS by the ``ssl`` module."""
+
+    __slots__ = ()
+
+    def server(self, tls: object) -> TlsSide:
+        if isinstance(tls, TLS):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            _load(context, tls)
+            context.verify_mode = _CLIENT_CERTIFICATES[tls.client_certificates]
+        else:
+            context = _given(tls, server=True)
+        context.set_alpn_protocols([PROTOCOL])
+        binding = hashlib.sha256(own_certificate(context)).digest()
+        context.num_tickets = 0
+        return _Side(context, server=True, binding=binding)
+
+    def client(self, tls: object) -> TlsSide:
+        if tls is None or isinstance(tls, TLS):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            if tls is None or tls.authorities is None:
+                context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+            if tls is not None:
+                _load(context, tls)
+        else:
+            context = _given(tls, server=False)
+        context.set_alpn_protocols([PROTOCOL])
+        return _Side(context, server=False, binding=b"")
+
+
+def _load(context: ssl.SSLContext, tls: TLS) -> None:
+    if tls.certificate is not None:
+        try:
+            # Without a password OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(tls.certificate, tls.key, password="")
+        except (OSError, ValueError) as error:
+            allowed = f"files in PEM format with a certificate and its unencrypted key ({error})"
+            raise SettingsError("certificate", tls.certificate, allowed) from error
+    if tls.authorities is not None:
+        try:
+            context.load_verify_locations(tls.authorities)
+        except (OSError, ValueError) as error:
+            allowed = f"a file in PEM format with certificates ({error})"
+            raise SettingsError("authorities", tls.authorities, allowed) from error
+
+
+def _given(tls: object, *, server: bool) -> ssl.SSLContext:
+    """A context of the program's, if it is good enough."""
+    if not isinstance(tls, ssl.SSLContext):
+        raise SettingsError("tls", tls, "TLS(...) or an ssl.SSLContext")
+    if tls.minimum_version < ssl.TLSVersion.TLSv1_3:
+        raise SettingsError("tls", tls, "an ssl.SSLContext whose minimum_version is TLSv1_3")
+    if not server and (tls.verify_mode is not ssl.CERT_REQUIRED or not tls.check_hostname):
+        raise SettingsError("tls", tls, "an ssl.SSLContext with CERT_REQUIRED and check_hostname")
+    return tls
+
+
+def own_certificate(context: ssl.SSLContext) -> bytes:
+    """The certificate (DER) that a server with this context shows.
+
+    A context does not tell, so it is asked as a client would: by a handshake, here in memory.
+
+    Raises:
+        SettingsError: it has none.
+    """
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname = False
+    asking.verify_mode = ssl.CERT_NONE
+    asking.set_alpn_protocols([PROTOCOL])
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    allowed = "an ssl.SSLContext for a server, with a certificate and its key"
+    try:
+        client, server = asking.wrap_bio(down, up), context.wrap_bio(up, down, server_side=True)
+        for side in (client, server, client):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+        certificate = client.getpeercert(binary_form=True)
+    except (ssl.SSLError, ValueError) as error:
+        raise SettingsError("tls", context, allowed) from error
+    if certificate is None:
+        raise SettingsError("tls", context, allowed)
+    return certificate
+
+
+class _Side(TlsSide):
+    """One side: a context that is ready."""
+
+    def __init__(self, context: ssl.SSLContext, *, server: bool, binding: bytes) -> None:
+        self._context = context
+        self._server = server
+        self._binding = binding
+
+    async def wrap(self, stream: Stream, host: str | None = None) -> Stream:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        try:
+            tls = self._context.wrap_bio(incoming, outgoing, server_side=self._server, server_hostname=host)
+            await _shake(stream, tls, incoming, outgoing)
+            self._check(stream, tls)
+            binding = self._binding
+            if not self._server:
+                binding = hashlib.sha256(tls.getpeercert(binary_form=True) or b"").digest()
+            return TlsStream(stream, tls, incoming, outgoing, binding)
+        except BaseException:
+            stream.close()
+            raise
+
+    def _check(self, stream: Stream, tls: ssl.SSLObject) -> None:
+        version, protocol = tls.version(), tls.selected_alpn_protocol()
+        if version != "TLSv1.3" or protocol != PROTOCOL:
+            raise SecurityError(f"{stream.peer} speaks {version} for {protocol!r}, not TLSv1.3 for {PROTOCOL!r}")
+
+
+async def _shake(stream: Stream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
+    left = UNAUTHENTICATED_READ_BYTES_MAX
+    await trio.lowlevel.checkpoint()
+    while True:
+        problem: MeshqError | None = None
+        done = False
+        try:
+            tls.do_handshake()
+            done = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            problem = refused(error, stream.peer)
+            problem.__cause__ = error
+        said = outgoing.pending
+        if said:
+            stream.send_nowait(outgoing.read())
+            await stream.flush()
+        if problem is not None:
+            if said and tls.server_side:
+                await _let_hear(stream)
+            raise problem
+        if done:
+            return
+        data = await stream.receive(min(left, _READ_BYTES))
+        if not data:
+            raise ConnectionBrokenError(f"{stream.peer} has ended the connection in the handshake of TLS")
+        left -= len(data)
+        if not left:
+            raise SecurityError(
+                f"{stream.peer} has sent {UNAUTHENTICATED_READ_BYTES_MAX} bytes and no handshake of TLS"
+            )
+        incoming.write(data)
+
+
+async def _let_hear(stream: Stream) -> None:
+    """Wait until the other side has heard why, and ends the connection; whoever calls has set a time for all of this.
+
+    Closing at once would, if anything has come that was not read, reset the connection, and what was said be lost.
+    """
+    left = UNAUTHENTICATED_READ_BYTES_MAX
+    while left > 0:
+        try:
+            data = await stream.receive(min(left, _READ_BYTES))
+        except ConnectionBrokenError:
+            return
+        if not data:
+            return
+        left -= len(data)

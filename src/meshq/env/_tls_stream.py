@@ -1,0 +1,211 @@
+"""TLS over any byte stream: OpenSSL in memory, our own stream under it.
+
+What the stream below has not taken waits *here*, unencrypted, and goes through OpenSSL once there is room: else a
+large send would be held twice, and what waits could not be counted in the caller's bytes.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import deque
+from contextlib import suppress
+from typing import Final, NoReturn
+
+import trio
+
+from meshq.abc import Buffer, Stream
+from meshq.errors import BusyError, ConnectionBrokenError, MeshqError, SecurityError, UsageError
+from meshq.limits import CHECKPOINT_MESSAGES, KIB, RECEIVE_BYTES
+
+#: Encrypted at a time: four records.
+PIECE_BYTES: Final = 64 * KIB
+
+
+class TlsStream(Stream):
+    """A connection whose handshake is over."""
+
+    __slots__ = (
+        "_below_bytes",
+        "_binding",
+        "_calls",
+        "_closed",
+        "_flushing",
+        "_incoming",
+        "_outgoing",
+        "_reading",
+        "_stream",
+        "_tls",
+        "_waiting",
+        "_waiting_bytes",
+    )
+
+    def __init__(
+        self, stream: Stream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, binding: bytes
+    ) -> None:
+        self._stream = stream
+        self._tls = tls
+        #: Encrypted bytes that have come and that OpenSSL has not looked at, and those that it wants to send.
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._binding = binding
+        #: What is not encrypted yet, in order; never an empty piece.
+        self._waiting: deque[memoryview] = deque()
+        self._waiting_bytes = 0
+        #: What waited in the stream below when we looked last.
+        self._below_bytes = 0
+        #: Calls of ``receive`` since the last one that passed through the scheduler.
+        self._calls = 0
+        self._reading = False
+        self._flushing = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<TlsStream {self.peer} {state} waiting_bytes={self._waiting_bytes + self._below_bytes}>"
+
+    @property
+    def peer(self) -> str:
+        return self._stream.peer
+
+    @property
+    def binding(self) -> bytes:
+        return self._binding
+
+    def send_nowait(self, data: Buffer) -> int:
+        if self._closed:
+            self._refuse()
+        if self._below_bytes or not len(data):
+            # A broken stream says so here, too.
+            self._below_bytes = self._stream.send_nowait(b"")
+        view = memoryview(data).cast("B")
+        taken = 0
+        if not self._waiting:
+            while taken < view.nbytes and not self._below_bytes:
+                piece = view[taken : taken + PIECE_BYTES]
+                self._encrypt(piece)
+                taken += piece.nbytes
+        if taken < view.nbytes:
+            self._waiting.append(memoryview(bytes(view[taken:])))
+            self._waiting_bytes += view.nbytes - taken
+        return self._waiting_bytes + self._below_bytes
+
+    async def flush(self) -> None:
+        if self._flushing:
+            raise BusyError(f"two tasks flush the stream to {self.peer}")
+        if self._closed:
+            self._refuse()
+        self._flushing = True
+        try:
+            while True:
+                if self._below_bytes:
+                    await self._stream.flush()
+                    self._below_bytes = 0
+                if not self._waiting:
+                    return
+                self._encrypt_waiting()
+        finally:
+            self._flushing = False
+
+    async def receive(self, size_max: int) -> bytes:
+        if self._reading:
+            raise BusyError(f"two tasks read the stream from {self.peer}")
+        if size_max < 1:
+            raise UsageError(f"size_max={size_max} is not allowed; allowed: 1 or more")
+        if self._closed:
+            self._refuse()
+        self._reading = True
+        try:
+            self._calls += 1
+            if self._calls >= CHECKPOINT_MESSAGES:
+                self._calls = 0
+                await trio.lowlevel.checkpoint()
+            while True:
+                if self._closed:
+                    self._refuse()
+                data = self._decrypt(size_max)
+                if data is not None:
+                    return data
+                arrived = await self._stream.receive(RECEIVE_BYTES)
+                if arrived:
+                    self._incoming.write(arrived)
+                else:
+                    self._incoming.write_eof()
+        finally:
+            self._reading = False
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if not self._waiting:
+            self._say_good_bye()
+        self._waiting.clear()
+        self._waiting_bytes = self._below_bytes = 0
+        self._stream.close()
+
+    def _say_good_bye(self) -> None:
+        """An end without this is a connection that somebody has cut."""
+        with suppress(ssl.SSLError):
+            # It complains that the other side's good-bye has not come, for which nobody waits.
+            self._tls.unwrap()
+        try:
+            self._stream.send_nowait(self._outgoing.read())
+        except ConnectionBrokenError:
+            return
+
+    def _encrypt(self, piece: memoryview) -> None:
+        try:
+            self._tls.write(piece)
+        except ssl.SSLError as error:
+            raise ConnectionBrokenError(f"the connection to {self.peer} is broken: {error.reason}") from error
+        self._below_bytes = self._stream.send_nowait(self._outgoing.read())
+
+    def _encrypt_waiting(self) -> None:
+        while self._waiting and not self._below_bytes:
+            first = self._waiting[0]
+            self._encrypt(first[:PIECE_BYTES])
+            self._waiting_bytes -= min(first.nbytes, PIECE_BYTES)
+            if first.nbytes > PIECE_BYTES:
+                self._waiting[0] = first[PIECE_BYTES:]
+            else:
+                self._waiting.popleft()
+
+    def _decrypt(self, size_max: int) -> bytes | None:
+        """What has arrived; None if nothing has."""
+        try:
+            data = self._tls.read(size_max)
+        except ssl.SSLWantReadError:
+            data = None
+        except ssl.SSLZeroReturnError:
+            return b""
+        except ssl.SSLError as error:
+            raise self._lost(error) from error
+        if self._outgoing.pending:
+            # An answer of TLS itself (a change of keys).
+            self._below_bytes = self._stream.send_nowait(self._outgoing.read())
+        return data
+
+    def _refuse(self) -> NoReturn:
+        raise ConnectionBrokenError(f"the connection to {self.peer} is closed")
+
+    def _lost(self, error: ssl.SSLError) -> MeshqError:
+        if "ALERT" in (error.reason or ""):
+            # What a client of TLS 1.3 is told of its certificate comes when its own handshake is over.
+            return refused(error, self.peer)
+        if _cut_off(error):
+            return ConnectionBrokenError(f"the connection to {self.peer} was cut off: TLS has not ended")
+        return ConnectionBrokenError(f"the connection to {self.peer} is broken: {error.reason or error}")
+
+
+def _cut_off(error: ssl.SSLError) -> bool:
+    return isinstance(error, ssl.SSLEOFError) or "EOF" in (error.reason or "")
+
+
+def refused(error: ssl.SSLError, peer: str) -> MeshqError:
+    """What an error of the handshake means: one side does not believe the other, or is gone."""
+    if _cut_off(error):
+        return ConnectionBrokenError(f"{peer} has ended the connection in the handshake of TLS")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return SecurityError(f"the certificate of {peer} is not believed: {error.verify_message}")
+    said = (error.reason or str(error)).replace("_", " ").lower()
+    return SecurityError(f"no TLS 1.3 with {peer}: {said}")

@@ -1,0 +1,268 @@
+"""A broker with users, over TCP and TLS: who comes in, who does not, and what nobody gets to see."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from meshq import (
+    TLS,
+    Acceptor,
+    Broker,
+    ConnectionBrokenError,
+    NotActiveError,
+    Secret,
+    Security,
+    SecurityError,
+    SettingsError,
+    connect,
+)
+from meshq.abc import Stream
+from meshq.broker._guard_machine import DELAY_S_MIN
+from meshq.client._login import Login
+from meshq.endpoint import Endpoint
+from meshq.env import OpenSslTls, TcpNetwork, real_env
+from meshq.limits import UNAUTHENTICATED_PER_ADDRESS_MAX
+from tests.env.authorities import Authority
+
+SECURITY = Security(users={"app": "canary-right", "ops": "canary-other"})
+WHO = {"user": "app", "password": "canary-right"}
+AUTHORITY = Authority("ours")
+
+
+class Files:
+    """Certificates on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ours = AUTHORITY.write(folder / "ours.pem")
+        self.broker = AUTHORITY.issue(folder / "broker.pem", "127.0.0.1", "localhost")
+        #: As good as the broker's own for every client, and held by somebody else.
+        self.other = AUTHORITY.issue(folder / "other.pem", "127.0.0.1")
+        self.app = AUTHORITY.issue(folder / "app.pem", "app")
+        self.expired = AUTHORITY.issue(folder / "expired.pem", "127.0.0.1", expired=True)
+        self.elsewhere = AUTHORITY.issue(folder / "elsewhere.pem", "elsewhere.example")
+        self.strangers = Authority("somebody else's").write(folder / "strangers.pem")
+
+    @property
+    def client(self) -> TLS:
+        return TLS(authorities=self.ours)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+@asynccontextmanager
+async def broker(files: Files | None = None, **tls: Any) -> AsyncIterator[Broker]:
+    """A broker with users: over TLS, or in plain on the loopback device."""
+    acceptor = Acceptor("tcp://127.0.0.1:0")
+    if files is not None:
+        acceptor = Acceptor("tls://127.0.0.1:0", tls=TLS(**{"certificate": files.broker, **tls}))
+    async with Broker("hq", data_dir=None, acceptors=[acceptor], security=SECURITY) as running:
+        yield running
+
+
+async def why_not(url: str, **settings: Any) -> Exception:
+    with pytest.raises((SecurityError, ConnectionBrokenError, SettingsError)) as caught:
+        async with connect(url, **settings):
+            pytest.fail("it went in")
+    assert "canary" not in "".join(traceback.format_exception(caught.value))
+    return caught.value
+
+
+@pytest.mark.parametrize("secure", [True, False])
+async def test_who_has_the_password_works_as_ever(files: Files, secure: bool) -> None:
+    tls = {"tls": files.client} if secure else {}
+    async with broker(files if secure else None) as node:
+        assert node.urls[0].startswith("tls://" if secure else "tcp://")
+        async with connect(node.urls[0], **WHO, **tls) as client:
+            body = bytes(range(256)) * 4_000
+            await client.send_many("q", [body] * 20)
+            async with client.consumer("q") as consumer:
+                for _ in range(20):
+                    message = await consumer.receive(timeout=10)
+                    assert message is not None and message.body == body
+                    await message.ack()
+        async with node.client() as near, connect("inproc://hq") as named:
+            await near.send("q", b"x")
+            await named.send("q", b"x")
+
+
+@pytest.mark.parametrize("secure", [True, False])
+async def test_whoever_has_not_is_refused_and_told_the_same(files: Files, secure: bool) -> None:
+    tls = {"tls": files.client} if secure else {}
+    async with broker(files if secure else None) as node:
+        url = node.urls[0]
+        wrong = [
+            await why_not(url, user="app", password="canary-wrong", **tls),
+            await why_not(url, user="nobody", password="canary-right", **tls),
+            await why_not(url, user="ops", password="canary-right", **tls),
+        ]
+        assert {(type(error), str(error)) for error in wrong} == {
+            (SecurityError, "the authentication failed: no such user, or another password")
+        }
+        assert node.statistics().connections_denied == 3
+        assert "asks for a user and a password" in str(await why_not(url, **tls))
+
+
+async def test_a_failure_delays_what_comes_next(files: Files) -> None:
+    async with broker() as node:
+        await why_not(node.urls[0], user="app", password="canary-wrong")
+        began = trio.current_time()
+        async with connect(node.urls[0], **WHO):
+            assert DELAY_S_MIN <= trio.current_time() - began < DELAY_S_MIN + 4
+
+
+async def test_a_client_that_is_turned_away_may_come_again(files: Files) -> None:
+    async with broker() as node:
+        port = Endpoint.parse(node.urls[0]).port
+        idle = [await TcpNetwork().connect("127.0.0.1", port) for _ in range(UNAUTHENTICATED_PER_ADDRESS_MAX)]
+        error = await why_not(node.urls[0], **WHO)
+        assert isinstance(error.__cause__, NotActiveError)
+        async with trio.open_nursery() as nursery:
+
+            async def later() -> None:
+                await trio.sleep(0.2)
+                for stream in idle:
+                    stream.close()
+
+            nursery.start_soon(later)
+            async with connect(node.urls[0], **WHO, initial_connect_attempts=20) as client:
+                await client.send("q", b"x")
+
+
+async def test_certificates_decide_before_passwords_do(files: Files) -> None:
+    async with broker(files) as node:
+        url = node.urls[0]
+        believing_others = TLS(authorities=files.strangers)
+        assert "not believed" in str(await why_not(url, **WHO, tls=believing_others))
+        assert "not believed" in str(await why_not(url, **WHO))
+        assert type(await why_not(url.replace("tls", "tcp"), **WHO)) is not SettingsError
+    for certificate, says in ((files.expired, "expired"), (files.elsewhere, "127.0.0.1")):
+        async with broker(files, certificate=certificate) as node:
+            error = await why_not(node.urls[0], **WHO, tls=files.client)
+            assert type(error) is SecurityError and says in str(error)
+
+
+async def test_a_client_certificate_may_be_required(files: Files) -> None:
+    async with broker(files, authorities=files.ours, client_certificates="required") as node:
+        error = await why_not(node.urls[0], **WHO, tls=files.client)
+        assert type(error) is SecurityError and "certificate required" in str(error)
+        async with connect(node.urls[0], **WHO, tls=TLS(certificate=files.app, authorities=files.ours)) as client:
+            await client.send("q", b"x")
+
+
+async def test_a_tls_client_at_a_plain_acceptor_is_refused(files: Files) -> None:
+    async with broker() as node:
+        await why_not(node.urls[0].replace("tcp", "tls"), **WHO, tls=files.client)
+
+
+async def pump(source: Stream, target: Stream) -> None:
+    """Pass on what comes."""
+    try:
+        while data := await source.receive(1 << 16):
+            target.send_nowait(data)
+            await target.flush()
+    except (ConnectionBrokenError, SecurityError):
+        pass
+    target.close()
+
+
+async def test_a_relay_with_a_good_certificate_of_its_own_gets_nowhere(files: Files) -> None:
+    tls, network = OpenSslTls(), TcpNetwork()
+    async with broker(files) as node, trio.open_nursery() as nursery:
+        listener = await network.listen("127.0.0.1", 0)
+
+        async def between() -> None:
+            near = await tls.server(TLS(certificate=files.other)).wrap(await listener.accept())
+            far = await network.connect("127.0.0.1", Endpoint.parse(node.urls[0]).port)
+            far = await tls.client(files.client).wrap(far, "127.0.0.1")
+            nursery.start_soon(pump, near, far)
+            nursery.start_soon(pump, far, near)
+
+        nursery.start_soon(between)
+        error = await why_not(f"tls://127.0.0.1:{listener.port}", **WHO, tls=files.client)
+        assert type(error) is SecurityError and "authentication failed" in str(error)
+        assert node.statistics().sessions == 0
+        listener.close()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_session_is_resumed_over_tls_and_nothing_is_lost(files: Files) -> None:
+    async with broker(files) as node, connect(node.urls[0], **WHO, tls=files.client) as client:
+        async with client.producer("q") as producer:
+            for number in range(2_000):
+                await producer.send(b"%d" % number)
+                link = client._connection._link
+                if number % 500 == 250 and link is not None:
+                    link.stream._stream.close()  # type: ignore[attr-defined]
+        assert client.statistics().resumed >= 1
+        assert (await client.queue("q")).ready == 2_000
+
+
+async def test_a_certificate_that_cannot_be_used_is_an_error_of_the_start(files: Files, tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.pem")
+    with pytest.raises(SettingsError, match="certificate="):
+        async with broker(files, certificate=missing):
+            pytest.fail("it started")
+    async with broker(files) as node:
+        error = await why_not(node.urls[0], **WHO, tls=TLS(authorities=missing))
+        assert type(error) is SettingsError
+
+
+def test_what_is_open_to_the_world_needs_users_or_a_word_that_it_does_not(files: Files) -> None:
+    tls = TLS(certificate=files.broker)
+    for acceptor in ("tcp://0.0.0.0:0", Acceptor("tls://0.0.0.0:0", tls=tls)):
+        with pytest.raises(SettingsError, match="insecure=True"):
+            Broker("hq", data_dir=None, acceptors=[acceptor])
+    Broker("hq", data_dir=None, acceptors=[Acceptor("tls://0.0.0.0:0", tls=tls)], security=SECURITY)
+    Broker("hq", data_dir=None, acceptors=[Acceptor("tls://0.0.0.0:0", tls=tls, insecure=True)])
+    with pytest.raises(SettingsError, match="insecure=True"):
+        Broker("hq", data_dir=None, acceptors=["tcp://0.0.0.0:0"], security=SECURITY)
+    with pytest.raises(SettingsError) as caught:
+        Broker("hq", data_dir=None, security={"app": "canary"})  # type: ignore[arg-type]
+    assert "canary" not in str(caught.value)
+
+
+async def test_no_password_is_ever_seen(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    shown: list[object] = [SECURITY]
+    async with broker(files) as node:
+        async with connect(node.urls[0], **WHO, tls=files.client) as client:
+            await client.send("q", b"x")
+            shown += [client, client.statistics(), client._settings, client._connection, vars(client._connection)]
+        shown += [await why_not(node.urls[0], user="app", password="canary-wrong", tls=files.client)]
+        shown += [node, node.statistics(), node._settings, vars(node), node._node and vars(node._node)]
+    text = "".join(f"{one!r}{one}" for one in shown) + caplog.text
+    assert "canary" not in text and "***" in text
+
+
+async def test_a_node_comes_in_as_a_peer_and_no_user_does() -> None:
+    def login(user: str, password: str) -> Login:
+        return Login(real_env().entropy.token, user, Secret(password), role="peer")
+
+    node = Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"], security=SECURITY)
+    # What a cluster gives to its node.
+    node._settings = attrs.evolve(node._settings, peers={"cluster": Secret("canary-cluster")})
+    async with node:
+        peer = connect(node.urls[0])
+        peer._connection._login = login("cluster", "canary-cluster")
+        async with peer:
+            (connection,) = node._node.listeners.connections  # type: ignore[union-attr]
+            assert (connection.server.role, connection.server.user) == ("peer", "cluster")
+        for user, password in (("app", "canary-right"), ("cluster", "canary-right")):
+            other = connect(node.urls[0])
+            other._connection._login = login(user, password)
+            with pytest.raises(SecurityError, match="the authentication failed"):
+                async with other:
+                    pytest.fail("it went in")
+        await why_not(node.urls[0], user="cluster", password="canary-cluster")
