@@ -50,6 +50,8 @@ FILTER_DEPTH_MAX: Final = 32
 FILTER_TERMS_MAX: Final = 256
 #: Different filters of one queue that no index serves: each message is put to every one of them.
 FILTERS_SCANNED_MAX: Final = 1_024
+#: Messages of a queue that are put to its filters in one step: some ten milliseconds.
+SCAN_MESSAGES_MAX: Final = 8_192
 
 # -- sessions -----------------------------------------------------------------------------------------------------
 #: Consumers and producers of one session: a channel number is 32 bits, but each one has a cost at the broker.
