@@ -119,8 +119,9 @@ async def test_headers_are_what_the_delivery_says(tmp_path: Path) -> None:
         async with far.consumer("h") as consumer:
             delivery = await consumer.receive(timeout=5)
             assert delivery is not None
+            sent = delivery.timestamp
             condition = (
-                f"timestamp = {delivery.timestamp!r} AND AMQTimestamp = {round(delivery.timestamp * 1000)} AND size = 5 "
+                f"timestamp = {sent!r} AND AMQTimestamp = {round(sent * 1000)} AND size = 5 "
                 "AND priority = 4 AND NOT durable AND AMQDurable = 'NON_DURABLE' AND address = 'h' "
                 "AND content_type = 'text/plain' AND correlation_id = 'c' AND expiration IS NULL AND group IS NULL"
             )
