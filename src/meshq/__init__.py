@@ -12,7 +12,7 @@ L4          ``cluster``: who is there, who consumes what, and how messages get t
 L2          ``broker``: queues, routing, sessions; ``client``: connections, failover
 L1          ``store``: the journal; ``wire``: frames without I/O
 L0          ``abc``: every interface; ``env``: the real outside world
-vocabulary  ``errors``, ``limits``, ``ids``, ``message``, ``address``, ``settings``
+vocabulary  ``errors``, ``limits``, ``ids``, ``message``, ``selector``, ``address``, ``settings``
 ==========  ====================================================================================
 
 ``broker`` and ``client`` don't know each other: what they share is ``wire`` and the vocabulary.
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from meshq.errors import ConnectionBrokenError as ConnectionBrokenError
     from meshq.errors import DamagedError as DamagedError
     from meshq.errors import DuplicateError as DuplicateError
+    from meshq.errors import FilterError as FilterError
     from meshq.errors import InvariantError as InvariantError
     from meshq.errors import JournalBrokenError as JournalBrokenError
     from meshq.errors import LocalProtocolError as LocalProtocolError
@@ -80,6 +81,7 @@ _ERRORS: Final = (
     "ConnectionBrokenError",
     "DamagedError",
     "DuplicateError",
+    "FilterError",
     "InvariantError",
     "JournalBrokenError",
     "LocalProtocolError",

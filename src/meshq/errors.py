@@ -50,6 +50,31 @@ class SettingsError(UsageError, ValueError):
         self.allowed = allowed
 
 
+class FilterError(SettingsError):
+    """A filter is no condition: ``column`` is where, counted in characters from 1, ``allowed`` what could stand there.
+
+    ``column`` is 0 if only the message says where, as when a broker refuses what this side has accepted.
+    """
+
+    code = "filter"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        text: str = "",
+        column: int = 0,
+        allowed: str = "",
+        outcome: Outcome | None = None,
+        results: Sequence[MeshqError | None] = (),
+    ) -> None:
+        MeshqError.__init__(self, message, outcome=outcome, results=results)
+        self.setting = "filter"
+        self.value = text
+        self.allowed = allowed
+        self.column = column
+
+
 class BusyError(UsageError):
     """Two tasks used a thing that is made for one."""
 

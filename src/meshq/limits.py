@@ -57,6 +57,18 @@ UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 16
 #: Addresses of which a node remembers that they failed to authenticate.
 GUARDED_ADDRESSES_MAX: Final = 4_096
 
+# -- filters ----------------------------------------------------------------------------------------------------
+#: A filter's text: with the name of its queue it has to fit in the header of one frame.
+FILTER_BYTES_MAX: Final = 2 * KIB
+#: Parentheses, NOTs and signs inside each other: whoever reads or evaluates a filter goes as deep as that.
+FILTER_DEPTH_MAX: Final = 32
+#: Names and literals outside the lists of IN: what a filter costs per message is a small multiple of it.
+FILTER_TERMS_MAX: Final = 256
+#: Different filters of one queue that no index serves: each message is put to every one of them.
+FILTERS_SCANNED_MAX: Final = 1_024
+#: Messages of a queue that are put to its filters in one step: some ten milliseconds.
+SCAN_MESSAGES_MAX: Final = 8_192
+
 # -- sessions -----------------------------------------------------------------------------------------------------
 #: Consumers and producers of one session: a channel number is 32 bits, but each one has a cost at the broker.
 CHANNELS_MAX: Final = 4_096
@@ -104,3 +116,4 @@ assert 16 * QUEUES_PER_ADDRESS_MAX <= (RECORD_BYTES_MAX - BODY_BYTES_MAX) // 2, 
 assert RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES <= BATCH_BYTES_MAX, "a batch must hold the largest record"
 assert RUN_MESSAGES_MAX <= STEP_MESSAGES_MAX, "a step must be able to take a whole run"
 assert SEGMENT_BYTES_MIN >= 2 * SEGMENT_HEADER_BYTES, "a segment must hold more than its header"
+assert FILTER_BYTES_MAX + 2 * ADDRESS_BYTES_MAX + 256 <= HEADER_BYTES_MAX, "a consumer's header must hold its filter"

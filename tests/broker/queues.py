@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from meshq.broker._consumer_state import ConsumerState, Grant, Span
 from meshq.broker._queue_machine import Queue
 from meshq.broker._run import QueueRun, StoredRun
-from meshq.wire import encode_run
+from meshq.selector import parse_filter
+from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map, encode_run
 
 PRODUCER = b"p" * 16
 
@@ -19,23 +21,44 @@ def make_queue(*, mark: float | None = None) -> Queue:
     return queue
 
 
-def make_run(sizes: Sequence[int], *, durable: bool = True) -> StoredRun:
-    """A run of messages of these sizes."""
-    content = encode_run([b"x" * size for size in sizes])
+def properties(values: dict[str, Any] | None) -> Envelope:
+    """What a message with these properties has besides its body."""
+    if not values:
+        return Envelope(KIND_PLAIN, b"", b"", b"")
+    return Envelope(KIND_PLAIN | KIND_PROPERTIES, b"", b"", encode_map(values))
+
+
+def make_run(
+    sizes: Sequence[int], *, durable: bool = True, values: Sequence[dict[str, Any] | None] | None = None
+) -> StoredRun:
+    """A run of messages whose bodies have these sizes, and with these properties."""
+    envelopes = None if values is None else [properties(each) for each in values]
+    content = encode_run([b"x" * size for size in sizes], envelopes)
     return StoredRun("q", content, durable=durable, producer=PRODUCER, number=1, stamp=0)
 
 
-def put(queue: Queue, rows: int = 1, *, size: int = 10, sizes: Sequence[int] = (), durable: bool = True) -> QueueRun:
-    """Append a run of ``rows`` messages, or one of these sizes."""
-    run = make_run(sizes or [size] * rows, durable=durable)
+def put(
+    queue: Queue,
+    rows: int = 1,
+    *,
+    size: int = 10,
+    sizes: Sequence[int] = (),
+    durable: bool = True,
+    values: Sequence[dict[str, Any] | None] | None = None,
+) -> QueueRun:
+    """Append a run of ``rows`` messages, or one of these sizes, or of these properties."""
+    run = make_run(sizes or [size] * (len(values) if values else rows), durable=durable, values=values)
     view = QueueRun(run, queue.number_rows(run.content.rows))
     queue.append(view)
     return view
 
 
-def join(queue: Queue, window: int = 1_000, window_bytes: int = 1 << 24, *, number: int = 1) -> ConsumerState:
+def join(
+    queue: Queue, window: int = 1_000, window_bytes: int = 1 << 24, *, number: int = 1, filter: str | None = None
+) -> ConsumerState:
     """A consumer of the queue."""
     consumer = ConsumerState(queue, None, number, window, window_bytes)
+    consumer.filter = parse_filter(filter) if filter is not None else None
     queue.add_consumer(consumer)
     return consumer
 
@@ -48,7 +71,7 @@ def numbers(grant: Grant | Span) -> list[int]:
 def dealt(queue: Queue) -> dict[int, list[int]]:
     """Dispatch until nothing more is granted: message numbers by the consumer's number."""
     found: dict[int, list[int]] = {consumer.number: [] for consumer in queue.consumers}
-    while grants := queue.dispatch():
+    while (grants := queue.dispatch()) or queue.unfinished:
         for consumer, grant in grants:
             found[consumer.number] += numbers(grant)
         queue.check()

@@ -70,9 +70,9 @@ def test_nobody_gets_anything_while_no_consumer_is_willing() -> None:
     queue = make_queue()
     put(queue, 3)
     consumer = join(queue)
-    consumer.willing = False
+    consumer.set_willing(False)
     assert dealt(queue) == {1: []}
-    consumer.willing = True
+    consumer.set_willing(True)
     assert dealt(queue) == {1: [1, 2, 3]}
 
 

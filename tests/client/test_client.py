@@ -195,7 +195,9 @@ async def test_what_is_not_allowed_is_refused_before_anything_is_sent(node: Fake
             with pytest.raises(SettingsError):
                 await client.send_many("a", messages)  # type: ignore[arg-type]
         for keywords in (
-            {"filter": "a = 1"},
+            {"filter": "a == 1"},
+            {"filter": 1},
+            {"filter": ""},
             {"browse": True},
             {"priority": 1},
             {"exclusive": True},

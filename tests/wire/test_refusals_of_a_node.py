@@ -199,6 +199,13 @@ def stale_delivery() -> NodePeer:
     return peer
 
 
+def bad_filter() -> NodePeer:
+    peer = attached(MemoryNode())
+    header = Consume(queue="a", window=1, window_bytes=1, filter="a = = 1")
+    peer.say(said(FrameType.CONSUME, header, channel=1, number=1, first=1))
+    return peer
+
+
 class FullLog:
     """A journal whose disk is full."""
 
@@ -238,6 +245,7 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     "too_many": too_many,
     "too_many_sessions": too_many_sessions,
     "queue_deleted": queue_deleted,
+    "bad_filter": bad_filter,
 }
 
 

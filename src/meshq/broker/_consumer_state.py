@@ -13,6 +13,7 @@ from meshq.wire import RUN_ROW_BYTES, violation
 
 if TYPE_CHECKING:
     from meshq.broker._queue_machine import Queue
+    from meshq.selector import Filter
 
 _TAG: Final = attrgetter("tag")
 
@@ -61,7 +62,8 @@ class ConsumerState:
     """
 
     __slots__ = (
-        "grants", "held", "held_bytes", "next_tag", "number", "owner", "queue", "willing", "window", "window_bytes"
+        "filter", "grants", "held", "held_bytes", "next_tag", "number", "owner", "queue", "willing", "window",
+        "window_bytes",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, owner: object, number: int, window: int, window_bytes: int) -> None:
@@ -71,6 +73,8 @@ class ConsumerState:
         self.number = number
         self.window = window
         self.window_bytes = window_bytes
+        # Which messages it wants; None: all of them.
+        self.filter: Filter | None = None
         self.willing = True
         self.held = 0
         self.held_bytes = 0
@@ -83,6 +87,12 @@ class ConsumerState:
         if not self.willing or (self.held and self.held_bytes >= self.window_bytes):
             return 0
         return self.window - self.held
+
+    def set_willing(self, willing: bool) -> None:
+        """Its session can take more, or can't."""
+        self.willing = willing
+        if self.filter is not None:
+            self.queue.room_changed(self)
 
     def take(self, first: int, last: int) -> list[Span]:
         """Settle the tags ``first`` to ``last``; returns the rows, in order.
@@ -107,7 +117,10 @@ class ConsumerState:
             found.append((grant, low, high))
             tag = grant.tag + high
             index += 1
-        return [self._settle(grant, low, high) for grant, low, high in found]
+        spans = [self._settle(grant, low, high) for grant, low, high in found]
+        if self.filter is not None:
+            self.queue.room_changed(self)
+        return spans
 
     def _settle(self, grant: Grant, low: int, high: int) -> Span:
         rows = high - low

@@ -140,7 +140,7 @@ class Core:
         if self.closing is not None or queue.number not in self.router.by_number:
             # A node that stops has written how far messages were delivered, and delivers nothing more.
             return
-        while queue.ready and (grants := queue.dispatch()):
+        while queue.ready and ((grants := queue.dispatch()) or queue.unfinished):
             for consumer, grant in grants:
                 session: Session = consumer.owner  # type: ignore[assignment]
                 session.deliver(consumer, grant)

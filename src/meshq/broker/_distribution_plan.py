@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from meshq.broker._queue_machine import Queue
+    from meshq.selector import Filter
 
 #: How messages are dealt among nodes.
 MODES: Final = ("off", "strict", "on_demand")
 
-Wants = Callable[[tuple[str, ...], int], bool]
+Wants = Callable[[tuple["Filter", ...], int], bool]
 """Whether one of some filters lets a message (a row of the run) through."""
 
 
@@ -32,7 +33,7 @@ class RemoteBinding(NamedTuple):
     routing: str
     consumers: int
     #: What its consumers want, if each of them wants something in particular.
-    filters: tuple[str, ...]
+    filters: tuple[Filter, ...]
 
 
 class Share(NamedTuple):
@@ -41,6 +42,16 @@ class Share(NamedTuple):
     queue: Queue
     rows: range
     remote: tuple[int, ...]
+
+
+def filters_of(queue: Queue) -> tuple[Filter, ...] | None:
+    """What a queue's consumers want: nothing in particular if one of them has no filter; None: it has none."""
+    filters: dict[Filter, None] = {}
+    for consumer in queue.consumers:
+        if consumer.filter is None:
+            return ()
+        filters[consumer.filter] = None
+    return tuple(filters) if queue.consumers else None
 
 
 class Ring:
@@ -56,11 +67,11 @@ class Ring:
         #: Messages dealt so far.
         self.turn = 0
 
-    def members(self, wanted: Callable[[tuple[str, ...]], bool]) -> list[Queue | RemoteBinding]:
+    def members(self, wanted: Callable[[tuple[Filter, ...]], bool]) -> list[Queue | RemoteBinding]:
         """Who may get the next message; ``wanted`` judges the filters of a remote queue's consumers."""
         found: list[Queue | RemoteBinding] = []
         strict = any(remote.mode == "strict" for remote in self.remotes)
-        if self.local is not None and (strict or self.local.consumers):
+        if self.local is not None and (strict or self._wanted_here(wanted)):
             found.append(self.local)
         found += [
             remote
@@ -70,9 +81,15 @@ class Ring:
         ]
         return found
 
+    def _wanted_here(self, wanted: Callable[[tuple[Filter, ...]], bool]) -> bool:
+        filters = filters_of(self.local) if self.local is not None else ()
+        return filters is not None and (not filters or wanted(filters))
+
     @property
     def filtered(self) -> bool:
         """Whether it matters what is in a message."""
+        if self.local is not None and filters_of(self.local):
+            return True
         return any(remote.filters and remote.mode == "on_demand" for remote in self.remotes)
 
 
@@ -112,7 +129,7 @@ def plan(rings: Sequence[Ring], rows: Sequence[int], *, anycast: bool, turn: int
 _Taken = dict["Queue", dict[int, Sequence[int]]]
 
 
-def _any(filters: tuple[str, ...]) -> bool:
+def _any(filters: tuple[Filter, ...]) -> bool:
     return True
 
 
@@ -123,15 +140,24 @@ def _deal(ring: Ring, rows: Sequence[int], wants: Wants, taken: _Taken) -> None:
             _give(member, rows[(index - ring.turn) % len(members) :: len(members)], taken)
         ring.turn += len(rows)
         return
+    # Whoever could get a message at all stands in the ring; each message goes to the next one there that wants it, and
+    # the turn is behind that one.
+    standing = ring.members(_any)
     for row in rows:
 
-        def wanted(filters: tuple[str, ...], row: int = row) -> bool:
+        def wanted(filters: tuple[Filter, ...], row: int = row) -> bool:
             return wants(filters, row)
 
-        members = ring.members(wanted) or _left(ring)
-        if members:
-            _give(members[ring.turn % len(members)], (row,), taken)
-        ring.turn += 1
+        willing = dict.fromkeys(map(id, ring.members(wanted)))
+        for step in range(len(standing)):
+            member = standing[(ring.turn + step) % len(standing)]
+            if id(member) in willing:
+                _give(member, (row,), taken)
+                ring.turn += step + 1
+                break
+        else:
+            for member in _left(ring)[:1]:
+                _give(member, (row,), taken)
 
 
 def _left(ring: Ring) -> list[Queue | RemoteBinding]:

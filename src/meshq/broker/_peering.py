@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from meshq import limits
 from meshq.broker._definitions import INTERNAL
+from meshq.broker._distribution_plan import filters_of
 from meshq.broker._run import StoredRun
 from meshq.wire import (
     COUNTER_MAX,
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 
 #: What the journal has room for.
 _STEP_MAX: Final = 2**16 - 1
+
+
+#: Of filters in one description of a queue: beside two names of the largest size.
+FILTERS_BYTES_MAX: Final = limits.HEADER_BYTES_MAX - 2 * limits.ADDRESS_BYTES_MAX - 256
 
 
 class Demand:
@@ -178,11 +184,16 @@ class Peering:
                     self._session.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))
 
     def _describe(self, channel: int, queue: Queue) -> None:
+        filters = [filter.text for filter in filters_of(queue) or ()]
+        if sum(len(text.encode()) + 3 for text in filters) > FILTERS_BYTES_MAX:
+            # More than a header holds: whatever comes may be wanted.
+            filters = []
         header = Binding(
             queue=queue.number,
             name=queue.name,
             address=queue.address,
             routing=self._core.router.addresses[queue.address].routing,
             consumers=len(queue.consumers),
+            filters=tuple(filters),
         )
         self._session.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))

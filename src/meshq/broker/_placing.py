@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Sequence
 
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
-from meshq.broker._distribution_plan import Share, plan
+from meshq.broker._distribution_plan import Share, Wants, plan
 from meshq.broker._duplicates import IdChunk
 from meshq.broker._ledger import Ledger
 from meshq.broker._marks import Marks
@@ -25,6 +25,8 @@ from meshq.broker._records import (
 )
 from meshq.broker._router import Address
 from meshq.broker._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
+from meshq.broker._run_messages import RunMessages
+from meshq.selector import Filter
 from meshq.wire import KIND_ID, duplicate_ids
 
 
@@ -101,7 +103,7 @@ class Placer:
             known = dict.fromkeys(judged[1])
             rows = [row for row in rows if row not in known]
         anycast = address.routing == "anycast"
-        shares = plan(list(address.rings.values()), rows, anycast=anycast, turn=address.turn, wants=_wants)
+        shares = plan(list(address.rings.values()), rows, anycast=anycast, turn=address.turn, wants=_wants(run))
         address.turn += len(rows)
         if not shares:
             self.unrouted += len(rows)
@@ -268,6 +270,16 @@ def skip_rows(view: QueueRun, skipped: tuple[int, ...]) -> None:
             view.live -= 1
 
 
-def _wants(filters: tuple[str, ...], row: int) -> bool:
-    # No consumer of this version has a filter, so no peer describes one.
-    return True
+def _wants(run: StoredRun) -> Wants:
+    """Judges the messages of a run by filters; each message is read once."""
+    messages = RunMessages(run)
+    seen = -1
+
+    def wants(filters: tuple[Filter, ...], row: int) -> bool:
+        nonlocal seen
+        if row != seen:
+            seen = row
+            messages.move(row, properties=True)
+        return any(filter.matches(messages) for filter in filters)
+
+    return wants

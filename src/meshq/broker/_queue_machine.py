@@ -6,20 +6,26 @@ before everything fresh, serving the heap first restores the order.
 
 A durable message may be granted only up to ``mark``: the number up to which the journal knows that messages may
 have been delivered.  That is how a broker that was killed marks what comes again, and nothing but a block more.
+
+Consumers with filters are served first, by ``_filtered_machine``; what they leave is dealt to the others here.
 """
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from meshq import limits
 from meshq.broker._consumer_state import ConsumerState, Grant, Span, fitting, span_bytes
+from meshq.broker._filtered_machine import FilteredConsumers
 from meshq.broker._run import GONE, GONE_ROWS, HELD, HELD_ROWS, READY, READY_ROWS, QueueRun
 from meshq.errors import invariant
+from meshq.selector import Filter
 
 #: A mark is moved ahead by so many messages at a time, so that it costs a record in thousands of messages.
 MARK_BLOCK: Final = 8_192
+#: Runs that are gone may stay in the heap of those with returned rows, but not many more than half of it.
+_RETURNED_SLACK: Final = 64
 
 
 class Queue:
@@ -29,9 +35,9 @@ class Queue:
     """
 
     __slots__ = (
-        "_fresh", "_head", "_returned", "_tail", "_turn", "acknowledged", "added", "address", "consumers", "durable",
-        "held", "last", "live_runs", "mark", "mark_wanted", "name", "number", "purged", "ready", "redelivered",
-        "rejected",
+        "_dead_returned", "_filtered", "_fresh", "_head", "_plain", "_returned", "_tail", "_turn", "acknowledged",
+        "added", "address", "consumers", "durable", "held", "last", "live_runs", "mark", "mark_wanted", "name",
+        "number", "purged", "reached", "ready", "redelivered", "rejected", "unfinished",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, address: str, *, durable: bool) -> None:
@@ -45,6 +51,13 @@ class Queue:
         self.mark: float = 0
         self.mark_wanted = 0
         self.consumers: list[ConsumerState] = []
+        # Those without filters, and whoever looks after the others, if there are any.
+        self._plain: list[ConsumerState] = []
+        self._filtered: FilteredConsumers | None = None
+        # The highest number granted to a consumer with a filter.
+        self.reached = 0
+        # The last dispatch ended before everything was put to the filters.
+        self.unfinished = False
         # Whose turn it is among equal consumers.
         self._turn = 0
         self._head: QueueRun | None = None
@@ -52,6 +65,7 @@ class Queue:
         self._fresh: QueueRun | None = None
         # Runs with rows that came back, by their first number.
         self._returned: list[tuple[int, QueueRun]] = []
+        self._dead_returned = 0
         self.live_runs = 0
         self.ready = 0
         self.held = 0
@@ -81,21 +95,50 @@ class Queue:
         self._tail = view
         if self._fresh is None:
             self._fresh = view
+        if self._filtered is not None:
+            self._filtered.appended(view)
         self.live_runs += 1
         self.ready += view.live
         self.added += view.live
 
+    def check_filter(self, filter: Filter) -> None:
+        """See that a consumer with this filter can join.
+
+        Raises:
+            UsageError: the queue has as many filters as it can ask.
+        """
+        if self._filtered is not None:
+            self._filtered.check_room(filter)
+
     def add_consumer(self, consumer: ConsumerState) -> None:
         """A consumer joins, last in the rotation."""
         self.consumers.append(consumer)
+        if consumer.filter is None:
+            self._plain.append(consumer)
+            return
+        if self._filtered is None:
+            self._filtered = FilteredConsumers(self, self._head)
+        self._filtered.add(consumer, consumer.filter, self._head, self._tail)
 
     def remove_consumer(self, consumer: ConsumerState) -> None:
         """A consumer leaves.  What it holds must have been given back."""
         invariant(not consumer.grants, "a consumer that leaves holds nothing")
-        index = self.consumers.index(consumer)
-        del self.consumers[index]
-        if index < self._turn:
-            self._turn -= 1
+        self.consumers.remove(consumer)
+        if consumer.filter is None:
+            index = self._plain.index(consumer)
+            del self._plain[index]
+            if index < self._turn:
+                self._turn -= 1
+        elif self._filtered is not None:
+            self._filtered.remove(consumer)
+            if self._filtered.empty:
+                self._filtered = None
+                self.unfinished = False
+
+    def room_changed(self, consumer: ConsumerState) -> None:
+        """A consumer with a filter has room again, or none any more."""
+        if self._filtered is not None:
+            self._filtered.changed(consumer)
 
     # -- what goes out
 
@@ -105,12 +148,15 @@ class Queue:
         Whoever calls goes on while anything is granted.
         """
         grants: list[tuple[ConsumerState, Grant]] = []
-        if len(self.consumers) == 1:
-            only = self.consumers[0]
+        consumers = self._plain
+        if self._filtered is not None:
+            budget -= self._filtered.serve(budget, grants)
+        elif len(consumers) == 1:
+            only = consumers[0]
             while budget > 0 and self.ready and (whole := self._grant_whole(only)) is not None:
                 grants.append((only, whole))
                 budget -= whole.rows
-        while budget > 0 and self.ready and self.consumers:
+        while budget > 0 and self.ready and consumers:
             willing = self._willing()
             if not willing:
                 break
@@ -143,14 +189,14 @@ class Queue:
             return None
         grant = Grant(view, 0, rows, 1, consumer.next_tag)
         grant.size_bytes = size
-        self._hold(consumer, grant)
+        self.hold(consumer, grant)
         view.fresh = rows
         self._fresh = view.next
         return grant
 
     def _willing(self) -> list[ConsumerState]:
         """The consumers with room, whose turn it is first."""
-        consumers, turn = self.consumers, self._turn
+        consumers, turn = self._plain, self._turn
         if len(consumers) == 1:
             return consumers if consumers[0].room() > 0 else []
         if turn:
@@ -165,6 +211,8 @@ class Queue:
                 return view, *span, False
             heappop(self._returned)
             view.returned = False
+            if not view.live:
+                self._dead_returned -= 1
         view_or_none = self._fresh
         while view_or_none is not None:
             view = view_or_none
@@ -221,14 +269,15 @@ class Queue:
         for index, consumer in enumerate(chosen[:rows]):
             grant = Grant(view, start + index, start + rows, count, consumer.next_tag)
             grant.size_bytes = size if grant.rows == rows else span_bytes(view, grant.start, grant.stop, count)
-            self._hold(consumer, grant)
+            self.hold(consumer, grant)
             grants.append((consumer, grant))
         if rows:
             last = chosen[(rows - 1) % count]
-            self._turn = (self.consumers.index(last) + 1) % len(self.consumers) if len(self.consumers) > 1 else 0
+            self._turn = (self._plain.index(last) + 1) % len(self._plain) if len(self._plain) > 1 else 0
         return rows
 
-    def _hold(self, consumer: ConsumerState, grant: Grant) -> None:
+    def hold(self, consumer: ConsumerState, grant: Grant) -> None:
+        """The rows of a grant are the consumer's."""
         rows = grant.rows
         grant.view.states[grant.start : grant.stop : grant.step] = HELD_ROWS[:rows]
         consumer.next_tag += rows
@@ -266,6 +315,8 @@ class Queue:
         if not view.returned:
             view.returned = True
             heappush(self._returned, (view.first, view))
+        if view.lanes and self._filtered is not None:
+            self._filtered.returned(view)
 
     def purge(self, budget: int) -> tuple[list[Span], list[bool]]:
         """Take up to about ``budget`` ready messages out, oldest first.
@@ -310,6 +361,15 @@ class Queue:
         if self._fresh is view:
             self._fresh = after
         self.live_runs -= 1
+        if self._filtered is not None:
+            self._filtered.unlinked(view)
+        if view.returned:
+            # Where nobody takes what comes back, what is gone must not be kept for its place in the heap.
+            self._dead_returned += 1
+            if 2 * self._dead_returned > len(self._returned) + _RETURNED_SLACK:
+                self._returned = [entry for entry in self._returned if entry[1].live]
+                heapify(self._returned)
+                self._dead_returned = 0
 
     # -- what may be asked
 
@@ -325,6 +385,10 @@ class Queue:
     @property
     def granted(self) -> int:
         """No message above this number may ever have been delivered, in this life of the broker or an earlier one."""
+        return max(self.reached, self._granted_in_order)
+
+    @property
+    def _granted_in_order(self) -> int:
         view = self._fresh
         if view is None:
             return self._tail.first + len(self._tail.states) - 1 if self._tail is not None else self.last
@@ -352,6 +416,12 @@ class Queue:
             ready += row_ready
             held += row_held
         invariant((ready, held) == (self.ready, self.held), "ready and held are what the states say")
+        invariant(
+            self._dead_returned == sum(not view.live for _, view in self._returned),
+            "what is gone in the heap is counted",
+        )
+        if self._filtered is not None:
+            self._filtered.check()
         invariant(held == sum(consumer.held for consumer in self.consumers), "what is held, a consumer holds")
         out = self.acknowledged + self.rejected + self.purged
         invariant(self.added == out + ready + held, "added = acknowledged + rejected + purged + ready + held")

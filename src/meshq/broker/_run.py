@@ -6,10 +6,13 @@ No object per message outlives a call.  A ``StoredRun`` is the content, shared b
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from meshq import limits
 from meshq.wire import RunBytes, pick
+
+if TYPE_CHECKING:
+    from meshq.broker._lane import Lane
 
 READY: Final = 0
 HELD: Final = 1
@@ -100,7 +103,7 @@ class QueueRun:
     """One queue's view of a run, an element of the queue's linked list."""
 
     __slots__ = (
-        "counts", "first", "fresh", "live", "maybe", "next", "previous", "remote", "returned", "run", "states"
+        "counts", "first", "fresh", "lanes", "live", "maybe", "next", "previous", "remote", "returned", "run", "states"
     )  # fmt: skip
 
     def __init__(self, run: StoredRun, first: int, remote: tuple[int, ...] = ()) -> None:
@@ -122,6 +125,8 @@ class QueueRun:
         self.counts: dict[int, int] | None = None
         # Whether the queue's heap of returned runs holds this one.
         self.returned = False
+        # The rows that filters have accepted, by the lanes of these.
+        self.lanes: dict[Lane, bytes] | None = None
         self.next: QueueRun | None = None
         self.previous: QueueRun | None = None
 

@@ -18,6 +18,7 @@ from meshq.broker._management import answer_call
 from meshq.broker._peering import Peering
 from meshq.broker._run import StoredRun
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
+from meshq.selector import parse_filter
 from meshq.wire import (
     BY_NAME,
     FLAG_DURABLE,
@@ -278,8 +279,12 @@ class Session:
 
         def consume() -> dict[str, Any]:
             self._check_channels()
+            filter = parse_filter(header.filter) if header.filter else None
             queue = self.core.definitions.queue_for(parse_target(header.queue, "queue"))
+            if filter is not None:
+                queue.check_filter(filter)
             consumer = ConsumerState(queue, self, frame.channel, header.window, header.window_bytes)
+            consumer.filter = filter
             consumer.willing = self._willing
             self._consumers[frame.channel] = consumer
             queue.add_consumer(consumer)
@@ -352,7 +357,7 @@ class Session:
     def _set_willing(self, willing: bool) -> None:
         self._willing = willing
         for consumer in self._consumers.values():
-            consumer.willing = willing
+            consumer.set_willing(willing)
             if willing:
                 self.core.touch(consumer.queue)
 

@@ -366,17 +366,19 @@ class Client(Administration):
     ) -> Consumer:
         """A consumer of a queue: an async iterator of ``Delivery``, in an ``async with``.
 
+        ``filter``: a condition on properties and headers; messages of which it is not true stay for others.
+
         Raises:
             SettingsError: a setting is not allowed.
+            FilterError: the filter is no condition; says where.
         """
         unserved: dict[str, tuple[object, object]] = {
-            "filter": (filter, None),
             "browse": (browse, False),
             "priority": (priority, 0),
             "exclusive": (exclusive, False),
         }
-        check_consumer(queue, window, window_bytes, ack, unserved=unserved)
-        return Consumer(self, queue, window=window, window_bytes=window_bytes, auto=ack == "auto")
+        text = check_consumer(queue, window, window_bytes, ack, filter=filter, unserved=unserved)
+        return Consumer(self, queue, window=window, window_bytes=window_bytes, auto=ack == "auto", filter=text)
 
     # -- what the parts of a client use of each other
 

@@ -18,6 +18,7 @@ from meshq.client._delivery import Delivery
 from meshq.client._inbox import Inbox
 from meshq.client._waiting import Bell, fresh
 from meshq.errors import BrokenError, BusyError, ClosedError, MeshqError, SettingsError, StaleDeliveryError, UsageError
+from meshq.selector import parse_filter
 from meshq.wire import FLAG_REJECT, FLAG_RETURN, Consume
 
 if TYPE_CHECKING:
@@ -39,12 +40,19 @@ class ConsumerStatistics:
 
 
 def check_consumer(
-    queue: object, window: object, window_bytes: object, ack: object, *, unserved: dict[str, tuple[object, object]]
+    queue: object,
+    window: object,
+    window_bytes: object,
+    ack: object,
+    *,
+    filter: object,
+    unserved: dict[str, tuple[object, object]],
 ) -> str:
-    """Check what a consumer was asked for.
+    """Check what a consumer was asked for; returns its filter's text, empty for none.
 
     Raises:
         SettingsError: one of it is not allowed.
+        FilterError: the filter is no condition.
     """
     parse_target(queue, "queue")  # type: ignore[arg-type]
     for name, value in (("window", window), ("window_bytes", window_bytes)):
@@ -55,7 +63,7 @@ def check_consumer(
     for name, (value, default) in unserved.items():
         if value != default or type(value) is not type(default):
             raise SettingsError(name, value, f"{default!r} in this version")
-    return str(queue)
+    return "" if filter is None else parse_filter(filter).text
 
 
 class Consumer:
@@ -65,12 +73,14 @@ class Consumer:
     handed to the application: what is only waiting here goes back uncounted when the consumer is closed.
     """
 
-    def __init__(self, client: Client, queue: str, *, window: int, window_bytes: int, auto: bool) -> None:
+    def __init__(
+        self, client: Client, queue: str, *, window: int, window_bytes: int, auto: bool, filter: str = ""
+    ) -> None:
         #: The queue, as it was asked for.
         self.queue = queue
         self.client = client
         self._auto = auto
-        header = Consume(queue=queue, window=window, window_bytes=window_bytes).encode()
+        header = Consume(queue=queue, window=window, window_bytes=window_bytes, filter=filter).encode()
         self._inbox = Inbox(self, header, auto=auto)
         self._inbox.on_change = self._changed
         self._session = client._session
@@ -106,6 +116,7 @@ class Consumer:
         Raises:
             UsageError: it was used before, or the address of the queue is of the other routing type.
             NotFoundError: there is no such queue, and none is made.
+            FilterError: the broker takes the filter for none.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
         self._block.claim()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from meshq import abc, limits
 from meshq.broker import ConsumerState, Core, Grant, Queue, RemoteBinding, granted
+from meshq.errors import SettingsError
+from meshq.selector import Filter, parse_filter
 
 #: What a link may have on its way: many full frames, so that a round trip does not slow it down.
 FORWARD_WINDOW = 64 * limits.RUN_MESSAGES_MAX
@@ -109,7 +111,7 @@ class LocalRoutes(abc.Routes):
             address=queue.address,
             routing=queue.routing,
             consumers=queue.consumers,
-            filters=queue.filters,
+            filters=_filters(queue.filters),
         )
 
 
@@ -119,3 +121,11 @@ def _key(link: abc.Forwarding) -> bytes:
 
 def _nobody(run: abc.HeldRun) -> None:
     """For a callback that nobody has set."""
+
+
+def _filters(texts: Sequence[str]) -> tuple[Filter, ...]:
+    try:
+        return tuple(map(parse_filter, texts))
+    except SettingsError:
+        # The other node's language has grown: whatever comes may be wanted there.
+        return ()

@@ -270,12 +270,13 @@ class Produce(Header):
 
 @attrs.frozen(kw_only=True)
 class Consume(Header):
-    """Open the frame's channel for deliveries from a queue."""
+    """Open the frame's channel for deliveries from a queue; with a ``filter`` only of messages that it accepts."""
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME
     queue: str = _key((str,), size_max=TARGET_CHARACTERS_MAX)
     window: int = _key((int,))
     window_bytes: int = _key((int,))
+    filter: str = _key((str,), default="", size_max=limits.FILTER_BYTES_MAX)
 
 
 @attrs.frozen(kw_only=True)

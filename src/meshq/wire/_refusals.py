@@ -97,6 +97,7 @@ _ENTRIES: Final = (
     Refusal(70, "queue_deleted", errors.NotFoundError, "the queue was deleted"),
     Refusal(71, "too_many", errors.UsageError, "the session has too many of these"),
     Refusal(72, "stale_delivery", errors.StaleDeliveryError, "the delivery's consumer is gone"),
+    Refusal(73, "bad_filter", errors.FilterError, "the filter is no condition"),
 )
 
 BY_NAME: Final = {entry.name: entry for entry in _ENTRIES}

@@ -1,0 +1,10 @@
+"""Filters: SQL-92 conditions on the properties and headers of a message.
+
+A text is read once, into closures; what a message is, the caller shows through ``MessageView``.
+"""
+
+from meshq.selector._filter import Filter, parse_filter
+from meshq.selector._index import Index, index_key
+from meshq.selector._view import MessageView, Value
+
+__all__ = ["Filter", "Index", "MessageView", "Value", "index_key", "parse_filter"]

@@ -1,0 +1,83 @@
+"""A filter, read once and asked often."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from meshq import limits
+from meshq.errors import SettingsError
+from meshq.selector._compile import condition
+from meshq.selector._index import index_of
+from meshq.selector._nodes import Name, Node
+from meshq.selector._parser import parse
+from meshq.selector._tokens import wrong
+from meshq.selector._view import MessageView
+
+_ALLOWED: Final = f"text of at most {limits.FILTER_BYTES_MAX} bytes"
+
+
+class Filter:
+    """A condition.  Two filters are equal if their texts are.
+
+    ``names``: the properties and headers that it looks at.  ``uses_properties``: some of them are properties.
+    ``index``: how it can be looked up, None if it has to be asked.
+    ``verdict``: a function that says of a message whether the condition is true, false or unknown (None).
+    """
+
+    __slots__ = ("index", "names", "text", "uses_properties", "verdict")
+
+    def __init__(self, text: str, node: Node) -> None:
+        self.text = text
+        self.names = tuple(dict.fromkeys(_names(node)))
+        self.uses_properties = any(not name.header for name in self.names)
+        self.index = index_of(node)
+        self.verdict = condition(node)
+
+    def __repr__(self) -> str:
+        return f"<Filter {self.text!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self.text == other.text if isinstance(other, Filter) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    @property
+    def identifiers(self) -> tuple[str, ...]:
+        """The names that it looks at, in the order of their first appearance."""
+        return tuple(dict.fromkeys(name.name for name in self.names))
+
+    def matches(self, view: MessageView) -> bool:
+        """Whether the condition is true of a message; unknown is not true."""
+        return self.verdict(view) is True
+
+
+def parse_filter(text: object) -> Filter:
+    """Read a filter.
+
+    Raises:
+        SettingsError: it is no text, or too long.
+        FilterError: it is no condition; says where, and what could stand there.
+    """
+    if type(text) is not str:
+        raise SettingsError("filter", type(text).__name__, _ALLOWED)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise wrong(text, error.start + 1, "half a character", "text that can be encoded") from None
+    if size > limits.FILTER_BYTES_MAX:
+        raise SettingsError("filter", f"{size} bytes", _ALLOWED)
+    return Filter(text.strip(), parse(text))
+
+
+def _names(node: Node) -> list[Name]:
+    """The names in a tree, in the order in which they stand."""
+    found: list[Name] = []
+    waiting: list[object] = [node]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Name):
+            found.append(item)
+        elif isinstance(item, tuple):
+            waiting += reversed(item)
+    return found

@@ -1,0 +1,58 @@
+"""What can be looked up instead of asked: filters that want one name to have one of a few values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from meshq.selector._nodes import All, Compare, Either, In, Literal, Name, Node
+from meshq.selector._view import MessageView, reader
+
+
+class Index(NamedTuple):
+    """A filter can be true only of messages in which ``name`` has one of the values behind ``keys``.
+
+    ``exact``: of these it is true.
+    """
+
+    name: Name
+    keys: tuple[Any, ...]
+    exact: bool
+
+    @property
+    def read(self) -> Callable[[MessageView], Any]:
+        """What reads the value of the name from a message."""
+        return reader(self.name.name, self.name.header)
+
+
+def index_key(value: Any) -> Any:
+    """A value as the key of a dictionary: equal exactly if the values are equal in a filter."""
+    return (value,) if type(value) is bool else value
+
+
+def index_of(node: Node) -> Index | None:
+    """How a filter can be looked up, if it can."""
+    terms = node.terms if isinstance(node, All) else (node,)
+    for term in terms:
+        found = _values(term)
+        if found is not None:
+            name, values = found
+            keys = tuple(dict.fromkeys(map(index_key, values)))
+            return Index(name, keys, exact=len(terms) == 1)
+    return None
+
+
+def _values(node: Node) -> tuple[Name, tuple[Any, ...]] | None:
+    """The name, and the values that it has to have one of for the condition to be true."""
+    if isinstance(node, Compare) and node.operator == "=":
+        for name, literal in ((node.left, node.right), (node.right, node.left)):
+            if isinstance(name, Name) and isinstance(literal, Literal):
+                return name, (literal.value,)
+    if isinstance(node, In) and isinstance(node.value, Name):
+        return node.value, node.members
+    if isinstance(node, Either):
+        parts = [_values(term) for term in node.terms]
+        first = parts[0]
+        if first is not None and all(part is not None and part[0] == first[0] for part in parts):
+            return first[0], tuple(value for part in parts if part is not None for value in part[1])
+    return None

@@ -1,0 +1,101 @@
+"""LIKE beside regular expressions, and what it costs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meshq.selector._like import PatternError, compile_like, pieces_of
+from tests.selector.views import verdict
+
+PATTERNS = st.lists(st.sampled_from(["a", "b", "ab", "%", "_", "é", "\n", "!%", "!_", "!!", "."]), max_size=12)
+
+
+def regex_of(parts: list[str]) -> str:
+    """The same pattern for ``re``, made from its parts."""
+    known = {"%": ".*", "_": "."}
+    return "".join(known.get(part, re.escape(part.removeprefix("!"))) for part in parts)
+
+
+@settings(max_examples=3_000)
+@given(PATTERNS, st.text("abé\n%_!.", max_size=14))
+def test_it_agrees_with_regular_expressions(parts: list[str], text: str) -> None:
+    assert compile_like("".join(parts), "!")(text) is bool(re.fullmatch(regex_of(parts), text, re.DOTALL))
+
+
+@settings(max_examples=500)
+@given(PATTERNS)
+def test_a_text_made_from_the_pattern_fits(parts: list[str]) -> None:
+    text = "".join({"%": "xyz", "_": "?"}.get(part, part.removeprefix("!")) for part in parts)
+    assert compile_like("".join(parts), "!")(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "others"),
+    [
+        ("", [""], ["a"]),
+        ("%", ["", "a", "a\nb"], []),
+        ("_", ["a", "é", "🐘"], ["", "ab"]),
+        ("12%3", ["123", "12993"], ["1234", "12"]),
+        ("l_se", ["lose"], ["loose", "lse"]),
+        ("ab%ab", ["abab", "abxab"], ["ab", "aba"]),
+        ("%a_c%", ["abc", "xabcx", "aacaxc"], ["ac", "abd"]),
+        ("a", ["a"], ["A", " a", "a "]),
+    ],
+)
+def test_examples(pattern: str, fitting: list[str], others: list[str]) -> None:
+    fits = compile_like(pattern, "")
+    assert all(map(fits, fitting)) and not any(map(fits, others))
+
+
+def test_escape_takes_the_meaning_away() -> None:
+    assert verdict("a LIKE '!_%' ESCAPE '!'", a="_x") is True
+    assert verdict("a LIKE '!_%' ESCAPE '!'", a="x") is False
+    assert verdict("a LIKE '50!%!!' ESCAPE '!'", a="50%!") is True
+    assert verdict("a LIKE '%%' ESCAPE '%'", a="%") is True
+    assert verdict("a LIKE 'x''''%' ESCAPE ''''", a="x'yz") is True
+    for pattern, index in (("!a", 0), ("ab!", 2), ("!!!", 2)):
+        with pytest.raises(PatternError) as caught:
+            compile_like(pattern, "!")
+        assert caught.value.index == index
+
+
+class Counting(dict[str, int]):
+    """Masks that count how often they are looked at."""
+
+    looks = 0
+
+    def get(self, key: str, default: int = 0) -> int:  # type: ignore[override]
+        self.looks += 1
+        return super().get(key, default)
+
+
+def test_a_piece_passes_the_text_once() -> None:
+    text = "a" * 20_000
+    (_, piece, _) = pieces_of("%" + "a" * 200 + "_" * 50 + "b%", "")
+    piece.masks = masks = Counting(piece.masks)
+    assert piece.find(text, 0, len(text)) == -1
+    assert masks.looks == len(text)
+
+
+def test_many_pieces_together_pass_the_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+
+    class Text(str):
+        """A text that knows how many of its characters were read one by one."""
+
+        def __getitem__(self, index: object) -> str:
+            if isinstance(index, int):
+                looked.append(index)
+            return super().__getitem__(index)  # type: ignore[index]
+
+    fits = compile_like("%" + "a_a%" * 100 + "b", "")
+    assert not fits(Text("a" * 10_000 + "c"))
+    assert looked == []
+    assert not fits(Text("a" * 5_000 + "c" + "a" * 5_000 + "d"))
+    fits = compile_like("%" + "a_a%" * 100 + "c_c%", "")
+    assert not fits(Text("a" * 10_000))
+    assert looked == sorted(set(looked)) and len(looked) == 10_000
