@@ -75,7 +75,7 @@ class Received:
 
     def __repr__(self) -> str:
         """Where it comes from, never what is in it."""
-        return f"<{type(self).__name__} {self.message_id} of {self.queue!r} sequence={self.sequence} count={self.delivery_count}>"
+        return f"<Delivery {self.message_id} of {self.queue!r} sequence={self.sequence} count={self.delivery_count}>"
 
     @property
     def body(self) -> bytes:

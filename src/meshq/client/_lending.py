@@ -6,21 +6,27 @@ What is lent is not yet delivered: only what the other thread reports as handed 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from meshq.client._consumer import Consumer
 from meshq.client._delivery import DeliveredRun, Received
 from meshq.client._inbox import Span
 from meshq.client._waiting import fresh
 from meshq.errors import MeshqError, StaleDeliveryError
+from meshq.wire import FLAG_REJECT, FLAG_RETURN
 
 
 class Lending:
     """One consumer, seen from another thread.
 
     ``on_change`` is called, in the client's own thread, when messages have arrived or the consumer has failed.
-    Whoever marks and hands over does it under a lock of his own, and holds that lock when he calls ``report`` and
-    ``settle`` too.
+    ``mark`` and ``settle`` are for one thread at a time: whoever borrows has a lock for them.
     """
+
+    #: What may become of a message.
+    ACK: Final = 0
+    RETURN: Final = FLAG_RETURN
+    REJECT: Final = FLAG_REJECT
 
     def __init__(self, consumer: Consumer, on_change: Callable[[], None]) -> None:
         self._consumer = consumer
