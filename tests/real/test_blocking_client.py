@@ -186,9 +186,10 @@ def test_several_threads_use_one_client_at_once(tmp_path: Path) -> None:
 
 def test_what_one_thread_receives_others_read_and_settle(tmp_path: Path) -> None:
     with clients(tmp_path) as (far, near):
+        read: list[tuple[int, bytes]] = []
         for _ in range(20):
             near.send_many("q", [b"%d" % number for number in range(100)])
-            read: list[tuple[int, bytes]] = []
+            read.clear()
             with far.consumer("q") as consumer:
                 batch: list[Delivery] = []
                 while len(batch) < 100:

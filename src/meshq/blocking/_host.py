@@ -134,6 +134,9 @@ class Host:
             loop.keep(self._entered, outcome.Value(None))
             await self._body()
             left = await outcome.acapture(self._end)
+            if isinstance(left, outcome.Error) and self._scope.cancel_called:
+                # Whoever interrupted it goes on with that; it is left all the same.
+                left = outcome.Value(False)
             loop.remove_guest(self._asked_to_leave)
             self._gone.set()
             loop.keep(self._left, left)
@@ -150,6 +153,9 @@ class Host:
 
     async def _end(self) -> bool:
         error = self._error
+        if isinstance(error, KeyboardInterrupt):
+            # A body that is interrupted is left like one that is cancelled: without waiting for anybody.
+            self._scope.cancel()
         try:
             await self._before_leaving()
         finally:

@@ -147,11 +147,14 @@ class Loop:
         self._end = trio.Event()
         async with trio.open_nursery() as self._nursery:
             self.keep(started, outcome.Value(None))
-            await self._end.wait()
-            for leave in reversed(list(self._guests)):
-                await leave()
-            self._nursery.cancel_scope.cancel()
-            self.state = "closed"
+            try:
+                await self._end.wait()
+            finally:
+                # The end, or a defect in the loop, after which nobody shall wait either.
+                for leave in reversed(list(self._guests)):
+                    await leave()
+                self._nursery.cancel_scope.cancel()
+                self.state = "closed"
 
     # -- for any thread
 
