@@ -156,7 +156,7 @@ class Producer:
         except MeshqError as failed:
             if left is None and self._block.failure is None:
                 raise
-            if left is None and failed.results:
+            if failed.results and (left is None or self._block.met(left)):
                 # The same failure, with what became of the messages.
                 failed.__cause__ = self._block.failure
                 self._block.failure = failed
