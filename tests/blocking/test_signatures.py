@@ -17,9 +17,11 @@ PAIRS = {
     **{name: (getattr(meshq, name), getattr(blocking, name)) for name in blocking.__all__ if name in meshq._HOME},
     "EventStream": (EventStream, blocking.EventStream),
 }
-#: What the parts of the trio client say to each other, and what makes a client of a trio broker.
+#: What the parts of the trio client and broker say to each other.
 INNER = {
     "Client": {"over"},
+    "ClientFactory": {"link"},
+    "ClusterConnection": {"announce", "check_exposure", "credentials", "serve"},
     "Consumer": {"opened", "failed"},
     "Producer": {"gather", "turn", "run_settled", "run_sent"},
 }
@@ -64,7 +66,7 @@ FUNCTIONS = [pair for pair in ALL if inspect.isfunction(pair[1])]
 
 
 def test_everything_that_a_client_and_a_broker_hand_out_has_its_counterpart() -> None:
-    names = "Broker Client ClientFactory Consumer Delivery EventStream Producer connect"
+    names = "Broker Client ClientFactory ClusterConnection Consumer Delivery EventStream Producer connect"
     assert set(PAIRS) == set(names.split())
     assert len(FUNCTIONS) > 50
 

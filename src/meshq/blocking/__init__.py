@@ -2,6 +2,7 @@
 
 from meshq.blocking._broker import Broker
 from meshq.blocking._client import Client
+from meshq.blocking._cluster import ClusterConnection
 from meshq.blocking._consumer import Consumer
 from meshq.blocking._delivery import Delivery
 from meshq.blocking._events import EventStream
@@ -12,6 +13,7 @@ __all__ = [
     "Broker",
     "Client",
     "ClientFactory",
+    "ClusterConnection",
     "Consumer",
     "Delivery",
     "EventStream",

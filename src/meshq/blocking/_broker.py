@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from meshq import abc
 from meshq import node as trio_node
 from meshq.blocking._client import Client
+from meshq.blocking._cluster import ClusterConnection
 from meshq.blocking._host import Host
 from meshq.blocking._loop import Loop
 from meshq.errors import UsageError
 from meshq.ids import NodeId
 from meshq.node import BrokerStatistics
-from meshq.settings import Acceptor, AddressSettings, JournalSettings
+from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 
 
 class Broker:
@@ -24,7 +25,9 @@ class Broker:
 
     ``with Broker(...)`` enters when the node is active and leaves after a clean stop; ``broker.run()`` is the other
     way, for a thread that does nothing else.  ``data_dir=None`` is a broker in memory only: nothing survives it.
-    Building one touches nothing.  When the broker fails, the block raises its error when its body has ended.
+    ``security``: who may connect; with it every acceptor asks for a user and a password, and clients in this process
+    are not asked.  Building one touches nothing.  When the broker fails, the block raises its
+    error when its body has ended.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -38,11 +41,11 @@ class Broker:
         data_dir: str | os.PathLike[str] | None,
         journal: JournalSettings | None = None,
         acceptors: Sequence[str | Acceptor] = (),
-        connectors: object = None,
+        connectors: Mapping[str, str] | None = None,
         queues: Sequence[str] = (),
         address_settings: dict[str, AddressSettings] | None = None,
-        security: object = None,
-        services: Sequence[object] = (),
+        security: Security | None = None,
+        services: Sequence[abc.Service] = (),
         ha: object = None,
         node_id: bytes | None = None,
         memory_limit: int | None = None,
@@ -104,6 +107,14 @@ class Broker:
 
     def __repr__(self) -> str:
         return repr(self._inner)
+
+    def cluster(self, name: str) -> ClusterConnection:
+        """The cluster connection of this name.
+
+        Raises:
+            NotFoundError: the broker has none.
+        """
+        return ClusterConnection(self._inner.cluster(name), self._loop)
 
     def statistics(self) -> BrokerStatistics:
         """What the broker holds and has done, as a frozen record.

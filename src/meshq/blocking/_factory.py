@@ -13,8 +13,8 @@ from meshq.errors import SettingsError
 class ClientFactory:
     """Makes clients of one broker, or of one of several tried in turn.
 
-    ``url``: ``tcp://host:port`` or ``(tcp://a:1,tcp://b:2)``, each with options after a ``?``.  A broker in this
-    process has clients of its own: ``meshq.blocking.Broker.client``.
+    ``url``: ``tcp://host:port``, ``tls://host:port`` or ``(tcp://a:1,tcp://b:2)``, each with options after a ``?``.  A
+    broker in this process has clients of its own: ``meshq.blocking.Broker.client``.
     The keywords are those of ``ClientSettings``; an option of the URL and a keyword may not both be given.
     """
 
@@ -25,7 +25,7 @@ class ClientFactory:
         for endpoint in self.endpoints:
             if endpoint.scheme == "inproc":
                 raise SettingsError(
-                    "url", str(endpoint), "tcp:// (a blocking broker in this process has client() for this)"
+                    "url", str(endpoint), "tcp:// or tls:// (a blocking broker in this process has client() for this)"
                 )
 
     def __repr__(self) -> str:
