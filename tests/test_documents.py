@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/how-to.md", "docs/how-to/secure-a-broker.md")
+GUIDES = ("secure-a-broker", "without-async")
+DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/how-to.md", *(f"docs/how-to/{name}.md" for name in GUIDES))
 
 
 def programs(name: str) -> list[str]:
     """The Python blocks of a document that are whole programs."""
     text = (ROOT / name).read_text(encoding="utf-8")
-    return [block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if "trio.run(" in block]
+    blocks: list[str] = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    return [block for block in blocks if "trio.run(" in block or "blocking import" in block]
 
 
 def run_program(code: str, folder: Path) -> str:

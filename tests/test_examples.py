@@ -23,6 +23,7 @@ def test_every_example_is_run_here() -> None:
         "quick_start.py",
         "over_the_network.py",
         "journal_alone.py",
+        "without_async.py",
     }
 
 
@@ -33,6 +34,10 @@ def test_the_quick_start_finds_its_queue_again(tmp_path: Path) -> None:
 
 def test_over_the_network_every_measurement_is_taken_once(tmp_path: Path) -> None:
     assert run("over_the_network.py", tmp_path) == "2000 measurements taken, 2000 different\n"
+
+
+def test_without_async_every_measurement_is_taken_once(tmp_path: Path) -> None:
+    assert run("without_async.py", tmp_path) == "2000 measurements taken, 2000 different\n"
 
 
 def test_the_journal_keeps_a_list(tmp_path: Path) -> None:

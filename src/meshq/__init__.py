@@ -6,7 +6,8 @@ else.  The map of the layers, top first; imports go down only:
 ==========  ====================================================================================
 layer       packages
 ==========  ====================================================================================
-L7          ``demo``: two commands that show everything; ``testing``: the kit that others test with
+L7          ``demo``: two commands that show everything; ``testing``: the kit that others test with;
+            ``blocking``: broker and client without async
 L6          ``node``: ``Broker``, one node put together
 L4          ``cluster``: who is there, who consumes what, and how messages get there
 L2          ``broker``: queues, routing, sessions; ``client``: connections, failover

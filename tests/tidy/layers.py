@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "lb.balancer": GROUND | {"cluster", "discovery", "client", "lb"},
     "ha": GROUND | {"cluster", "client", "store", "wire"},
     "node": _BELOW_NODE,
-    "blocking": GROUND | {"env", "client", "node"},
+    "blocking": GROUND | {"env", "client", "cluster", "node"},
     "aio": GROUND | {"env", "client"},
     "spark": GROUND | {"client"},
     "console": GROUND | {"client", "node"},

@@ -3,9 +3,12 @@
 from meshq.client._block import Block
 from meshq.client._client import Client
 from meshq.client._consumer import Consumer, ConsumerStatistics
-from meshq.client._delivery import Delivery
-from meshq.client._events import Connected, Disconnected, Event, EventStream, FailedOver, Reattached
+from meshq.client._delivery import DeliveredRun, Delivery, Received
+from meshq.client._events import EVENTS_MAX, Connected, Disconnected, Event, EventStream, FailedOver, Reattached
 from meshq.client._factory import ClientFactory, connect
+from meshq.client._feeding import Feeding, watch
+from meshq.client._inbox import Span
+from meshq.client._lending import Lending
 from meshq.client._peer_line import ForwardedRun, PeerEvents
 from meshq.client._peer_link import PeerLink
 from meshq.client._producer import Producer, ProducerStatistics
@@ -13,6 +16,7 @@ from meshq.client._settings import ClientSettings
 from meshq.client._statistics import ClientStatistics, QueueStatistics
 
 __all__ = [
+    "EVENTS_MAX",
     "Block",
     "Client",
     "ClientFactory",
@@ -21,17 +25,23 @@ __all__ = [
     "Connected",
     "Consumer",
     "ConsumerStatistics",
+    "DeliveredRun",
     "Delivery",
     "Disconnected",
     "Event",
     "EventStream",
     "FailedOver",
+    "Feeding",
     "ForwardedRun",
+    "Lending",
     "PeerEvents",
     "PeerLink",
     "Producer",
     "ProducerStatistics",
     "QueueStatistics",
     "Reattached",
+    "Received",
+    "Span",
     "connect",
+    "watch",
 ]

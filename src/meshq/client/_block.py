@@ -84,6 +84,10 @@ class Block:
             if self.failure is None and (left is None or _only_cancelled(left)):
                 raise
 
+    def met(self, left: BaseException | None) -> bool:
+        """Whether the body has ended with the failure itself, which a call in it has raised."""
+        return self.failure is not None and _same(self.failure, left)
+
     def conclude(self, error: BaseException | None, left: BaseException | None) -> bool:
         """What ``__aexit__`` returns or raises: ``error`` is what the body raised, ``left`` what was left of it."""
         failure = self.failure

@@ -19,7 +19,7 @@ from meshq.client._connection import Connection
 from meshq.client._connector import LocalTarget, Target
 from meshq.client._consumer import Consumer, check_consumer
 from meshq.client._envelope import PLAIN_ROW, Encoder
-from meshq.client._events import Event, EventStream
+from meshq.client._events import Event, EventSink, EventStream
 from meshq.client._flusher import Flusher
 from meshq.client._login import Login
 from meshq.client._outbox import Outbox, Run
@@ -58,7 +58,7 @@ class Client(Administration):
         self._block = Block("the client")
         # Producers of ``send``, by address; the least recently used one first.
         self._implicit: OrderedDict[str, Outbox] = OrderedDict()
-        self._streams: list[EventStream] = []
+        self._streams: list[EventSink] = []
         self._nursery: Any = None
         self._life = trio.CancelScope(shield=True)
         self._closed = False
@@ -208,11 +208,14 @@ class Client(Administration):
     def events(self) -> EventStream:
         """An async iterator of what happens to the connection from now on."""
         stream = EventStream()
+        self._watch(stream)
+        return stream
+
+    def _watch(self, stream: EventSink) -> None:
         if self._session.failure is not None:
             stream.close()
         else:
             self._streams.append(stream)
-        return stream
 
     def _happened(self, event: Event) -> None:
         for stream in self._streams:

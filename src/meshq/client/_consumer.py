@@ -172,6 +172,7 @@ class Consumer:
         if not isinstance(error, ClosedError):
             self._block.fail(error)
         self._bell.fail(fresh(error))
+        self._inbox.on_change()
 
     def _changed(self) -> None:
         if self._bell.waited_for:

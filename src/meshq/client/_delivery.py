@@ -64,8 +64,8 @@ class DeliveredRun:
         return self._header
 
 
-class Delivery:
-    """A message received by a consumer, to be acknowledged, returned or rejected there."""
+class Received:
+    """A message received, as it is read; by any thread."""
 
     __slots__ = ("_index", "_run")
 
@@ -163,6 +163,20 @@ class Delivery:
         value = decode_map(data, limits.PROPERTIES_BYTES_MAX, lists=False).get(key) if data else None
         return value if type(value) is str else None
 
+    def _answer(self, keywords: dict[str, Any]) -> str:
+        """Where an answer goes, which ``keywords`` say what it answers."""
+        address = self.reply_to
+        if address is None:
+            raise UsageError(f"message {self.message_id} has no reply_to")
+        keywords.setdefault("correlation_id", self.correlation_id or str(self.message_id))
+        return address
+
+
+class Delivery(Received):
+    """A message received by a consumer, to be acknowledged, returned or rejected there."""
+
+    __slots__ = ()
+
     async def ack(self, *, confirm: bool = False) -> None:
         """Acknowledge: as ``consumer.ack``.
 
@@ -193,8 +207,5 @@ class Delivery:
         Raises:
             UsageError: no answer is wanted.
         """
-        address = self.reply_to
-        if address is None:
-            raise UsageError(f"message {self.message_id} has no reply_to")
-        keywords.setdefault("correlation_id", self.correlation_id or str(self.message_id))
+        address = self._answer(keywords)
         await self._run.consumer.client.send(address, body, **keywords)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import attrs
 import trio
@@ -53,6 +53,16 @@ class FailedOver(Event):
     node_id: bytes
     node_name: str
     same_node: bool
+
+
+class EventSink(Protocol):
+    """Something that is told what happens."""
+
+    def put(self, event: Event) -> None:
+        """Something has happened."""
+
+    def close(self) -> None:
+        """Nothing more will happen."""
 
 
 class EventStream:

@@ -9,7 +9,7 @@ from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from meshq.client._delivery import DeliveredRun, Delivery
+from meshq.client._delivery import DeliveredRun, Delivery, Received
 from meshq.errors import MeshqError, StaleDeliveryError, UsageError
 from meshq.wire import RANGES_MAX, Frame, FrameType, violation
 
@@ -32,8 +32,18 @@ class Span(NamedTuple):
         """Their bits in ``run.settled``."""
         return ((1 << self.rows) - 1) << self.start
 
+    @property
+    def first(self) -> int:
+        """Tag of the first message."""
+        return self.run.first + self.start
 
-def spans_of(deliveries: Sequence[Delivery]) -> list[Span]:
+    @property
+    def last(self) -> int:
+        """Tag of the last message."""
+        return self.run.first + self.start + self.rows - 1
+
+
+def spans_of(deliveries: Sequence[Received]) -> list[Span]:
     """Deliveries as spans, in the order given: comparing whole ranges, not message by message."""
     spans: list[Span] = []
     start, end = 0, len(deliveries)
@@ -199,9 +209,36 @@ class Inbox:
                 self._add(0, run.first + index, run.first + end - 1)
         return taken
 
+    # -- handing over by another thread
+
+    def lend(self) -> list[DeliveredRun]:
+        """Take all that waits here, handed over to nobody yet: whoever hands it over says so by ``handed_over``."""
+        runs = list(self._runs)
+        self._runs.clear()
+        return runs
+
+    def handed_over(self, spans: Sequence[Span]) -> None:
+        """These messages, lent before, were handed to the application."""
+        for span in spans:
+            if span.run.epoch == self.epoch:
+                self.handed = span.last + 1
+                self.open += span.rows
+
+    def gather(self, settled: Sequence[tuple[int, Span]]) -> bool:
+        """What has become of messages that were marked before; returns whether there is something to tell the broker.
+
+        What belongs to a session that is gone is dropped: it comes again.
+        """
+        some = False
+        for flags, span in settled:
+            if span.run.epoch == self.epoch:
+                self._add(flags, span.first, span.last)
+                some = True
+        return some
+
     # -- settling
 
-    def settle(self, deliveries: Sequence[Delivery], flags: int) -> StaleDeliveryError | None:
+    def settle(self, deliveries: Sequence[Received], flags: int) -> StaleDeliveryError | None:
         """Gather what becomes of deliveries; whoever calls tells the session.
 
         Returns the error for those that are stale, if any are; the others are settled.
@@ -217,9 +254,18 @@ class Inbox:
                 run.settled |= 1 << index
                 self._add(flags, run.first + index, run.first + index)
                 return None
-        return self._settle_spans(spans_of(deliveries), flags)
+        done, stale = self.mark(deliveries)
+        for span in done:
+            self._add(flags, span.first, span.last)
+        return stale
 
-    def _settle_spans(self, spans: list[Span], flags: int) -> StaleDeliveryError | None:
+    def mark(self, deliveries: Sequence[Received]) -> tuple[list[Span], StaleDeliveryError | None]:
+        """Mark deliveries as settled, and gather nothing: the spans to gather, and the error for those that are stale.
+
+        Raises:
+            UsageError: one is settled already, or not of this consumer; nothing changed.
+        """
+        spans = spans_of(deliveries)
         done: list[Span] = []
         stale = False
         for span in spans:
@@ -239,9 +285,7 @@ class Inbox:
                 done.append(span)
             else:
                 stale = True
-        for run, start, rows in done:
-            self._add(flags, run.first + start, run.first + start + rows - 1)
-        return self._stale(spans) if stale else None
+        return done, self._stale(spans) if stale else None
 
     def _stale(self, spans: list[Span]) -> StaleDeliveryError:
         text = "the session or consumer of the delivery is gone; the message comes again"

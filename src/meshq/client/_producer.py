@@ -6,7 +6,7 @@ credit, the scheduler's turn, an envelope's check) is done when the countdown en
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, cast
 
@@ -88,6 +88,8 @@ class Producer:
         # Runs that failed and were not reported: place of the first message, count, error.
         self._failures: list[tuple[int, int, MeshqError]] = []
         self._lot = trio.lowlevel.ParkingLot()
+        #: Called when messages are confirmed or have failed, with their number and the error.
+        self.on_settled: Callable[[int, MeshqError | None], None] = _nothing
 
     def __repr__(self) -> str:
         return f"<Producer {self.address!r} {self._state} unconfirmed={self.unconfirmed}>"
@@ -154,7 +156,7 @@ class Producer:
         except MeshqError as failed:
             if left is None and self._block.failure is None:
                 raise
-            if left is None and failed.results:
+            if failed.results and (left is None or self._block.met(left)):
                 # The same failure, with what became of the messages.
                 failed.__cause__ = self._block.failure
                 self._block.failure = failed
@@ -247,6 +249,27 @@ class Producer:
                 return
         await self._append_slowly(body, row, durable)
 
+    async def _take(self, body: bytes, row: Row | None, durable: bool) -> None:
+        """Take a message that is checked and encoded; what became of earlier ones is told another time."""
+        if not self._room:
+            await self._make_room(report=False)
+        size = self._size + len(body)
+        if row is not None:
+            size += len(row[1]) + len(row[2]) + len(row[3])
+        if size <= _RUN_BYTES and durable is self._durable:
+            self._size = size
+            self._append(body, row)
+        else:
+            await self._append_slowly(body, row, durable, report=False)
+
+    def _drop(self, count: int, error: MeshqError) -> None:
+        """Messages that somebody took for us will never be sent."""
+        if self._bodies:
+            self._cut()
+        self._failures.append((self._cut_count, count, error))
+        self._cut_count += count
+        self.on_settled(count, error)
+
     def _append(self, body: bytes, row: Row | None) -> None:
         bodies = self._bodies
         if row is not None and row[0] != PLAIN_ROW[0]:
@@ -257,19 +280,19 @@ class Producer:
         self._room -= 1
         bodies.append(body)
 
-    async def _append_slowly(self, body: bytes, row: Row | None, durable: bool) -> None:
+    async def _append_slowly(self, body: bytes, row: Row | None, durable: bool, *, report: bool = True) -> None:
         """The message does not fit the run that gathers: it begins the next one."""
         check_body(body)
         check_durable(durable)
         if self._bodies:
             self._cut()
             self._room = 0
-            await self._make_room()
+            await self._make_room(report=report)
             while self._bodies:
                 # Another task was quicker.
                 self._cut()
                 self._room = 0
-                await self._make_room()
+                await self._make_room(report=report)
         self._durable = durable
         self._size = len(body) + (len(row[1]) + len(row[2]) + len(row[3]) if row is not None else 0)
         self._append(body, row)
@@ -284,8 +307,8 @@ class Producer:
             raise UsageError(f"{self._block.name} is not open: use it in 'async with'")
         self._session.check()
 
-    async def _make_room(self) -> None:
-        """Return when at least one message may be appended in this very step."""
+    async def _make_room(self, *, report: bool = True) -> None:
+        """Return when at least one message may be appended in this very step; failures are raised if ``report``."""
         self._check()
         small = self._client._env.chaos("client.small_runs")
         if len(self._bodies) >= limits.RUN_MESSAGES_MAX or (small and self._bodies):
@@ -293,7 +316,7 @@ class Producer:
         await trio.lowlevel.checkpoint()
         while True:
             self._check()
-            if self._failures:
+            if self._failures and report:
                 await self._report()
             unconfirmed = self._outbox.unsettled + len(self._bodies)
             if len(self._bodies) >= limits.RUN_MESSAGES_MAX:
@@ -402,6 +425,7 @@ class Producer:
         if error is not None:
             self._failures.append((run.start, run.count, error))
             self._room = 0
+        self.on_settled(run.count, error)
         self._lot.unpark_all()
 
     def run_sent(self) -> None:
@@ -416,4 +440,9 @@ class Producer:
         self._room = 0
         if not isinstance(error, ClosedError):
             self._block.fail(error)
+        self.on_settled(0, error)
         self._lot.unpark_all()
+
+
+def _nothing(count: int, error: MeshqError | None) -> None:
+    """For a callback that nobody has set."""

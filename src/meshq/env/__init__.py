@@ -2,7 +2,7 @@
 
 from meshq.env._disk import RealDisk, RealFile
 from meshq.env._fuse import FusedDisk
-from meshq.env._host import memory_bytes
+from meshq.env._host import forks, memory_bytes
 from meshq.env._network import TcpListener, TcpNetwork, TcpStream
 from meshq.env._real import real_env
 from meshq.env._threads import WorkerThreads
@@ -19,6 +19,7 @@ __all__ = [
     "TcpStream",
     "TlsStream",
     "WorkerThreads",
+    "forks",
     "memory_bytes",
     "real_env",
 ]

@@ -5,11 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from meshq.limits import GIB
 
 #: Assumed where the system tells nothing: small enough to be true of any machine that runs a broker.
 MEMORY_BYTES_UNKNOWN = 1 * GIB
+
+#: How many forks lie between this process and the one that imported us: like the names of brokers, it *is* the
+#: process.
+_FORKS: Final = [0]
+
+
+def _forked() -> None:
+    _FORKS[0] += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def forks() -> int:
+    """A number that is another one in a forked child than in its parent: what runs there does not run here."""
+    return _FORKS[0]
 
 
 def memory_bytes(root: str = "/") -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import trio
+
 from meshq.broker import ConnectionCounts, Core, ServerConnection, Sessions
-from meshq.errors import ConnectionBrokenError
+from meshq.errors import ConnectionBrokenError, UsageError
 from meshq.wire import BY_NAME, DirectLink, Link
 
 
@@ -17,15 +19,21 @@ class LocalDoor:
         self._counts = counts
         self._open: dict[ServerConnection, None] = {}
         self._closed = False
+        # The event loop that the broker runs in.
+        self._loop = trio.lowlevel.current_trio_token()
 
     def connect_local(self, label: str) -> Link:
         """A new link; the client's end.
 
         Raises:
             ConnectionBrokenError: the broker has stopped; outcome not done.
+            UsageError: the broker runs in another event loop of this process.
         """
         if self._closed:
             raise ConnectionBrokenError(f"the broker {self._name!r} has stopped", outcome="not_done")
+        if trio.lowlevel.current_trio_token() is not self._loop:
+            # A link within the process is a call, and two threads would be in the broker at once.
+            raise UsageError(f"the broker {self._name!r} runs in another thread: connect to one of its acceptors")
         here, there = DirectLink.pair(label or "in process", f"inproc://{self._name}")
         server = ServerConnection(self._core, self._sessions, there, self._counts)
         self._open[server] = None

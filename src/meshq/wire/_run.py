@@ -201,15 +201,18 @@ class RunView:
         self.ends: list[int] = []
 
     def read_bodies(self) -> None:
-        """Find where the bodies are."""
+        """Find where the bodies are.
+
+        ``ends`` is what says that it is done, so it comes last: several threads may read one run.
+        """
         rows, table, base, body = self.run
+        self.data = bytes(body)
         if rows == 1:
             _, _, _, start, end = _ROW.unpack(table)
             self.starts, self.ends = [start - base], [end - base]
         else:
             words = _words(table)
             self.starts, self.ends = _from_base(words[3::_ROW_WORDS], base), _from_base(words[4::_ROW_WORDS], base)
-        self.data = bytes(body)
 
     def _read(self) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
         columns = self._columns

@@ -1,0 +1,22 @@
+"""The broker and the client without async, for threads and scripts: same names, defaults and errors."""
+
+from meshq.blocking._broker import Broker
+from meshq.blocking._client import Client
+from meshq.blocking._cluster import ClusterConnection
+from meshq.blocking._consumer import Consumer
+from meshq.blocking._delivery import Delivery
+from meshq.blocking._events import EventStream
+from meshq.blocking._factory import ClientFactory, connect
+from meshq.blocking._producer import Producer
+
+__all__ = [
+    "Broker",
+    "Client",
+    "ClientFactory",
+    "ClusterConnection",
+    "Consumer",
+    "Delivery",
+    "EventStream",
+    "Producer",
+    "connect",
+]

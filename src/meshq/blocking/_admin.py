@@ -1,0 +1,108 @@
+"""Administration from threads: queues and addresses, by calls."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from meshq import client as trio_client
+from meshq.client import QueueStatistics
+
+T = TypeVar("T")
+
+
+class Administration(ABC):
+    """The calls of a client that create, delete and look at things.
+
+    Each is sent once.  ``CallTimeoutError``, ``UnblockedError`` and ``ConnectionBrokenError`` say in ``outcome``
+    whether it may have been carried out; repeating it does no harm.
+    """
+
+    _inner: trio_client.Client
+
+    @abstractmethod
+    def _call(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
+        """Call a coroutine function in the client's loop."""
+
+    def create_address(self, name: str, routing: str = "anycast") -> None:
+        """Create an address, or do nothing if it is there already.
+
+        Interrupted: it may exist afterwards or not.
+        Raises:
+            UsageError: it exists with the other routing type.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.create_address, name, routing)
+
+    def create_queue(
+        self,
+        name: str,
+        *,
+        address: str | None = None,
+        routing: str = "anycast",
+        durable: bool = True,
+        filter: str | None = None,
+    ) -> None:
+        """Create a queue on ``address`` (the queue's own name unless given), or do nothing if it is there already.
+
+        Interrupted: it may exist afterwards or not.
+        Raises:
+            SettingsError: a setting is not allowed, or not served in this version.
+            UsageError: it exists otherwise, or its address has the other routing type.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        create = self._inner.create_queue
+        self._call(create, name, address=address, routing=routing, durable=durable, filter=filter)
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with everything in it; its consumers end with ``NotFoundError``.
+
+        Interrupted: it may exist afterwards or not.
+        Raises:
+            NotFoundError: there is no such queue.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.delete_queue, name)
+
+    def purge_queue(self, name: str) -> int:
+        """Remove every message that waits in a queue; returns how many.
+
+        Interrupted: they may be gone or not.
+        Raises:
+            NotFoundError: there is no such queue.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.purge_queue, name)
+
+    def queue(self, name: str) -> QueueStatistics:
+        """What a queue has now.
+
+        Raises:
+            NotFoundError: there is no such queue.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.queue, name)
+
+    def queues(self) -> list[str]:
+        """The names of all queues, in alphabetical order.
+
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.queues)
+
+    def flush(self) -> None:
+        """Return when everything that this session has sent and acknowledged is stored.
+
+        What a producer still gathers goes out first, and its confirms are waited for.
+
+        Interrupted: it goes on its way.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: unknown.
+        """
+        self._call(self._flush)
+
+    @abstractmethod
+    async def _flush(self) -> None:
+        """As the trio client's, of what has gathered in threads too."""

@@ -1,0 +1,209 @@
+"""The client for threads: the same client, in a trio loop of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from meshq import client as trio_client
+from meshq import limits
+from meshq.blocking._admin import Administration
+from meshq.blocking._consumer import Consumer
+from meshq.blocking._events import EventStream
+from meshq.blocking._host import Host
+from meshq.blocking._loop import Loop
+from meshq.blocking._producer import Producer
+from meshq.client import ClientStatistics, watch
+from meshq.message import Message, PropertyValue
+
+T = TypeVar("T")
+
+
+class Client(Administration):
+    """One session at a broker, for any thread.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
+
+    ``with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back by
+    itself; when it can't, calls raise ``ConnectionBrokenError``, and so does the block when its body has ended.
+
+    Several threads may use it at once.  An interrupted call (``KeyboardInterrupt``) is cancelled: its documentation
+    says what it may have done.
+    """
+
+    def __init__(self, inner: trio_client.Client, loop: Loop | None = None) -> None:
+        self._inner = inner
+        # A client of a blocking broker lives in that one's loop, any other has a loop of its own.
+        self._shared = loop
+        self._loop = loop if loop is not None else Loop("the client")
+        self._host = Host(self._loop, inner, "the client", owner=loop is None)
+        # Open producers, whose messages a flush is about.
+        self._producers: dict[Producer, None] = {}
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def _call(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
+        self._host.check()
+        return self._loop.call(function, *arguments, **keywords)
+
+    def statistics(self) -> ClientStatistics:
+        """The client now."""
+
+        async def look() -> ClientStatistics:
+            return self._inner.statistics()
+
+        return self._call(look) if self._host.open else self._inner.statistics()
+
+    # -- life
+
+    def __enter__(self) -> Self:
+        """Connect.  Interrupted: nothing is left.
+
+        Raises:
+            UsageError: it was used before; or a trio task is calling.
+            ConnectionBrokenError: no connection could be made with the attempts that the settings allow.
+            SecurityError, RemoteProtocolError: the node and this client don't fit.
+        """
+        self._host.enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Close; see ``close``.  Interrupted: it is closed all the same."""
+        return self._host.leave(error)
+
+    def close(self) -> None:
+        """Close: what is in line goes out, unsettled deliveries go back, waiting calls raise ``ClosedError``.
+
+        Twice is silent.
+
+        Interrupted: it is closed all the same; what was in line may be lost.
+        """
+        if self._host.open or not self._host.used:
+            self._call(self._inner.close)
+
+    def session(self) -> Client:
+        """Another session, on a connection of its own, with the same settings."""
+        return Client(self._inner.session(), self._shared)
+
+    def events(self) -> EventStream:
+        """An iterator of what happens to the connection from now on."""
+        stream = EventStream(self._loop)
+
+        async def begin() -> None:
+            watch(self._inner, stream)
+
+        if self._host.open:
+            self._call(begin)
+        else:
+            watch(self._inner, stream)
+        return stream
+
+    # -- sending
+
+    def send(
+        self,
+        address: str,
+        body: bytes,
+        *,
+        properties: Mapping[str, PropertyValue] | None = None,
+        durable: bool = True,
+        priority: int = limits.PRIORITY_DEFAULT,
+        ttl: float | None = None,
+        delay: float | None = None,
+        duplicate_id: str | bytes | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        content_type: str | None = None,
+    ) -> None:
+        """Send one message; on return the broker has it: a durable one on disk.
+
+        A duplicate id that the broker knows is success: the message is stored once.
+
+        Interrupted: the message may have been sent or not.  Send again with the same duplicate id.
+        Raises:
+            SettingsError: a part of the message is not allowed; nothing was sent.
+            AddressFullError, UsageError: the broker refused it.
+            UnblockedError, CallTimeoutError: unknown, or not done; see ``outcome``.
+            ConnectionBrokenError, ClosedError: the client is of no further use; see ``outcome``.
+        """
+        self._call(
+            self._inner.send,
+            address,
+            body,
+            properties=properties,
+            durable=durable,
+            priority=priority,
+            ttl=ttl,
+            delay=delay,
+            duplicate_id=duplicate_id,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
+            group=group,
+            content_type=content_type,
+        )
+
+    def send_many(self, address: str, messages: Iterable[bytes | Message], *, durable: bool = True) -> None:
+        """Send bodies or ``Message`` objects together; on return the broker has all of them.
+
+        ``durable`` is for what is given as a mere body; a ``Message`` says it itself.
+
+        They travel in one frame if they fit (256 messages of one durability), else in several, each stored whole
+        or not at all.
+
+        Interrupted: each frame may have been sent or not.
+        Raises:
+            SettingsError: a message is not allowed; nothing was sent.
+            MeshqError: as ``send``; ``results`` lists what became of each message.
+        """
+        if not isinstance(messages, (bytes, str, Message)):
+            # A generator of the caller's runs in the caller's thread.
+            messages = list(messages)
+        self._call(self._inner.send_many, address, messages, durable=durable)
+
+    def producer(self, address: str, *, window: int = limits.PRODUCER_WINDOW_MESSAGES) -> Producer:
+        """A pipelined producer to an address; at most ``window`` messages of it are unconfirmed at a time.
+
+        Raises:
+            SettingsError: a setting is not allowed.
+        """
+        return Producer(self, self._inner.producer(address, window=window), window=window)
+
+    async def _flush(self) -> None:
+        for producer in list(self._producers):
+            await producer._feeding.feed()
+        await self._inner.flush()
+
+    # -- receiving
+
+    def consumer(
+        self,
+        queue: str,
+        *,
+        filter: str | None = None,
+        window: int = 1000,
+        window_bytes: int = 16 * limits.MIB,
+        ack: str = "explicit",
+        browse: bool = False,
+        priority: int = 0,
+        exclusive: bool = False,
+    ) -> Consumer:
+        """A consumer of a queue: an iterator of ``Delivery``, in a ``with``.
+
+        Raises:
+            SettingsError: a setting is not allowed.
+            FilterError: the filter is no condition; says where.
+        """
+        inner = self._inner.consumer(
+            queue,
+            filter=filter,
+            window=window,
+            window_bytes=window_bytes,
+            ack=ack,
+            browse=browse,
+            priority=priority,
+            exclusive=exclusive,
+        )
+        return Consumer(self, inner)

@@ -1,0 +1,64 @@
+"""A cluster connection of a blocking broker, as threads ask it."""
+
+from __future__ import annotations
+
+import math
+
+from meshq import cluster as trio_cluster
+from meshq.blocking._loop import Loop
+from meshq.cluster import PeerStatistics
+
+
+class ClusterConnection:
+    """Joins a broker to others; handed out by ``broker.cluster``.
+
+    What a broker is given as a service is ``meshq.ClusterConnection``.
+    """
+
+    def __init__(self, inner: trio_cluster.ClusterConnection, loop: Loop) -> None:
+        self.name = inner.name
+        self._inner = inner
+        self._loop = loop
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def peers(self) -> list[PeerStatistics]:
+        """The other nodes now."""
+
+        async def look() -> list[PeerStatistics]:
+            return self._inner.peers()
+
+        return self._loop.call(look)
+
+    def nodes(self) -> int:
+        """Nodes that are connected and known, this one included."""
+
+        async def look() -> int:
+            return self._inner.nodes()
+
+        return self._loop.call(look)
+
+    def consumers(self, queue: str) -> int:
+        """Consumers of a queue of this name, here and on the nodes that are known.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+
+        async def look() -> int:
+            return self._inner.consumers(queue)
+
+        return self._loop.call(look)
+
+    def wait_for(
+        self, *, nodes: int = 1, queue: str | None = None, consumers: int = 0, timeout: float = math.inf
+    ) -> None:
+        """Return when so many nodes are known, and so many consumers of a queue on all of them.
+
+        Interrupted: nothing has changed.
+        Raises:
+            CallTimeoutError: the time is up; the error says how far it came.
+            NotActiveError: the broker isn't active.
+        """
+        self._loop.call(self._inner.wait_for, nodes=nodes, queue=queue, consumers=consumers, timeout=timeout)

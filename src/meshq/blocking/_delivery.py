@@ -1,0 +1,46 @@
+"""A message received, as a thread settles it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from meshq.client import DeliveredRun, Received
+
+if TYPE_CHECKING:
+    from meshq.blocking._consumer import Consumer
+
+
+class Delivery(Received):
+    """A message received by a consumer, to be acknowledged, returned or rejected there, by any thread."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, run: DeliveredRun, index: int, consumer: Consumer) -> None:
+        self._run = run
+        self._index = index
+        self._consumer = consumer
+
+    def ack(self, *, confirm: bool = False) -> None:
+        """Acknowledge: as ``consumer.ack``.
+
+        Interrupted: without ``confirm`` it is in line or not touched; with it, unknown.
+        """
+        self._consumer.ack(self, confirm=confirm)
+
+    def nack(self, delay: float | None = None) -> None:
+        """Give it back: it is delivered again, here or to somebody else; as ``consumer.nack``."""
+        self._consumer.nack(self, delay=delay)
+
+    def reject(self) -> None:
+        """Refuse it for good; as ``consumer.reject``."""
+        self._consumer.reject(self)
+
+    def reply(self, body: bytes, **keywords: Any) -> None:
+        """Send an answer to ``reply_to``, with this message's correlation id, or else its message id.
+
+        Interrupted: whether the answer was sent is unknown.
+        Raises:
+            UsageError: no answer is wanted.
+        """
+        address = self._answer(keywords)
+        self._consumer.client.send(address, body, **keywords)

@@ -1,0 +1,237 @@
+"""A pipelined producer for threads: messages gather in the caller's thread, and the loop takes them in batches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import attrs
+
+from meshq import client as trio_client
+from meshq import limits
+from meshq.blocking._host import Host
+from meshq.client import Feeding, ProducerStatistics
+from meshq.errors import ClosedError, MeshqError
+from meshq.message import PropertyValue, check_body, check_durable, refuse_unserved
+
+if TYPE_CHECKING:
+    from meshq.blocking._client import Client
+
+# Looked up in every send: a name of this module is found sooner than one of another.
+_RUN_BYTES: Final = limits.RUN_BYTES_TARGET
+_PRIORITY: Final = limits.PRIORITY_DEFAULT
+
+
+class Producer:
+    """Pipelined sends to one address, by any thread.  Made by ``client.producer``; used as ``with``.
+
+    ``send`` returns when the message is taken; confirms are collected in the background.  Leaving the block means
+    that every message is confirmed, or raises the error that says what became of them.
+
+    An error is raised by the next ``send`` or ``flush`` after it has become known, once nothing is under way any
+    more.  Its ``results`` say what became of each message from the first that failed to the last one taken, in
+    order: counted from the end they are the last messages that were given to ``send``.  A ``send`` that raises has
+    not taken its own message.
+    """
+
+    def __init__(self, client: Client, inner: trio_client.Producer, *, window: int) -> None:
+        self.address = inner.address
+        self._client = client
+        self._inner = inner
+        self._window = window
+        self._name = f"the producer to {inner.address!r}"
+        self._loop = client._loop
+        self._feeding = Feeding(inner, self._settled)
+        self._items = self._feeding.items
+        self._host = Host(self._loop, inner, self._name, before_leaving=self._last)
+        self._changed = threading.Condition(threading.Lock())
+        # All below is touched with that lock only.  Messages taken, and those of them that are not decided.
+        self._sent = 0
+        self._unconfirmed = 0
+        # The loop was asked to come for what has gathered.
+        self._armed = False
+        # There may be an error to be raised.
+        self._failing = False
+        # Neither before the block is entered nor when it is closed.
+        self._open = False
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.address!r} {self._inner.statistics().state} unconfirmed={self.unconfirmed}>"
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages taken and not confirmed yet."""
+        return self._unconfirmed
+
+    def statistics(self) -> ProducerStatistics:
+        """What it has done."""
+        with self._changed:
+            return attrs.evolve(self._inner.statistics(), sent=self._sent, unconfirmed=self._unconfirmed)
+
+    # -- life
+
+    def __enter__(self) -> Self:
+        """Open it at the broker.  Interrupted: it is closed again.
+
+        Raises:
+            UsageError: it was used before.
+            ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
+        """
+        self._host.enter()
+        self._loop.at_end(self._end)
+        self._client._producers[self] = None
+        self._open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Close it; see ``close``.  The body's own error goes before one about messages.
+
+        Interrupted: it is closed all the same; what the loop has taken goes on its way, the rest is not sent.
+        Raises:
+            MeshqError: messages failed that no ``send`` or ``flush`` has reported.
+        """
+        try:
+            return self._host.leave(error)
+        finally:
+            self._client._producers.pop(self, None)
+            self._loop.not_at_end(self._end)
+
+    def close(self) -> None:
+        """Send what gathers, wait until all is confirmed, and close.  Twice is silent.
+
+        Interrupted: it is closed all the same; what the loop has taken goes on its way, the rest is not sent.
+        Raises:
+            MeshqError: messages failed that no ``send`` or ``flush`` has reported.
+        """
+        if self._open or not self._host.used:
+            self._host.check()
+            self._loop.call(self._close)
+
+    # -- sending
+
+    def send(
+        self,
+        body: bytes,
+        *,
+        properties: Mapping[str, PropertyValue] | None = None,
+        durable: bool = True,
+        priority: int = limits.PRIORITY_DEFAULT,
+        ttl: float | None = None,
+        delay: float | None = None,
+        duplicate_id: str | bytes | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        content_type: str | None = None,
+    ) -> None:
+        """Take a message; it is sent with its neighbours, and confirmed later.
+
+        Waits while ``window`` messages are unconfirmed.
+
+        Interrupted: the message was not taken.
+        Raises:
+            SettingsError: a part of the message is not allowed; it was not taken.
+            MeshqError: earlier messages failed (see ``results``); this one was not taken.
+            ClosedError, UsageError: the producer is not open.
+        """
+        if type(body) is not bytes or len(body) > _RUN_BYTES:
+            body = check_body(body)
+        if durable is not True and durable is not False:
+            check_durable(durable)
+        if ttl is not None or delay is not None or group is not None or priority != _PRIORITY:
+            refuse_unserved(priority=priority, ttl=ttl, delay=delay, group=group)
+        plain = (
+            properties is None
+            and duplicate_id is None
+            and correlation_id is None
+            and reply_to is None
+            and content_type is None
+        )
+        if self._loop.forked:
+            self._loop.check_thread()
+        with self._changed:
+            row = None
+            if not plain:
+                row = self._feeding.row(properties, duplicate_id, correlation_id, reply_to, content_type)
+            if self._unconfirmed >= self._window or self._failing or not self._open:
+                self._make_room()
+            if not self._armed:
+                self._loop.soon(self._loop.task, self._feed)
+                self._armed = True
+            self._unconfirmed += 1
+            self._sent += 1
+            self._items.append(body if plain and durable else (body, row, durable))
+
+    def _make_room(self) -> None:
+        """With the lock: return when a message may be taken, or raise what is to be told first."""
+        while True:
+            if not self._open:
+                self._host.check()
+                raise ClosedError(f"{self._name} is closed")
+            self._loop.check_thread()
+            if self._failing:
+                self._changed.release()
+                try:
+                    self._loop.call(self._report)
+                finally:
+                    self._changed.acquire()
+            elif self._unconfirmed < self._window:
+                return
+            else:
+                self._changed.wait()
+
+    def flush(self) -> None:
+        """Send what gathers, and return when every message taken so far is confirmed.
+
+        Interrupted: what was taken goes on its way.
+        Raises:
+            MeshqError: messages failed; ``results`` says which.
+        """
+        self._host.check()
+        self._loop.call(self._feeding.flush)
+
+    # -- in the loop
+
+    def _settled(self, count: int, error: MeshqError | None) -> None:
+        with self._changed:
+            self._unconfirmed -= count
+            if error is not None:
+                self._failing = True
+            self._changed.notify_all()
+
+    async def _feed(self) -> None:
+        while True:
+            await self._feeding.feed()
+            with self._changed:
+                if not self._items:
+                    self._armed = False
+                    return
+
+    async def _report(self) -> None:
+        # What fails from here on sets it again.
+        self._failing = False
+        try:
+            await self._feeding.report()
+        except BaseException:
+            # There may be more, or the producer is gone for good: the next call looks again.
+            self._failing = True
+            raise
+
+    async def _close(self) -> None:
+        try:
+            await self._last()
+        finally:
+            await self._inner.close()
+
+    async def _last(self) -> None:
+        self._end()
+        await self._feeding.last()
+
+    def _end(self) -> None:
+        with self._changed:
+            self._open = False
+            self._changed.notify_all()

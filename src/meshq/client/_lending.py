@@ -1,0 +1,88 @@
+"""Lends a consumer's messages to another thread, which hands them over and says so afterwards.
+
+What is lent is not yet delivered: only what the other thread reports as handed over is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from meshq.client._consumer import Consumer
+from meshq.client._delivery import DeliveredRun, Received
+from meshq.client._inbox import Span
+from meshq.client._waiting import fresh
+from meshq.errors import MeshqError, StaleDeliveryError
+from meshq.wire import FLAG_REJECT, FLAG_RETURN
+
+
+class Lending:
+    """One consumer, seen from another thread.
+
+    ``on_change`` is called, in the client's own thread, when messages have arrived or the consumer has failed.
+    ``mark`` and ``settle`` are for one thread at a time: whoever borrows has a lock for them.
+    """
+
+    #: What may become of a message.
+    ACK: Final = 0
+    RETURN: Final = FLAG_RETURN
+    REJECT: Final = FLAG_REJECT
+
+    def __init__(self, consumer: Consumer, on_change: Callable[[], None]) -> None:
+        self._consumer = consumer
+        self._inbox = consumer._inbox
+        self._inbox.on_change = on_change
+
+    # -- for any thread
+
+    @property
+    def failure(self) -> MeshqError | None:
+        """Why nothing comes any more, to be raised; None while something may."""
+        failed = self._inbox.failed
+        return fresh(failed) if failed is not None else None
+
+    @property
+    def auto(self) -> bool:
+        """Whether what is handed over is acknowledged by that."""
+        return self._inbox.auto
+
+    def current(self, run: DeliveredRun) -> bool:
+        """Whether messages of this run may be handed over: if its session is gone they come again."""
+        return run.epoch == self._inbox.epoch
+
+    def mark(self, deliveries: Sequence[Received]) -> tuple[list[Span], StaleDeliveryError | None]:
+        """Mark deliveries as settled: the spans for ``report``, and the error for those that are stale.
+
+        Raises:
+            UsageError: one is settled already, or not of this consumer; nothing changed.
+        """
+        return self._inbox.mark(deliveries)
+
+    # -- for the client's thread
+
+    def take(self) -> list[DeliveredRun]:
+        """What has arrived and is not lent yet."""
+        return self._inbox.lend()
+
+    def report(self, handed: Sequence[Span], settled: Sequence[tuple[int, Span]]) -> None:
+        """What the other thread has handed over since the last time, and what has become of messages."""
+        self._inbox.handed_over(handed)
+        if self._inbox.gather(settled):
+            self._consumer._session.gathered(self._inbox)
+
+    def settle(self, deliveries: Sequence[Received]) -> StaleDeliveryError | None:
+        """Acknowledge; returns the error for those that are stale, if any are.
+
+        Raises:
+            UsageError: one is settled already, or not of this consumer; nothing changed.
+        """
+        return self._inbox.settle(deliveries, 0) if deliveries else None
+
+    async def confirm(self) -> None:
+        """Return when all that was acknowledged is stored.
+
+        Checkpoint: always.  Cancellation: it is unknown.
+        Raises:
+            UnblockedError, CallTimeoutError, ConnectionBrokenError, StaleDeliveryError: see ``Consumer.ack``.
+        """
+        await self._consumer._confirm()
