@@ -364,6 +364,7 @@ class Service(ABC):
 
     name: str
 
+    @property
     def credentials(self) -> Mapping[str, Secret]:
         """Names and passwords of nodes that may connect to the broker as peers because of this service."""
         return {}

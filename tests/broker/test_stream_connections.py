@@ -12,10 +12,12 @@ import pytest
 import trio
 
 from meshq.abc import Stream
-from meshq.broker import Listeners
+from meshq.broker import Credentials, Listeners
 from meshq.broker._connection import HANDSHAKE_S
+from meshq.broker._guard_machine import DELAY_S_MIN
 from meshq.errors import ConnectionBrokenError
-from meshq.settings import Acceptor
+from meshq.limits import UNAUTHENTICATED_PER_ADDRESS_MAX, UNAUTHENTICATED_READ_BYTES_MAX
+from meshq.settings import Acceptor, Secret
 from meshq.testing._network import MemoryNetwork, NetworkSettings
 from meshq.wire import (
     BY_NAME,
@@ -23,6 +25,8 @@ from meshq.wire import (
     Attach,
     Attached,
     Authenticate,
+    Challenge,
+    ClientExchange,
     Close,
     Consume,
     Frame,
@@ -30,6 +34,7 @@ from meshq.wire import (
     Header,
     Hello,
     Incoming,
+    Opening,
     Outgoing,
     Produce,
     ReceiveBuffer,
@@ -37,6 +42,7 @@ from meshq.wire import (
     encode_ranges,
     encode_run,
     header_of,
+    salted_password,
 )
 from tests.broker.kit import PRODUCER, FakeLog, House, make_core
 
@@ -91,6 +97,14 @@ class Peer:
             pass
         self.ended = True
         self.over.set()
+
+    async def wait_for(self, frame_type: FrameType) -> Frame:
+        """The frame of this type, which must be here soon."""
+        for _ in range(20_000):
+            if frame_type in self.types():
+                break
+            await trio.sleep(0.001)
+        return self.last(frame_type)
 
     def types(self) -> list[FrameType]:
         return [frame.type for frame in self.frames]
@@ -389,3 +403,47 @@ async def test_an_address_that_is_taken_cannot_be_bound() -> None:
         with pytest.raises(ConnectionBrokenError, match="can't be bound") as caught:
             await other.listen((Acceptor(listeners.urls[0], insecure=True),), nursery)
         assert caught.value.outcome == "not_done"
+
+
+async def test_little_is_read_of_somebody_who_does_not_say_who_they_are() -> None:
+    async with listening(settings=attrs.evolve(AT_ONCE, buffer_bytes=1 << 20)) as parts:
+        peer = await connect(parts)
+        frame = Frame(FrameType.SEND, channel=1, number=1, count=1, table=bytes(20), body=bytes(1 << 16))
+        # A frame that may have as many bytes, and does not come to its end.
+        peer.stream.send_nowait(encode(frame)[:UNAUTHENTICATED_READ_BYTES_MAX])
+        await trio.sleep(0.01)
+        assert peer.reason == "too_large" and peer.ended
+        assert "it is not known who says them" in header_of(peer.last(FrameType.CLOSE), Close).text
+
+
+async def test_who_failed_waits_and_who_is_known_makes_room() -> None:
+    async with listening() as parts:
+        house, _, network, nursery = parts
+        credentials = Credentials.derive({"client": {"app": Secret("right")}}, b"secret")
+        guarded = Listeners(house.core, house.sessions, network.host("broker"), house.counts, credentials=credentials)
+        await guarded.listen((Acceptor("tcp://broker:0", insecure=True),), nursery)
+        doors = (house, guarded, network, nursery)
+        known = [await log_in(await connect(doors), "right") for _ in range(UNAUTHENTICATED_PER_ADDRESS_MAX + 4)]
+        assert not any(peer.ended for peer in known)
+        for failures in range(4):
+            began = trio.current_time()
+            peer = await log_in(await connect(doors), "wrong")
+            await peer.over.wait()
+            assert peer.reason == "not_authenticated"
+            expected = DELAY_S_MIN * 2 ** (failures - 1) if failures else 0.0
+            assert trio.current_time() - began == pytest.approx(expected, abs=0.05)
+        guarded.close()
+
+
+async def log_in(peer: Peer, password: str) -> Peer:
+    """Prove, rightly or wrongly, who one is."""
+    hello = Frame(FrameType.HELLO, header=Hello(oldest=1, newest=1).encode())
+    peer.stream.send_nowait(encode(hello))
+    welcome = await peer.wait_for(FrameType.WELCOME)
+    exchange = ClientExchange(Opening("client", hello, welcome, b""), "app", bytes(32))
+    peer.send(FrameType.AUTHENTICATE, exchange.begin)
+    challenge = header_of(await peer.wait_for(FrameType.CHALLENGE), Challenge)
+    salted = salted_password(password.encode(), challenge.salt, challenge.iterations)
+    peer.send(FrameType.PROOF, exchange.prove(challenge, salted))
+    await trio.sleep(0.001)
+    return peer

@@ -436,3 +436,39 @@ def test_a_context_that_allows_too_much_is_refused(files: Files) -> None:
     ):
         with pytest.raises(SettingsError, match=says):
             make(given)
+
+
+async def test_after_the_handshake_a_server_says_nothing_until_it_is_asked_to(files: Files) -> None:
+    # A client that only sends would leave it unread, and its end would be a reset.
+    async with memory_sides(files) as sides:
+        near, far = await sides.pair()
+        assert isinstance(near, TlsStream)
+        async with closing(near, far):
+            with trio.move_on_after(60):
+                pytest.fail(f"it said {await near._stream.receive(100)!r}")
+
+
+async def test_who_is_refused_is_given_time_to_hear_why(files: Files) -> None:
+    server, client = without_a_client_certificate(files)
+    async with memory_sides(files) as sides:
+        listener = await sides.server.below.listen("server", 0)  # type: ignore[attr-defined]
+        below = await sides.client.below.connect("server", listener.port)  # type: ignore[attr-defined]
+        far = await listener.accept()
+        ended: list[float] = []
+
+        async def serve() -> None:
+            with pytest.raises(SecurityError):
+                await server.wrap(far)
+            ended.append(trio.current_time())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            near = await client.wrap(below, HOST)
+            # It has not read yet that it needs a certificate.
+            near.send_nowait(b"hello")
+            await trio.sleep(3)
+            assert ended == []
+            with pytest.raises(SecurityError, match="certificate required"):
+                await near.receive(100)
+            near.close()
+        assert len(ended) == 1

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
@@ -17,6 +16,7 @@ from meshq import (
     TLS,
     Acceptor,
     Broker,
+    ClusterConnection,
     ConnectionBrokenError,
     NotActiveError,
     Secret,
@@ -247,22 +247,87 @@ async def test_no_password_is_ever_seen(files: Files, caplog: pytest.LogCaptureF
 
 
 async def test_a_node_comes_in_as_a_peer_and_no_user_does() -> None:
-    def login(user: str, password: str) -> Login:
-        return Login(real_env().entropy.token, user, Secret(password), role="peer")
+    def peer(user: str, password: str) -> Client:
+        """A client that says it is a node."""
+        made = connect(node.urls[0])
+        made._connection._login = Login(real_env().entropy.token, user, Secret(password), role="peer")
+        return made
 
-    node = Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"], security=SECURITY)
-    # What a cluster gives to its node.
-    node._settings = attrs.evolve(node._settings, peers={"cluster": Secret("canary-cluster")})
-    async with node:
-        peer = connect(node.urls[0])
-        peer._connection._login = login("cluster", "canary-cluster")
-        async with peer:
+    cluster = ClusterConnection("mesh", connector="me", user="cluster", password="canary-cluster")
+    async with Broker(
+        "hq",
+        data_dir=None,
+        acceptors=["tcp://127.0.0.1:0"],
+        connectors={"me": "tcp://127.0.0.1:1"},
+        services=[cluster],
+        security=SECURITY,
+    ) as node:
+        async with peer("cluster", "canary-cluster"):
             (connection,) = node._node.listeners.connections  # type: ignore[union-attr]
             assert (connection.server.role, connection.server.user) == ("peer", "cluster")
         for user, password in (("app", "canary-right"), ("cluster", "canary-right")):
-            other = connect(node.urls[0])
-            other._connection._login = login(user, password)
             with pytest.raises(SecurityError, match="the authentication failed"):
-                async with other:
+                async with peer(user, password):
                     pytest.fail("it went in")
         await why_not(node.urls[0], user="cluster", password="canary-cluster")
+
+
+def node_of(name: str, password: str, port: int, other: int) -> Broker:
+    """A node of a cluster of two."""
+    mine = f"tcp://127.0.0.1:{port}"
+    cluster = ClusterConnection(
+        "mesh", connector="me", static_connectors=[f"tcp://127.0.0.1:{other}"], user="cluster", password=password
+    )
+    return Broker(name, data_dir=None, acceptors=[mine], connectors={"me": mine}, services=[cluster], security=SECURITY)
+
+
+async def free_ports() -> tuple[int, int]:
+    listeners = [await TcpNetwork().listen("127.0.0.1", 0) for _ in range(2)]
+    for listener in listeners:
+        listener.close()
+    return listeners[0].port, listeners[1].port
+
+
+async def test_nodes_of_a_cluster_know_each_other_by_its_password() -> None:
+    here, there = await free_ports()
+    first, second = node_of("one", "canary-cluster", here, there), node_of("two", "canary-cluster", there, here)
+    async with first, second:
+        cluster = first._settings.services[0]
+        assert isinstance(cluster, ClusterConnection)
+        await cluster.wait_for(nodes=2, timeout=20)
+        assert "canary" not in repr(cluster) + repr(vars(cluster)) + repr(first._settings)
+
+
+async def test_nodes_with_different_passwords_do_not_link(caplog: pytest.LogCaptureFixture) -> None:
+    here, there = await free_ports()
+    first, second = node_of("one", "canary-cluster", here, there), node_of("two", "canary-other", there, here)
+    async with first, second:
+        cluster = first._settings.services[0]
+        assert isinstance(cluster, ClusterConnection)
+        for _ in range(2_000):
+            if second.statistics().connections_denied:
+                break
+            await trio.sleep(0.01)
+        assert second.statistics().connections_denied
+        assert cluster.nodes() == 1
+    assert "the authentication failed" in caplog.text and "canary" not in caplog.text
+
+
+async def test_the_default_password_of_clusters_is_for_one_machine_only() -> None:
+    for connectors, others in (
+        ({"me": "tls://broker.example:1"}, []),
+        ({"me": "tcp://127.0.0.1:1"}, ["tls://broker.example:1"]),
+    ):
+        cluster = ClusterConnection("mesh", connector="me", static_connectors=others)
+        with pytest.raises(SettingsError, match="another one than the default"):
+            async with Broker("hq", data_dir=None, connectors=connectors, services=[cluster]):
+                pytest.fail("it started")
+
+
+def test_one_name_of_a_peer_has_one_password() -> None:
+    services = [
+        ClusterConnection(name, connector="me", user="cluster", password=f"canary-{name}") for name in ("one", "two")
+    ]
+    with pytest.raises(SettingsError, match="one password for the cluster user 'cluster'") as caught:
+        Broker("hq", data_dir=None, services=services)
+    assert "canary" not in str(caught.value)

@@ -268,6 +268,19 @@ def test_frames_of_a_stream_link_go_out_together_at_the_flush() -> None:
     assert (link.peer, link.lossless, link.local) == ("127.0.0.1:5", False, True)
 
 
+def test_bodies_are_not_checked_again_under_tls() -> None:
+    class TlsLike(FakeStream):
+        binding = bytes(32)
+
+    stream = TlsLike()
+    link = StreamLink(stream, local=False)
+    frame = send()
+    link.send(frame)
+    link.flush()
+    assert (frame.flags & FLAG_BODY_CHECKED, link.local, link.binding) == (0, True, bytes(32))
+    assert StreamLink(FakeStream(), local=False).binding == b""
+
+
 def test_bodies_are_checked_on_links_that_nothing_else_protects() -> None:
     for local, flags in ((True, 0), (False, FLAG_BODY_CHECKED)):
         stream = FakeStream()

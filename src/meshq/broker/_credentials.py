@@ -16,14 +16,15 @@ from meshq.settings import Secret
 from meshq.wire import SALT_BYTES, Role, Verifier, make_verifier
 
 _SEPARATOR: Final = b"\0"
+#: A node derives a key for every node that it links to; a cluster's password need not be one that people remember.
+_ITERATIONS: Final[dict[Role, int]] = {"client": limits.ITERATIONS, "peer": limits.ITERATIONS_MIN}
 
 
 class Credentials:
     """The credentials of one node.  ``secret``: bytes of this start that nobody can guess."""
 
-    def __init__(self, secret: bytes, iterations: int = limits.ITERATIONS) -> None:
+    def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._iterations = iterations
         self._tables: dict[Role, dict[str, Verifier]] = {}
 
     @classmethod
@@ -38,7 +39,7 @@ class Credentials:
         """Take these names into the table of a role, which is served from now on."""
         table = self._tables.setdefault(role, {})
         for user, password in users.items():
-            table[user] = make_verifier(password.reveal().encode(), self._salt(role, user), self._iterations)
+            table[user] = make_verifier(password.reveal().encode(), self._salt(role, user), _ITERATIONS[role])
 
     def serves(self, role: Role) -> bool:
         """Whether anybody may come in with this role."""
@@ -50,7 +51,10 @@ class Credentials:
         The same is computed in both cases.
         """
         nobody = Verifier(
-            self._salt(role, user), self._iterations, self._mac(b"stored", role, user), self._mac(b"server", role, user)
+            self._salt(role, user),
+            _ITERATIONS[role],
+            self._mac(b"stored", role, user),
+            self._mac(b"server", role, user),
         )
         found = self._tables.get(role, {}).get(user)
         return (nobody, False) if found is None else (found, True)

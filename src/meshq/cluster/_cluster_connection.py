@@ -15,7 +15,7 @@ from meshq.client import ClientFactory
 from meshq.cluster._peer import Peer
 from meshq.cluster._settings import ClusterSettings
 from meshq.errors import CallTimeoutError, NotActiveError, SettingsError
-from meshq.settings import Secret
+from meshq.settings import Secret, check_user
 
 _log = logging.getLogger("meshq.cluster")
 
@@ -70,10 +70,8 @@ class ClusterConnection(Service):
             static_connectors=static_connectors,
             **settings,
         )
-        if type(user) is not str or not user:
-            raise SettingsError("user", user, "a name")
         self.name = name
-        self._user = user
+        self._user = check_user("user", user)
         self._password = Secret(password)
         self._urls: list[str] = []
         self._peers: list[Peer] = []
@@ -89,6 +87,7 @@ class ClusterConnection(Service):
     def _default(self) -> bool:
         return (self._user, self._password) == (DEFAULT_USER, Secret(DEFAULT_PASSWORD))
 
+    @property
     def credentials(self) -> dict[str, Secret]:
         """Other nodes come with the same name and password as this one."""
         return {self._user: self._password}
@@ -100,7 +99,7 @@ class ClusterConnection(Service):
             SettingsError: other machines could come in with the password that everybody knows.
         """
         if self._default and not loopback:
-            raise SettingsError("password", "***", "one of your own: the broker listens to other machines")
+            raise SettingsError("password", "***", "another one than the default: the broker listens to other machines")
 
     def announce(self, control: NodeControl) -> None:
         """Find the connectors that are named.
@@ -119,8 +118,11 @@ class ClusterConnection(Service):
             if url != control.connectors[self.settings.connector]:
                 self._urls.append(url)
             # Checked now: a link that can't be dialed must not be found out at the first message.
-            ClientFactory(url, env=control.env, **self._client())
+            self._factory(url, control)
         if self._default:
+            for url in (control.connectors[self.settings.connector], *self._urls):
+                if not all(endpoint.loopback for endpoint in self._factory(url, control).endpoints):
+                    raise SettingsError("password", "***", f"another one than the default, with {url}")
             _log.warning(
                 "the cluster connection %s uses the default user and password, which everybody knows: change them",
                 self.name,
@@ -158,8 +160,7 @@ class ClusterConnection(Service):
         control = broker.control
         settings = self.settings
         while True:
-            factory = ClientFactory(url, env=control.env, **self._client())
-            peer.link = factory.link(control.name, peer)
+            peer.link = self._factory(url, control).link(control.name, peer)
             error = await peer.link.run()
             peer.end()
             self._something_changed()
@@ -174,8 +175,8 @@ class ClusterConnection(Service):
             _log.warning("the link to %s ended: %s", url, error, extra={"event": "peer_lost"})
             await trio.sleep(settings.max_retry_interval)
 
-    def _client(self) -> dict[str, Any]:
-        return {"user": self._user, "password": self._password, **self.settings.client()}
+    def _factory(self, url: str, control: NodeControl) -> ClientFactory:
+        return ClientFactory(url, env=control.env, user=self._user, password=self._password, **self.settings.client())
 
     def _something_changed(self) -> None:
         event, self._changed = self._changed, trio.Event()

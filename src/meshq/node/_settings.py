@@ -141,9 +141,9 @@ def _peers(services: Sequence[Service]) -> dict[str, Secret]:
     """What other nodes may come with; two services may share a name, but not with different passwords."""
     found: dict[str, Secret] = {}
     for service in services:
-        for user, password in service.credentials().items():
+        for user, password in service.credentials.items():
             if found.setdefault(user, password) != password:
-                raise SettingsError("services", user, "one password for each cluster user")
+                raise SettingsError("services", service, f"one password for the cluster user {user!r}")
     return found
 
 
