@@ -16,6 +16,7 @@ from meshq import (
     TLS,
     Acceptor,
     Broker,
+    Client,
     ClusterConnection,
     ConnectionBrokenError,
     NotActiveError,
