@@ -29,6 +29,7 @@ from meshq import (
     UsageError,
 )
 from meshq.blocking import Broker, ClientFactory, Consumer, connect
+from meshq.blocking._loop import Loop
 from meshq.env import FusedDisk, real_env
 from tests.real.test_blocking_client import clients, in_threads, our_threads
 
@@ -417,3 +418,34 @@ def test_a_loop_that_dies_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch)
             with pytest.raises(ClosedError):
                 client.queues()
     assert said == [ClosedError]
+
+
+def test_whoever_waits_at_the_end_is_told_by_the_thread_that_ends() -> None:
+    loop, told = Loop("the loop"), list[str]()
+
+    def end() -> None:
+        told.append(loop.state)
+
+    def forgotten() -> None:
+        told.append("forgotten")
+
+    loop.at_end(end)
+    loop.at_end(forgotten)
+    loop.not_at_end(forgotten)
+    loop.start()
+    assert told == []
+    loop.stop()
+    loop.stop()
+    assert told == ["closed"]
+
+
+def test_threads_ask_a_cluster_connection() -> None:
+    mesh = meshq.ClusterConnection("mesh", connector="me", user="cluster", password="a password")
+    with Broker("a", data_dir=None, connectors={"me": "tcp://127.0.0.1:1"}, services=[mesh]) as broker:
+        connection = broker.cluster("mesh")
+        connection.wait_for(nodes=1, timeout=10)
+        assert (connection.nodes(), connection.peers(), connection.consumers("q")) == (1, [], 0)
+        with pytest.raises(meshq.CallTimeoutError):
+            connection.wait_for(nodes=2, timeout=0.05)
+        with pytest.raises(meshq.NotFoundError):
+            broker.cluster("other")
