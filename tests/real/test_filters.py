@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from meshq import Broker, Client, Consumer, FilterError, Message, connect
+from meshq import Broker, Client, Consumer, FilterError, Message, connect, limits
 
 
 @asynccontextmanager
@@ -146,3 +146,27 @@ async def test_a_broker_refuses_what_a_client_has_not_checked(tmp_path: Path, mo
                     raise AssertionError
             assert (caught.value.column, caught.value.outcome) == (0, "not_done")
             await client.flush()
+
+
+async def test_a_backlog_is_put_to_a_filter_in_steps_between_which_others_have_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SCAN_MESSAGES_MAX", 256)
+    async with clients(tmp_path) as (far, near):
+        for start in range(0, 10_000, 250):
+            await near.send_many("q", [Message(b"", properties={"n": number}) for number in range(start, start + 250)])
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        async with trio.open_nursery() as nursery, far.consumer("q", filter="n = 9999") as consumer:
+            # Whether the answer or the message comes first is the broker's affair: the search goes on in the block.
+            nursery.start_soon(count_turns)
+            delivery = await consumer.receive(timeout=10)
+            nursery.cancel_scope.cancel()
+            assert delivery is not None and delivery.properties == {"n": 9_999}
+        assert turns >= 20

@@ -68,6 +68,10 @@ class Core:
         self.sessions: dict[int, Session] = {}
         #: Why nothing new is accepted: None while the node is active.
         self.closing: str | None = None
+        #: Called when a queue has not put everything to its filters in one step: ``go_on`` is to be called soon, when
+        #: others have had their turn.  None: it goes on at once.
+        self.on_unfinished: Callable[[], None] | None = None
+        self._unfinished: dict[Queue, None] = {}
         # Queues that may have something to grant, and sessions that have something to say; as ordered sets.
         self._dirty: dict[Queue, None] = {}
         self._talking: dict[Session, None] = {}
@@ -136,6 +140,12 @@ class Core:
         finally:
             self._turning = False
 
+    def go_on(self) -> None:
+        """Take up the queues that had not put everything to their filters."""
+        self._dirty.update(self._unfinished)
+        self._unfinished.clear()
+        self.turn()
+
     def _dispatch(self, queue: Queue) -> None:
         if self.closing is not None or queue.number not in self.router.by_number:
             # A node that stops has written how far messages were delivered, and delivers nothing more.
@@ -144,6 +154,10 @@ class Core:
             for consumer, grant in grants:
                 session: Session = consumer.owner  # type: ignore[assignment]
                 session.deliver(consumer, grant)
+            if queue.unfinished and self.on_unfinished is not None:
+                self._unfinished[queue] = None
+                self.on_unfinished()
+                break
         if queue.mark_wanted > queue.mark:
             self._wait_for_mark(queue)
 

@@ -79,6 +79,8 @@ class Node:
         self._lag = LoopLag()
         self._services = trio.CancelScope()
         self._detached = trio.Event()
+        # Some queue has not put everything to its filters.
+        self._unsifted = trio.Event()
         self._failure: MeshqError | None = None
         self._failed = trio.Event()
 
@@ -134,7 +136,9 @@ class Node:
                 core.definitions.create_queue(name, address=None, routing="anycast", durable=True)
         if journal is not None:
             await journal.wait_durable(journal.last)
+        core.on_unfinished = self._wake_sifter
         nursery.start_soon(self._reap)
+        nursery.start_soon(self._sift)
         nursery.start_soon(self._lag.watch)
         control = self._control()
         for service in self._settings.services:
@@ -197,6 +201,16 @@ class Node:
                 with trio.move_on_at(deadline):
                     await self._detached.wait()
             self._detached = trio.Event()
+
+    def _wake_sifter(self) -> None:
+        self._unsifted.set()
+
+    async def _sift(self) -> None:
+        """Go on where a queue has not put everything to its filters, after everybody else had a turn."""
+        while True:
+            await self._unsifted.wait()
+            self._unsifted = trio.Event()
+            self.core.go_on()
 
     async def stop(self) -> None:
         """Accept nothing new, finish what is committed, tell the clients; within the stop timeout.
