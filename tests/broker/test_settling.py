@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from meshq.broker._distribution_plan import RemoteBinding
 from meshq.broker._records import DEFINITION, MARKS, RUN, SETTLED, decode_settled
+from meshq.limits import RUN_MESSAGES_MAX
 from meshq.wire import BY_NAME, FLAG_REJECT, FLAG_RETURN, FrameType
 from tests.broker.kit import FakeLog, House, RawClient, make_core, make_house
 
@@ -242,3 +246,23 @@ def test_consumers_drain_a_full_disk_past_every_mark() -> None:
         settled += len(got)
     assert settled == 80 * 256
     house.check()
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_share_of_a_full_run_that_is_settled_to_its_end_can_be_read_again(turn: int) -> None:
+    house = make_house(FakeLog())
+    client, producer, consumer = opened(house)
+    forward = house.core.definitions.forward_queue("there")
+    house.core.router.bind(b"link", RemoteBinding(forward, "strict", 7, "q", "q", "anycast", 1, ()))
+    for _ in range(turn):
+        client.put(producer, b"turn")
+    bodies = [b"%d" % number for number in range(RUN_MESSAGES_MAX)]
+    client.put(producer, *bodies)
+    queue = house.queue()
+    # All but the first of them: a piece that goes to the end of a run which then still lives.
+    last = queue.held
+    client.settle(consumer, (last - RUN_MESSAGES_MAX // 2 + 2, last))
+    (row,) = decode_settled(house.log.records[-1].payload)
+    assert row.stop <= RUN_MESSAGES_MAX
+    left = again(house)
+    assert (left.queue().ready, left.queue("there").ready) == (queue.held, forward.ready)

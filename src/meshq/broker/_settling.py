@@ -100,7 +100,8 @@ class Settler:
                 taken = range(span.start, span.stop, span.step)
                 if rows_of is not None:
                     taken = rows_of[span.start : span.stop : span.step]
-                rows.append(SettledRow(queue.number, position, taken.start, taken.stop, taken.step))
+                # A slice may end behind the last row of the run: the record says where the rows themselves end.
+                rows.append(SettledRow(queue.number, position, taken.start, taken[-1] + 1, taken.step))
                 refs.append(position)
         if rows or kills:
             self._ledger.write(
