@@ -10,6 +10,7 @@ L7          ``demo``: two commands that show everything; ``testing``: the kit th
             ``blocking``: broker and client without async
 L6          ``node``: ``Broker``, one node put together
 L4          ``cluster``: who is there, who consumes what, and how messages get there
+L3          ``bridge``: messages of a queue here, carried to another broker
 L2          ``broker``: queues, routing, sessions; ``client``: connections, failover
 L1          ``store``: the journal; ``wire``: frames without I/O
 L0          ``abc``: every interface; ``env``: the real outside world
@@ -25,6 +26,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from meshq.bridge import Bridge as Bridge
     from meshq.client import Client as Client
     from meshq.client import ClientFactory as ClientFactory
     from meshq.client import Connected as Connected
@@ -106,6 +108,7 @@ _ERRORS: Final = (
 _HOME: Final = {
     "Acceptor": "meshq.settings",
     "AddressSettings": "meshq.settings",
+    "Bridge": "meshq.bridge",
     "Broker": "meshq.node",
     "Client": "meshq.client",
     "ClientFactory": "meshq.client",

@@ -351,12 +351,14 @@ class NodeControl:
 class LocalBroker:
     """An active broker, as its services see it.
 
-    ``on_demand_changed``: register a callback for whenever a queue or its consumers have changed.
+    ``on_demand_changed``: register a callback for whenever a queue or its consumers have changed.  ``open_link``: a
+    client's end of a new link to the broker.
     """
 
     control: NodeControl
     routes: Routes
     on_demand_changed: Callable[[Callable[[], None]], None]
+    open_link: Callable[[], Any]
 
 
 class Service(ABC):

@@ -30,6 +30,7 @@ def test_administration() -> None:
         "name": "work", "address": "work", "routing": "anycast", "durable": True, "ready": 2, "delivering": 0,
         "added": 2, "acknowledged": 0, "rejected": 0, "purged": 0, "redelivered": 0, "consumers": 0,
         "last_sequence": 2,
+        "number": 2,
     }  # fmt: skip
     assert client.call("purge_queue", name="work") == {"removed": 2}
     assert client.call("delete_queue", name="work") == {"removed": 0}

@@ -200,6 +200,7 @@ class Router:
             "redelivered": queue.redelivered,
             "consumers": len(queue.consumers),
             "last_sequence": queue.last,
+            "number": queue.number,
         }
 
 

@@ -27,6 +27,8 @@ class QueueStatistics:
     consumers: int = 0
     #: The highest number given in this queue.
     last_sequence: int = 0
+    #: Of the queue itself: another queue of its name has another one.
+    number: int = 0
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> QueueStatistics:

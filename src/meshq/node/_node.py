@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 
 import trio
 
@@ -145,7 +146,10 @@ class Node:
             service.announce(control)
         await self.listeners.listen(self._settings.acceptors, nursery)
         broker = abc.LocalBroker(
-            control=control, routes=LocalRoutes(core), on_demand_changed=core.demand.watchers.append
+            control=control,
+            routes=LocalRoutes(core),
+            on_demand_changed=core.demand.watchers.append,
+            open_link=partial(self.door.connect_local, "a service"),
         )
         for service in self._settings.services:
             await nursery.start(self._serve, service, broker)

@@ -1,0 +1,137 @@
+"""A bridge: consumes from a queue of its own broker, sends to another one, and acknowledges what that has confirmed."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+import attrs
+import trio
+
+from meshq.abc import LocalBroker, NodeControl, Service
+from meshq.bridge._carrying_plan import bridged_id, carried
+from meshq.bridge._settings import BridgeSettings
+from meshq.client import Client, ClientFactory, Consumer
+from meshq.errors import MeshqError, SettingsError
+from meshq.settings import Secret
+
+_log = logging.getLogger("meshq.bridge")
+#: Messages that are sent before an answer is waited for.
+BATCH = 1_000
+
+
+@attrs.frozen(kw_only=True)
+class BridgeStatistics:
+    """A bridge now."""
+
+    name: str
+    #: ``new``, ``connecting``, ``carrying`` or ``stopped``.
+    state: str
+    #: Messages that the other broker has confirmed, in this life.
+    carried: int
+
+
+class Bridge(Service):
+    """Carries messages from a queue here to another broker, one of a broker's ``services``.
+
+    ``target``: a URL, or the name of one of the broker's connectors.  Messages go to ``forwarding_address``, or to the
+    address that they were sent to.  ``filter``: which ones; ``transformer``: a function from a ``Message`` to another
+    one, or to None, which ends the message here.  ``use_duplicate_detection``: a message without a duplicate id gets
+    one, so that what is sent again after a crash is stored once; a message's own is kept.  Other consumers of the
+    queue take their share.
+
+    Raises:
+        SettingsError: a setting isn't allowed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        queue: str,
+        target: str,
+        user: str | None = None,
+        password: str | Secret | None = None,
+        tls: Any = None,
+        **settings: Any,
+    ) -> None:
+        known = [field.name for field in attrs.fields(BridgeSettings)]
+        for key in settings:
+            if key not in known:
+                raise SettingsError(key, "***", f"one of {', '.join(known)}, user, password, tls")
+        self.settings = BridgeSettings(name=name, queue=queue, target=target, **settings)
+        self.name = name
+        self._login = {"user": user, "password": Secret(password) if password is not None else None, "tls": tls}
+        self._url = ""
+        self._state = "new"
+        self._carried = 0
+
+    def __repr__(self) -> str:
+        return f"<Bridge {self.name!r} {self.settings.queue!r} to {self.settings.target!r} {self._state}>"
+
+    def statistics(self) -> BridgeStatistics:
+        """What it has done."""
+        return BridgeStatistics(name=self.name, state=self._state, carried=self._carried)
+
+    def announce(self, control: NodeControl) -> None:
+        """Find the other broker's URL.
+
+        Raises:
+            SettingsError: it is the name of no connector, or can't be dialed.
+        """
+        target = self.settings.target
+        url = target if "://" in target else control.connectors.get(target)
+        if url is None:
+            known = ", ".join(sorted(control.connectors)) or "none"
+            raise SettingsError("target", target, f"a URL, or one of the broker's connectors: {known}")
+        self._url = url
+        self._factory(control)
+
+    def _factory(self, control: NodeControl) -> ClientFactory:
+        given = {name: value for name, value in self._login.items() if value is not None}
+        return ClientFactory(self._url, env=control.env, client_id=self.name, **given, **self.settings.client())
+
+    async def serve(
+        self, broker: LocalBroker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Carry messages, until cancelled.
+
+        Checkpoint: always.
+        Cancellation: what was received and is not confirmed by the other broker goes back to the queue.
+        """
+        task_status.started()
+        while True:
+            self._state = "connecting"
+            try:
+                await self._carry(broker)
+            except MeshqError as error:
+                # Whatever went wrong, the messages are back in the queue, and go out again under the same ids.
+                _log.warning("the bridge %s begins again: %s", self.name, error, extra={"event": "bridge_broken"})
+            finally:
+                self._state = "stopped"
+            await trio.sleep(self.settings.retry_interval)
+
+    async def _carry(self, broker: LocalBroker) -> None:
+        settings, control = self.settings, broker.control
+        here = Client.over(broker.open_link, env=control.env, reconnect_attempts=0)
+        there = self._factory(control).connect()
+        async with (
+            there,
+            here,
+            here.consumer(settings.queue, filter=settings.filter, window=settings.window) as consumer,
+        ):
+            self._state = "carrying"
+            number = (await here.queue(consumer.queue.rpartition("::")[2])).number
+            identify = partial(bridged_id, control.node_id, number) if settings.use_duplicate_detection else None
+            while True:
+                await self._carry_some(there, consumer, identify)
+
+    async def _carry_some(self, there: Client, consumer: Consumer, identify: Any) -> None:
+        settings = self.settings
+        batch = await consumer.receive_many(min(BATCH, settings.window))
+        parts = carried(batch, address=settings.forwarding_address, transformer=settings.transformer, identify=identify)
+        for address, messages in parts:
+            await there.send_many(address, messages)
+        await consumer.ack(*batch)
+        self._carried += len(batch)

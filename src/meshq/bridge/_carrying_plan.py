@@ -1,0 +1,89 @@
+"""What a bridge sends for what it has received."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from typing import Any, Protocol
+
+from meshq.message import Message
+
+Transformer = Callable[[Message], Message | None]
+
+
+class Received(Protocol):
+    """A delivery, as far as a bridge looks at it."""
+
+    @property
+    def address(self) -> str:
+        """Where it was sent."""
+
+    @property
+    def sequence(self) -> int:
+        """Its number in the queue."""
+
+    @property
+    def body(self) -> bytes:
+        """What was sent."""
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """With it."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether it survives a crash."""
+
+    @property
+    def duplicate_id(self) -> bytes | None:
+        """Its own."""
+
+    @property
+    def correlation_id(self) -> str | None:
+        """What it answers."""
+
+    @property
+    def reply_to(self) -> str | None:
+        """Where an answer is wanted."""
+
+    @property
+    def content_type(self) -> str | None:
+        """What its body is."""
+
+
+def bridged_id(node_id: bytes, queue: int, sequence: int) -> bytes:
+    """The duplicate id of a message that has none: it is the same however often the message is sent again, and another
+    one for each time that the message stands in a queue."""
+    return node_id + queue.to_bytes(8, "big") + sequence.to_bytes(8, "big")
+
+
+def carried(
+    deliveries: Iterable[Received],
+    *,
+    address: str | None,
+    transformer: Transformer | None,
+    identify: Callable[[int], bytes] | None,
+) -> list[tuple[str, list[Message]]]:
+    """Messages with the addresses that they go to, in order; neighbours for one address together.
+
+    ``identify`` makes a duplicate id of a message's number in its queue; None: messages without one get none.
+    """
+    made: list[tuple[str, Message]] = []
+    for delivery in deliveries:
+        duplicate_id: bytes | None = delivery.duplicate_id
+        if duplicate_id is None and identify is not None:
+            duplicate_id = identify(delivery.sequence)
+        message: Message | None = Message(
+            delivery.body,
+            properties=delivery.properties or None,
+            durable=delivery.durable,
+            duplicate_id=duplicate_id,
+            correlation_id=delivery.correlation_id,
+            reply_to=delivery.reply_to,
+            content_type=delivery.content_type,
+        )
+        if transformer is not None and message is not None:
+            message = transformer(message)
+        if message is not None:
+            made.append((address or delivery.address, message))
+    return [(to, [message for _, message in group]) for to, group in groupby(made, key=lambda item: item[0])]

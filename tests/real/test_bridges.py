@@ -1,0 +1,128 @@
+"""Bridges between two brokers on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from meshq import Bridge, Broker, Client, SettingsError, connect
+from meshq.message import Message
+
+
+async def all_of(client: Client, queue: str, count: int) -> list[tuple[bytes, bytes | None]]:
+    """So many messages of a queue, acknowledged: body and duplicate id."""
+    found: list[tuple[bytes, bytes | None]] = []
+    async with client.consumer(queue) as consumer:
+        while len(found) < count:
+            batch = await consumer.receive_many(count, timeout=20)
+            assert batch, f"{len(found)} of {count}"
+            found += [(delivery.body, delivery.duplicate_id) for delivery in batch]
+            await consumer.ack(*batch)
+        await consumer.ack(confirm=True)
+    return found
+
+
+async def left_in(client: Client, queue: str) -> int:
+    """Messages that wait or are under way."""
+    statistics = await client.queue(queue)
+    return statistics.ready + statistics.delivering
+
+
+@asynccontextmanager
+async def bridged(tmp_path: Path, **settings: object) -> AsyncIterator[tuple[Broker, Broker]]:
+    """A broker with a bridge from its queue ``out`` to another broker."""
+    async with Broker("far", data_dir=tmp_path / "far", acceptors=["tcp://127.0.0.1:0"]) as far:
+        bridge = Bridge("b", queue="out", target="far", **settings)  # type: ignore[arg-type]
+        connectors = {"far": far.urls[0]}
+        async with Broker("near", data_dir=tmp_path / "near", connectors=connectors, services=[bridge]) as near:
+            yield near, far
+
+
+async def test_what_is_put_into_the_queue_arrives_with_all_it_has(tmp_path: Path) -> None:
+    async with bridged(tmp_path, forwarding_address="in") as (near, far), near.client() as here, far.client() as there:
+        await here.send(
+            "out", b"1", properties={"n": 1}, correlation_id="c", reply_to="r", content_type="t", duplicate_id="mine"
+        )
+        await here.send_many("out", [b"%d" % number for number in range(2, 3_000)])
+        async with there.consumer("in") as consumer:
+            first = await consumer.receive(timeout=20)
+            assert first is not None
+            assert (first.body, first.properties, first.duplicate_id) == (b"1", {"n": 1}, b"mine")
+            assert (first.correlation_id, first.reply_to, first.content_type, first.durable) == ("c", "r", "t", True)
+            await first.ack()
+        rest = await all_of(there, "in", 2_998)
+        assert [body for body, _ in rest] == [b"%d" % number for number in range(2, 3_000)]
+        ids = {duplicate_id for _, duplicate_id in rest}
+        # Each has an id of its own: of the node, of the queue, of its number there.
+        assert len(ids) == 2_998 and all(one is not None and one[:16] == bytes(near.node_id) for one in ids)
+
+
+async def test_what_was_sent_and_not_acknowledged_goes_again_and_is_stored_once(tmp_path: Path) -> None:
+    bodies = [b"%d" % number for number in range(500)]
+    async with Broker("far", data_dir=tmp_path / "far", acceptors=["tcp://127.0.0.1:0"]) as far, far.client() as there:
+        for life in range(4):
+            bridge = Bridge("b", queue="out", target=far.urls[0], window=50)
+            async with trio.open_nursery() as nursery:
+                near = Broker("near", data_dir=tmp_path / "near", services=[bridge])
+                await nursery.start(near.run)
+                if life == 0:
+                    async with near.client() as here:
+                        await here.send_many("out", bodies)
+                while bridge.statistics().carried < 50 and life < 3:  # noqa: ASYNC110 - it tells nobody
+                    await trio.sleep(0.001)
+                if life < 3:
+                    # As after kill -9: nobody is told, nothing is finished.
+                    nursery.cancel_scope.cancel()
+                else:
+                    async with near.client() as here:
+                        while await left_in(here, "out"):  # noqa: ASYNC110 - it tells nobody
+                            await trio.sleep(0.001)
+                    await near.stop()
+        assert sorted(body for body, _ in await all_of(there, "out", 500)) == sorted(bodies)
+        assert (await there.queue("out")).ready == 0
+
+
+async def test_a_filter_chooses_and_a_transformer_changes_or_ends_a_message(tmp_path: Path) -> None:
+    def change(message: Message) -> Message | None:
+        return None if message.body == b"4" else Message(message.body * 2, properties=message.properties)
+
+    settings = {"filter": "n > 2", "transformer": change}
+    async with bridged(tmp_path, **settings) as (near, far), near.client() as here, far.client() as there:
+        await here.send_many("out", [Message(b"%d" % n, properties={"n": n}) for n in range(6)])
+        assert [body for body, _ in await all_of(there, "out", 2)] == [b"33", b"55"]
+        assert {body for body, _ in await all_of(here, "out", 3)} == {b"0", b"1", b"2"}
+
+
+async def test_a_bridge_waits_for_a_broker_that_is_not_there_yet(tmp_path: Path) -> None:
+    bridge = Bridge("b", queue="out", target="inproc://later", retry_interval=0.01)
+    async with Broker("near", data_dir=None, services=[bridge]) as near, near.client() as here:
+        await here.send("out", b"x")
+        async with Broker("later", data_dir=None), connect("inproc://later") as there:
+            assert [body for body, _ in await all_of(there, "out", 1)] == [b"x"]
+        assert (await here.queue("out")).ready == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"target": "nobody"}, "nobody"),
+        ({"target": "ftp://127.0.0.1:21"}, "ftp"),
+    ],
+)
+async def test_a_target_that_is_none_is_refused_when_the_broker_starts(settings: dict[str, str], named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        async with Broker("near", data_dir=None, services=[Bridge("b", queue="out", **settings)]):
+            pytest.fail("it started")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"filter": "n >"}, {"window": 0}, {"transformer": 3}, {"use_duplicate_detection": 1}, {"speed": 9}, {"queue": ""}],
+)
+def test_settings_are_checked_when_a_bridge_is_built(settings: dict[str, object]) -> None:
+    with pytest.raises(SettingsError):
+        Bridge("b", **{"queue": "out", "target": "tcp://127.0.0.1:1", **settings})  # type: ignore[arg-type]
