@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from meshq import limits
+from meshq.broker._distribution_plan import filters_of
+from meshq.selector import parse_filter
 from meshq.wire import BY_NAME, Answer, Consume, Frame, FrameType, RunBytes, RunView, decode_map, header_of
 from tests.broker.kit import RawClient, make_house
 from tests.broker.logs import FakeLog
-from tests.broker.queues import properties
+from tests.broker.queues import join, leave, make_queue, properties
 
 
 def consume(client: RawClient, filter: str, queue: str = "q", window: int = 100) -> int:
@@ -128,3 +130,22 @@ def test_what_nobody_wanted_comes_marked_after_a_crash_and_nothing_is_lost() -> 
     twos, ones = consume(late, "k = 2"), consume(late, "k = 1")
     assert (found(late, twos), found(late, ones)) == ([2, 2], [1])
     again.check()
+
+
+def test_a_queue_says_what_is_wanted_if_everybody_wants_something_in_particular() -> None:
+    queue = make_queue()
+    assert filters_of(queue) is None
+    one = join(queue, number=1, filter="k = 1")
+    join(queue, number=2, filter="k > 5")
+    join(queue, number=3, filter="k = 1")
+    both = (parse_filter("k = 1"), parse_filter("k > 5"))
+    assert filters_of(queue) == both
+    plain = join(queue, number=4)
+    assert filters_of(queue) == ()
+    leave(plain)
+    leave(one)
+    assert filters_of(queue) == both
+    leave(queue.consumers[0])
+    assert filters_of(queue) == both[:1]
+    leave(queue.consumers[0])
+    assert filters_of(queue) is None

@@ -46,12 +46,7 @@ class Share(NamedTuple):
 
 def filters_of(queue: Queue) -> tuple[Filter, ...] | None:
     """What a queue's consumers want: nothing in particular if one of them has no filter; None: it has none."""
-    filters: dict[Filter, None] = {}
-    for consumer in queue.consumers:
-        if consumer.filter is None:
-            return ()
-        filters[consumer.filter] = None
-    return tuple(filters) if queue.consumers else None
+    return queue.filters if queue.consumers else None
 
 
 class Ring:

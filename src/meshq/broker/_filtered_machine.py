@@ -45,13 +45,15 @@ class FilteredConsumers:
     """
 
     __slots__ = (
-        "_asked", "_behind", "_catching", "_front", "_hungry", "_lanes", "_lookups", "_properties", "_queue", "_stuck",
-        "_waiting",
+        "_asked", "_behind", "_catching", "_filters", "_front", "_hungry", "_lanes", "_lookups", "_properties",
+        "_queue", "_stuck", "_waiting",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, head: QueueRun | None) -> None:
         self._queue = queue
         self._lanes: dict[Filter, Lane] = {}
+        # What ``filters`` said last; None: it has changed.
+        self._filters: tuple[Filter, ...] | None = None
         # The run that all look at next; None: they have seen everything.
         self._front = head
         self._lookups: dict[Any, _Lookup] = {}
@@ -70,6 +72,13 @@ class FilteredConsumers:
     def empty(self) -> bool:
         """Whether there is no consumer with a filter."""
         return not self._lanes
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        """The filters, in the order in which they came."""
+        if self._filters is None:
+            self._filters = tuple(self._lanes)
+        return self._filters
 
     # -- who is there
 
@@ -90,6 +99,7 @@ class FilteredConsumers:
         lane = self._lanes.get(filter)
         if lane is None:
             lane = self._lanes[filter] = Lane(filter)
+            self._filters = None
             if self._front is not None:
                 lane.until = self._front.first
             elif tail is not None:
@@ -116,6 +126,7 @@ class FilteredConsumers:
         if lane.consumers:
             return
         del self._lanes[lane.filter]
+        self._filters = None
         self._drop(lane)
         self._catching.pop(lane, None)
         self._properties -= lane.filter.uses_properties

@@ -383,6 +383,11 @@ class Queue:
         return found
 
     @property
+    def filters(self) -> tuple[Filter, ...]:
+        """What its consumers want, if each of them wants something in particular; else nothing."""
+        return self._filtered.filters if self._filtered is not None and not self._plain else ()
+
+    @property
     def granted(self) -> int:
         """No message above this number may ever have been delivered, in this life of the broker or an earlier one."""
         return max(self.reached, self._granted_in_order)
