@@ -366,7 +366,7 @@ def read_deliver(frame: Frame) -> list[Got]:
         Got(
             frame.first + row,
             header.sequence + row * header.step,
-            header.number + row * header.step,
+            header.number + row * header.step * header.stride,
             view.body(row),
             counts.get(row, 1),
         )

@@ -110,9 +110,14 @@ class Router:
         return list(self._by_link.get(link, {}).values())
 
     def remote_routing(self, address: str) -> str | None:
-        """The routing type of an address on other nodes; None if none of them has a queue on it."""
-        known = self._remote.get(address)
-        return next(iter(known.values())).routing if known else None
+        """The routing type of an address on other nodes; None if no messages may go there."""
+        found = self._sharing(address)
+        return found[0].routing if found else None
+
+    def _sharing(self, address: str) -> list[RemoteBinding]:
+        """The queues of other nodes that messages may be sent to, in the order of their links."""
+        known = sorted(self._remote.get(address, {}).items(), key=_by_link_and_number)
+        return [binding for _, binding in known if binding.mode != "off"]
 
     def _unbind(self, link: bytes, number: int) -> RemoteBinding | None:
         binding = self._by_link.get(link, {}).pop(number, None)
@@ -129,7 +134,7 @@ class Router:
         if address is None:
             return
         old, address.rings = address.rings, {}
-        remotes = [binding for _, binding in sorted(self._remote.get(name, {}).items(), key=_by_link_and_number)]
+        remotes = self._sharing(name)
         if not remotes:
             return
         for queue in address.queues:
