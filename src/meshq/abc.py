@@ -338,11 +338,16 @@ class Routes(ABC):
 
 @attrs.frozen(kw_only=True)
 class NodeControl:
-    """Who the node is that a service belongs to.  ``instance``: this life of it; ``connectors``: URLs by name."""
+    """Who the node is that a service belongs to.
+
+    ``instance``: this life of it; ``store``: for as long as what it holds is known, so the same as ``instance`` in
+    memory only; ``connectors``: URLs by name.
+    """
 
     name: str
     node_id: bytes
     instance: bytes
+    store: bytes
     connectors: Mapping[str, str]
     env: Env
 

@@ -32,6 +32,15 @@ def check_name(what: str, name: object) -> str:
     return name
 
 
+def is_name(name: object) -> bool:
+    """Whether this may be the name of an address or queue."""
+    try:
+        check_name("name", name)
+    except SettingsError:
+        return False
+    return True
+
+
 def parse_target(text: str, what: str = "address") -> Target:
     """Split ``address`` or ``address::queue``.
 

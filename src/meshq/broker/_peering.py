@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
+from meshq.address import is_name
 from meshq.broker._definitions import INTERNAL
 from meshq.broker._distribution_plan import filters_of
 from meshq.broker._run import StoredRun
+from meshq.errors import MeshqError
 from meshq.wire import (
     COUNTER_MAX,
     FLAG_DURABLE,
@@ -106,9 +108,12 @@ class Peering:
         if header.node_id == settings.node_id:
             own = header.instance == settings.instance
             name = "same_node" if own else "duplicate_node"
-            error = decline(name, f"{header.node_name!r} at {header.connector or self._session.peer}")
+            where = header.connector or self._session.peer
+            error = decline(name, f"{settings.name!r} was reached by {header.node_name!r} at {where}")
             self._core.on_stranger(header, error)
             raise error
+        if not any(header.link):
+            raise violation("bad_header", "the link has no name")
         session = self._session
         session.begin_call(frame)
         session.open_channel(frame)
@@ -135,6 +140,10 @@ class Peering:
         session.check_credit()
         try:
             self._take(frame, link)
+        except MeshqError:
+            # The frame is not stored and has its number: whoever came back to this session would leave it out.
+            session.resumable = False
+            raise
         finally:
             self._core.memory.received(session, frame.size_bytes)
 
@@ -146,6 +155,10 @@ class Peering:
         last = frame.first + (content.rows - 1) * step
         if not frame.first or not 0 < step <= stride <= _STEP_MAX or last > COUNTER_MAX or not header.queues:
             raise violation("bad_header", f"numbers from {frame.first} in steps of {step} and {stride}, or no queue")
+        if header.number + (content.rows - 1) * stride > COUNTER_MAX:
+            raise violation("bad_header", f"a producer's number over {COUNTER_MAX}")
+        if not is_name(header.address) or header.address.startswith(INTERNAL):
+            raise violation("bad_header", "the address of messages has no valid name, or one of a node's own")
         confirm = self._session.confirm_later(frame.channel, last)
         # Sent again after a link was lost: what is stored is left out.
         stored = max(0, (self._core.placer.links.get(link, 0) - frame.first) // step + 1)

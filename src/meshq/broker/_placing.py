@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
@@ -26,6 +26,7 @@ from meshq.broker._records import (
 from meshq.broker._router import Address
 from meshq.broker._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker._run_messages import RunMessages
+from meshq.errors import NotFoundError, UsageError
 from meshq.selector import Filter
 from meshq.wire import KIND_ID, duplicate_ids
 
@@ -118,17 +119,18 @@ class Placer:
     ) -> None:
         """Place what another node has dealt to queues of this one; ``link``: whose number, the run's last one.
 
-        What is for a queue that is gone is routed once more, by its address, among the queues here.
+        What is for a queue that is gone is routed once more, by its address, among the queues here; but not on a
+        multicast address, where it was for that queue and no other one, and the others have theirs.
 
         Raises:
-            NotFoundError, AddressFullError, JournalBrokenError: nothing changed.
+            AddressFullError, JournalBrokenError: nothing changed.
         """
         router = self._definitions.router
         found = [router.by_number.get(number) for number in queues]
         targets = dict.fromkeys(queue for queue in found if queue is not None and queue.address == run.address)
         shares = [Share(queue, rows, ()) for queue in targets]
-        if len(targets) < len(queues):
-            shares += self._route_here(run, rows, targets)
+        if not targets:
+            shares = self._route_here(run, rows)
         if not shares:
             self.unrouted += len(rows)
             self.links[link[0]] = link[1]
@@ -139,11 +141,15 @@ class Placer:
         self._memory.used_bytes += run.size_bytes
         self._ledger.release_after(position, views, then)
 
-    def _route_here(self, run: StoredRun, rows: range, taken: Container[Queue]) -> list[Share]:
-        address, _ = self._definitions.address_for(Target(run.address, None))
-        queues = address.queues
+    def _route_here(self, run: StoredRun, rows: range) -> list[Share]:
+        try:
+            address, _ = self._definitions.address_for(Target(run.address, None))
+        except (NotFoundError, UsageError):
+            # Nobody is there, and nobody may be made.
+            return []
         if address.routing == "multicast":
-            return [Share(queue, rows, ()) for queue in queues if queue not in taken]
+            return []
+        queues = address.queues
         shares = [
             Share(queue, rows[(index - address.turn) % len(queues) :: len(queues)], ())
             for index, queue in enumerate(queues)

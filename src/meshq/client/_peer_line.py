@@ -8,8 +8,9 @@ link's numbers.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from meshq.address import ROUTINGS, is_name
 from meshq.client._calls import InnerCall, Values, opening
 from meshq.errors import MeshqError, NotActiveError
 from meshq.wire import (
@@ -26,6 +27,10 @@ from meshq.wire import (
 
 if TYPE_CHECKING:
     from meshq.client._session import Session
+
+
+#: What the journal has room for.
+_QUEUE_MAX: Final = 2**32 - 1
 
 
 class ForwardedRun(NamedTuple):
@@ -138,8 +143,16 @@ class PeerLine:
         self._events.stored(frame.first)
 
     def binding(self, frame: Frame) -> None:
-        """A queue of the other node."""
-        self._events.described(header_of(frame, Binding))
+        """A queue of the other node.
+
+        Raises:
+            RemoteProtocolError: no queue can be so.
+        """
+        binding = header_of(frame, Binding)
+        named = is_name(binding.name) and is_name(binding.address) and binding.routing in ROUTINGS
+        if not 0 < binding.queue <= _QUEUE_MAX or not (named or binding.gone):
+            raise violation("bad_header", f"queue {binding.queue} has no valid number, name, address or routing type")
+        self._events.described(binding)
 
     def snapshot(self, frame: Frame) -> None:
         """All of them."""

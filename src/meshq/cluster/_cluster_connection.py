@@ -139,8 +139,9 @@ class ClusterConnection(Service):
         """
         self._broker = broker
         broker.on_demand_changed(self._something_changed)
+        claims: dict[bytes, Peer] = {}
         self._peers = [
-            Peer(self.settings, broker, self.settings.connector, self._something_changed) for _ in self._urls
+            Peer(self.settings, broker, self.settings.connector, self._something_changed, claims) for _ in self._urls
         ]
         try:
             async with trio.open_nursery() as nursery:
@@ -152,6 +153,7 @@ class ClusterConnection(Service):
             self._broker = None
             for peer in self._peers:
                 peer.end()
+            self._something_changed()
 
     async def _keep(self, url: str, peer: Peer) -> None:
         """One link; begun again whenever the other node has ended it for good."""
@@ -239,4 +241,6 @@ class ClusterConnection(Service):
         raise CallTimeoutError(f"{self.nodes()} of {nodes} nodes{found} after {timeout} s", outcome="not_done")
 
     def _there(self, nodes: int, queue: str | None, consumers: int) -> bool:
+        if self._broker is None:
+            raise NotActiveError(f"the cluster connection {self.name!r} is not served")
         return self.nodes() >= nodes and (queue is None or self.consumers(queue) >= consumers)

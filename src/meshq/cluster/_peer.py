@@ -20,12 +20,19 @@ class Peer:
     """A link's owner: hears what the other node says, and hands over what its store-and-forward queue holds."""
 
     def __init__(
-        self, settings: ClusterSettings, broker: LocalBroker, connector: str, changed: Callable[[], None]
+        self,
+        settings: ClusterSettings,
+        broker: LocalBroker,
+        connector: str,
+        changed: Callable[[], None],
+        claims: dict[bytes, Peer],
     ) -> None:
         self._settings = settings
         self._broker = broker
         self._connector = connector
         self._changed = changed
+        # Which of a connection's peers reads the queue for a node: two that read it would make gaps in its numbers.
+        self._claims = claims
         #: Set by whoever makes both.
         self.link: PeerLink | None = None
         #: The other node; empty before the first connection.
@@ -61,20 +68,35 @@ class Peer:
         self._let_go()
         self.known = False
         self._queues.clear()
-        if node_id != self.node_id:
-            self.node_id = node_id
-            name = f"$meshq.cluster.{self._settings.name}.{node_id.hex()}"
-            self._forwarding = None
-            if node_id != control.node_id:
-                self._forwarding = self._broker.routes.forwarding(name)
+        if node_id != self.node_id or self._forwarding is None:
+            self._lead_to(node_id)
         number = self._forwarding.number if self._forwarding is not None else 0
         return LinkOpening(
-            link=hashlib.sha256(control.node_id + number.to_bytes(8, "big")).digest()[:16],
+            link=hashlib.sha256(control.store + number.to_bytes(8, "big")).digest()[:16],
             node_id=control.node_id,
             instance=control.instance,
             node_name=control.name,
             connector=control.connectors.get(self._connector, ""),
         )
+
+    def _lead_to(self, node_id: bytes) -> None:
+        """Another node is there than before."""
+        self._yield()
+        if self._forwarding is not None:
+            # Where the old one is now nobody knows: what waits for it waits, and nothing more is sent there.
+            self._broker.routes.replace(self._forwarding, self._settings.load_balancing, [])
+        self.node_id, self._forwarding = node_id, None
+        if node_id == self._broker.control.node_id:
+            return
+        if self._claims.setdefault(node_id, self) is not self:
+            text = "the node %s is reached by another connector already: this one is not used"
+            _log.warning(text, node_id.hex(), extra={"event": "peer_twice"})
+            return
+        self._forwarding = self._broker.routes.forwarding(f"$meshq.cluster.{self._settings.name}.{node_id.hex()}")
+
+    def _yield(self) -> None:
+        if self._claims.get(self.node_id) is self:
+            del self._claims[self.node_id]
 
     def described(self, binding: Binding) -> None:
         """A queue of the other node."""
@@ -154,6 +176,7 @@ class Peer:
         """All attempts are used up: nothing new is sent there."""
         self.down = error
         self.end()
+        self._yield()
         if self._forwarding is not None:
             self._broker.routes.replace(self._forwarding, self._settings.load_balancing, [])
         self._queues.clear()

@@ -18,7 +18,7 @@ from meshq.node._settings import BrokerSettings
 from meshq.node._statistics import BrokerStatistics, LoopLag
 from meshq.settings import Secret
 from meshq.store import Draft, Journal
-from meshq.wire import BY_NAME, Role
+from meshq.wire import BY_NAME, LinkOpening, Role
 
 _log = logging.getLogger("meshq.node")
 #: Seconds for which a session may outlive its connection, at most.
@@ -77,6 +77,7 @@ class Node:
         self.listeners = Listeners(
             self.core, self.sessions, env.network, self.counts, tls=env.tls, credentials=credentials
         )
+        self.core.on_stranger = _meet_stranger
         self._lag = LoopLag()
         self._services = trio.CancelScope()
         self._detached = trio.Event()
@@ -160,6 +161,7 @@ class Node:
             name=settings.name,
             node_id=core.node_id,
             instance=core.instance,
+            store=self._journal.journal_id if self._journal is not None else core.instance,
             connectors=settings.connectors,
             env=self._env,
         )
@@ -297,3 +299,9 @@ class Node:
             loop_lag=self._lag.last,
             journal=self._journal.statistics() if self._journal is not None else None,
         )
+
+
+def _meet_stranger(opening: LinkOpening, error: MeshqError) -> None:
+    """A node came that has our node id; that it was ourselves is nothing to tell."""
+    if error.refusal == "duplicate_node":
+        _log.warning("a node is refused: %s", error, extra={"event": "duplicate_node"})

@@ -90,6 +90,11 @@ class Journal(Alone):
             raise UsageError("the node id of a journal is known once it is open")
         return NodeId(self._books.manifest.node_id)
 
+    @property
+    def journal_id(self) -> bytes:
+        """Which journal it is: not the one that an emptied directory would have."""
+        return self._books.manifest.journal_id
+
     # -- opening ---------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
