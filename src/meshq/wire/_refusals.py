@@ -134,7 +134,9 @@ def error_of(number: int, text: str, outcome: Outcome | None = None) -> MeshqErr
         if outcome is not None:
             error.outcome = outcome
         return error
-    return entry.error(text or entry.sentence, outcome=outcome)
+    declined = entry.error(text or entry.sentence, outcome=outcome)
+    declined.refusal = entry.name
+    return declined
 
 
 def violation(name: str, detail: str) -> errors.RemoteProtocolError:
