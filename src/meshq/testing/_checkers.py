@@ -7,11 +7,11 @@ takes an operation whose end is unknown for one that failed: it may have taken e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 
-from meshq.testing._history import Delivery, History
+from meshq.testing._history import Delivery, History, queue_of
 
 
 @attrs.frozen
@@ -38,6 +38,14 @@ def is_settled(deliveries: Sequence[Delivery]) -> bool:
     )
 
 
+def left_by_queue(history: History) -> dict[str, dict[int, None]]:
+    """The messages that are left of each queue, wherever they stand."""
+    found: dict[str, dict[int, None]] = {}
+    for place, messages in history.remaining.items():
+        found.setdefault(queue_of(place), {}).update((uid, None) for uid, _ in messages)
+    return found
+
+
 def q1_nothing_confirmed_is_lost(history: History) -> Iterator[Violation]:
     """Q1: a durable message whose send was confirmed is in each of its queues until it is settled.
 
@@ -45,11 +53,12 @@ def q1_nothing_confirmed_is_lost(history: History) -> Iterator[Violation]:
     it, or the broker was allowed to remove it.  Delivered only is not enough: a broker that forgets a message
     which it had handed out has lost it.  Judged for queues of which the end is known: recounted, or drained.
     A broker that refuses to open a store of which nothing durable was changed has lost all that is in it.
+    On a mesh it may be in any place of the queue, or on its way to one.
     """
     for why in history.refusals:
         yield Violation("Q1", f"the store is intact and was refused: {why}")
     delivered = history.deliveries_by_message()
-    live = {queue: {uid for uid, _ in messages} for queue, messages in history.remaining.items()}
+    live = left_by_queue(history)
     for uid, sends in history.sends_by_uid().items():
         confirmed = [send for send in sends if send.outcome == "done" and send.durable]
         for queue in dict.fromkeys(queue for send in confirmed for queue in send.queues):
@@ -74,56 +83,69 @@ def q2_nothing_from_nowhere(history: History) -> Iterator[Violation]:
             yield Violation("Q2", f"{where}: message {delivery.uid} had not been sent", delivery.uid)
         elif not any(delivery.queue in send.queues for send in earlier):
             yield Violation("Q2", f"{where}: message {delivery.uid} was not sent to that queue", delivery.uid)
-    for queue, messages in history.remaining.items():
+    for place, messages in history.remaining.items():
         for uid, sequence in messages:
-            if not any(queue in send.queues for send in sends.get(uid, ())):
-                yield Violation("Q2", f"{queue} holds message {uid} (sequence {sequence}), never sent there", uid)
+            if not any(queue_of(place) in send.queues for send in sends.get(uid, ())):
+                yield Violation("Q2", f"{place} holds message {uid} (sequence {sequence}), never sent there", uid)
 
 
 def q3_refused_is_never_delivered(history: History) -> Iterator[Violation]:
     """Q3: a message of which every send ended ``not_done`` is neither delivered nor kept."""
-    delivered = history.deliveries_by_message()
+    delivered, live = history.deliveries_by_message(), left_by_queue(history)
     for uid, sends in history.sends_by_uid().items():
         if any(send.possible for send in sends):
             continue
         for queue in dict.fromkeys(queue for send in sends for queue in send.queues):
             if (queue, uid) in delivered:
                 yield Violation("Q3", f"refused message {uid} was delivered from {queue}", uid)
-            if any(uid == held for held, _ in history.remaining.get(queue, ())):
+            if uid in live.get(queue, ()):
                 yield Violation("Q3", f"refused message {uid} is in {queue}", uid)
 
 
 def numbers_of(history: History) -> dict[tuple[str, int], dict[int, None]]:
-    """The sequence numbers under which each (queue, uid) was seen, delivered or left."""
+    """The sequence numbers under which each (place, uid) was seen, delivered or left."""
     found: dict[tuple[str, int], dict[int, None]] = {}
-    for (queue, uid), deliveries in history.deliveries_by_message().items():
+    for (_, uid), deliveries in history.deliveries_by_message().items():
         for delivery in deliveries:
-            found.setdefault((queue, uid), {})[delivery.sequence] = None
-    for queue, messages in history.remaining.items():
+            found.setdefault((delivery.place, uid), {})[delivery.sequence] = None
+    for place, messages in history.remaining.items():
         for uid, sequence in messages:
-            found.setdefault((queue, uid), {})[sequence] = None
+            found.setdefault((place, uid), {})[sequence] = None
     return found
+
+
+def stands_of(history: History) -> dict[tuple[str, int], dict[tuple[str, int], None]]:
+    """Where each (queue, uid) was seen, delivered or left: the place and the number there."""
+    found: dict[tuple[str, int], dict[tuple[str, int], None]] = {}
+    for (place, uid), numbers in numbers_of(history).items():
+        found.setdefault((queue_of(place), uid), {}).update(((place, number), None) for number in numbers)
+    return found
+
+
+def _listed(stands: Iterable[tuple[str, int]]) -> str:
+    """The numbers, with the places where these are not the queue itself."""
+    return ", ".join(f"{number}{place[len(queue_of(place)) :]}" for place, number in stands)
 
 
 def q4_exactly_once(history: History) -> Iterator[Violation]:
     """Q4: what is sent with a duplicate id stands in each queue once, however often it was sent.
 
-    One place in a queue is one sequence number: deliveries of one place are redeliveries, a second place is a
-    duplicate.  Two messages with one duplicate id count together.  The workload has to stay inside the window of
+    One stand in a queue is one place and one sequence number: deliveries of one are redeliveries, a second one is a
+    duplicate, on whatever node.  Two messages with one duplicate id count together.  The workload has to stay inside the window of
     duplicate ids.
     """
-    places: dict[tuple[str, str], dict[tuple[int, int], None]] = {}
-    numbers = numbers_of(history)
+    places: dict[tuple[str, str], dict[tuple[int, tuple[str, int]], None]] = {}
+    stands = stands_of(history)
     for uid, sends in history.sends_by_uid().items():
         for duplicate_id in dict.fromkeys(send.duplicate_id for send in sends):
             if duplicate_id is None or any(send.duplicate_id != duplicate_id for send in sends):
                 continue
             for queue in dict.fromkeys(queue for send in sends for queue in send.queues):
-                for number in numbers.get((queue, uid), ()):
-                    places.setdefault((queue, duplicate_id), {})[uid, number] = None
+                for stand in stands.get((queue, uid), ()):
+                    places.setdefault((queue, duplicate_id), {})[uid, stand] = None
     for (queue, duplicate_id), found in places.items():
         if len(found) > 1:
-            seen = ", ".join(f"message {uid} at {number}" for uid, number in found)
+            seen = ", ".join(f"message {uid} at {_listed([stand])}" for uid, stand in found)
             what = f"duplicate id {duplicate_id} stands {len(found)} times in {queue}: {seen}"
             yield Violation("Q4", what, next(iter(found))[0])
 
@@ -136,22 +158,21 @@ def q5_no_more_often_than_failures_explain(history: History) -> Iterator[Violati
     each restart.
     """
     sends = history.sends_by_uid()
-    for (queue, uid), numbers in numbers_of(history).items():
+    for (queue, uid), stands in stands_of(history).items():
         possible = sum(send.possible for send in sends.get(uid, ()))
         if not all(send.durable for send in sends.get(uid, ())):
             possible += history.restarts
-        if uid in sends and len(numbers) > max(possible, 1):
-            places = ", ".join(map(str, numbers))
-            yield Violation("Q5", f"message {uid}, sent {possible} times, stands in {queue} at {places}", uid)
+        if uid in sends and len(stands) > max(possible, 1):
+            yield Violation("Q5", f"message {uid}, sent {possible} times, stands in {queue} at {_listed(stands)}", uid)
     seen: dict[tuple[str, int, int], Delivery] = {}
     for delivery in history.deliveries:
         if delivery.uid is None:
             continue
-        place = (delivery.queue, delivery.uid, delivery.sequence)
+        place = (delivery.place, delivery.uid, delivery.sequence)
         earlier = seen.setdefault(place, delivery)
         marked = delivery.redelivered and delivery.delivery_count > 1
         if earlier is not delivery and not marked and delivery.was_granted_after(earlier.at_s, earlier.stream):
-            what = f"message {delivery.uid} came again from {delivery.queue} (delivery {delivery.number}) unmarked"
+            what = f"message {delivery.uid} came again from {delivery.place} (delivery {delivery.number}) unmarked"
             yield Violation("Q5", what, delivery.uid)
 
 
@@ -161,15 +182,15 @@ def q6_consumed_is_final(history: History) -> Iterator[Violation]:
     for settlement in history.settlements.values():
         if settlement.kind == "ack" and settlement.outcome == "done" and settlement.ended_s is not None:
             for delivery in settlement.deliveries:
-                place = (delivery.queue, delivery.uid, delivery.sequence)
+                place = (delivery.place, delivery.uid, delivery.sequence)
                 acked = (settlement.ended_s, delivery.stream)
                 final[place] = min(acked, final.get(place, acked))
     for delivery in history.deliveries:
-        ended_s, stream = final.get((delivery.queue, delivery.uid, delivery.sequence), (math.inf, ""))
+        ended_s, stream = final.get((delivery.place, delivery.uid, delivery.sequence), (math.inf, ""))
         if delivery.was_granted_after(ended_s, stream):
-            what = f"message {delivery.uid} was acknowledged at {ended_s} and came again from {delivery.queue}"
+            what = f"message {delivery.uid} was acknowledged at {ended_s} and came again from {delivery.place}"
             yield Violation("Q6", what, delivery.uid)
-    for queue, messages in history.remaining.items():
+    for place, messages in history.remaining.items():
         for uid, sequence in messages:
-            if (queue, uid, sequence) in final:
-                yield Violation("Q6", f"{queue} still holds message {uid}, which was acknowledged", uid)
+            if (place, uid, sequence) in final:
+                yield Violation("Q6", f"{place} still holds message {uid}, which was acknowledged", uid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshq.testing._checkers import Violation, numbers_of
-from meshq.testing._history import History, Settlement
+from meshq.testing._history import History, Settlement, queue_of
 
 
 def q7_first_in_first_out(history: History) -> Iterator[Violation]:
@@ -16,6 +16,7 @@ def q7_first_in_first_out(history: History) -> Iterator[Violation]:
     began before any of the other.  A number is compared with those before it also across restarts.
     Whoever sent: what was confirmed before another message was first sent has the lower number.
     What a consumer gives back is given to it again before more than its window of what stands behind it.
+    On a mesh each place of a queue is such a queue; and messages are compared that were sent to the same node.
     """
     yield from _numbers_given_once(history)
     yield from _producers_in_order(history)
@@ -35,17 +36,15 @@ def _numbers_given_once(history: History) -> Iterator[Violation]:
 
 def _producers_in_order(history: History) -> Iterator[Violation]:
     numbers = numbers_of(history)
+    sends_of = history.sends_by_uid()
     streams: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
-    for uid, sends in history.sends_by_uid().items():
-        producers = dict.fromkeys(send.producer for send in sends)
-        if len(producers) == 1:
-            for queue in dict.fromkeys(queue for send in sends for queue in send.queues):
-                found = numbers.get((queue, uid))
-                if found:
-                    stream = streams.setdefault((sends[0].producer, queue), [])
-                    stream.append((sends[0].op, sends[-1].op, uid))
-    for (producer, queue), stream in streams.items():
-        yield from _stream_in_order(producer, queue, sorted(stream), numbers)
+    for place, uid in numbers:
+        sends = [send for send in sends_of.get(uid, ()) if queue_of(place) in send.queues]
+        if len({send.producer for send in sends}) == 1:
+            stream = streams.setdefault((sends[0].producer, place), [])
+            stream.append((sends[0].op, sends[-1].op, uid))
+    for (producer, place), stream in streams.items():
+        yield from _stream_in_order(producer, place, sorted(stream), numbers)
 
 
 def _stream_in_order(
@@ -70,17 +69,21 @@ def _stream_in_order(
 
 def _confirmed_before(history: History) -> Iterator[Violation]:
     numbers = numbers_of(history)
-    begun: dict[str, list[tuple[float, int]]] = {}
-    confirmed: dict[str, list[tuple[float, int]]] = {}
-    for uid, sends in history.sends_by_uid().items():
+    sends_of = history.sends_by_uid()
+    begun: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    confirmed: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for place, uid in numbers:
+        sends = [send for send in sends_of.get(uid, ()) if queue_of(place) in send.queues]
+        if not sends:
+            continue
         ends = [send.ended_s for send in sends if send.outcome == "done" and send.ended_s is not None]
-        for queue in dict.fromkeys(queue for send in sends for queue in send.queues):
-            if (queue, uid) in numbers:
-                begun.setdefault(queue, []).append((min(send.invoked_s for send in sends), uid))
-                if ends:
-                    confirmed.setdefault(queue, []).append((min(ends), uid))
-    for queue, later in begun.items():
-        earlier = sorted(confirmed.get(queue, ()))
+        way = (sends[0].node, place)
+        begun.setdefault(way, []).append((min(send.invoked_s for send in sends), uid))
+        if ends:
+            confirmed.setdefault(way, []).append((min(ends), uid))
+    for way, later in begun.items():
+        queue = way[1]
+        earlier = sorted(confirmed.get(way, ()))
         at, highest, holder = 0, 0, 0
         for invoked_s, uid in sorted(later):
             while at < len(earlier) and earlier[at][0] < invoked_s:
@@ -96,10 +99,10 @@ def _confirmed_before(history: History) -> Iterator[Violation]:
 def _consumers_in_order(history: History) -> Iterator[Violation]:
     consumers: dict[str, dict[str, None]] = {}
     for delivery in history.deliveries:
-        consumers.setdefault(delivery.queue, {})[delivery.consumer] = None
+        consumers.setdefault(delivery.place, {})[delivery.consumer] = None
     highest: dict[str, int] = {}
     for delivery in history.deliveries:
-        queue = delivery.queue
+        queue = delivery.place
         single = queue in history.sole or len(consumers[queue]) == 1
         if single and not delivery.redelivered:
             if delivery.sequence < highest.get(queue, 0):
@@ -113,7 +116,7 @@ def _returned_in_order(history: History) -> Iterator[Violation]:
     for settlement in history.settlements.values():
         if settlement.kind == "nack" and settlement.possible and settlement.deliveries:
             first = settlement.deliveries[0]
-            if first.stream and first.queue in history.sole:
+            if first.stream and first.place in history.sole:
                 yield from _returned(history, settlement)
 
 

@@ -4,6 +4,9 @@ The workload records with one call each; the checkers read it afterwards.  Every
 ends ``"done"``, ``"not_done"`` or ``"unknown"``, or never: an operation without an end is unknown, and unknown is
 never taken for failed.  A message is known by a number of its own, the ``uid``, which its body carries with a
 checksum (``body_of``, ``uid_of``): so a delivery says by itself what it is, and whether it is intact.
+
+On a mesh a queue is one name with a *place* on each node, ``"queue@node"``: messages are sent to queues, and stand,
+are numbered, delivered and counted in places.  Where there is one node, a queue is its own place.
 """
 
 from __future__ import annotations
@@ -34,6 +37,16 @@ def uid_of(body: bytes) -> int | None:
     return int(name, 16)
 
 
+def place_of(queue: str, node: str) -> str:
+    """The place of a queue on a node; no node: there is only one."""
+    return f"{queue}@{node}" if node else queue
+
+
+def queue_of(place: str) -> str:
+    """The queue that has this place."""
+    return place.partition("@")[0]
+
+
 @attrs.define(eq=False, kw_only=True)
 class Send:
     """One attempt to send one message."""
@@ -49,6 +62,8 @@ class Send:
     durable: bool = True
     #: Sent after healing, to see that the system works again.
     barrier: bool = False
+    #: The node that it was sent to.
+    node: str = ""
     invoked_s: float
     ended_s: float | None = None
     #: None: it has not ended, which is as good as unknown.
@@ -80,7 +95,14 @@ class Delivery:
     window: int = 0
     #: When the session began in which it was granted; None: not known, and taken for later than all else.
     since_s: float | None = None
+    #: The node from which it came.
+    node: str = ""
     settlements: list[Settlement] = attrs.field(factory=list, repr=False)
+
+    @property
+    def place(self) -> str:
+        """Where it stood."""
+        return place_of(self.queue, self.node)
 
     def was_granted_after(self, at_s: float, stream: str) -> bool:
         """Whether the broker is known to have granted this after something that happened then, in that stream.
@@ -135,9 +157,10 @@ class History:
         self.settlements: dict[int, Settlement] = {}
         #: (time, what): faults and other notes, for whoever reads a failure.
         self.notes: list[tuple[float, str]] = []
-        #: Queue -> its counters, as the broker gave them at the end.
+        #: Place -> its counters, as the broker gave them at the end.
         self.statistics: dict[str, dict[str, int]] = {}
-        #: Queue -> (uid, sequence) of the messages that its journal still holds at the end.
+        #: Place -> (uid, sequence) of the messages that its journal still holds at the end.  ``"queue@a>b"``: for that
+        #: queue on node b, but still on node a.
         self.remaining: dict[str, list[tuple[int, int]]] = {}
         #: (queue, uid) -> why the broker may have removed it: expired, dead-lettered, purged, ...
         self.removed: dict[tuple[str, int], str] = {}
@@ -145,7 +168,7 @@ class History:
         self.healed_s: float | None = None
         #: Queues with a consumer that took all it was given after healing.
         self.willing: dict[str, None] = {}
-        #: Queues that never have two consumers at a time.
+        #: Places that never have two consumers at a time.
         self.sole: dict[str, None] = {}
         #: How often the broker was started again.
         self.restarts = 0
@@ -167,6 +190,7 @@ class History:
         duplicate_id: str | None = None,
         durable: bool = True,
         barrier: bool = False,
+        node: str = "",
     ) -> int:
         """A send begins; returns the number of the operation.  A repeated send of a ``uid`` is another one."""
         self._ops += 1
@@ -179,6 +203,7 @@ class History:
             duplicate_id=duplicate_id,
             durable=durable,
             barrier=barrier,
+            node=node,
             invoked_s=self._clock(),
         )
         return self._ops
@@ -210,6 +235,7 @@ class History:
         stream: str = "",
         window: int = 0,
         since_s: float | None = None,
+        node: str = "",
     ) -> int:
         """The application was handed a message; returns the number of the delivery."""
         delivery = Delivery(
@@ -225,6 +251,7 @@ class History:
             stream=stream,
             window=window,
             since_s=since_s,
+            node=node,
         )
         self.deliveries.append(delivery)
         return delivery.number
@@ -267,13 +294,13 @@ class History:
         """From now on a consumer takes and acknowledges whatever this queue gives."""
         self.willing[queue] = None
 
-    def counted(self, queue: str, statistics: Mapping[str, int]) -> None:
-        """The counters of a queue at the end."""
-        self.statistics[queue] = dict(statistics)
+    def counted(self, place: str, statistics: Mapping[str, int]) -> None:
+        """The counters of a place at the end."""
+        self.statistics[place] = dict(statistics)
 
-    def recounted(self, queue: str, live: Sequence[tuple[int, int]]) -> None:
-        """The (uid, sequence) of every message that the journal holds for a queue at the end."""
-        self.remaining[queue] = list(live)
+    def recounted(self, place: str, live: Sequence[tuple[int, int]]) -> None:
+        """The (uid, sequence) of every message that the journal holds for a place at the end."""
+        self.remaining[place] = list(live)
 
     def gone(self, queue: str, uid: int, why: str) -> None:
         """The broker was told, or allowed, to remove a message: expired, dead-lettered, purged, dropped."""
@@ -323,12 +350,13 @@ class History:
         for send in self.sends.values():
             if send.uid == uid:
                 what = f"send {send.op} of {uid} by {send.producer} to {', '.join(send.queues)}"
+                what += f" at {send.node}" if send.node else ""
                 yield send.invoked_s, f"{what} duplicate_id={send.duplicate_id} durable={send.durable}"
                 if send.ended_s is not None:
                     yield send.ended_s, f"send {send.op} ended {send.outcome}"
         for delivery in self.deliveries:
             if delivery.uid == uid:
-                what = f"delivery {delivery.number} from {delivery.queue} to {delivery.consumer}"
+                what = f"delivery {delivery.number} from {delivery.place} to {delivery.consumer}"
                 yield delivery.at_s, f"{what} sequence={delivery.sequence} redelivered={delivery.redelivered}"
                 for settlement in delivery.settlements:
                     yield settlement.invoked_s, f"{settlement.kind} {settlement.op} of delivery {delivery.number}"

@@ -10,7 +10,7 @@ from meshq.abc import Env
 from meshq.broker import Core, CoreSettings, Recovery
 from meshq.errors import MeshqError, invariant
 from meshq.store import Journal
-from meshq.testing._history import History, body_of, uid_of
+from meshq.testing._history import body_of, uid_of
 from meshq.testing._recovery import record_recoveries
 from meshq.testing._scenario_broker import DIRECTORY, SEGMENT_BYTES, BrokerNode
 from meshq.testing._scenario_faults import Machine
@@ -28,7 +28,7 @@ COUNTERS: Final = ("ready", "delivering", "added", "acknowledged", "rejected", "
 
 
 async def barrier(actor: Actor) -> None:
-    """After healing a send to each address has to be confirmed.
+    """After healing a send to each address has to be confirmed, by the node that the actor is dialled at.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     """
@@ -36,7 +36,7 @@ async def barrier(actor: Actor) -> None:
     async with actor.dial() as client:
         for address, queues in ADDRESSES.items():
             uid = actor.scene.uid()
-            op = history.sent("barrier", queues, uid, duplicate_id=f"d{uid}", barrier=True)
+            op = history.sent("barrier", queues, uid, duplicate_id=f"d{uid}", barrier=True, node=actor.node)
             try:
                 with trio.fail_at(deadline):
                     await client.send(address, body_of(uid), duplicate_id=f"d{uid}")
@@ -86,13 +86,13 @@ async def settle_accounts(simulation: Simulation, scene: Scene, broker: BrokerNo
     await trio.sleep(SETTINGS["connection_ttl"] * 2)
     invariant(node is not None and broker.active, "the broker runs")
     assert node is not None
-    _leftovers(history, broker)
+    leftovers(broker)
     async with node.client() as client:
         for queue in await client.queues():
             counted = await client.queue(queue)
             history.counted(queue, {name: getattr(counted, name) for name in COUNTERS})
     await node.stop()
-    history.left("files open after a stop", broker.node.open_files)
+    broker.left("files open after a stop", broker.node.open_files)
     broker.node.kill()
     await record_recoveries(simulation, history, "the store", broker.node.disk, recount, crashes=0)
     state: Any = history.recoveries[0].state
@@ -104,17 +104,21 @@ async def settle_accounts(simulation: Simulation, scene: Scene, broker: BrokerNo
                 history.left(f"queue {queue} that should {'' if stands else 'not '}exist", 1)
 
 
-def _leftovers(history: History, broker: BrokerNode) -> None:
+def leftovers(broker: BrokerNode, links: int = 0) -> None:
+    """What a broker has left without clients; ``links``: so many other nodes have one to it."""
     assert broker.broker is not None
     statistics = broker.broker.statistics()
-    for what in ("sessions", "consumers", "connections", "blocked_sessions"):
-        history.left(what, getattr(statistics, what))
+    expected = {"sessions": links, "consumers": 0, "connections": links, "blocked_sessions": 0}
+    for what, number in expected.items():
+        broker.left(what, getattr(statistics, what) - number)
     core = broker.core
-    runs = {id(view.run): view.run for queue in core.router.queues.values() for view in queue.runs()}
+    views = [view for queue in core.router.queues.values() for view in queue.runs()]
+    runs = {id(run): run for run in (view.run.origin or view.run for view in views)}
     held = sum(run.size_bytes for run in runs.values())
-    history.left("bytes that nothing holds", statistics.memory_used - held)
-    history.left("bytes promised to nobody", core.memory.reserved_bytes)
-    history.left("entries that wait for a sync", core.ledger.waiting)
+    broker.left("bytes that nothing holds", statistics.memory_used - held)
+    if not links:
+        broker.left("bytes promised to nobody", core.memory.reserved_bytes)
+    broker.left("entries that wait for a sync", core.ledger.waiting)
     broker.look()
 
 

@@ -138,9 +138,18 @@ class BrokerNode:
             raise NotActiveError("there is no broker in this process")
         return self.broker.client(call_timeout=20.0, call_failover_timeout=20.0)
 
-    async def _run(self) -> None:
-        life = self.node.life
-        broker = Broker(
+    @property
+    def place(self) -> str:
+        """The node's name in the history; empty: there is only one."""
+        return ""
+
+    def left(self, what: str, number: int) -> None:
+        """Something of this broker's that has to be 0 at the end."""
+        self.history.left(f"{what} at {self.place}" if self.place else what, number)
+
+    def make(self) -> Broker:
+        """The broker of this life."""
+        return Broker(
             "broker",
             data_dir=DIRECTORY,
             journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
@@ -152,6 +161,10 @@ class BrokerNode:
             stop_timeout=STOP_S,
             env=self.node.env,
         )
+
+    async def _run(self) -> None:
+        life = self.node.life
+        broker = self.make()
         self.watch.starting()
         try:
             async with broker:
@@ -168,7 +181,7 @@ class BrokerNode:
                     nursery.cancel_scope.cancel()
                 await self._stop.wait()
             if self.node.open_files:
-                self.history.left("files open after a stop", self.node.open_files)
+                self.left("files open after a stop", self.node.open_files)
         except (DamagedError, SettingsError) as error:
             self._refused(error)
         except MeshqError as error:
@@ -195,7 +208,7 @@ class BrokerNode:
         self.history.note(f"the broker refuses its damaged store: {error}")
         self.swarm.count("seen.refused_damage")
         changed = [path for path, content in self._before.items() if self._content(path) != content]
-        self.history.left("files changed in a store that was refused", len(changed))
+        self.left("files changed in a store that was refused", len(changed))
 
     def _content(self, path: str) -> bytes:
         return self.node.disk.content(path) if self.node.disk.is_file(path) else b""
@@ -211,7 +224,7 @@ class BrokerNode:
             number = getattr(statistics, sight, 0) or getattr(journal, sight, 0)
             self.swarm.count(f"seen.{sight}", int(number > 0))
         if statistics.violations:
-            self.history.left("broken rules of the protocol", statistics.violations)
+            self.left("broken rules of the protocol", statistics.violations)
         for queue in core.router.queues.values():
             queue.check()
 

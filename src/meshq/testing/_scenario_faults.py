@@ -73,7 +73,7 @@ class Faults:
         return self.rng.choice(self.clients).node
 
     def _link(self) -> tuple[str, str]:
-        ends = [self._client().name, "broker"]
+        ends = [self._client().name, self.broker.node.name]
         self.rng.shuffle(ends)
         return ends[0], ends[1]
 
@@ -119,19 +119,19 @@ class Faults:
         disk.capacity_bytes = disk.tree.used_bytes() + self.rng.choice((0, 5_000, 70_000))
 
     def _reset(self) -> None:
-        self.fabric.reset(self._client().name, "broker")
+        self.fabric.reset(self._client().name, self.broker.node.name)
 
     def _half_open(self) -> None:
-        self.fabric.silence(self._client().name, "broker")
+        self.fabric.silence(self._client().name, self.broker.node.name)
 
     def _cut_there(self) -> None:
-        self.fabric.cut(self._client().name, "broker")
+        self.fabric.cut(self._client().name, self.broker.node.name)
 
     def _cut_back(self) -> None:
-        self.fabric.cut("broker", self._client().name)
+        self.fabric.cut(self.broker.node.name, self._client().name)
 
     def _partition(self) -> None:
-        self.fabric.partition([self._client().name], ["broker"])
+        self.fabric.partition([self._client().name], [self.broker.node.name])
 
     def _slow(self) -> None:
         self.fabric.slow(*self._link(), self.rng.choice((5_000.0, 50_000.0)))
@@ -142,8 +142,8 @@ class Faults:
         self._delayed.append(link)
 
     def _no_files(self) -> None:
-        self.fabric.exhaust_files("broker")
-        self.fabric.reset(self._client().name, "broker")
+        self.fabric.exhaust_files(self.broker.node.name)
+        self.fabric.reset(self._client().name, self.broker.node.name)
 
     def _pause(self) -> None:
         self.broker.node.pause()
@@ -193,7 +193,7 @@ class Faults:
         """End what goes on, and start whoever is dead."""
         self.scene.stuck = False
         self.fabric.heal()
-        self.fabric.exhaust_files("broker", False)
+        self.fabric.exhaust_files(self.broker.node.name, False)
         for one, other in self._delayed:
             link = self.fabric.link(one, other)
             link.latency_s_min, link.latency_s_max = (
@@ -202,7 +202,7 @@ class Faults:
             )
         self._delayed.clear()
         for machine in self.clients:
-            for one, other in ((machine.node.name, "broker"), ("broker", machine.node.name)):
+            for one, other in ((machine.node.name, self.broker.node.name), (self.broker.node.name, machine.node.name)):
                 self.fabric.slow(one, other, None)
             machine.node.resume()
             if machine.node.life.dead:

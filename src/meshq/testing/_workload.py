@@ -85,6 +85,8 @@ class Actor:
     """
 
     expendable = False
+    #: The node of a mesh that it is dialled at: it keeps to one, for that one knows its duplicate ids.
+    node = ""
     #: It comes to an end by itself once the scene is closing.
     ends = True
 
@@ -215,6 +217,7 @@ class Sender(Actor):
             producer=f"{self.name}/{self.clients}/{batch.address}{stream}",
             duplicate_id=batch.duplicate_id(uid),
             durable=batch.durable,
+            node=self.node,
         )
 
     def _done(self, ops: Sequence[int]) -> None:

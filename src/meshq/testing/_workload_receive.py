@@ -95,6 +95,7 @@ class Receiver(Actor):
             stream=stream,
             window=window,
             since_s=self._session_began,
+            node=self.node,
         )
 
     async def _settle(self, consumer: Any, batch: list[Delivery], numbers: list[int]) -> bool:
