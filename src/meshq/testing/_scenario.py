@@ -117,7 +117,7 @@ async def scenario(simulation: Simulation) -> Outcome:
     scene.closing = True
     history.healed()
     await barrier(cast.sender)
-    await settle_down(scene, broker, cast.machines)
+    await settle_down(scene, [broker], cast.machines)
     for machine in cast.machines:
         machine.node.kill()
     broker.dismiss()

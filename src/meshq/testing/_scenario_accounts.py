@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import trio
@@ -10,7 +11,7 @@ from meshq.abc import Env
 from meshq.broker import Core, CoreSettings, Recovery
 from meshq.errors import MeshqError, invariant
 from meshq.store import Journal
-from meshq.testing._history import body_of, uid_of
+from meshq.testing._history import body_of, place_of, uid_of
 from meshq.testing._recovery import record_recoveries
 from meshq.testing._scenario_broker import DIRECTORY, SEGMENT_BYTES, BrokerNode
 from meshq.testing._scenario_faults import Machine
@@ -23,6 +24,8 @@ from meshq.wire import RunView
 HEALING_S: Final = 10.0
 #: Seconds in which what was under way has come to an end, and the queues are empty.
 DRAINING_S: Final = 60
+#: How the names of store-and-forward queues begin.
+FORWARDING: Final = "$meshq.cluster."
 #: The counters of a queue that are compared with the rest.
 COUNTERS: Final = ("ready", "delivering", "added", "acknowledged", "rejected", "purged")
 
@@ -36,7 +39,9 @@ async def barrier(actor: Actor) -> None:
     async with actor.dial() as client:
         for address, queues in ADDRESSES.items():
             uid = actor.scene.uid()
-            op = history.sent("barrier", queues, uid, duplicate_id=f"d{uid}", barrier=True, node=actor.node)
+            op = history.sent(
+                place_of("barrier", actor.node), queues, uid, duplicate_id=f"d{uid}", barrier=True, node=actor.node
+            )
             try:
                 with trio.fail_at(deadline):
                     await client.send(address, body_of(uid), duplicate_id=f"d{uid}")
@@ -47,7 +52,7 @@ async def barrier(actor: Actor) -> None:
                 history.send_ok(op)
 
 
-async def settle_down(scene: Scene, broker: BrokerNode, machines: list[Machine]) -> None:
+async def settle_down(scene: Scene, brokers: Sequence[BrokerNode], machines: list[Machine]) -> None:
     """Let what is under way come to its end, and the queues be emptied; the checkers say what is left after a while.
 
     Checkpoint: always.  Cancellation: the simulation ends.
@@ -55,9 +60,10 @@ async def settle_down(scene: Scene, broker: BrokerNode, machines: list[Machine])
     history = scene.history
     for queue in CONSUMED:
         history.drains(queue)
-    actors = [actor for machine in machines for actor in machine.actors] + broker.hosted
+    actors = [actor for machine in machines for actor in machine.actors]
+    actors += [actor for broker in brokers for actor in broker.hosted]
     waited = 0
-    while waited < DRAINING_S and (_busy(actors) or _undrained(broker)):
+    while waited < DRAINING_S and (_busy(actors) or any(_undrained(broker) for broker in brokers)):
         await trio.sleep(1.0)
         waited += 1
     history.left("actors that do not come to their end", _busy(actors))
@@ -71,7 +77,8 @@ def _undrained(broker: BrokerNode) -> int:
     if broker.core is None:
         return 1
     queues = broker.core.router.queues
-    return sum(queues[name].ready + queues[name].held for name in CONSUMED if name in queues)
+    names = [name for name in queues if name in CONSUMED or name.startswith(FORWARDING)]
+    return sum(queues[name].ready + queues[name].held for name in names)
 
 
 async def settle_accounts(simulation: Simulation, scene: Scene, broker: BrokerNode, clerks: list[Clerk]) -> None:
@@ -108,7 +115,7 @@ def leftovers(broker: BrokerNode, links: int = 0) -> None:
     """What a broker has left without clients; ``links``: so many other nodes have one to it."""
     assert broker.broker is not None
     statistics = broker.broker.statistics()
-    expected = {"sessions": links, "consumers": 0, "connections": links, "blocked_sessions": 0}
+    expected = {"sessions": links, "consumers": links, "connections": links, "blocked_sessions": 0}
     for what, number in expected.items():
         broker.left(what, getattr(statistics, what) - number)
     core = broker.core
@@ -123,7 +130,10 @@ def leftovers(broker: BrokerNode, links: int = 0) -> None:
 
 
 async def recount(env: Env) -> dict[str, Any]:
-    """What the journal holds: by queue the messages (uid, number) and the highest number given; high marks, ids."""
+    """What the journal holds: by queue the messages (uid, number) and the highest number given; high marks, ids.
+
+    Of store-and-forward queues the queue's number, and each message with the numbers of the peer's queues it is for.
+    """
     core = Core(
         CoreSettings(
             name="recount",
@@ -140,13 +150,24 @@ async def recount(env: Env) -> dict[str, Any]:
     Recovery(core).take(journal.recovered(dead=True))
     await journal.aclose()
     queues: dict[str, tuple[list[tuple[int, int]], int]] = {}
+    forwarding: dict[str, tuple[int, list[tuple[int, int, tuple[int, ...]]]]] = {}
     for queue in core.router.queues.values():
-        live: list[tuple[int, int]] = []
+        live: list[tuple[int, int, tuple[int, ...]]] = []
         for view in queue.runs():
             reader = RunView(view.run.content)
             for row, state in enumerate(view.states):
                 if not state:
-                    live.append((uid_of(reader.body(row)) or -1, view.first + row))
-        queues[queue.name] = (live, queue.last)
+                    live.append((uid_of(reader.body(row)) or -1, view.first + row, view.remote))
+        if queue.name.startswith(FORWARDING):
+            forwarding[queue.name] = (queue.number, live)
+        else:
+            queues[queue.name] = ([(uid, number) for uid, number, _ in live], queue.last)
     ids = {name: len(address.duplicates) for name, address in core.router.addresses.items()}
-    return {"queues": queues, "ids": ids, "producers": sorted(core.producers.checkpoint())}
+    return {
+        "queues": queues,
+        "forwarding": forwarding,
+        "numbers": {queue.name: queue.number for queue in core.router.queues.values()},
+        "links": {link.hex(): number for link, number in core.placer.links.items()},
+        "ids": ids,
+        "producers": sorted(core.producers.checkpoint()),
+    }

@@ -52,6 +52,8 @@ class Machine:
 class Faults:
     """What goes wrong, as the seed decides."""
 
+    kinds: tuple[str, ...] = KINDS
+
     def __init__(self, simulation: Simulation, scene: Scene, broker: BrokerNode, clients: list[Machine]) -> None:
         invariant(isinstance(simulation.fabric, MemoryNetwork), "the scenario has a memory network")
         self.swarm = simulation.swarm
@@ -63,7 +65,7 @@ class Faults:
         self.happened = 0
         self._delayed: list[tuple[str, str]] = []
         self._short_writes = 0.1 if self.swarm.on("fault.short_writes") else 0.0
-        for kind in KINDS:
+        for kind in self.kinds:
             self.swarm.count(f"fault.{kind}", 0)
         self.mend()
 
@@ -170,24 +172,31 @@ class Faults:
 
         Checkpoint: always.  Cancellation: ends it.
         """
-        on = [kind for kind in KINDS if self.swarm.on(f"fault.{kind}")] or list(KINDS)
+        on = [kind for kind in self.kinds if self.swarm.on(f"fault.{kind}")] or list(self.kinds)
         pause = self.rng.choice((1.0, 3.0, 8.0))
         while trio.current_time() < until or self.happened < FAULTS_MIN:
             await trio.sleep(pause * (0.5 + self.rng.random()))
             kind = self.rng.choice(on)
-            if self.broker.node.life.dead and kind in (*BROKER_FAULTS, *DISK_FAULTS, "pause"):
-                await self.broker.started()
-            self.scene.history.note(kind)
-            self.swarm.count(f"fault.{kind}")
-            self.happened += 1
-            self.broker.look()
-            act: Callable[[], Awaitable[None] | None] = getattr(self, f"_{kind}")
-            ends = act()
-            if ends is not None:
-                await ends
+            await self.happens(kind)
             long = kind in ("pause_client", "cut_there", "cut_back", "partition", "stuck") and self.rng.random() < 0.4
             await trio.sleep(LONG_S if long else self.rng.expovariate(1 / FAULT_S))
             self.mend()
+
+    async def happens(self, kind: str) -> None:
+        """One of them begins.
+
+        Checkpoint: if the broker has to be there for it.  Cancellation: it may have begun.
+        """
+        if self.broker.node.life.dead and kind in (*BROKER_FAULTS, *DISK_FAULTS, "pause"):
+            await self.broker.started()
+        self.scene.history.note(kind)
+        self.swarm.count(f"fault.{kind}")
+        self.happened += 1
+        self.broker.look()
+        act: Callable[[], Awaitable[None] | None] = getattr(self, f"_{kind}")
+        ends = act()
+        if ends is not None:
+            await ends
 
     def mend(self) -> None:
         """End what goes on, and start whoever is dead."""

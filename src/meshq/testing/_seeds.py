@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 
 from meshq.testing._checkers_end import HistoryError
+from meshq.testing._mesh import run_mesh_seed
 from meshq.testing._scenario import Outcome, run_seed
 from meshq.testing._simulation import SimulationResult
 
@@ -42,6 +43,8 @@ class SeedReport:
     counters: dict[str, int] = attrs.field(repr=False)
     #: Tasks did not end when they were told to.
     abandoned: bool
+    #: It was a run of the mesh, not of a single broker.
+    mesh: bool = False
 
     @property
     def passed(self) -> bool:
@@ -56,15 +59,15 @@ class SeedReport:
     @property
     def line(self) -> str:
         """One line that says what was found and how to see it again."""
-        return f"seed {self.seed} {', '.join(self.caught_by)}: {self.headline} -- {command_for(self.seed)}"
+        return f"seed {self.seed} {', '.join(self.caught_by)}: {self.headline} -- {command_for(self.seed, mesh=self.mesh)}"
 
 
-def command_for(seed: int) -> str:
+def command_for(seed: int, *, mesh: bool = False) -> str:
     """What runs one seed again."""
-    return f"python -m meshq.testing.simulate --seed {seed}"
+    return f"python -m meshq.testing.simulate --seed {seed}{' --mesh' if mesh else ''}"
 
 
-def report_of(result: SimulationResult, cpu_s: float) -> SeedReport:
+def report_of(result: SimulationResult, cpu_s: float, *, mesh: bool = False) -> SeedReport:
     """The report of a run of the scenario."""
     failure, caught_by, text = result.failure, tuple[str, ...](), ""
     if isinstance(failure, HistoryError):
@@ -85,17 +88,18 @@ def report_of(result: SimulationResult, cpu_s: float) -> SeedReport:
         faults=sum(number for kind, number in result.counters.items() if kind.startswith("fault.")),
         counters=result.counters,
         abandoned=result.abandoned,
+        mesh=mesh,
     )
 
 
-def one_seed(seed: int) -> SeedReport:
-    """Run one seed here."""
+def one_seed(seed: int, *, mesh: bool = False) -> SeedReport:
+    """Run one seed here, of a single broker or of the mesh."""
     began = time.process_time()
-    result = run_seed(seed)
-    return report_of(result, time.process_time() - began)
+    result = run_mesh_seed(seed) if mesh else run_seed(seed)
+    return report_of(result, time.process_time() - began, mesh=mesh)
 
 
-def many_seeds(seeds: Iterable[int], jobs: int) -> Iterator[SeedReport]:
+def many_seeds(seeds: Iterable[int], jobs: int, *, mesh: bool = False) -> Iterator[SeedReport]:
     """Run seeds in ``jobs`` processes; reports come in the order of the seeds.  Stop taking them to stop.
 
     Each process begins afresh, so that no seed inherits anything from this one.
@@ -106,7 +110,7 @@ def many_seeds(seeds: Iterable[int], jobs: int) -> Iterator[SeedReport]:
         try:
             while True:
                 while len(waiting) < jobs * AHEAD and (seed := next(left, None)) is not None:
-                    waiting.append(pool.submit(one_seed, seed))
+                    waiting.append(pool.submit(one_seed, seed, mesh=mesh))
                 if not waiting:
                     return
                 yield waiting.popleft().result()

@@ -1,5 +1,6 @@
 """The command that runs seeds of the simulation.
 
+``--mesh`` runs three brokers that are linked instead of one.
 ``--seeds 200`` runs the seeds 0 to 199; a line for each that fails, with the command that runs it again; the exit
 status is 1 then.  ``--seed 17`` runs one and tells its story.  ``--hunt`` writes failing seeds down, where the tests
 find them.  ``--result NAME`` adds the run to a file of results.
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 import meshq
 from meshq.testing._checkers_end import HistoryError
+from meshq.testing._mesh import run_mesh_seed
 from meshq.testing._scenario import run_seed
 from meshq.testing._seeds import SeedReport, Tally, many_seeds, one_seed, report_of
 
@@ -28,6 +30,7 @@ from meshq.testing._seeds import SeedReport, Tally, many_seeds, one_seed, report
 SEEDS: Final = 200
 #: Where failing seeds are written down, and results, in the root of the project.
 FAILED_SEEDS: Final = "tests/data/failed_seeds.txt"
+FAILED_MESH_SEEDS: Final = "tests/data/failed_mesh_seeds.txt"
 RESULTS: Final = "docs/results"
 KIND: Final = "simulation"
 PACKAGES: Final = ("meshq", "trio", "attrs", "msgpack", "cryptography")
@@ -36,6 +39,7 @@ PACKAGES: Final = ("meshq", "trio", "attrs", "msgpack", "cryptography")
 def parser() -> argparse.ArgumentParser:
     """What can be said."""
     parser = argparse.ArgumentParser(prog="python -m meshq.testing.simulate", description=__doc__)
+    parser.add_argument("--mesh", action="store_true", help="three brokers that are linked, not one")
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help="how many seeds (%(default)s)")
     parser.add_argument("--first", type=int, default=0, metavar="S", help="the first of them (%(default)s)")
     parser.add_argument("--seed", type=int, metavar="S", help="run this seed only, and tell its story")
@@ -43,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--until", metavar="Q1,Q2", help="stop at the first seed in which one of these finds something")
     parser.add_argument("--hunt", action="store_true", help=f"add failing seeds to {FAILED_SEEDS}")
-    parser.add_argument("--record", default=FAILED_SEEDS, metavar="FILE", help="where --hunt adds them")
+    parser.add_argument("--record", metavar="FILE", help=f"where --hunt adds them; {FAILED_MESH_SEEDS} of the mesh")
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end, and nothing else")
     parser.add_argument("--result", metavar="NAME", help=f"add the run to {RESULTS}/NAME.json")
     return parser
@@ -52,18 +56,21 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status: 0, or 1 if a seed failed."""
     options = parser().parse_args(arguments)
+    mesh: bool = options.mesh
     if options.seed is not None and not options.json:
-        return _one(options.seed)
+        return _one(options.seed, mesh=mesh)
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
     tally = Tally()
-    reports = map(one_seed, seeds) if options.jobs < 2 or len(seeds) < 2 else many_seeds(seeds, options.jobs)
-    for report in reports:
+    few = options.jobs < 2 or len(seeds) < 2
+    here = (one_seed(seed, mesh=mesh) for seed in seeds)
+    failed_seeds = Path(options.record or (FAILED_MESH_SEEDS if mesh else FAILED_SEEDS))
+    for report in here if few else many_seeds(seeds, options.jobs, mesh=mesh):
         tally.add(report)
         if not options.json:
             _say_progress(report, tally)
         if not report.passed:
             if options.hunt:
-                record(Path(options.record), report)
+                record(failed_seeds, report)
             wanted = (options.until or "").split(",")
             if options.until_failure or any(checker in wanted for checker in report.caught_by):
                 break
@@ -92,10 +99,10 @@ def _say_progress(report: SeedReport, tally: Tally) -> None:
         _say(f"... {tally.seeds} seeds, {len(tally.failed)} failed")
 
 
-def _one(seed: int) -> int:
+def _one(seed: int, *, mesh: bool) -> int:
     """One seed, with everything that helps to understand it."""
-    result = run_seed(seed)
-    report = report_of(result, 0.0)
+    result = run_mesh_seed(seed) if mesh else run_seed(seed)
+    report = report_of(result, 0.0, mesh=mesh)
     if result.value is not None:
         for at_s, what in result.value.history.notes:
             _say(f"{at_s:10.4f} {what}")

@@ -1,0 +1,142 @@
+"""The simulated mesh: three brokers that are linked, their clients, a minute of faults, then the accounts of all.
+
+``run_mesh_seed`` is one seed.  Queues have a place on each node; what is promised of a queue is checked over all of
+its places, and over what is on its way between them.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+import trio
+
+from meshq.client import Client
+from meshq.testing._checkers_end import check_history
+from meshq.testing._disk import SimDisk
+from meshq.testing._history import History, place_of
+from meshq.testing._mesh_accounts import settle_mesh
+from meshq.testing._mesh_faults import MeshFaults
+from meshq.testing._mesh_node import MODES, NODES, MeshNode
+from meshq.testing._network import MemoryNetwork
+from meshq.testing._recovery import record_recoveries
+from meshq.testing._scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOVERY_SHARE, SENDS_MIN, Outcome
+from meshq.testing._scenario_accounts import barrier, recount, settle_down
+from meshq.testing._scenario_faults import Machine
+from meshq.testing._simulation import Simulation, SimulationResult, simulate
+from meshq.testing._workload import ADDRESSES, CONSUMED, Actor, Dial, Scene, Sender
+from meshq.testing._workload_receive import Receiver
+
+
+class MeshCast:
+    """Who acts: a client machine for each node, all of them receiving, two of them sending, or one from inside."""
+
+    def __init__(self, simulation: Simulation, scene: Scene, nodes: list[MeshNode]) -> None:
+        rng = simulation.swarm.rng
+        self.receivers: list[Actor] = []
+        self.machines: dict[str, list[Machine]] = {}
+        order = [node.place for node in nodes]
+        rng("cast/senders").shuffle(order)
+        inside = order[1] if rng("cast/hosted").random() < 0.5 else ""
+        for node in nodes:
+            name = node.place
+            machine = simulation.node(f"client-{name}")
+            dial: Dial = functools.partial(node.dial, machine)
+            receiver = Receiver(scene, f"receiver-{name}", rng(f"actor/receiver-{name}"), dial, CONSUMED)
+            actors: list[Actor] = [receiver]
+            self.receivers.append(receiver)
+            if name in order[:2]:
+                hosted: Dial = node.client
+                sender = Sender(
+                    scene, f"sender-{name}", rng(f"actor/sender-{name}"), hosted if name == inside else dial
+                )
+                sender.expendable = name == inside
+                (node.hosted if name == inside else actors).append(sender)
+            for actor in (*actors, *node.hosted):
+                actor.node = name
+            self.machines[name] = [Machine(machine, actors)]
+
+    @property
+    def all_machines(self) -> list[Machine]:
+        """The machines of all nodes' clients."""
+        return [machine for machines in self.machines.values() for machine in machines]
+
+
+async def mesh_scenario(simulation: Simulation) -> Outcome:
+    """One seed's minute, and its accounts.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    Raises: HistoryError for a promise that was broken.
+    """
+    rng = simulation.swarm.rng
+    history = History(trio.current_time)
+    scene = Scene(history)
+    mode = rng("mesh").choice(MODES)
+    nodes = [MeshNode(simulation.node(name), history, simulation.swarm, mode) for name in NODES]
+    history.sole = dict.fromkeys(place_of(queue, name) for queue in CONSUMED for name in NODES)
+    crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE else 0
+    for node in nodes:
+        await _furnish(node)
+    cast = MeshCast(simulation, scene, nodes)
+    for node in nodes:
+        node.start()
+    faults = MeshFaults(simulation, scene, nodes, cast.machines)
+    for machine in cast.all_machines:
+        machine.start()
+    await faults.run(DURATION_S)
+    while scene.confirmed < SENDS_MIN:  # noqa: ASYNC110 - looking costs nothing here
+        await trio.sleep(1.0)
+    for node in nodes:
+        await node.serving()
+    crashed: SimDisk | None = None
+    if crashes:
+        # A last power loss in the middle of work: what it leaves is recovered in every way.
+        last = rng("last").choice(nodes)
+        last.node.power_off()
+        crashed = last.node.disk.copy()
+        await last.serving()
+    simulation.swarm.force("chaos.broker.drop_connection", False)
+    scene.closing = True
+    history.healed()
+    async with trio.open_nursery() as nursery:
+        for receiver in cast.receivers:
+            nursery.start_soon(barrier, receiver)
+    await settle_down(scene, nodes, cast.all_machines)
+    for machine in cast.all_machines:
+        machine.node.kill()
+    for node in nodes:
+        node.dismiss()
+    await settle_mesh(simulation, history, nodes)
+    if crashed is not None:
+        await record_recoveries(simulation, history, "the store after a crash", crashed, recount, crashes=crashes)
+    check_history(history)
+    return Outcome(history, faults.happened, scene.confirmed)
+
+
+async def _furnish(node: MeshNode) -> None:
+    """A node's first life, in which it gets the queues that are not in its settings."""
+    node.start()
+    await node.started()
+    client: Client
+    async with node.client() as client:
+        for queue in ADDRESSES["news"]:
+            await client.create_queue(queue, address="news", routing="multicast")
+    node.node.kill()
+
+
+def run_mesh_seed(seed: int) -> SimulationResult:
+    """One seed: the result has the failure, if there was one."""
+    log = logging.getLogger("meshq")
+    before = log.level
+    # What goes wrong on purpose is no news.
+    log.setLevel(logging.CRITICAL)
+    try:
+        return simulate(
+            seed,
+            mesh_scenario,
+            duration_s=DURATION_S,
+            limit_s=LIMIT_S,
+            network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),
+        )
+    finally:
+        log.setLevel(before)

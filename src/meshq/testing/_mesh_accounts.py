@@ -1,0 +1,76 @@
+"""The accounts of a mesh: what is left on each node, and a recount over all journals."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import trio
+
+from meshq.errors import invariant
+from meshq.testing._history import History, place_of
+from meshq.testing._mesh_node import MeshNode
+from meshq.testing._recovery import record_recoveries
+from meshq.testing._scenario_accounts import COUNTERS, FORWARDING, leftovers, recount
+from meshq.testing._simulation import Simulation
+from meshq.testing._workload import SETTINGS
+
+
+async def settle_mesh(simulation: Simulation, history: History, nodes: list[MeshNode]) -> None:
+    """What the nodes say is left, what they free, and what their journals say.
+
+    All clients are dead; the nodes are linked with each other.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    """
+    # The sessions of the killed end after their TTL.
+    await trio.sleep(SETTINGS["connection_ttl"] * 2)
+    identities: dict[str, str] = {}
+    for node in nodes:
+        broker = node.broker
+        invariant(broker is not None and node.active, "the node runs")
+        assert broker is not None
+        identities[node.core.settings.node_id.hex()] = node.place
+        leftovers(node, links=len(nodes) - 1)
+        async with broker.client() as client:
+            for queue in await client.queues():
+                counted = await client.queue(queue)
+                counters = {name: getattr(counted, name) for name in COUNTERS}
+                history.counted(place_of(queue, node.place), counters)
+                if queue.startswith(FORWARDING):
+                    node.left(f"messages in {queue}", counted.ready + counted.delivering)
+    for node in nodes:
+        assert node.broker is not None
+        await node.broker.stop()
+        node.left("files open after a stop", node.node.open_files)
+        node.node.kill()
+    states: dict[str, Any] = {}
+    for node in nodes:
+        subject = f"the store of {node.place}"
+        await record_recoveries(simulation, history, subject, node.node.disk, recount, crashes=0)
+        states[node.place] = next(
+            recovery.state for recovery in history.recoveries if recovery.subject == subject
+        )
+    recount_mesh(history, states, identities)
+
+
+def recount_mesh(history: History, states: dict[str, Any], identities: dict[str, str]) -> None:
+    """Enter what all journals hold, each message once: what a peer has stored, its sender may still hold.
+
+    ``identities``: the nodes' names by their ids.
+    """
+    ids = {name: bytes.fromhex(node_id) for node_id, name in identities.items()}
+    for name, state in states.items():
+        for queue, (live, _) in state["queues"].items():
+            history.recounted(place_of(queue, name), live)
+        for queue, (number, rows) in state["forwarding"].items():
+            peer = identities[queue.rpartition(".")[2]]
+            link = hashlib.sha256(ids[name] + number.to_bytes(8, "big")).digest()[:16]
+            stored = states[peer]["links"].get(link.hex(), 0)
+            there = {number: queue for queue, number in states[peer]["numbers"].items()}
+            waiting: dict[str, list[tuple[int, int]]] = {}
+            for uid, sequence, targets in rows:
+                for target in targets if sequence > stored else ():
+                    waiting.setdefault(there.get(target, "a queue that is gone"), []).append((uid, sequence))
+            for target_queue, found in waiting.items():
+                history.recounted(f"{target_queue}@{name}>{peer}", found)
