@@ -171,7 +171,11 @@ def _give(member: Queue | RemoteBinding, rows: Sequence[int], taken: _Taken) -> 
 
 
 def _shares(queue: Queue, table: dict[int, Sequence[int]]) -> list[Share]:
-    """No message stands twice in one queue: what is for several queues of a peer goes there once."""
+    """No message stands twice in one queue: what is for several queues of a peer goes there once.
+
+    Each of those gets its messages in the order of the run: what is for one set of queues is one share until one of
+    them is also in the set of another share.
+    """
     if len(table) == 1:
         ((number, rows),) = table.items()
         return [Share(queue, part, (number,) if number else ()) for part in pieces(rows)]
@@ -179,7 +183,16 @@ def _shares(queue: Queue, table: dict[int, Sequence[int]]) -> list[Share]:
     for number, rows in table.items():
         for row in rows:
             numbers.setdefault(row, []).append(number)
-    together: dict[tuple[int, ...], list[int]] = {}
+    together: list[tuple[tuple[int, ...], list[int]]] = []
+    # The last share of each set of queues, and of each queue.
+    last: dict[tuple[int, ...], int] = {}
+    newest: dict[int, int] = {}
     for row in sorted(numbers):
-        together.setdefault(tuple(numbers[row]), []).append(row)
-    return [Share(queue, part, remote) for remote, rows in together.items() for part in pieces(rows)]
+        remote = tuple(numbers[row])
+        index = last.get(remote, -1)
+        if index < 0 or any(newest[number] != index for number in remote):
+            index = last[remote] = len(together)
+            together.append((remote, []))
+            newest.update(dict.fromkeys(remote, index))
+        together[index][1].append(row)
+    return [Share(queue, part, remote) for remote, rows in together for part in pieces(rows)]

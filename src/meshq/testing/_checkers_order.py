@@ -112,11 +112,16 @@ def _consumers_in_order(history: History) -> Iterator[Violation]:
 
 
 def _returned_in_order(history: History) -> Iterator[Violation]:
-    """What was in line before the broker learned of it may pass a message that is given back: a window of it."""
+    """What was in line before the broker learned of it may pass a message that is given back: a window of it.
+
+    Not judged while a consumer of a dead client may get it.
+    """
     for settlement in history.settlements.values():
         if settlement.kind == "nack" and settlement.possible and settlement.deliveries:
             first = settlement.deliveries[0]
-            if first.stream and first.place in history.sole:
+            at_s = settlement.invoked_s
+            haunted = any(began <= at_s < ended for began, ended in history.haunted.get(first.place, ()))
+            if first.stream and first.place in history.sole and not haunted:
                 yield from _returned(history, settlement)
 
 

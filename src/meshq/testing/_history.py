@@ -170,6 +170,8 @@ class History:
         self.willing: dict[str, None] = {}
         #: Places that never have two consumers at a time.
         self.sole: dict[str, None] = {}
+        #: Place -> from when until when clients that died may still have a consumer there, for all the broker knows.
+        self.haunted: dict[str, list[tuple[float, float]]] = {}
         #: How often the broker was started again.
         self.restarts = 0
         #: Why the broker refused to open a store whose disk had lost nothing but what was not synced.
@@ -293,6 +295,11 @@ class History:
     def drains(self, queue: str) -> None:
         """From now on a consumer takes and acknowledges whatever this queue gives."""
         self.willing[queue] = None
+
+    def haunts(self, place: str, seconds: float) -> None:
+        """A client that consumed from a place has died: for so long the broker may take it for silent only."""
+        now = self._clock()
+        self.haunted.setdefault(place, []).append((now, now + seconds))
 
     def counted(self, place: str, statistics: Mapping[str, int]) -> None:
         """The counters of a place at the end."""

@@ -45,6 +45,8 @@ class Machine:
         """Start its actors, in a new life if it is dead."""
         if self.node.life.dead:
             self.node.start()
+            for actor in self.actors:
+                actor.died()
         for actor in self.actors:
             self.node.spawn(actor.run, name=actor.name)
 

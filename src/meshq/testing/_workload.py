@@ -106,6 +106,9 @@ class Actor:
         """Whether nothing is left to do, once the scene is closing."""
         return self.scene.closing
 
+    def died(self) -> None:
+        """Its process has died, and begins anew."""
+
     async def run(self) -> None:
         """One life: one client after the other, until it is finished.
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from meshq.client import Client, Delivery, FailedOver
 from meshq.errors import MeshqError, NotFoundError, Outcome
-from meshq.testing._history import body_of
-from meshq.testing._workload import Actor, Dial, Scene
+from meshq.testing._history import body_of, place_of
+from meshq.testing._workload import SETTINGS, Actor, Dial, Scene
+
+#: Seconds within which a broker has ended the session of a dead client, its own pauses included.
+HAUNTING_S: Final = 4 * SETTINGS["connection_ttl"]
 
 
 class Receiver(Actor):
@@ -29,6 +32,11 @@ class Receiver(Actor):
     def finished(self) -> bool:
         """It drains until it is killed."""
         return False
+
+    def died(self) -> None:
+        """Its process has died, and begins anew; the broker may not know that yet."""
+        for queue in self.queues:
+            self.history.haunts(place_of(queue, self.node), HAUNTING_S)
 
     async def use(self, client: Client) -> None:
         """Consume for a while.  Checkpoint: always.  Cancellation: ends it.  Raises: nothing."""
