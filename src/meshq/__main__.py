@@ -7,7 +7,7 @@ import sys
 USAGE = """\
 usage: python -m meshq demo [options]
 
-  demo    send real flights through a broker that is killed twice, and account for every one (--help says more)
+  demo    send real flights through a cluster, kill two nodes, and account for every one (--help says more)
 
 The journal's own command is python -m meshq.store.
 """

@@ -60,4 +60,5 @@ class Story:
     def result(self, confirmed: int | None = None, left: int = 0) -> Result:
         """What the demo would say."""
         count = len(self.flights) if confirmed is None else confirmed
-        return conclude(self.tally, confirmed=count, kills=(), left=left, phases={"all": 1.0})
+        consumers = [["consumer 1", "consumer 2", "consumer 3"]]
+        return conclude(self.tally, confirmed=count, kills=(), consumers=consumers, left=[left], phases={"all": 1.0})

@@ -134,7 +134,7 @@ class Bench:
         self.parent = Hearer()
         self.consumer = FakeConsumer()
         self.client = FakeClient(self.consumer)
-        self.receiver = Receiver(self.parent)  # type: ignore[arg-type]
+        self.receiver = Receiver(self.parent, 600)  # type: ignore[arg-type]
         monkeypatch.setattr(_consumer_process, "connect", lambda url, **settings: self.client)
 
     def come(self, *sizes: int) -> None:

@@ -4,25 +4,116 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from meshq.demo import _report_format as report
 from meshq.demo._director import STALL_SECONDS, Director, StalledError
+from meshq.demo._member import Member
 from meshq.demo._options import Options
 from meshq.demo._progress import Lines
 
 
 class Somebody:
-    """A process that only has a name."""
+    """A process that only has a name, and keeps what it is told."""
 
-    name = "producer"
+    def __init__(self, name: str = "producer") -> None:
+        self.name = name
+        self.told: list[report.Report] = []
+        self.status = 0
+        self.ended = trio.Event()
+
+    async def tell(self, command: report.Report) -> None:
+        await trio.lowlevel.checkpoint()
+        self.told.append(command)
+
+    async def end(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.ended.set()
 
 
-def director(nursery: trio.Nursery) -> Director:
+def director(nursery: trio.Nursery, **options: Any) -> Director:
     """A director without processes."""
-    return Director(Options(), Path("f"), "d", nursery=nursery, view=Lines(io.StringIO()))
+    return Director(Options(**options), Path("f"), "d", nursery=nursery, view=Lines(io.StringIO()))
+
+
+def answering(run: Director, monkeypatch: pytest.MonkeyPatch, *answers: report.Report) -> list[tuple[str, ...]]:
+    """Each process that is started says the next of these as soon as somebody waits; returns how they were started."""
+    started: list[tuple[str, ...]] = []
+    left = iter(answers)
+
+    def start(name: str, role: str, *arguments: str) -> Any:
+        started.append(arguments)
+        child = Somebody(name)
+        run._nursery.start_soon(say, child, next(left))
+        return child
+
+    async def say(child: Any, answer: report.Report) -> None:
+        await trio.lowlevel.checkpoint()
+        run._heard(child, answer)
+
+    monkeypatch.setattr(run, "_start", start)
+    return started
+
+
+async def test_a_port_that_is_taken_after_a_kill_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with trio.open_nursery() as nursery:
+        run = director(nursery, nodes=2)
+        started = answering(run, monkeypatch, report.Taken(), report.Taken(), report.Ready("tcp://h:7"))
+        member = run.members[1]
+        run.members[0].port, member.port = 6, 7
+        await run._restart(member)
+        assert member.url == "tcp://h:7"
+        assert started == [("d/node-2", "2", "6", "7")] * 3
+
+
+async def test_a_port_that_stays_taken_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with trio.open_nursery() as nursery:
+        run = director(nursery, nodes=1)
+        answering(run, monkeypatch, *[report.Taken()] * 1_000)
+        with pytest.raises(StalledError, match="port 7 of node 1 has been taken by somebody else"):
+            run.members[0].port = 7
+            await run._restart(run.members[0])
+
+
+async def test_all_nodes_start_anew_on_other_ports_if_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with trio.open_nursery() as nursery:
+        run = director(nursery, nodes=2)
+        ready = report.Ready("tcp://h:1")
+        started = answering(run, monkeypatch, ready, report.Taken(), ready, ready)
+        for member in run.members:
+            run._start_broker(member)
+        taken = run.members[1].broker
+        taken.ended.set()
+        await run._all_ready()
+        assert taken in run._leaving
+        assert started[0][2:] == started[1][2:] == ("0", "0")
+        ports = started[2][2:]
+        assert started[3][2:] == ports
+        assert len({"0", *ports}) == 3
+
+
+async def test_the_producers_node_is_asked_before_those_to_which_it_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with trio.open_nursery() as nursery:
+        run = director(nursery, nodes=3)
+        asked: list[int] = []
+
+        async def ask(member: Member) -> report.Numbers:
+            await trio.lowlevel.checkpoint()
+            asked.append(member.number)
+            return report.Numbers(0, 0, member.number, {})
+
+        monkeypatch.setattr(run, "_ask", ask)
+        assert await run._ask_all() == [1, 2, 3]
+        assert asked == [1, 2, 3]
+
+
+def test_a_single_node_keeps_its_data_in_the_directory_itself() -> None:
+    nursery: Any = None
+    assert [member.data_dir for member in director(nursery, nodes=1).members] == ["d"]
+    assert [member.data_dir for member in director(nursery, nodes=2).members] == ["d/node-1", "d/node-2"]
 
 
 async def test_a_run_in_which_nothing_moves_ends_and_says_what_it_waited_for() -> None:

@@ -13,12 +13,16 @@ from meshq.errors import SettingsError
 
 
 def test_nothing_given_means_all_flights_and_both_kills() -> None:
-    assert parse_options([]) == Options(rows=None, kill=True, json=False, data_dir=None)
+    options = parse_options([])
+    assert options == Options(nodes=3, rows=None, kill=True, first_killed=None, json=False, data_dir=None)
+    assert options.killed_first == 2
 
 
 def test_everything_can_be_given() -> None:
-    given = parse_options(["--rows", "5", "--no-kill", "--json", "--data-dir", "d"])
-    assert given == Options(rows=5, kill=False, json=True, data_dir="d")
+    given = parse_options(["--rows", "5", "--no-kill", "--json", "--data-dir", "d", "--nodes", "4"])
+    assert given == Options(nodes=4, rows=5, kill=False, json=True, data_dir="d")
+    assert parse_options(["--nodes", "5", "--kill", "4"]).killed_first == 4
+    assert parse_options(["--nodes", "1"]).killed_first == parse_options(["--nodes", "1", "--kill", "1"]).killed_first
 
 
 @pytest.mark.parametrize(
@@ -34,6 +38,25 @@ def test_a_number_of_rows_that_cannot_be_is_refused(arguments: list[str], allowe
         parse_options(arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--nodes", "0"], "nodes=0 is not allowed; allowed: 1 to 5"),
+        (["--nodes", "6"], "nodes=6 is not allowed; allowed: 1 to 5"),
+        (["--kill", "4"], "kill=4 is not allowed; allowed: 2 to 3; node 1, the producer's own, is killed second"),
+        (["--kill", "1"], "kill=1 is not allowed; allowed: 2 to 3; node 1"),
+        (["--nodes", "2", "--kill", "3"], "kill=3 is not allowed; allowed: 2; node 1"),
+        (["--nodes", "1", "--kill", "2"], "kill=2 is not allowed; allowed: 1, the only node"),
+        (["--kill", "2", "--no-kill"], "kill=2 is not allowed; allowed: nothing with --no-kill"),
+        (["--nodes", "5", "--rows", "32499"], "rows=32499 is not allowed; allowed: 32500 or more"),
+    ],
+)
+def test_nodes_that_cannot_be_are_refused(arguments: list[str], said: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        parse_options(arguments)
+    assert str(refused.value).startswith(said)
+
+
 def test_so_few_rows_that_the_kills_catch_nothing_are_allowed_without_them() -> None:
     assert parse_options(["--rows", "7", "--no-kill"]).rows == 7
     assert parse_options(["--rows", str(ROWS_MIN)]).kill
@@ -44,8 +67,9 @@ def test_the_help_says_what_a_kill_waits_for(capsys: pytest.CaptureFixture[str])
         parse_options(["--help"])
     assert ended.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "at least 20,000 unless --no-kill" in text
-    assert "500 messages are delivered and unacknowledged and 5,000 are ready" in text
+    assert "at least 20,000, or 6,500 for each node if that is more, unless --no-kill" in text
+    assert "500 messages are delivered and unacknowledged and 5,000 are ready (one node)" in text
+    assert "500 wait on node 1 for the one that is killed" in text
 
 
 def test_a_wrong_setting_is_status_2_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

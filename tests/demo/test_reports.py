@@ -27,7 +27,14 @@ REPORTS = st.one_of(
     st.builds(report.Connect, st.text(max_size=20)),
     st.builds(report.Limit, st.integers(0, 400_000)),
     st.builds(report.Tickets, st.integers(-1, 5)),
+    st.builds(report.Meet, st.integers(1, 5), st.integers(1, 5)),
+    st.builds(
+        report.Numbers,
+        *[st.integers(0, 400_000)] * 3,
+        st.dictionaries(st.text(max_size=10), st.integers(0, 400_000), max_size=4),
+    ),
     *(st.just(kind()) for kind in (report.Holding, report.Acknowledging, report.Idle, report.End)),
+    *(st.just(kind()) for kind in (report.Taken, report.Met, report.Ask, report.Freeze, report.Frozen)),
 )
 
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 
-from meshq.demo._result_format import KillResult, Result, as_json, as_table, conclude
+import attrs
+
+from meshq.demo._result_format import KillResult, NodeCount, Result, as_json, as_table, conclude
 from tests.demo.kit import Story
 
 KILLS = (
     KillResult(
         when="while the producer sends",
+        node=1,
         delivered_unacknowledged=1_800,
         ready=5_400,
+        waiting=0,
         sent_unconfirmed=3_872,
         seconds_down=0.71234,
     ),
     KillResult(
         when="after the producer has finished",
+        node=1,
         delivered_unacknowledged=2_100,
         ready=16_000,
+        waiting=0,
         sent_unconfirmed=0,
         seconds_down=0.4,
     ),
@@ -29,7 +35,28 @@ def good() -> Result:
     """A run in which all went well."""
     story = Story(1_000)
     story.acknowledged("consumer 1", *range(1_000))
-    return conclude(story.tally, confirmed=1_000, kills=KILLS, left=0, phases={"start": 1.25, "the rest": 2.5})
+    return conclude(
+        story.tally,
+        confirmed=1_000,
+        kills=KILLS,
+        consumers=[["consumer 1"]],
+        left=[0],
+        phases={"start": 1.25, "the rest": 2.5},
+    )
+
+
+def clustered(left: int = 0) -> Result:
+    """Three nodes, of which the second was killed; one flight came to it again, one came to the third as well."""
+    story = Story(9)
+    story.acknowledged("consumer 1", 0, 3, 6)
+    story.settled("consumer 2", story.delivered("consumer 2", 1, 4, 7), True, True, False)
+    story.acknowledged("consumer 2", 7, marked=True)
+    story.acknowledged("consumer 3", 2, 5, 8)
+    if left:
+        story.acknowledged("consumer 3", 4, marked=True)
+    kills = [attrs.evolve(KILLS[0], when="while node 1 forwards to it", node=2, ready=0, waiting=700)]
+    consumers = [["consumer 1"], ["consumer 2"], ["consumer 3"]]
+    return conclude(story.tally, confirmed=9, kills=kills, consumers=consumers, left=[left, 0, 0], phases={"all": 1.0})
 
 
 def bad() -> Result:
@@ -97,3 +124,40 @@ def test_programs_read_the_same_as_json() -> None:
     values = json.loads(as_json(bad()))
     assert values["ok"] is False
     assert len(values["differences"]) == 4
+
+
+def test_each_node_of_a_cluster_has_its_own_count() -> None:
+    result = clustered(left=2)
+    assert result.nodes == [
+        NodeCount(node=1, delivered=3, redelivered=0, duplicates=0, left=2),
+        NodeCount(node=2, delivered=3, redelivered=1, duplicates=0, left=0),
+        NodeCount(node=3, delivered=3, redelivered=0, duplicates=1, left=0),
+    ]
+    assert result.differences == ["duplicate: 1, first of them 2013-1-5 XX 4 EWR", "still in the queue at the end: 2"]
+    text = as_table(result)
+    assert (
+        "node 1          3 flights, 0 redelivered, 0 duplicates, 2 left\n"
+        "node 2          3 flights, 1 redelivered, 0 duplicates\n"
+        "node 3          3 flights, 0 redelivered, 1 duplicates\n"
+    ) in text
+    nodes = json.loads(as_json(result))["nodes"]
+    assert nodes[1] == {"node": 2, "delivered": 3, "redelivered": 1, "duplicates": 0, "left": 0}
+
+
+def test_a_kill_in_a_cluster_says_which_node_and_what_waited_for_it() -> None:
+    assert (
+        "SIGKILL 1 of node 2, while node 1 forwards to it: caught 1,800 delivered and not acknowledged, "
+        "700 waiting for it, 3,872 sent and not confirmed; back after 0.7 s\n"
+    ) in as_table(clustered())
+    kill = json.loads(as_json(clustered()))["kills"][0]
+    assert (kill["node"], kill["waiting"]) == (2, 700)
+
+
+def test_a_cluster_in_which_nobody_was_killed_says_so() -> None:
+    result = attrs.evolve(clustered(), kills=())
+    assert "No node was killed." in as_table(result)
+
+
+def test_a_single_broker_has_no_lines_for_nodes() -> None:
+    assert "\nnode 1" not in as_table(good())
+    assert [count.delivered for count in good().nodes] == [1_000]

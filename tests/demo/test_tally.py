@@ -168,3 +168,14 @@ def test_a_key_that_stands_for_two_flights_is_refused() -> None:
     flights = made_up(3)
     with pytest.raises(UsageError, match="two lines of the file"):
         Tally([*flights, flights[1]])
+
+
+def test_each_consumer_has_its_own_count_and_the_same_sum() -> None:
+    story = Story(9)
+    story.settled("consumer 1", story.delivered("consumer 1", 0, 1, 2), True, False, False)
+    story.acknowledged("consumer 2", 1, 3, 4, marked=True)
+    story.acknowledged("consumer 3", 0, marked=True)
+    verdict = story.tally.verdict(0)
+    assert dict(story.tally.delivered_to) == {"consumer 1": 3, "consumer 2": 2, "consumer 3": 0}
+    assert (verdict.redelivered_to, verdict.duplicates_to) == ({"consumer 2": 1}, {"consumer 3": 1})
+    assert (verdict.redelivered, len(verdict.duplicates)) == (1, 1)

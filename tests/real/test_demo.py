@@ -17,13 +17,15 @@ from typing import Any
 import pytest
 
 import meshq
-from meshq.demo._kill_plan import CONSUMERS, WINDOW
+from meshq.demo._kill_plan import CLUSTER_WINDOW, CONSUMERS, WINDOW
+from meshq.demo._main import STOP_SECONDS
 
 #: Long enough for a machine that is busy with other tests.
 PATIENCE_SECONDS = 90.0
 SOURCE = str(Path(meshq.__file__).parents[1])
-#: As few rows as both kills allow.
+#: As few rows as both kills allow: for three nodes, and for one, which starts faster.
 SMALL = ("--rows", "20000")
+ONE = ("--nodes", "1", *SMALL)
 
 
 class Demo:
@@ -94,14 +96,56 @@ def _until(condition: Any) -> None:
         time.sleep(0.01)
 
 
-def test_both_kills_catch_enough_and_nothing_is_lost(tmp_path: Path) -> None:
-    with Demo(tmp_path, *SMALL, "--json", "--data-dir", "kept") as demo:
+def result_of(scratch: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    """The result of a demo in which all is well, and what it said meanwhile."""
+    with Demo(scratch, *arguments, "--json", "--data-dir", "kept") as demo:
         status, output, errors = demo.wait()
     assert status == 0, errors
-    result = json.loads(output)
+    result: dict[str, Any] = json.loads(output)
     assert result["ok"] is True
     assert (result["rows"], result["confirmed"], result["delivered"]) == (20_000, 20_000, 20_000)
     assert (result["lost"], result["duplicates"], result["differences"]) == (0, 0, [])
+    for sides in result["carriers"].values():
+        assert sides["delivered"] == sides["in_the_file"]
+    assert "\x1b" not in errors
+    return result, errors
+
+
+def check_store(scratch: Path, directory: str) -> None:
+    """What was to be kept is kept, and whole."""
+    command = [sys.executable, "-m", "meshq.store", "check", directory]
+    environment = os.environ | {"PYTHONPATH": SOURCE}
+    checked = subprocess.run(
+        command, cwd=scratch, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_in_a_cluster_both_kills_catch_enough_and_nothing_is_lost(tmp_path: Path) -> None:
+    result, errors = result_of(tmp_path, *SMALL)
+    first, second = result["kills"]
+    for kill in (first, second):
+        # No more than the consumer's window, and what came in place of the one batch that was acknowledged.
+        assert 500 <= kill["delivered_unacknowledged"] <= 2 * CLUSTER_WINDOW
+    assert (first["node"], second["node"]) == (2, 1)
+    assert first["waiting"] >= 500
+    assert second["sent_unconfirmed"] > 0
+    # What was delivered and not acknowledged comes again, and where it was.
+    one, two, three = result["nodes"]
+    assert 500 <= two["redelivered"] <= first["delivered_unacknowledged"]
+    assert 500 <= one["redelivered"] <= second["delivered_unacknowledged"]
+    assert three["redelivered"] == 0
+    assert result["redelivered"] == one["redelivered"] + two["redelivered"]
+    # All three were dealt a share, and each flight came to one of them.
+    assert all(node["delivered"] >= 4_000 and not node["left"] for node in (one, two, three))
+    assert sum(node["delivered"] for node in (one, two, three)) == 20_000
+    assert "SIGKILL of node 2 while node 1 forwards to it" in errors
+    for number in (1, 2, 3):
+        check_store(tmp_path, f"kept/node-{number}")
+
+
+def test_with_one_node_both_kills_catch_enough_and_nothing_is_lost(tmp_path: Path) -> None:
+    result, errors = result_of(tmp_path, *ONE)
     first, second = result["kills"]
     for kill in (first, second):
         # No more than the consumers' windows, and what came in place of the one batch that was acknowledged.
@@ -112,17 +156,8 @@ def test_both_kills_catch_enough_and_nothing_is_lost(tmp_path: Path) -> None:
     caught = first["delivered_unacknowledged"] + second["delivered_unacknowledged"]
     # What was delivered and not acknowledged comes again; an acknowledgement that was under way may have arrived.
     assert 1_000 <= result["redelivered"] <= caught
-    for sides in result["carriers"].values():
-        assert sides["delivered"] == sides["in_the_file"]
     assert "SIGKILL while the producer sends" in errors
-    assert "\x1b" not in errors
-    # What was to be kept is kept, and whole.
-    command = [sys.executable, "-m", "meshq.store", "check", "kept"]
-    environment = os.environ | {"PYTHONPATH": SOURCE}
-    checked = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    check_store(tmp_path, "kept")
 
 
 MEMORY_ONLY = """
@@ -145,12 +180,23 @@ role.acknowledge = give_back
 """
 
 
+# Each ring has a share of its own of every run: here all of them get the whole of it.
+DEALS_TWICE = """
+import meshq.broker._placing as placing
+plan = placing.plan
+def twice(rings, rows, **options):
+    return [share._replace(rows=range(rows[0], rows[-1] + 1)) for share in plan(rings, rows, **options)]
+placing.plan = twice
+"""
+
+
 @pytest.mark.parametrize(
     ("sabotage", "arguments", "named"),
     [
-        pytest.param(MEMORY_ONLY, SMALL, "lost: ", id="a-broker-without-a-disk"),
+        pytest.param(MEMORY_ONLY, ONE, "lost: ", id="a-broker-without-a-disk"),
         pytest.param(UNMARKED, SMALL, "duplicate: ", id="redelivery-without-a-mark"),
         pytest.param(GIVES_BACK, ("--rows", "500", "--no-kill"), "duplicate: ", id="again-after-the-confirm"),
+        pytest.param(DEALS_TWICE, ("--rows", "500", "--no-kill"), "duplicate: ", id="dealt-to-two-nodes"),
     ],
 )
 def test_a_planted_fault_is_named_and_is_status_1(
@@ -171,7 +217,7 @@ role.describe = describe
 
 
 def test_a_process_that_fails_ends_the_demo_and_its_error_is_shown(tmp_path: Path) -> None:
-    with Demo(tmp_path, "--rows", "500", "--no-kill", sabotage=CONSUMER_FAILS) as demo:
+    with Demo(tmp_path, "--nodes", "1", "--rows", "500", "--no-kill", sabotage=CONSUMER_FAILS) as demo:
         status, output, errors = demo.wait()
     assert (status, output) == (1, "")
     assert "ended with status 1" in errors
@@ -184,7 +230,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, moment: str) -> No
         if moment == "while processes start":
             _until(lambda: len(demo.processes()) >= 2 or demo.process.poll() is not None)
         else:
-            demo.said("SIGKILL while")
+            demo.said("SIGKILL of node 2 while")
         demo.process.send_signal(signal.SIGINT)
         status, output, errors = demo.wait()
     assert (status, output) == (130, "")
@@ -195,9 +241,9 @@ BROKER_DOES_NOT_COME_BACK = """
 import pathlib
 import meshq.demo._broker_process as role
 start = role.run_broker
-async def run_broker(parent, data_dir, port):
-    if port == "0":
-        return await start(parent, data_dir, port)
+async def run_broker(parent, data_dir, *arguments):
+    if not any(pathlib.Path(data_dir).iterdir()):
+        return await start(parent, data_dir, *arguments)
     pathlib.Path("down").touch()
     await parent.hear()
 role.run_broker = run_broker
@@ -205,14 +251,14 @@ role.run_broker = run_broker
 
 
 def test_ctrl_c_while_the_broker_is_down_leaves_nothing(tmp_path: Path) -> None:
-    with Demo(tmp_path, *SMALL, sabotage=BROKER_DOES_NOT_COME_BACK) as demo:
+    with Demo(tmp_path, *ONE, sabotage=BROKER_DOES_NOT_COME_BACK) as demo:
         _until(lambda: (tmp_path / "down").exists() or demo.process.poll() is not None)
         demo.process.send_signal(signal.SIGINT)
         assert demo.wait()[0] == 130
 
 
 def test_a_second_ctrl_c_does_not_wait_for_a_process_that_hangs(tmp_path: Path) -> None:
-    with Demo(tmp_path, *SMALL) as demo:
+    with Demo(tmp_path, *ONE) as demo:
         demo.said("at work")
         children = [pid for pid in demo.processes() if pid != demo.process.pid]
         for pid in children:
@@ -227,7 +273,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_process_that_hangs(tmp_path: Path) 
 
 
 def test_sigterm_ends_it_as_well_and_keeps_what_was_to_be_kept(tmp_path: Path) -> None:
-    with Demo(tmp_path, *SMALL, "--data-dir", "kept") as demo:
+    with Demo(tmp_path, *ONE, "--data-dir", "kept") as demo:
         demo.said("at work")
         demo.process.terminate()
         assert demo.wait()[0] == 143
@@ -242,6 +288,59 @@ def test_no_process_outlives_a_demo_that_was_killed(tmp_path: Path) -> None:
         _until(lambda: demo.processes() == [])
 
 
+# Enough never waits for the node that stands still: it does so for good.
+STAYS_FROZEN = """
+import pathlib
+import meshq.demo._broker_process as role
+import meshq.demo._kill_plan as plan
+plan.WAITING_MIN = 1_000_000
+freeze = role.freeze
+def frozen():
+    pathlib.Path("frozen").touch()
+    freeze()
+role.freeze = frozen
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_a_node_that_stands_still_ends_with_the_demo(tmp_path: Path, ending: signal.Signals) -> None:
+    with Demo(tmp_path, *SMALL, "--data-dir", "kept", sabotage=STAYS_FROZEN) as demo:
+        _until(lambda: (tmp_path / "frozen").exists() or demo.process.poll() is not None)
+        began = time.monotonic()
+        demo.process.send_signal(ending)
+        if ending == signal.SIGINT:
+            assert demo.wait()[0] == 130
+        else:
+            demo.process.wait()
+            _until(lambda: demo.processes() == [])
+    # Nobody had to be killed because the patience of the demo was at its end.
+    assert time.monotonic() - began < STOP_SECONDS
+
+
+# The first choice of ports has one that is not free any more.
+PORT_IS_TAKEN = """
+import socket
+import meshq.demo._director as director
+free = director.free_ports
+listener = socket.socket()
+listener.bind(("127.0.0.1", 0))
+listener.listen()
+async def free_ports(count):
+    director.free_ports = free
+    print("a port is taken", file=__import__("sys").stderr, flush=True)
+    return [*await free(count - 1), listener.getsockname()[1]]
+director.free_ports = free_ports
+"""
+
+
+def test_a_port_that_somebody_else_has_taken_meanwhile_is_chosen_anew(tmp_path: Path) -> None:
+    with Demo(tmp_path, "--nodes", "2", "--rows", "500", "--no-kill", sabotage=PORT_IS_TAKEN) as demo:
+        status, output, errors = demo.wait()
+    assert status == 0, errors
+    assert "a port is taken" in errors
+    assert "All 500 flights" in output
+
+
 @pytest.fixture
 def terminal() -> Iterator[tuple[int, int]]:
     """Both ends of a terminal."""
@@ -254,7 +353,7 @@ def test_on_a_terminal_there_is_a_bar_and_the_result_goes_where_output_goes(
     tmp_path: Path, terminal: tuple[int, int]
 ) -> None:
     ours, theirs = terminal
-    command = [sys.executable, "-m", "meshq", "demo", "--rows", "500", "--no-kill"]
+    command = [sys.executable, "-m", "meshq", "demo", "--nodes", "1", "--rows", "500", "--no-kill"]
     environment = os.environ | {"TERM": "xterm", "TMPDIR": str(tmp_path), "PYTHONPATH": SOURCE}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=theirs, text=True)
     os.close(theirs)

@@ -1,4 +1,4 @@
-"""The demo: real flights through a broker that is killed twice, and every one of them accounted for."""
+"""The demo: real flights through a cluster that loses two nodes to SIGKILL, and every one of them accounted for."""
 
 from meshq.demo._main import main
 

@@ -1,16 +1,84 @@
-"""The process that is killed."""
+"""The process that is killed: a node, alone or in a cluster."""
 
 from __future__ import annotations
 
+import errno
+from multiprocessing import connection
+
+import trio
+
+from meshq.client import Client
+from meshq.cluster import ClusterConnection
 from meshq.demo._parent import Parent
-from meshq.demo._report_format import Ready
-from meshq.demo._settings import QUEUE
+from meshq.demo._report_format import Ask, Freeze, Frozen, Meet, Met, Numbers, Ready, Taken
+from meshq.demo._settings import CLUSTER, CONNECTOR, LINKS, QUEUE, node_name
+from meshq.errors import ConnectionBrokenError
 from meshq.node import Broker
 
+STANDARD_INPUT = 0
 
-async def run_broker(parent: Parent, data_dir: str, port: str) -> None:
+
+def make_broker(data_dir: str, number: int, ports: list[str]) -> Broker:
+    """The node of this number; ``ports`` are those of all nodes in their order."""
+    urls = [f"tcp://127.0.0.1:{port}" for port in ports]
+    own = urls.pop(number - 1)
+    services = [ClusterConnection(CLUSTER, connector=CONNECTOR, static_connectors=urls, **LINKS)] if urls else []
+    return Broker(
+        node_name(number),
+        data_dir=data_dir,
+        acceptors=[own],
+        connectors={CONNECTOR: own},
+        queues=[QUEUE],
+        services=services,
+    )
+
+
+def port_is_taken(error: ConnectionBrokenError) -> bool:
+    """Whether somebody else has the port."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+
+
+async def numbers(broker: Broker, client: Client, clustered: bool) -> Numbers:
+    """What the node holds."""
+    queue, node = await client.queue(QUEUE), broker.statistics()
+    peers = broker.cluster(CLUSTER).peers() if clustered else []
+    waiting = {peer.node_name: peer.waiting for peer in peers}
+    return Numbers(queue.ready, queue.delivering, node.ready + node.delivering, waiting)
+
+
+def freeze() -> None:
+    """Stand still, with the event loop and all, until the parent says something or is gone.
+
+    A stopped process (SIGSTOP) would do as well, but would stay if the parent were killed.
+    """
+    connection.wait([STANDARD_INPUT])
+
+
+async def run_broker(parent: Parent, data_dir: str, number: str, *ports: str) -> None:
     """Serve until the parent has had enough, then stop in peace."""
-    async with Broker("demo", data_dir=data_dir, acceptors=[f"tcp://127.0.0.1:{port}"], queues=[QUEUE]) as broker:
-        await parent.say(Ready(broker.urls[0]))
-        while await parent.hear() is not None:
-            continue
+    clustered = len(ports) > 1
+    try:
+        async with (
+            make_broker(data_dir, int(number), list(ports)) as broker,
+            broker.client() as client,
+            trio.open_nursery() as nursery,
+        ):
+
+            async def meet(nodes: int, consumers: int) -> None:
+                await broker.cluster(CLUSTER).wait_for(nodes=nodes, queue=QUEUE, consumers=consumers)
+                await parent.say(Met())
+
+            await parent.say(Ready(broker.urls[0]))
+            while (command := await parent.hear()) is not None:
+                if isinstance(command, Meet):
+                    nursery.start_soon(meet, command.nodes, command.consumers)
+                elif isinstance(command, Ask):
+                    await parent.say(await numbers(broker, client, clustered))
+                elif isinstance(command, Freeze):
+                    await parent.say(Frozen())
+                    freeze()
+            nursery.cancel_scope.cancel()
+    except ConnectionBrokenError as error:
+        if not port_is_taken(error):
+            raise
+        await parent.say(Taken())

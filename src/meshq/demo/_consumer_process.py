@@ -14,7 +14,7 @@ import trio
 
 from meshq.client import Client, Consumer, Delivery, Disconnected, FailedOver, Reattached, connect
 from meshq.demo._flights_format import parse
-from meshq.demo._kill_plan import WINDOW
+from meshq.demo._kill_plan import BATCH
 from meshq.demo._parent import Parent
 from meshq.demo._report_format import (
     ALTERED,
@@ -33,8 +33,6 @@ from meshq.demo._report_format import (
 from meshq.demo._settings import CLIENT, QUEUE
 from meshq.errors import BrokenError, StaleDeliveryError
 
-#: A batch, at most: half of the window, so that the next one comes while this one is acknowledged.
-BATCH_MESSAGES: Final = WINDOW // 2
 #: After so long without a message the parent is told, who then asks the broker whether anything is left.
 IDLE_SECONDS: Final = 0.25
 
@@ -68,8 +66,9 @@ def describe(batch: int, at_ns: int, deliveries: list[Delivery]) -> Delivered:
 class Receiver:
     """Receives, reports and acknowledges."""
 
-    def __init__(self, parent: Parent) -> None:
+    def __init__(self, parent: Parent, window: int) -> None:
         self._parent = parent
+        self._window = window
         # Batches that may still be acknowledged.
         self._tickets: float = math.inf
         self._changed = trio.Event()
@@ -103,7 +102,7 @@ class Receiver:
         async with connect(url, **CLIENT) as client, trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, client)
             nursery.start_soon(self._answer)
-            async with client.consumer(QUEUE, window=WINDOW) as consumer:
+            async with client.consumer(QUEUE, window=self._window) as consumer:
                 await self._parent.say(Ready())
                 async with trio.open_nursery() as tasks:
                     tasks.start_soon(self._acknowledge, consumer)
@@ -135,7 +134,7 @@ class Receiver:
             deliveries: list[Delivery] = []
             with trio.CancelScope() as self._waiting:
                 await self._online.wait()
-                deliveries = await consumer.receive_many(BATCH_MESSAGES, timeout=IDLE_SECONDS)
+                deliveries = await consumer.receive_many(BATCH, timeout=IDLE_SECONDS)
             at_ns = time.monotonic_ns()
             if not deliveries:
                 await self._parent.say(Idle())
@@ -170,7 +169,7 @@ async def acknowledge(consumer: Consumer, deliveries: list[Delivery]) -> bytes:
     return b"\1" * len(deliveries)
 
 
-async def run_consumer(parent: Parent) -> None:
-    """Receive, report, acknowledge."""
-    receiver = Receiver(parent)
+async def run_consumer(parent: Parent, window: str) -> None:
+    """Receive, report, acknowledge; with so many messages at once that are not acknowledged."""
+    receiver = Receiver(parent, int(window))
     await parent.attend(receiver.work, receiver.obey)

@@ -1,30 +1,43 @@
-"""The run: who starts when, when the broker is killed, and when everything is over.
+"""The run: who starts when, when which node is killed, and when everything is over.
 
-It acts on what the processes report and on what the broker says of its queue; nothing is timed.
+It acts on what the processes report, and on what the nodes say of what they hold; nothing is timed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from pathlib import Path
 from typing import Final
 
 import trio
 
-from meshq.client import Client, QueueStatistics, connect
 from meshq.demo import _report_format as report
 from meshq.demo._flights import parse_lines, read_lines
-from meshq.demo._kill_plan import CONSUMERS, DELIVERED_MIN, READY_MIN, WINDOW, Kill, plan_kills
+from meshq.demo._kill_plan import (
+    BATCH,
+    CLUSTER_WINDOW,
+    CONSUMERS,
+    DELIVERED_MIN,
+    PRODUCER_NODE,
+    WINDOW,
+    Kill,
+    plan_kills,
+)
+from meshq.demo._member import Member, free_ports
 from meshq.demo._options import Options
 from meshq.demo._process import Child, DemoError
 from meshq.demo._progress import ProgressView
 from meshq.demo._result_format import KillResult, Result, conclude
-from meshq.demo._settings import CLIENT, QUEUE
+from meshq.demo._settings import node_name
 from meshq.demo._tally_machine import Tally
 
 #: Nothing gets ahead for so long: something is wrong, and the demo says what it was waiting for.
 STALL_SECONDS: Final = 60.0
+#: Ports are chosen anew so often when somebody else takes one of them before its node does.
+PORT_ATTEMPTS: Final = 10
+#: After a kill the port is asked for again so often, if somebody else has it for a moment.
+PORT_SECONDS: Final = 0.1
 
 
 class StalledError(DemoError):
@@ -36,14 +49,13 @@ class StalledError(DemoError):
 class Director:
     """One run of the demo.
 
-    ``data_dir``: where the broker keeps its data.  ``nursery``: where the processes are attended, and killed when it
+    ``data_dir``: where the nodes keep their data.  ``nursery``: where the processes are attended, and killed when it
     is cancelled.
     """
 
     def __init__(self, options: Options, path: Path, data_dir: str, *, nursery: trio.Nursery, view: ProgressView):
         self._options = options
         self._path = path
-        self._data_dir = data_dir
         self._nursery = nursery
         self._view = view
         #: Every process that runs, and those of them that may end.
@@ -51,14 +63,22 @@ class Director:
         self._leaving: dict[Child, None] = {}
         self._failure: DemoError | None = None
         self._bell = trio.Event()
-        # Around a question to the broker: nobody waits for an answer once a process has failed.
-        self._asking = trio.CancelScope()
-        self._broker: Child | None = None
-        self._url = ""
-        self._consumers: list[Child] = []
+        place = Path(data_dir)
+        several = options.nodes > 1
+        #: The nodes, by number from 1.
+        self.members = [
+            Member(number, str(place / node_name(number) if several else place))
+            for number in range(1, options.nodes + 1)
+        ]
+        self._brokers: dict[Child, Member] = {}
         self._tally = Tally([])
-        # Processes that are ready; consumers that hold, that have no connection; batches acknowledged by ticket.
+        # Processes that are ready; brokers without a port, that know all others, that stand still, and what they said.
         self._ready: dict[Child, str] = {}
+        self._taken: dict[Child, None] = {}
+        self._met: dict[Child, None] = {}
+        self._frozen: dict[Child, None] = {}
+        self._numbers: dict[Child, report.Numbers] = {}
+        # Consumers that hold, that have no connection; batches acknowledged by ticket.
         self._holding: dict[Child, None] = {}
         self._offline: dict[Child, None] = {}
         self._acknowledging = 0
@@ -80,7 +100,6 @@ class Director:
         self.children.remove(child)
         if child not in self._leaving:
             self._failure = self._failure or child.failure()
-            self._asking.cancel()
         self._ring()
 
     def _heard(self, child: Child, said: report.Report) -> None:
@@ -94,6 +113,14 @@ class Director:
             self._view.show(said.confirmed, self._tally.delivered)
         elif isinstance(said, report.Ready):
             self._ready[child] = said.url
+        elif isinstance(said, report.Taken):
+            self._taken[child] = self._leaving[child] = None
+        elif isinstance(said, report.Met):
+            self._met[child] = None
+        elif isinstance(said, report.Frozen):
+            self._frozen[child] = None
+        elif isinstance(said, report.Numbers):
+            self._numbers[child] = said
         elif isinstance(said, report.Holding):
             self._holding[child] = None
         elif isinstance(said, report.Acknowledging):
@@ -125,7 +152,8 @@ class Director:
     def _moved(self) -> tuple[int, ...]:
         """What changes while the run gets ahead; not what may go round for ever, as redeliveries may."""
         counts = self._progress.sent, self._progress.confirmed, self._tally.delivered
-        return (*counts, len(self._ready), len(self._holding), len(self._offline))
+        states: tuple[Sized, ...] = self._ready, self._taken, self._met, self._frozen, self._holding, self._offline
+        return (*counts, *map(len, states))
 
     def _phase_ended(self, name: str) -> None:
         now = time.monotonic()
@@ -145,145 +173,253 @@ class Director:
             DemoError: it could not be carried through.
             SettingsError: there are not so many flights.
         """
-        self._start_broker("0")
+        await self._choose_ports()
+        for member in self.members:
+            self._start_broker(member)
         lines = read_lines(self._path, self._options.rows)
         producer = self._start("producer", "producer", str(self._path), str(len(lines)))
-        self._consumers = [self._start(f"consumer {number + 1}", "consumer") for number in range(CONSUMERS)]
+        self._start_consumers()
         self._tally = Tally(await parse_lines(lines))
         self._view.total(len(lines))
-        await self._broker_ready()
-        for child in (producer, *self._consumers):
-            await child.tell(report.Connect(self._url))
-        clients = (producer, *self._consumers)
+        await self._all_ready()
+        consumers = [consumer for member in self.members for consumer in member.consumers]
+        await producer.tell(report.Connect(self.members[PRODUCER_NODE - 1].url))
+        for member in self.members:
+            for consumer in member.consumers:
+                await consumer.tell(report.Connect(member.url))
+        clients = (producer, *consumers)
         await self._until(lambda: all(child in self._ready for child in clients), "all processes are connected")
-        self._view.say(f"a broker, a producer and {CONSUMERS} consumers are at work")
+        await self._all_met()
+        who = f"{len(self.members)} nodes" if self._clustered else "a broker"
+        self._view.say(f"{who}, a producer and {len(consumers)} consumers are at work")
         self._phase_ended("start")
-        async with connect(self._url, **CLIENT) as client:
-            for kill in plan_kills(len(lines)) if self._options.kill else ():
-                await self._carry_out(kill, producer, client)
-            await producer.tell(report.Limit(len(lines)))
-            left = await self._finish(client)
+        if self._options.kill:
+            for kill in plan_kills(len(lines), len(self.members), self._options.killed_first):
+                await self._carry_out(kill, producer)
+        await producer.tell(report.Limit(len(lines)))
+        left = await self._finish()
         self._phase_ended("the rest")
         await self._dismiss(*clients)
         await self._dismiss(*self.children)
         self._phase_ended("stop")
         self._view.show(self._progress.confirmed, self._tally.delivered)
-        confirmed = self._progress.confirmed
-        return conclude(self._tally, confirmed=confirmed, kills=self._kills, left=left, phases=self._phases)
+        return conclude(
+            self._tally,
+            confirmed=self._progress.confirmed,
+            kills=self._kills,
+            consumers=[member.names for member in self.members],
+            left=left,
+            phases=self._phases,
+        )
 
-    def _start_broker(self, port: str) -> None:
-        self._broker = self._start("broker", "broker", self._data_dir, port)
+    # -- nodes and consumers
 
-    async def _broker_ready(self) -> None:
-        broker = self._broker
-        assert broker is not None
-        await self._until(lambda: broker in self._ready, "the broker is ready")
-        self._url = self._ready[broker]
+    @property
+    def _clustered(self) -> bool:
+        return len(self.members) > 1
 
-    async def _carry_out(self, kill: Kill, producer: Child, client: Client) -> None:
+    async def _choose_ports(self) -> None:
+        """Every node has to know the ports of all before it starts."""
+        for member, port in zip(self.members, await free_ports(len(self.members)), strict=True):
+            member.port = port
+
+    def _start_broker(self, member: Member) -> None:
+        ports = [str(other.port) for other in self.members]
+        name = f"broker of node {member.number}" if self._clustered else "broker"
+        member.process = self._start(name, "broker", member.data_dir, str(member.number), *ports)
+        self._brokers[member.process] = member
+
+    def _start_consumers(self) -> None:
+        window = CLUSTER_WINDOW if self._clustered else WINDOW
+        members = self.members if self._clustered else self.members * CONSUMERS
+        for number, member in enumerate(members, 1):
+            member.consumers.append(self._start(f"consumer {number}", "consumer", str(window)))
+
+    async def _ready_or_taken(self, *members: Member) -> bool:
+        """Wait until these nodes serve, or have found their port taken; whether all serve."""
+        brokers = [member.broker for member in members]
+        await self._until(lambda: all(each in self._ready or each in self._taken for each in brokers), "brokers serve")
+        for member in members:
+            member.url = self._ready.get(member.broker, "")
+        return all(member.url for member in members)
+
+    async def _all_ready(self) -> None:
+        """Return when every node serves; with other ports if somebody else was faster at one of them."""
+        for _ in range(PORT_ATTEMPTS):
+            if await self._ready_or_taken(*self.members):
+                return
+            await self._dismiss(*(member.broker for member in self.members))
+            await self._choose_ports()
+            for member in self.members:
+                self._start_broker(member)
+        raise DemoError(f"{PORT_ATTEMPTS} times ports that were free were taken by others before the nodes had them")
+
+    async def _restart(self, member: Member) -> None:
+        """Start a broker again on the same directory and port; return when it serves and the nodes know each other."""
+        deadline = trio.current_time() + STALL_SECONDS
+        self._start_broker(member)
+        while not await self._ready_or_taken(member):
+            if trio.current_time() >= deadline:
+                raise StalledError(f"port {member.port} of node {member.number} has been taken by somebody else")
+            await trio.sleep(PORT_SECONDS)
+            self._start_broker(member)
+
+    async def _all_met(self) -> None:
+        """Return when every node knows every other one and all consumers: from then on each is dealt a share."""
+        if not self._clustered:
+            return
+        self._met.clear()
+        brokers = [member.broker for member in self.members]
+        for broker in brokers:
+            await broker.tell(report.Meet(len(self.members), len(self.members)))
+        await self._until(lambda: all(broker in self._met for broker in brokers), "all nodes know each other")
+
+    # -- kills
+
+    async def _carry_out(self, kill: Kill, producer: Child) -> None:
         """Fill the queue, see that it is full enough, kill, and start again on the same directory and port."""
+        member = self.members[kill.node - 1]
         await producer.tell(report.Limit(kill.hold_at))
         await self._until(lambda: self._progress.confirmed >= kill.hold_at, f"{kill.hold_at} rows are confirmed")
-        statistics = await self._fill(kill, producer, client)
-        acknowledging = self._consumers[-1]
-        await producer.tell(report.Limit(kill.go_on_to))
-        await acknowledging.tell(report.Tickets(1))
-        await self._until(
-            lambda: self._acknowledging > 0 and (self._progress.sent > kill.check_at or not kill.in_flight),
-            "a consumer acknowledges, and the producer is on its way",
-        )
+        ready = await self._fill(kill, member, producer)
+        waiting = await self._catch(kill, member, producer)
         began = time.monotonic()
-        await self._kill_broker()
-        caught, unconfirmed = self._tally.unsettled_total, self._progress.sent - self._progress.confirmed
-        batches = self._tally.open_batches()
-        for consumer in self._consumers:
+        await self._kill_broker(kill, member)
+        caught = sum(self._tally.unsettled.get(name, 0) for name in member.names)
+        unconfirmed = self._progress.sent - self._progress.confirmed
+        batches = [batch for batch in self._tally.open_batches() if batch[0] in member.names]
+        for consumer in member.consumers:
             await consumer.tell(report.Tickets(-1))
         self._acknowledging = 0
         self._holding.clear()
-        self._start_broker(self._url.rpartition(":")[2])
-        await self._broker_ready()
+        await self._restart(member)
         result = KillResult(
             when=kill.when,
+            node=kill.node,
             delivered_unacknowledged=caught,
-            # What the consumer that acknowledged may have been given since.
-            ready=statistics.ready - WINDOW,
+            ready=ready,
+            waiting=waiting,
             sent_unconfirmed=unconfirmed,
             seconds_down=time.monotonic() - began,
         )
         # What this kill has cut off must not be taken for a catch of the next one.
         await self._until(lambda: self._tally.all_settled(batches), "what became of each acknowledgement is known")
+        await self._until(lambda: not self._offline, "all consumers are connected again")
+        await self._all_met()
         self._kills.append(result)
-        self._view.say(
-            f"SIGKILL {kill.when}: {caught:,} delivered and not acknowledged, {result.ready:,} ready; "
-            f"back after {result.seconds_down:.1f} s"
-        )
+        self._view.say(_said_of(result, self._clustered))
         self._phase_ended(f"kill {len(self._kills)}")
 
-    async def _fill(self, kill: Kill, producer: Child, client: Client) -> QueueStatistics:
-        """Let the consumers hold and the queue fill up; returns what the broker then says of it."""
-        for consumer in self._consumers:
+    async def _fill(self, kill: Kill, member: Member, producer: Child) -> int:
+        """Let the node's consumers hold and its queue fill up; returns how many messages are then ready, at least."""
+        names = member.names
+        for consumer in member.consumers:
             await consumer.tell(report.Tickets(0))
-        await self._until(lambda: len(self._holding) == CONSUMERS, "all consumers hold")
+        await self._until(lambda: len(self._holding) == len(names), f"all consumers of node {kill.node} hold")
         self._phase_ended(f"until kill {len(self._kills) + 1}")
         await producer.tell(report.Limit(kill.check_at))
-        held, holders = self._tally.unsettled, [consumer.name for consumer in self._consumers]
+        held = self._tally.unsettled
 
         def full() -> bool:
             finished = self._progress.finished or kill.in_flight
-            enough = sum(held.get(name, 0) for name in holders[:-1]) >= DELIVERED_MIN and held.get(holders[-1], 0) > 0
+            # One of them acknowledges a batch while the node is killed.
+            enough = sum(held.get(name, 0) for name in names) >= DELIVERED_MIN + BATCH and held.get(names[-1], 0) > 0
             return finished and enough and self._progress.confirmed >= kill.check_at
 
         await self._until(full, f"{DELIVERED_MIN} messages are delivered and unacknowledged")
-        statistics = await self._ask(client)
-        while statistics.ready < READY_MIN + WINDOW:
-            await self._until(self._anything(), f"{READY_MIN + WINDOW} messages are ready, not {statistics.ready}")
-            statistics = await self._ask(client)
-        return statistics
+        numbers = await self._ask(member)
+        while numbers.ready < kill.ready_min + WINDOW and kill.ready_min:
+            await self._until(self._anything(), f"{kill.ready_min + WINDOW} messages are ready, not {numbers.ready}")
+            numbers = await self._ask(member)
+        # The consumer that acknowledges may be given more.
+        return max(0, numbers.ready - (CLUSTER_WINDOW if self._clustered else WINDOW))
 
-    async def _ask(self, client: Client) -> QueueStatistics:
-        """What the broker says of the queue."""
-        with trio.CancelScope() as self._asking:
-            if self._failure is None:
-                return await client.queue(QUEUE)
-        assert self._failure is not None
-        raise self._failure
+    async def _catch(self, kill: Kill, member: Member, producer: Child) -> int:
+        """Return in the moment of the kill, with how many messages the producer's node then holds for that node."""
+        if not kill.freezes:
+            await producer.tell(report.Limit(kill.go_on_to))
+        await member.consumers[-1].tell(report.Tickets(1))
+        await self._until(
+            lambda: self._acknowledging > 0 and (self._progress.sent > kill.check_at or not kill.catches_sends),
+            "a consumer acknowledges, and the producer is on its way",
+        )
+        if not kill.freezes:
+            return 0
+        broker, name = member.broker, node_name(member.number)
+        await broker.tell(report.Freeze())
+        await self._until(lambda: broker in self._frozen, f"the {broker.name} stands still")
+        await producer.tell(report.Limit(kill.go_on_to))
+        while True:
+            anything = self._anything()
+            numbers = await self._ask(self.members[PRODUCER_NODE - 1])
+            waiting = numbers.waiting.get(name, 0)
+            if waiting >= kill.waiting_min:
+                return waiting
+            await self._until(anything, f"{kill.waiting_min} messages wait for node {kill.node}, not {waiting}")
+
+    async def _kill_broker(self, kill: Kill, member: Member) -> None:
+        """SIGKILL; returns when the broker is gone and every consumer of it has noticed."""
+        broker, progress = member.broker, self._progress
+        self._leaving[broker] = None
+        broker.kill()
+        await broker.ended.wait()
+        consumers = member.consumers
+        await self._until(lambda: all(each in self._offline for each in consumers), "its consumers are cut off")
+        if not kill.catches_sends:
+            return
+
+        def caught() -> bool:
+            progress = self._progress
+            return progress.finished or progress.sent > progress.confirmed
+
+        # The producer goes on until its window is full: then it has said so.
+        await self._until(caught, "the producer has said what is not confirmed")
+        if self._progress.finished:
+            raise DemoError(f"the producer was done with all {progress.sent:,} flights before the kill could catch any")
+
+    # -- what the nodes hold
+
+    async def _ask(self, member: Member) -> report.Numbers:
+        """What the node says of what it holds."""
+        broker = member.broker
+        self._numbers.pop(broker, None)
+        await broker.tell(report.Ask())
+        await self._until(lambda: broker in self._numbers, f"the {broker.name} says what it holds")
+        return self._numbers.pop(broker)
+
+    async def _ask_all(self) -> list[int]:
+        """All that each node holds.
+
+        The producer's node is asked first: messages go from there to the others and never back, and stay there until
+        they have arrived.  So none is missed that changes places in between.
+        """
+        return [(await self._ask(member)).total for member in self.members]
 
     def _anything(self) -> Callable[[], bool]:
         bell = self._bell
         return bell.is_set
 
-    async def _kill_broker(self) -> None:
-        """SIGKILL; returns when the broker is gone and every consumer has noticed."""
-        broker = self._broker
-        assert broker is not None
-        self._leaving[broker] = None
-        broker.kill()
-        await broker.ended.wait()
-        await self._until(lambda: len(self._offline) == CONSUMERS, "every consumer has lost its connection")
-
-    async def _finish(self, client: Client) -> int:
-        """Return when all is sent and the queue is empty, or nothing gets ahead any more; what is left in it."""
+    async def _finish(self) -> list[int]:
+        """Return when all is sent and no node holds anything, or nothing gets ahead any more; what is left in each."""
         await self._until(lambda: self._progress.finished, "the producer has finished")
         try:
             while True:
                 await self._until(lambda: not self._tally.unsettled_total, "all acknowledgements are decided")
                 anything = self._anything()
-                statistics = await self._ask(client)
-                left = statistics.ready + statistics.delivering
-                if not left and not self._tally.unsettled_total:
+                left = await self._ask_all()
+                if not any(left) and not self._tally.unsettled_total:
                     return left
-                await self._until(anything, f"the queue is empty; it has {left}")
+                await self._until(anything, f"the nodes hold nothing; they have {sum(left)}")
         except StalledError as stalled:
             # What was counted so far is worth more than the fact that there is no end.
             self._view.say(str(stalled))
-            statistics = await self._ask(client)
-            return statistics.ready + statistics.delivering
+            return await self._ask_all()
 
     async def _dismiss(self, *children: Child) -> None:
         """Let these processes end in peace."""
         self._leaving.update(dict.fromkeys(children))
         for child in children:
-            if child is self._broker:
+            if child in self._brokers:
                 await child.end()
             else:
                 await child.tell(report.End())
@@ -291,3 +427,14 @@ class Director:
             await self._until(child.ended.is_set, f"the {child.name} has ended")
             if child.status:
                 raise child.failure()
+
+
+def _said_of(kill: KillResult, clustered: bool) -> str:
+    caught = [f"{kill.delivered_unacknowledged:,} delivered and not acknowledged"]
+    if clustered:
+        caught += [f"{kill.waiting:,} waiting for it"] if kill.waiting else []
+        caught += [f"{kill.sent_unconfirmed:,} sent and not confirmed"] if kill.sent_unconfirmed else []
+    else:
+        caught.append(f"{kill.ready:,} ready")
+    whom = f" of node {kill.node}" if clustered else ""
+    return f"SIGKILL{whom} {kill.when}: {', '.join(caught)}; back after {kill.seconds_down:.1f} s"

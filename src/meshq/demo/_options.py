@@ -8,12 +8,23 @@ from typing import Final
 
 import attrs
 
-from meshq.demo._kill_plan import DELIVERED_MIN, READY_MIN, ROWS_MIN
+from meshq.demo._kill_plan import (
+    DELIVERED_MIN,
+    FIRST_KILLED,
+    NODES,
+    NODES_MAX,
+    PRODUCER_NODE,
+    READY_MIN,
+    ROWS_MIN,
+    ROWS_PER_NODE_MIN,
+    WAITING_MIN,
+    rows_min,
+)
 from meshq.errors import SettingsError
 
 _DESCRIPTION: Final = (
-    "Send the flights that left New York in 2013 as durable messages through a broker that is killed twice, receive "
-    "them in three processes, and account for every one."
+    "Send the flights that left New York in 2013 as durable messages to a cluster of broker nodes, receive them on "
+    "every node, lose two nodes to SIGKILL, and account for every flight."
 )
 _EPILOG: Final = (
     "The exit status is 0 if nothing was lost, nothing came twice and every number equals the file's own; 1 if "
@@ -25,11 +36,21 @@ _EPILOG: Final = (
 class Options:
     """What the demo was asked for."""
 
+    nodes: int = NODES
     #: The first so many flights of the file; None for all.
     rows: int | None = None
     kill: bool = True
+    #: The node that the first kill takes; None for the second one, or the only one.
+    first_killed: int | None = None
     json: bool = False
     data_dir: str | None = None
+
+    @property
+    def killed_first(self) -> int:
+        """The node that the first kill takes."""
+        if self.first_killed is not None:
+            return self.first_killed
+        return FIRST_KILLED if self.nodes > 1 else PRODUCER_NODE
 
 
 def parse_options(arguments: Sequence[str]) -> Options:
@@ -42,16 +63,34 @@ def parse_options(arguments: Sequence[str]) -> Options:
         prog="python -m meshq demo", description=_DESCRIPTION, epilog=_EPILOG, allow_abbrev=False
     )
     parser.add_argument(
+        "--nodes",
+        type=int,
+        default=NODES,
+        metavar="N",
+        help=f"broker nodes, 1 to {NODES_MAX} (%(default)s): in a cluster with one consumer each, the producer on node "
+        f"{PRODUCER_NODE}; a single one has three consumers and takes both kills",
+    )
+    parser.add_argument(
         "--rows",
         type=int,
         metavar="N",
-        help=f"the first N flights only; at least {ROWS_MIN:,} unless --no-kill, because each kill waits until "
-        f"{DELIVERED_MIN:,} messages are delivered and unacknowledged and {READY_MIN:,} are ready",
+        help=f"the first N flights only; at least {ROWS_MIN:,}, or {ROWS_PER_NODE_MIN:,} for each node if that is "
+        f"more, unless --no-kill, because each kill waits until {DELIVERED_MIN:,} messages are delivered and "
+        f"unacknowledged and {READY_MIN:,} are ready (one node), or {WAITING_MIN:,} wait on node {PRODUCER_NODE} for "
+        "the one that is killed (a cluster, first kill)",
     )
-    parser.add_argument("--no-kill", dest="kill", action="store_false", help="let the broker live")
+    parser.add_argument(
+        "--kill",
+        dest="first_killed",
+        type=int,
+        metavar="NODE",
+        help=f"the node that the first kill takes, {FIRST_KILLED} (the default) to N; the second takes node "
+        f"{PRODUCER_NODE}, the producer's own",
+    )
+    parser.add_argument("--no-kill", dest="kill", action="store_false", help="let all nodes live")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument(
-        "--data-dir", metavar="DIR", help="keep the broker's data in DIR, which must be empty or missing, and leave it"
+        "--data-dir", metavar="DIR", help="keep the nodes' data in DIR, which must be empty or missing, and leave it"
     )
     options = Options(**vars(parser.parse_args(arguments)))
     check_options(options)
@@ -60,11 +99,28 @@ def parse_options(arguments: Sequence[str]) -> Options:
 
 def check_options(options: Options) -> None:
     """Raises: SettingsError: a value isn't allowed."""
-    rows = options.rows
+    nodes, rows = options.nodes, options.rows
+    if not 1 <= nodes <= NODES_MAX:
+        raise SettingsError("nodes", nodes, f"1 to {NODES_MAX}")
+    _check_killed(options)
     if rows is None:
         return
     if rows < 1:
         raise SettingsError("rows", rows, "a whole number from 1")
-    if options.kill and rows < ROWS_MIN:
-        allowed = f"{ROWS_MIN} or more, for fewer can't fill the queue as both kills require; or any with --no-kill"
+    least = rows_min(nodes)
+    if options.kill and rows < least:
+        allowed = f"{least} or more, for fewer can't fill the queues as both kills require; or any with --no-kill"
         raise SettingsError("rows", rows, allowed)
+
+
+def _check_killed(options: Options) -> None:
+    killed, nodes = options.first_killed, options.nodes
+    if killed is None:
+        return
+    if not options.kill:
+        raise SettingsError("kill", killed, "nothing with --no-kill")
+    if nodes == 1 and killed != PRODUCER_NODE:
+        raise SettingsError("kill", killed, f"{PRODUCER_NODE}, the only node")
+    if nodes > 1 and not FIRST_KILLED <= killed <= nodes:
+        which = str(FIRST_KILLED) if nodes == FIRST_KILLED else f"{FIRST_KILLED} to {nodes}"
+        raise SettingsError("kill", killed, f"{which}; node {PRODUCER_NODE}, the producer's own, is killed second")

@@ -29,6 +29,40 @@ class Ready(Report):
 
 
 @attrs.frozen
+class Taken(Report):
+    """The broker's port belongs to somebody else: it ends."""
+
+    kind = "taken"
+
+
+@attrs.frozen
+class Met(Report):
+    """The broker knows all nodes and consumers that it was to wait for."""
+
+    kind = "met"
+
+
+@attrs.frozen
+class Numbers(Report):
+    """What a broker holds: messages in its queue that wait and that are with its consumers; all that it has, and what
+    of that waits for each other node, by name.
+    """
+
+    kind = "numbers"
+    ready: int
+    delivering: int
+    total: int
+    waiting: dict[str, int]
+
+
+@attrs.frozen
+class Frozen(Report):
+    """The broker stands still from here on."""
+
+    kind = "frozen"
+
+
+@attrs.frozen
 class Progress(Report):
     """Rows that the producer has given to its client, and those of them that are confirmed."""
 
@@ -117,6 +151,29 @@ class Tickets(Report):
 
 
 @attrs.frozen
+class Meet(Report):
+    """To a broker: wait until so many nodes are known, this one included, and so many consumers of the queue."""
+
+    kind = "meet"
+    nodes: int
+    consumers: int
+
+
+@attrs.frozen
+class Ask(Report):
+    """To a broker: say what it holds."""
+
+    kind = "ask"
+
+
+@attrs.frozen
+class Freeze(Report):
+    """To a broker: stand still, the whole process, until something else is said or nothing can be."""
+
+    kind = "freeze"
+
+
+@attrs.frozen
 class End(Report):
     """To a client: end when everything is settled."""
 
@@ -127,7 +184,8 @@ _KINDS: Final = {
     cls.kind: cls
     for cls in (
         *(Ready, Progress, Delivered, Settled, Holding, Acknowledging, Connection, Idle),
-        *(Connect, Limit, Tickets, End),
+        *(Taken, Met, Numbers, Frozen),
+        *(Connect, Limit, Tickets, Meet, Ask, Freeze, End),
     )
 }
 

@@ -21,14 +21,31 @@ class KillResult:
     """What one kill caught, and how long the broker was away."""
 
     when: str
+    #: The node that it took.
+    node: int
     #: Messages that consumers had been handed and that were not confirmed as acknowledged.
     delivered_unacknowledged: int
-    #: Messages that waited in the queue, at least.
+    #: Messages that waited in its queue, at least.
     ready: int
+    #: Messages that waited for it on the producer's node.
+    waiting: int
     #: Messages that the producer had given to its client and that were not confirmed.
     sent_unconfirmed: int
     #: From the kill until the broker was ready again.
     seconds_down: float
+
+
+@attrs.frozen(kw_only=True)
+class NodeCount:
+    """What was counted at one node, by its consumers and by itself."""
+
+    node: int
+    #: Flights that came here, each counted at one node; deliveries that were a redelivery, or a duplicate.
+    delivered: int
+    redelivered: int
+    duplicates: int
+    #: Messages that it still held at the end, for its own consumers or for other nodes.
+    left: int
 
 
 @attrs.frozen(kw_only=True)
@@ -41,6 +58,7 @@ class Result:
     lost: int
     redelivered: int
     duplicates: int
+    nodes: Sequence[NodeCount]
     #: Both sides by carrier: delivered, in the file.
     carriers: Mapping[str, tuple[CarrierCount, CarrierCount]]
     kills: Sequence[KillResult]
@@ -67,15 +85,32 @@ def count_file(flights: Iterable[Flight]) -> dict[str, CarrierCount]:
 
 
 def conclude(
-    tally: Tally, *, confirmed: int, kills: Sequence[KillResult], left: int, phases: Mapping[str, float]
+    tally: Tally,
+    *,
+    confirmed: int,
+    kills: Sequence[KillResult],
+    consumers: Sequence[Sequence[str]],
+    left: Sequence[int],
+    phases: Mapping[str, float],
 ) -> Result:
-    """The result of a run; ``left``: messages still in the queue at its end."""
+    """The result of a run; for each node its ``consumers``, and in ``left`` what it still holds at the end."""
     verdict = tally.verdict(confirmed)
     own, rows = count_file(tally.flights), len(tally.flights)
     carriers = {
         carrier: (tally.counts.get(carrier) or CarrierCount(), own.get(carrier) or CarrierCount())
         for carrier in sorted({**own, **tally.counts})
     }
+
+    nodes = [
+        NodeCount(
+            node=number,
+            delivered=sum(tally.delivered_to[name] for name in names),
+            redelivered=sum(verdict.redelivered_to.get(name, 0) for name in names),
+            duplicates=sum(verdict.duplicates_to.get(name, 0) for name in names),
+            left=held,
+        )
+        for number, (names, held) in enumerate(zip(consumers, left, strict=True), 1)
+    ]
 
     def named(what: str, flights: list[int]) -> list[str]:
         if not flights:
@@ -89,7 +124,7 @@ def conclude(
         *_unless_zero("not confirmed to the producer", rows - confirmed),
         *_unless_zero("delivered and not in the file", tally.foreign),
         *_unless_zero("delivered with a body, properties and duplicate id that don't fit each other", tally.altered),
-        *_unless_zero("still in the queue at the end", left),
+        *_unless_zero("still in the queue at the end", sum(left)),
         *(text for carrier, (ours, files) in carriers.items() for text in _carrier_differences(carrier, ours, files)),
     ]
     return Result(
@@ -99,6 +134,7 @@ def conclude(
         lost=len(verdict.lost),
         redelivered=verdict.redelivered,
         duplicates=len(verdict.duplicates),
+        nodes=nodes,
         carriers=carriers,
         kills=tuple(kills),
         differences=differences,
@@ -149,10 +185,13 @@ def as_table(result: Result) -> str:
         f"redelivered  {result.redelivered:>9,}  came again, marked so, the first acknowledgement not confirmed",
         f"duplicates   {result.duplicates:>9,}  any other second delivery",
         "",
-        *(_kill_line(number, kill) for number, kill in enumerate(result.kills, 1)),
     ]
+    several = len(result.nodes) > 1
+    if several:
+        lines += [*map(_node_line, result.nodes), ""]
+    lines += [_kill_line(number, kill, several) for number, kill in enumerate(result.kills, 1)]
     if not result.kills:
-        lines.append("The broker was not killed.")
+        lines.append("No node was killed." if several else "The broker was not killed.")
     lines += ["", *_closing(result)]
     return "\n".join(lines)
 
@@ -176,12 +215,24 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([first, *(cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))])
 
 
-def _kill_line(number: int, kill: KillResult) -> str:
-    unconfirmed = f", {kill.sent_unconfirmed:,} sent and not confirmed" if kill.sent_unconfirmed else ""
+def _node_line(count: NodeCount) -> str:
+    left = f", {count.left:,} left" if count.left else ""
     return (
-        f"SIGKILL {number}, {kill.when}: caught {kill.delivered_unacknowledged:,} delivered and not acknowledged, "
-        f"{kill.ready:,} ready{unconfirmed}; back after {kill.seconds_down:.1f} s"
+        f"node {count.node}  {count.delivered:>9,} flights, {count.redelivered:,} redelivered, "
+        f"{count.duplicates:,} duplicates{left}"
     )
+
+
+def _kill_line(number: int, kill: KillResult, several: bool) -> str:
+    whom = f" of node {kill.node}" if several else ""
+    caught = [f"{kill.delivered_unacknowledged:,} delivered and not acknowledged"]
+    if kill.waiting:
+        caught.append(f"{kill.waiting:,} waiting for it")
+    if kill.ready or not several:
+        caught.append(f"{kill.ready:,} ready")
+    if kill.sent_unconfirmed:
+        caught.append(f"{kill.sent_unconfirmed:,} sent and not confirmed")
+    return f"SIGKILL {number}{whom}, {kill.when}: caught {', '.join(caught)}; back after {kill.seconds_down:.1f} s"
 
 
 def _closing(result: Result) -> list[str]:

@@ -1,4 +1,4 @@
-"""How the processes of the demo come together: one queue, and clients that wait for a broker that was killed."""
+"""How the processes of the demo come together: one queue, nodes that share it, clients that wait for a killed one."""
 
 from __future__ import annotations
 
@@ -13,3 +13,20 @@ CLIENT: Final[dict[str, Any]] = {
     "initial_connect_attempts": 20,
     "call_failover_timeout": 120,
 }
+#: The cluster connection of each node, and the name by which a node calls its own address in it.
+CLUSTER: Final = "mesh"
+CONNECTOR: Final = "here"
+#: The links' own: they know each other by more than what everybody knows, and look often for a node that was killed.
+LINKS: Final[dict[str, Any]] = {
+    "load_balancing": "on_demand",
+    "user": "demo",
+    "password": "flights",
+    "retry_interval": 0.05,
+    "retry_interval_multiplier": 1.5,
+    "max_retry_interval": 0.25,
+}
+
+
+def node_name(number: int) -> str:
+    """What a node is called by the others; its number begins at 1."""
+    return f"node-{number}"

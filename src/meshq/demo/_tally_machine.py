@@ -7,7 +7,8 @@ reports are in, by the clock that all processes share: reports of different cons
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -34,6 +35,7 @@ class CarrierCount:
 
 @attrs.define
 class _Batch:
+    consumer: str
     # The first delivery of the batch, by the order in which they were reported; how many; when.
     first: int
     count: int
@@ -47,6 +49,9 @@ class Verdict:
     lost: list[int]
     redelivered: int
     duplicates: list[int]
+    #: The same by the consumer to which they came again.
+    redelivered_to: Mapping[str, int]
+    duplicates_to: Mapping[str, int]
 
 
 class Tally:
@@ -64,6 +69,8 @@ class Tally:
         #: Flights delivered, and deliveries of all kinds.
         self.delivered = 0
         self.deliveries = 0
+        #: Flights delivered, by the consumer from which that was heard first.
+        self.delivered_to: Counter[str] = Counter()
         #: Deliveries whose acknowledgement is not decided yet, by consumer.
         self.unsettled: dict[str, int] = {}
         #: Deliveries of flights that the file doesn't have; deliveries whose parts don't fit each other.
@@ -95,7 +102,8 @@ class Tally:
     def take_delivered(self, consumer: str, report: Delivered) -> None:
         """A consumer was handed a batch."""
         delivery = self.deliveries
-        batch = _Batch(delivery, len(report.keys), report.at_ns)
+        batch = _Batch(consumer, delivery, len(report.keys), report.at_ns)
+        before = self.delivered
         self._batches.append(batch)
         self._open[consumer, report.batch] = batch
         self._flags += report.flags
@@ -116,6 +124,7 @@ class Tally:
                 self._others.setdefault(row, []).append(delivery)
             delivery += 1
         self.deliveries = delivery
+        self.delivered_to[consumer] += self.delivered - before
         self.altered += sum(flag & ALTERED != 0 for flag in report.flags if flag)
         self.unsettled[consumer] = self.unsettled.get(consumer, 0) + batch.count
 
@@ -128,28 +137,36 @@ class Tally:
 
     def verdict(self, confirmed: int) -> Verdict:
         """What has become of the first ``confirmed`` rows, which were confirmed to the producer, and of all others."""
-        redelivered = 0
+        redelivered: Counter[str] = Counter()
+        duplicates_to: Counter[str] = Counter()
         duplicates: list[int] = []
         repeated = {row: [self._first[row], *others] for row, others in sorted(self._others.items())}
-        at = self._times(sorted(delivery for deliveries in repeated.values() for delivery in deliveries))
+        of = self._batches_of(sorted(delivery for deliveries in repeated.values() for delivery in deliveries))
         for row, deliveries in repeated.items():
             acknowledged = False
-            for place, delivery in enumerate(sorted(deliveries, key=at.__getitem__)):
+            # Within one batch, and one reading of the clock, as reported.
+            for place, delivery in enumerate(sorted(deliveries, key=lambda found: (of[found].at_ns, found))):
                 if place and (acknowledged or not self._flags[delivery] & REDELIVERED):
                     duplicates.append(row)
+                    duplicates_to[of[delivery].consumer] += 1
                 elif place:
-                    redelivered += 1
+                    redelivered[of[delivery].consumer] += 1
                 acknowledged |= bool(self._confirmed[delivery])
-        lost = [row for row in range(confirmed) if self._first[row] < 0]
-        return Verdict(lost=lost, redelivered=redelivered, duplicates=duplicates)
+        return Verdict(
+            lost=[row for row in range(confirmed) if self._first[row] < 0],
+            redelivered=redelivered.total(),
+            duplicates=duplicates,
+            redelivered_to=redelivered,
+            duplicates_to=duplicates_to,
+        )
 
-    def _times(self, deliveries: list[int]) -> dict[int, tuple[int, int]]:
-        """When each of these deliveries was made; within one batch, and one reading of the clock, as reported."""
-        times: dict[int, tuple[int, int]] = {}
+    def _batches_of(self, deliveries: list[int]) -> dict[int, _Batch]:
+        """The batch of each of these deliveries, which rise."""
+        found: dict[int, _Batch] = {}
         batches = iter(self._batches)
-        batch = _Batch(0, 0, 0)
+        batch = _Batch("", 0, 0, 0)
         for delivery in deliveries:
             while delivery >= batch.first + batch.count:
                 batch = next(batches)
-            times[delivery] = (batch.at_ns, delivery)
-        return times
+            found[delivery] = batch
+        return found

@@ -1,0 +1,47 @@
+"""A node of the demo with its consumers, as the director sees them, and the ports of all nodes."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from meshq.demo._process import Child
+
+
+@attrs.define(eq=False)
+class Member:
+    """One node: its processes, and what stays the same when its broker is started again."""
+
+    number: int
+    data_dir: str
+    port: int = 0
+    url: str = ""
+    process: Child | None = None
+    consumers: list[Child] = attrs.field(factory=list)
+
+    @property
+    def broker(self) -> Child:
+        """The broker's process, of this life or the last one."""
+        assert self.process is not None
+        return self.process
+
+    @property
+    def names(self) -> list[str]:
+        """What its consumers are called."""
+        return [consumer.name for consumer in self.consumers]
+
+
+async def free_ports(count: int) -> list[int]:
+    """Ports that nobody has at this moment, each another one.
+
+    Checkpoint: always.
+    Cancellation: nothing is kept.
+    """
+    listeners: list[trio.SocketListener] = []
+    try:
+        for _ in range(count):
+            listeners += await trio.open_tcp_listeners(0, host="127.0.0.1")
+        return [listener.socket.getsockname()[1] for listener in listeners]
+    finally:
+        for listener in listeners:
+            listener.socket.close()
