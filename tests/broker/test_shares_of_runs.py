@@ -55,7 +55,9 @@ def test_each_queue_of_a_peer_gets_its_messages_of_a_run_in_their_order(
             ring.local = Queue(index, ring.name, "news", durable=True)
             join(ring.local)
         for peer in range(others + 1):
-            remote = RemoteBinding(forwards[peer], "on_demand", 10 * peer + index, ring.name, "news", "multicast", 1, ())
+            remote = RemoteBinding(
+                forwards[peer], "on_demand", 10 * peer + index, ring.name, "news", "multicast", 1, ()
+            )
             ring.remotes.append(remote)
         ring.turn = turn * index
         rings.append(ring)

@@ -131,8 +131,8 @@ def q4_exactly_once(history: History) -> Iterator[Violation]:
     """Q4: what is sent with a duplicate id stands in each queue once, however often it was sent.
 
     One stand in a queue is one place and one sequence number: deliveries of one are redeliveries, a second one is a
-    duplicate, on whatever node.  Two messages with one duplicate id count together.  The workload has to stay inside the window of
-    duplicate ids.
+    duplicate, on whatever node.  Two messages with one duplicate id count together.  The workload has to stay inside
+    the window of duplicate ids.
     """
     places: dict[tuple[str, str], dict[tuple[int, tuple[str, int]], None]] = {}
     stands = stands_of(history)
@@ -190,7 +190,7 @@ def q6_consumed_is_final(history: History) -> Iterator[Violation]:
         if delivery.was_granted_after(ended_s, stream):
             what = f"message {delivery.uid} was acknowledged at {ended_s} and came again from {delivery.place}"
             yield Violation("Q6", what, delivery.uid)
-    for place, messages in history.remaining.items():
+    for where, messages in history.remaining.items():
         for uid, sequence in messages:
-            if (place, uid, sequence) in final:
-                yield Violation("Q6", f"{place} still holds message {uid}, which was acknowledged", uid)
+            if (where, uid, sequence) in final:
+                yield Violation("Q6", f"{where} still holds message {uid}, which was acknowledged", uid)

@@ -59,8 +59,8 @@ def q8_conservation(history: History) -> Iterator[Violation]:
 
 def q14_works_again(history: History) -> Iterator[Violation]:
     """Q14: within ten simulated seconds of healing a barrier send is confirmed (the client may try several times; on
-    a mesh one at each node), a queue with a willing consumer has nothing ready or delivering at the end, and nothing is left over that
-    should not be.  Not judged before healing."""
+    a mesh one at each node), a queue with a willing consumer has nothing ready or delivering at the end, and nothing
+    is left over that should not be.  Not judged before healing."""
     if history.healed_s is None:
         return
     barriers = [send for send in history.sends.values() if send.barrier]

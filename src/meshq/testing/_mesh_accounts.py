@@ -48,9 +48,7 @@ async def settle_mesh(simulation: Simulation, history: History, nodes: list[Mesh
     for node in nodes:
         subject = f"the store of {node.place}"
         await record_recoveries(simulation, history, subject, node.node.disk, recount, crashes=0)
-        states[node.place] = next(
-            recovery.state for recovery in history.recoveries if recovery.subject == subject
-        )
+        states[node.place] = next(recovery.state for recovery in history.recoveries if recovery.subject == subject)
     recount_mesh(history, states, identities)
 
 

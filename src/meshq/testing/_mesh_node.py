@@ -43,7 +43,7 @@ class MeshNode(BrokerNode):
             static_connectors=[other for other in NODES if other != name],
             load_balancing=self.mode,
             user="mesh",
-            password="the mesh's own",  # noqa: S106 - nobody else is in this simulation
+            password="the mesh's own",
             **links,
         )
         return Broker(

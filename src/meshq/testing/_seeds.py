@@ -59,7 +59,9 @@ class SeedReport:
     @property
     def line(self) -> str:
         """One line that says what was found and how to see it again."""
-        return f"seed {self.seed} {', '.join(self.caught_by)}: {self.headline} -- {command_for(self.seed, mesh=self.mesh)}"
+        return (
+            f"seed {self.seed} {', '.join(self.caught_by)}: {self.headline} -- {command_for(self.seed, mesh=self.mesh)}"
+        )
 
 
 def command_for(seed: int, *, mesh: bool = False) -> str:
