@@ -66,7 +66,7 @@ FILTER_DEPTH_MAX: Final = 32
 FILTER_TERMS_MAX: Final = 256
 #: Different filters of one queue that no index serves: each message is put to every one of them.
 FILTERS_SCANNED_MAX: Final = 1_024
-#: Messages of a queue that are put to its filters in one step: some ten milliseconds.
+#: Messages of a queue that are put to its filters in one step: some twenty milliseconds.
 SCAN_MESSAGES_MAX: Final = 8_192
 
 # -- sessions -----------------------------------------------------------------------------------------------------
