@@ -9,6 +9,8 @@ from meshq.errors import SettingsError
 
 SEPARATOR: Final = "::"
 ROUTINGS: Final = ("anycast", "multicast")
+#: How the names begin that no user can give.
+INTERNAL: Final = "$meshq."
 
 
 class Target(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
@@ -34,8 +35,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def simulated() -> abc.Env:
-    """The outside of one machine, with an empty disk."""
-    return attrs.evolve(real_env(), disk=SimDisk().mount(), threads=InlineThreads(), local={})
+    """The outside of machines that share a process."""
+    return attrs.evolve(real_env(), threads=InlineThreads(), local={})
 
 
 @attrs.define(eq=False)
@@ -46,6 +47,7 @@ class Mesh:
     env: abc.Env
     urls: dict[str, str]
     root: str | None
+    simulated: bool = False
     mode: str = "on_demand"
     #: More settings of all brokers, and of the cluster connections.
     broker: dict[str, Any] = attrs.field(factory=dict)
@@ -55,6 +57,9 @@ class Mesh:
     #: Static connectors instead of all others.
     others: dict[str, list[str]] = attrs.field(factory=dict)
     brokers: dict[str, Broker] = attrs.field(factory=dict)
+    #: The disks of nodes, if they are simulated: each has its own, which can lose its power.
+    disks: dict[str, SimDisk] = attrs.field(factory=dict)
+    _dark: set[str] = attrs.field(factory=set)
     _scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
     _ended: dict[str, trio.Event] = attrs.field(factory=dict)
 
@@ -75,15 +80,24 @@ class Mesh:
                 "acceptors": [url] if url.startswith("tcp") else [],
                 "connectors": self.urls,
                 "services": [connection],
-                "env": self.env,
+                "env": self.env_of(name),
                 **self.broker,
                 **self.own.get(name, {}),
             },
         )
 
+    def env_of(self, name: str) -> abc.Env:
+        """The outside of a node in its next life."""
+        if not self.simulated:
+            return self.env
+        disk = self.disks.setdefault(name, SimDisk(random.Random(name)))
+        disk.faults.fuse = None
+        return attrs.evolve(self.env, disk=disk.mount())
+
     async def start(self, *names: str) -> None:
         """Start nodes."""
         for name in names:
+            self._dark.discard(name)
             self.brokers[name] = self.make(name)
             self._ended[name] = trio.Event()
             await self.nursery.start(self._live, name)
@@ -93,6 +107,10 @@ class Mesh:
             with trio.CancelScope() as scope:
                 self._scopes[name] = scope
                 await self.brokers[name].run(task_status=task_status)
+        except BaseException:
+            # A node without power does not end in peace, and whatever it says of that nobody hears.
+            if name not in self._dark:
+                raise
         finally:
             self._ended[name].set()
 
@@ -102,6 +120,20 @@ class Mesh:
             self._scopes[name].cancel()
         for name in names:
             await self._ended[name].wait()
+
+    def lose_power(self, name: str) -> None:
+        """A node's machine goes dark: what was not synced is kept or lost by chance, and the node is no more."""
+        self._dark.add(name)
+        self.disks[name].power_loss()
+        self._scopes[name].cancel()
+
+    def lose_power_at(self, name: str, calls: int) -> None:
+        """The same at a later call on its disk."""
+        self.disks[name].fuse(calls, lambda: self.lose_power(name))
+
+    async def ended(self, name: str) -> None:
+        """A node has ended."""
+        await self._ended[name].wait()
 
     async def stop(self, *names: str) -> None:
         """End nodes in peace."""
@@ -169,7 +201,7 @@ async def mesh(
     where = "/data" if root == "simulated" else str(root) if root is not None else None
     with trio.fail_after(PATIENCE_S * 4):
         async with trio.open_nursery() as nursery:
-            made = Mesh(nursery, env, urls, where, **settings)
+            made = Mesh(nursery, env, urls, where, root == "simulated", **settings)
             await made.start(*names)
             yield made
             nursery.cancel_scope.cancel()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from meshq import limits
-from meshq.address import Target, check_name, check_routing
+from meshq.address import INTERNAL, Target, check_name, check_routing
 from meshq.broker._ledger import Ledger
 from meshq.broker._marks import Marks
 from meshq.broker._queue_machine import Queue
@@ -13,9 +13,6 @@ from meshq.broker._records import DEFINITION, encode_definition
 from meshq.broker._router import Address, Router
 from meshq.errors import NotFoundError, UsageError
 from meshq.settings import AddressSettings
-
-#: How the names begin that no user can give.
-INTERNAL: Final = "$meshq."
 
 
 class Definitions:

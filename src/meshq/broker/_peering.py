@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
-from meshq.address import is_name
-from meshq.broker._definitions import INTERNAL
+from meshq.address import INTERNAL, is_name
 from meshq.broker._distribution_plan import filters_of
 from meshq.broker._run import StoredRun
 from meshq.errors import MeshqError

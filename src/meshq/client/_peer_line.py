@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from meshq.address import ROUTINGS, is_name
+from meshq.address import INTERNAL, ROUTINGS, is_name
 from meshq.client._calls import InnerCall, Values, opening
-from meshq.errors import MeshqError, NotActiveError
+from meshq.errors import ClosedError, MeshqError, NotActiveError
 from meshq.wire import (
     FLAG_DURABLE,
     Binding,
@@ -149,7 +149,8 @@ class PeerLine:
             RemoteProtocolError: no queue can be so.
         """
         binding = header_of(frame, Binding)
-        named = is_name(binding.name) and is_name(binding.address) and binding.routing in ROUTINGS
+        names = (binding.name, binding.address)
+        named = binding.routing in ROUTINGS and all(is_name(name) and not name.startswith(INTERNAL) for name in names)
         if not 0 < binding.queue <= _QUEUE_MAX or not (named or binding.gone):
             raise violation("bad_header", f"queue {binding.queue} has no valid number, name, address or routing type")
         self._events.described(binding)
@@ -170,8 +171,8 @@ class PeerLine:
         self._session.calls.add(InnerCall(opening(FrameType.LINK, self.channel, header), self._opened))
 
     def _opened(self, values: Values, error: MeshqError | None) -> None:
-        if isinstance(error, NotActiveError):
-            # The node is going away: the next session asks again.
+        if isinstance(error, (NotActiveError, ClosedError)):
+            # The node is going away, or this one: the next session asks again.
             return
         if error is not None:
             self._events.refused(error)

@@ -1,0 +1,178 @@
+"""What a link's own end makes of what the other node says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meshq.client._peer_line import ForwardedRun, PeerLine
+from meshq.errors import ClosedError, MeshqError, NotActiveError, RemoteProtocolError
+from meshq.wire import Binding, Frame, FrameType, LinkOpening, encode_run
+
+
+class Calls:
+    """Calls that wait until the test answers them."""
+
+    def __init__(self) -> None:
+        self.made: list[Any] = []
+
+    def add(self, call: Any) -> None:
+        self.made.append(call)
+
+
+class Runs:
+    """Credit."""
+
+    open = True
+    sent_bytes = 0
+
+
+class FakeSession:
+    """As much of a session as a line needs."""
+
+    node_id = b"n" * 16
+
+    def __init__(self) -> None:
+        self.calls, self.runs = Calls(), Runs()
+        self.channels = 0
+        self.said: list[Frame] = []
+
+    def new_channel(self, owner: object) -> int:
+        self.channels += 1
+        return self.channels
+
+    def out(self, frame: Frame) -> None:
+        self.said.append(frame)
+
+
+class Owner:
+    """What came over the link."""
+
+    def __init__(self) -> None:
+        self.openings = 0
+        self.bindings: list[Binding] = []
+        self.numbers: list[int] = []
+        self.refusals: list[MeshqError] = []
+        self.snapshots = 0
+
+    def opening(self, node_id: bytes) -> LinkOpening:
+        self.openings += 1
+        return LinkOpening(link=b"l" * 16, node_id=node_id, instance=b"i" * 16, node_name="here")
+
+    def described(self, binding: Binding) -> None:
+        self.bindings.append(binding)
+
+    def snapshot(self) -> None:
+        self.snapshots += 1
+
+    def stored(self, number: int) -> None:
+        self.numbers.append(number)
+
+    def refused(self, error: MeshqError) -> None:
+        self.refusals.append(error)
+
+
+def line() -> tuple[PeerLine, FakeSession, Owner]:
+    session, owner = FakeSession(), Owner()
+    made = PeerLine(session, owner)  # type: ignore[arg-type]
+    made.renew()
+    return made, session, owner
+
+
+def run(number: int, rows: int = 2, step: int = 1) -> ForwardedRun:
+    return ForwardedRun(number, step, 1, encode_run([b"x"] * rows), "q", b"p" * 16, 1, 0, True, (1,))
+
+
+def confirm(number: int) -> Frame:
+    return Frame(FrameType.CONFIRM, channel=1, first=number)
+
+
+def test_runs_wait_until_the_link_is_open_and_for_credit() -> None:
+    made, session, _ = line()
+    made.submit(run(1))
+    assert session.said == []
+    made._opened({}, None)
+    assert [frame.first for frame in session.said] == [1]
+    session.runs.open = False
+    made.submit(run(3))
+    assert len(session.said) == 1
+    session.runs.open = True
+    made.pump()
+    assert [frame.first for frame in session.said] == [1, 3]
+
+
+def test_a_confirm_is_of_what_was_sent() -> None:
+    made, _, owner = line()
+    made._opened({}, None)
+    made.submit(run(1))
+    made.submit(run(3, rows=3, step=2))
+    made.confirm(confirm(2))
+    made.confirm(confirm(7))
+    assert owner.numbers == [2, 7]
+    for number in (7, 8):
+        with pytest.raises(RemoteProtocolError) as caught:
+            made.confirm(confirm(number))
+        assert caught.value.refusal == "bad_number"
+
+
+def test_a_confirm_beyond_what_was_sent_settles_nothing() -> None:
+    made, _, owner = line()
+    made._opened({}, None)
+    made.submit(run(1))
+    with pytest.raises(RemoteProtocolError):
+        made.confirm(confirm(3))
+    assert owner.numbers == []
+    assert len(made.sent) == 1
+
+
+def test_another_session_begins_with_nothing() -> None:
+    made, session, owner = line()
+    made._opened({}, None)
+    made.submit(run(1))
+    session.runs.open = False
+    made.submit(run(3))
+    made.renew()
+    assert (len(made.sent), len(made.unsent), made.ready, owner.openings) == (0, 0, False, 2)
+    assert made.channel == 2
+
+
+def test_a_node_that_stops_or_a_link_that_ends_is_no_refusal() -> None:
+    made, _, owner = line()
+    made._opened({}, NotActiveError("it stops"))
+    made._opened({}, ClosedError("the link is closed"))
+    assert (made.ready, owner.refusals) == (False, [])
+    made._opened({}, MeshqError("something else"))
+    assert len(owner.refusals) == 1
+
+
+@pytest.mark.parametrize(
+    "binding",
+    [
+        Binding(queue=0, name="q", address="q"),
+        Binding(queue=2**32, name="q", address="q"),
+        Binding(queue=0, gone=True),
+        Binding(queue=1, address="q"),
+        Binding(queue=1, name="q"),
+        Binding(queue=1, name="a\nb", address="q"),
+        Binding(queue=1, name="q", address="a::b"),
+        Binding(queue=1, name="q", address="q" * 513),
+        Binding(queue=1, name="q", address="q", routing="both"),
+        Binding(queue=1, name="$meshq.cluster.mesh.x", address="$meshq.cluster.mesh.x"),
+    ],
+)
+def test_a_queue_that_cannot_be_breaks_the_protocol(binding: Binding) -> None:
+    made, _, owner = line()
+    with pytest.raises(RemoteProtocolError) as caught:
+        made.binding(Frame(FrameType.BINDING, channel=1, header=binding.encode()))
+    assert caught.value.refusal == "bad_header"
+    assert owner.bindings == []
+
+
+@pytest.mark.parametrize(
+    "binding", [Binding(queue=2**32 - 1, name="ü", address="q" * 512, routing="multicast"), Binding(queue=3, gone=True)]
+)
+def test_a_queue_that_can_be_is_told(binding: Binding) -> None:
+    made, _, owner = line()
+    made.binding(Frame(FrameType.BINDING, channel=1, header=binding.encode()))
+    assert owner.bindings == [binding]
