@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ import trio
 
 from benchmarks.child import ChildEnd, serve
 from benchmarks.timer import Timer
-from benchmarks.workload import LatencyClock, Workload, received
-from meshq import Broker, connect
+from benchmarks.workload import NUMBER, LatencyClock, Workload, received
+from meshq import Broker, ClusterConnection, connect
 
 QUEUE = "orders"
+CLUSTER = "mesh"
+CONNECTOR = "here"
 ACCEPTOR = "tcp://127.0.0.1:0"
 RECEIVE_COUNT = 1_000
 CONSUMER_WINDOW = 10_000
@@ -46,7 +48,27 @@ class SyncCounter:
 
 def broker_of(workload: Workload) -> Broker:
     """A broker with a store, on a directory of this run's own; durability is asked for message by message."""
-    return Broker("benchmark", data_dir=str(Path(workload.directory) / "data"), acceptors=[ACCEPTOR])
+    return made("data", workload, [mesh()] if workload.kind == "forward" else [])
+
+
+def near_broker_of(workload: Workload) -> Broker:
+    """A broker that forwards to the one at the workload's URL, which has nothing to forward back."""
+    return made("near", workload, [mesh(workload.url)])
+
+
+def made(name: str, workload: Workload, services: Sequence[ClusterConnection]) -> Broker:
+    """The node whose data is in the directory of that name."""
+    directory = Path(workload.directory) / name
+    return Broker(
+        name, data_dir=str(directory), acceptors=[ACCEPTOR], connectors={CONNECTOR: ACCEPTOR}, services=services
+    )
+
+
+def mesh(*others: str) -> ClusterConnection:
+    """A cluster connection to these nodes; without any it only lets others forward to this one."""
+    return ClusterConnection(
+        CLUSTER, connector=CONNECTOR, static_connectors=others, user="benchmark", password="forwarding"
+    )
 
 
 async def run_broker(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
@@ -62,7 +84,21 @@ async def run_broker(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
         before = counter.syncs
         await parent.meet_async(url=broker.urls[0], began=began)
         syncs = counter.syncs - before
-    return {"syncs": syncs}
+        async with broker.client() as client:
+            added = (await client.queue(QUEUE)).added
+    return {"syncs": syncs, "added": added}
+
+
+async def run_near_broker(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
+    """Serve until told to stop; ready when it knows that somebody consumes at the other broker."""
+    counter = SyncCounter()
+    async with near_broker_of(workload) as broker:
+        async with broker.client() as client:
+            await client.create_queue(QUEUE)
+        await broker.cluster(CLUSTER).wait_for(nodes=2, queue=QUEUE, consumers=1, timeout=RECEIVE_SECONDS)
+        before = counter.syncs
+        await parent.meet_async(url=broker.urls[0])
+        return {"syncs": counter.syncs - before}
 
 
 def extras(workload: Workload, number: int) -> dict[str, Any]:
@@ -94,6 +130,8 @@ async def run_producer(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
                     if workload.rate:
                         await timer.sleep(clock.pause())
                         body = clock.stamp(workload.size)
+                    if workload.kind == "forward":
+                        body = NUMBER.pack(number).ljust(workload.size, b"\0")
                     if plain:
                         await producer.send(body, **options)
                     else:
@@ -105,6 +143,7 @@ async def consume(client: Any, workload: Workload, clock: LatencyClock | None = 
     """Receive and acknowledge everything; the report is made when the acknowledgements are stored."""
     count = total = seen = 0
     first: float | None = None
+    numbers: set[bytes] = set()
     async with client.consumer(QUEUE, window=CONSUMER_WINDOW) as consumer:
         while count < workload.count:
             batch = await consumer.receive_many(RECEIVE_COUNT, timeout=RECEIVE_SECONDS)
@@ -115,11 +154,15 @@ async def consume(client: Any, workload: Workload, clock: LatencyClock | None = 
             if clock is not None:
                 clock.arrived(delivery.body for delivery in batch)
             total += sum(len(delivery.body) for delivery in batch)
+            if workload.kind == "forward":
+                numbers.update(delivery.body for delivery in batch)
             if workload.properties:
                 seen += sum("property0" in delivery.properties for delivery in batch)
             count += len(batch)
             await consumer.ack(*batch)
         await client.flush()
+    if workload.kind == "forward" and len(numbers) != count:
+        raise RuntimeError(f"{count - len(numbers)} of {count} messages came more than once")
     if workload.properties and seen != count:
         raise RuntimeError(f"{count - seen} of {count} messages arrived without their properties")
     return received(workload, count, total, clock) | {"first": first}
@@ -168,6 +211,7 @@ async def run_inside(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
 
 ROLES = {
     "broker": run_broker,
+    "near-broker": run_near_broker,
     "producer": run_producer,
     "consumer": run_consumer,
     "late-consumer": run_late_consumer,

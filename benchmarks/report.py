@@ -15,6 +15,8 @@ BEGIN = "<!-- figures: made by `python -m benchmarks --docs` -->"
 END = "<!-- figures: end -->"
 HEADINGS = ("row", "what", "meshq", "floor", "Redis", "x floor", "x Redis", "target", "", "syncs/s")
 NOTHING = "-"
+#: The entry of a row that a result doesn't have: it was not there yet, or what it needs.
+NOT_MEASURED: Mapping[str, Any] = {"median": {}, "ratio": {}}
 
 
 def figure(value: float | None, unit: str = "") -> str:
@@ -58,12 +60,12 @@ def _syncs(entry: Mapping[str, Any]) -> str:
     return NOTHING if not any(each) else " / ".join(figure(value) for value in each)
 
 
-def lines(result: Mapping[str, Any]) -> Iterator[list[str]]:
-    """All lines of a result, in the order of the rows."""
+def lines(result: Mapping[str, Any], *, whole: bool = False) -> Iterator[list[str]]:
+    """All lines of a result, in the order of the rows; ``whole``: those that it hasn't measured, too."""
     for row in chosen(None):
-        if row.key in result["rows"]:
+        if whole or row.key in result["rows"]:
             for line in row.lines:
-                yield cells(row, line, result["rows"][row.key])
+                yield cells(row, line, result["rows"].get(row.key, NOT_MEASURED))
 
 
 def yardstick(result: Mapping[str, Any]) -> str:
@@ -113,7 +115,7 @@ def _section(result: Mapping[str, Any]) -> str:
             f"## {result['name']}",
             f"Commit `{result['commit']}`, {result['date']}; medians of up to {runs} runs in turn.\n"
             f"{', '.join(facts)}.",
-            markdown_table(list(lines(result))),
+            markdown_table(list(lines(result, whole=True))),
             yardstick(result),
         ]
     )

@@ -190,6 +190,16 @@ def _in_process() -> tuple[Row, ...]:
     )
 
 
+def _forwarded() -> tuple[Row, ...]:
+    base = Workload(frame=FLOOR_FRAME)
+    # The floor has no cluster: its broker is the one of P1.
+    lines = _rate(
+        "forwarded A→B over a cluster connection, durable, exactly once", Target(against="floor", at_least=0.05)
+    )
+    workloads = {"ours": attrs.evolve(base, kind="forward"), "floor": base}
+    return (Row(key="P7", lines=lines, workloads=workloads, nominal={"ours": 200_000, "floor": 700_000}),)
+
+
 def _states() -> tuple[Row, ...]:
     backlog = Workload(kind="backlog", count=1_000_000)
     return (
@@ -237,7 +247,7 @@ def _states() -> tuple[Row, ...]:
     )
 
 
-ROWS: tuple[Row, ...] = (*_pipelined(), *_one_by_one(), *_in_process(), *_states())
+ROWS: tuple[Row, ...] = (*_pipelined(), *_one_by_one(), *_in_process(), *_forwarded(), *_states())
 
 
 def chosen(names: str | None) -> tuple[Row, ...]:

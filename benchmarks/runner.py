@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from benchmarks.processes import START_SECONDS, Process, process_facts, python, scratch, used_between
+from benchmarks.processes import START_SECONDS, BenchmarkError, Process, process_facts, python, scratch, used_between
 from benchmarks.workload import Workload
 
 MODULES = {"ours": "benchmarks.ours", "floor": "benchmarks.floor", "redis": "benchmarks.redis_anchor"}
@@ -94,6 +94,48 @@ def stream(system: str, workload: Workload) -> Figures:
     each = 1e6 / workload.count
     figures |= {"producer_cpu_us": sent["cpu"] * each, "consumer_cpu_us": got["cpu"] * each}
     return figures | {"broker_cpu_us": cpu * each}
+
+
+def forward(system: str, workload: Workload) -> Figures:
+    """A producer at one broker, a consumer at another one, a cluster connection between them.
+
+    Each broker syncs for itself, and both count.  A system without a cluster has one broker for both clients.
+    """
+    if system != "ours":
+        return stream(system, workload)
+    directory, module = Path(workload.directory), MODULES[system]
+    with serving(system, workload) as far:
+        workload = attrs.evolve(workload, url=far.url)
+        with python(module, "consumer", workload, directory=directory) as consumer:
+            consumer.hear(START_SECONDS)
+            # Only who consumes is sent anything: so the consumer is there before the broker that forwards.
+            consumer.tell()
+            with python(module, "near-broker", workload, directory=directory) as process:
+                near = Server(process, process.hear(START_SECONDS))
+                workload = attrs.evolve(workload, url=near.url)
+                with python(module, "producer", workload, directory=directory) as producer:
+                    producer.hear(START_SECONDS)
+                    befores = [process_facts(server.process.pid) for server in (near, far)]
+                    producer.tell()
+                    sent = producer.result(LIMIT_SECONDS)
+                    got = consumer.result(LIMIT_SECONDS)
+                    afters = [process_facts(server.process.pid) for server in (near, far)]
+                stopped = near.stop(), far.stop()
+    if stopped[1]["added"] != workload.count:
+        raise BenchmarkError(f"{stopped[1]['added']:.0f} messages were stored at the second broker of {workload.count}")
+    seconds = max(sent["ended"], got["ended"]) - sent["started"]
+    each = 1e6 / workload.count
+    cpu = [used_between(before, after)[0] * each for before, after in zip(befores, afters, strict=True)]
+    return {
+        "rate": workload.count / seconds,
+        "messages": workload.count,
+        "seconds": seconds,
+        "syncs_per_s": sum(report["syncs"] for report in stopped) / seconds,
+        "producer_cpu_us": sent["cpu"] * each,
+        "consumer_cpu_us": got["cpu"] * each,
+        "broker_cpu_us": cpu[0],
+        "second_broker_cpu_us": cpu[1],
+    }
 
 
 def inside(system: str, workload: Workload) -> Figures:
@@ -180,7 +222,7 @@ def idle(system: str, workload: Workload) -> Figures:
     }
 
 
-KINDS = {"stream": stream, "one": stream, "inprocess": inside, "backlog": backlog, "idle": idle}
+KINDS = {"stream": stream, "one": stream, "forward": forward, "inprocess": inside, "backlog": backlog, "idle": idle}
 
 
 def measure(system: str, workload: Workload) -> Figures:

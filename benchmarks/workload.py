@@ -9,6 +9,8 @@ from typing import Any
 
 import attrs
 
+#: Body of a message that is to arrive exactly once: its number.
+NUMBER = struct.Struct("<Q")
 #: Body of a latency message: when it was sent, on the machine-wide monotonic clock.
 STAMP = struct.Struct("<d")
 
@@ -17,7 +19,8 @@ STAMP = struct.Struct("<d")
 class Workload:
     """One stream of messages from one producer process through one broker to one consumer process."""
 
-    #: What a role does with it: "stream", "one" (each send awaited), "inprocess-…", "backlog", "idle".
+    #: What a role does with it: "stream", "one" (each send awaited), "forward" (through two brokers), "inprocess-…",
+    #: "backlog", "idle".
     kind: str = "stream"
     count: int = 1
     size: int = 100

@@ -134,6 +134,14 @@ def test_a_table_has_a_heading_and_as_many_cells_in_every_line() -> None:
     assert len(report.text_table(body).splitlines()) == 3
 
 
+def test_the_page_shows_a_row_that_was_not_measured_and_what_was_promised_of_it() -> None:
+    (line,) = [cells for cells in report.lines(result_with(), whole=True) if cells[0] == "P7"]
+    assert line[2:] == ["-", "-", "-", "-", "-", "≥ 0.05 x floor", "-", "-"]
+    assert list(report.lines(result_with())) == []
+    page = report.page(f"{report.BEGIN}{report.END}", [result_with(P1=[rates(1, 2, 3)])])
+    assert "| P7 | forwarded" in page
+
+
 def test_the_page_keeps_what_stands_around_the_figures() -> None:
     old = f"before\n{report.BEGIN}\nold figures\n{report.END}\nafter\n"
     new = report.page(old, [result_with(P1=[rates(1, 2, 3)])])

@@ -9,7 +9,17 @@ from benchmarks.workload import Workload
 
 
 def test_every_row_of_the_plan_is_there() -> None:
-    assert list(dict.fromkeys(row.family for row in chosen(None))) == ["P1", "P2", "P3", "P4", "P5", "P6", "P8", "P13"]
+    assert list(dict.fromkeys(row.family for row in chosen(None))) == [
+        "P1",
+        "P2",
+        "P3",
+        "P4",
+        "P5",
+        "P6",
+        "P7",
+        "P8",
+        "P13",
+    ]
 
 
 def test_every_row_measures_this_project_and_nothing_unknown() -> None:
@@ -31,8 +41,8 @@ def test_a_family_means_all_its_variants_and_a_key_means_one() -> None:
 
 
 def test_an_unknown_row_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"no row 'P7': there are P1, .*P13"):
-        chosen("P1,P7")
+    with pytest.raises(ValueError, match=r"no row 'P9': there are P1, .*P13"):
+        chosen("P1,P9")
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.2, 2.0])
