@@ -336,9 +336,9 @@ class Director:
 
     async def _catch(self, kill: Kill, member: Member, producer: Child) -> int:
         """Return in the moment of the kill, with how many messages the producer's node then holds for that node."""
+        await member.consumers[-1].tell(report.Tickets(1))
         if not kill.freezes:
             await producer.tell(report.Limit(kill.go_on_to))
-        await member.consumers[-1].tell(report.Tickets(1))
         await self._until(
             lambda: self._acknowledging > 0 and (self._progress.sent > kill.check_at or not kill.catches_sends),
             "a consumer acknowledges, and the producer is on its way",
