@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import functools
 import logging
+from typing import Final
 
 import trio
 
 from meshq.client import Client
 from meshq.testing._checkers_end import check_history
 from meshq.testing._disk import SimDisk
-from meshq.testing._history import History, place_of
+from meshq.testing._history import History, body_of, place_of
 from meshq.testing._mesh_accounts import settle_mesh
 from meshq.testing._mesh_faults import MeshFaults
-from meshq.testing._mesh_node import MODES, NODES, MeshNode
+from meshq.testing._mesh_node import MODES, NODES, RETIRED, MeshNode
 from meshq.testing._network import MemoryNetwork
 from meshq.testing._recovery import record_recoveries
 from meshq.testing._scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOVERY_SHARE, SENDS_MIN, Outcome
@@ -26,6 +27,10 @@ from meshq.testing._scenario_faults import Machine
 from meshq.testing._simulation import Simulation, SimulationResult, simulate
 from meshq.testing._workload import ADDRESSES, CONSUMED, Actor, Dial, Scene, Sender
 from meshq.testing._workload_receive import Receiver
+
+#: Three nodes cost as much as three: so each has less to do than a single one.
+PACE: Final = 0.6
+IDLE_S: Final = 1.0
 
 
 class MeshCast:
@@ -53,7 +58,7 @@ class MeshCast:
                 sender.expendable = name == inside
                 (node.hosted if name == inside else actors).append(sender)
             for actor in (*actors, *node.hosted):
-                actor.node = name
+                actor.node, actor.pace, actor.idle_s = name, PACE, IDLE_S
             self.machines[name] = [Machine(machine, actors)]
 
     @property
@@ -74,7 +79,7 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
     mode = rng("mesh").choice(MODES)
     nodes = [MeshNode(simulation.node(name), history, simulation.swarm, mode) for name in NODES]
     history.sole = dict.fromkeys(place_of(queue, name) for queue in CONSUMED for name in NODES)
-    crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE else 0
+    crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(NODES) else 0
     for node in nodes:
         await _furnish(node)
     cast = MeshCast(simulation, scene, nodes)
@@ -95,6 +100,8 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
         last.node.power_off()
         crashed = last.node.disk.copy()
         await last.serving()
+    retiring = rng("retired").choice(nodes)
+    await _retire(retiring)
     simulation.swarm.force("chaos.broker.drop_connection", False)
     scene.closing = True
     history.healed()
@@ -102,6 +109,11 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
         for receiver in cast.receivers:
             nursery.start_soon(barrier, receiver)
     await settle_down(scene, nodes, cast.all_machines)
+    for node in nodes:
+        node.left("nodes that it is not linked with", await node.linked())
+    for node in nodes:
+        if node is not retiring:
+            await _send_where_it_stands(scene, node)
     for machine in cast.all_machines:
         machine.node.kill()
     for node in nodes:
@@ -121,7 +133,26 @@ async def _furnish(node: MeshNode) -> None:
     async with node.client() as client:
         for queue in ADDRESSES["news"]:
             await client.create_queue(queue, address="news", routing="multicast")
+        await client.create_queue(RETIRED)
     node.node.kill()
+
+
+async def _retire(node: MeshNode) -> None:
+    """A node is killed, and loses a queue as soon as it is back, which the others may learn from a snapshot only."""
+    node.node.kill()
+    await node.serving()
+    async with node.client() as client:
+        await client.delete_queue(RETIRED)
+
+
+async def _send_where_it_stands(scene: Scene, node: MeshNode) -> None:
+    """Send to the queue that one node has lost: where it stands nothing may be dealt to that node."""
+    async with node.client() as client:
+        for _ in range(2 * len(NODES)):
+            uid = scene.uid()
+            op = scene.history.sent(f"last@{node.place}", RETIRED, uid, node=node.place)
+            await client.send(RETIRED, body_of(uid))
+            scene.history.send_ok(op)
 
 
 def run_mesh_seed(seed: int) -> SimulationResult:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import trio
+
 from meshq.client import Client, connect
 from meshq.cluster import ClusterConnection
 from meshq.node import Broker
-from meshq.settings import JournalSettings
+from meshq.settings import AddressSettings, JournalSettings
 from meshq.testing._history import History
 from meshq.testing._node import SimNode
 from meshq.testing._scenario_broker import DIRECTORY, MEMORY_BYTES, SEGMENT_BYTES, STOP_S, BrokerNode
@@ -16,6 +18,10 @@ from meshq.testing._workload import ADDRESSES, SETTINGS
 
 NODES: Final = ("a", "b", "c")
 URLS: Final = {name: f"tcp://{name}:5000?insecure=true" for name in NODES}
+#: A queue that every node has, nobody consumes, and one node loses before the end.
+RETIRED: Final = "retired"
+#: Seconds in which nodes that nothing keeps apart are linked.
+LINKED_S: Final = 10.0
 #: The mode of a seed's links is one of these.
 MODES: Final = ("on_demand", "on_demand", "strict")
 
@@ -27,6 +33,7 @@ class MeshNode(BrokerNode):
         super().__init__(node, history, swarm)
         self.rng = swarm.rng(f"broker process/{node.name}")
         self.mode = mode
+        self._cluster: ClusterConnection | None = None
 
     @property
     def place(self) -> str:
@@ -37,7 +44,7 @@ class MeshNode(BrokerNode):
         """The broker of this life."""
         name = self.place
         links = {key: value for key, value in SETTINGS.items() if key != "insecure"}
-        mesh = ClusterConnection(
+        self._cluster = ClusterConnection(
             "mesh",
             connector=name,
             static_connectors=[other for other in NODES if other != name],
@@ -52,12 +59,24 @@ class MeshNode(BrokerNode):
             journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
             acceptors=[f"tcp://{name}:5000?insecure=true"],
             connectors=URLS,
-            services=[mesh],
+            services=[self._cluster],
             queues=[address for address, queues in ADDRESSES.items() if len(queues) == 1],
+            # A message that comes too late must not make it again.
+            address_settings={RETIRED: AddressSettings(auto_create_queues=False)},
             memory_limit=MEMORY_BYTES,
             stop_timeout=STOP_S,
             env=self.node.env,
         )
+
+    async def linked(self) -> int:
+        """Wait for links to all other nodes; returns how many are missing after a while.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        """
+        assert self._cluster is not None
+        with trio.move_on_after(LINKED_S):
+            await self._cluster.wait_for(nodes=len(NODES))
+        return len(NODES) - self._cluster.nodes()
 
     def dial(self, machine: SimNode) -> Client:
         """A client of this node, on another machine."""

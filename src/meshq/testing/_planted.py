@@ -23,7 +23,8 @@ import attrs
 
 import meshq
 from meshq.errors import UsageError
-from meshq.testing._planted_bugs import BUGS, Bug
+from meshq.testing._planted_bugs import Bug
+from meshq.testing._planted_mesh_bugs import ALL_BUGS
 from meshq.testing._simulate_command import RESULTS, about_here
 
 #: Seeds within which a bug has to be found.
@@ -80,6 +81,7 @@ def hunt(bug: Bug, *, first: int = 0, seeds: int = SEEDS_MAX, jobs: int = 1) -> 
     with planted(bug) as directory:
         command = [sys.executable, "-m", "meshq.testing.simulate", "--json", "--until", ",".join(bug.checkers)]
         command += ["--first", str(first), "--seeds", str(seeds), "--jobs", str(jobs)]
+        command += ["--mesh"] if bug.mesh else []
         environment = {**os.environ, "PYTHONPATH": str(directory)}
         done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
         if done.returncode not in (0, 1):
@@ -127,11 +129,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Hunt bugs; returns the exit status: 0, or 1 if one was missed."""
     parser = argparse.ArgumentParser(prog="python -m meshq.testing.planted", description=__doc__)
     parser.add_argument("--bug", action="append", metavar="NAME", help="only bugs whose name contains this")
+    parser.add_argument("--mesh", action="store_true", help="only bugs that are looked for on the mesh")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help="seeds for each (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (all cores)")
     parser.add_argument("--result", metavar="NAME", help=f"write {RESULTS}/NAME.json")
     options = parser.parse_args(arguments)
-    chosen = [bug for bug in BUGS if not options.bug or any(part in bug.name for part in options.bug)]
+    chosen = [bug for bug in ALL_BUGS if not options.bug or any(part in bug.name for part in options.bug)]
+    if options.mesh:
+        chosen = [bug for bug in chosen if bug.mesh]
     hunts: list[Hunt] = []
     for bug in chosen:
         found = hunt(bug, seeds=options.seeds, jobs=options.jobs)

@@ -22,6 +22,8 @@ class Bug:
     new: str
     checkers: tuple[str, ...]
     required: bool = False
+    #: It is looked for on the mesh, not with a single broker.
+    mesh: bool = False
 
 
 BUGS: Final = (

@@ -87,6 +87,9 @@ class Actor:
     expendable = False
     #: The node of a mesh that it is dialled at: it keeps to one, for that one knows its duplicate ids.
     node = ""
+    #: Batches a second, about, and seconds for which it leaves a queue alone that has nothing.
+    pace = 1.0
+    idle_s = 0.3
     #: It comes to an end by itself once the scene is closing.
     ends = True
 
@@ -195,7 +198,7 @@ class Sender(Actor):
             if batch.with_id and self.rng.random() < 0.8:
                 # Otherwise it is sent again for no reason: a duplicate on purpose.
                 self._again.pop(0)
-            await trio.sleep(self.rng.expovariate(1.0))
+            await trio.sleep(self.rng.expovariate(self.pace))
 
     def _batch(self) -> Batch:
         if self._old and self.rng.random() < 0.1:

@@ -80,7 +80,7 @@ class Receiver(Actor):
                 patience = 2.0 if self.scene.closing else self.rng.choice((0.0, 2.0))
                 batch = await consumer.receive_many(self.rng.choice((1, 5, 200)), timeout=patience)
                 if not batch:
-                    await trio.sleep(0.3)
+                    await trio.sleep(self.idle_s)
                     continue
                 epoch = client.statistics().epoch
                 numbers = [self._delivered(f"{name}#{epoch}", queue, delivery, window) for delivery in batch]

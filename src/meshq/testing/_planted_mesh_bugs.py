@@ -1,0 +1,73 @@
+"""The bugs that are planted to see whether the simulation of a mesh finds them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from meshq.testing._planted_bugs import BUGS, Bug
+
+MESH_BUGS: Final = (
+    Bug(
+        name="lose a store-and-forward message at reconnect",
+        file="node/_local_broker.py",
+        old="            self._core.settler.abandon(consumer, None)\n",
+        new="            given = [(tag, tag + span.rows - 1) for tag, span in consumer.unsettled()]\n"
+        "            self._core.settler.settle(consumer, given)\n",
+        checkers=("Q1",),
+        required=True,
+        mesh=True,
+    ),
+    Bug(
+        name="forget the link's high mark at restart",
+        file="broker/_recovery.py",
+        old="        marks[link] = max(marks.get(link, 0), number)\n",
+        new="        marks[link] = 0\n",
+        checkers=("Q4", "Q5"),
+        required=True,
+        mesh=True,
+    ),
+    Bug(
+        name="keep a stale binding after a snapshot",
+        file="broker/_router.py",
+        old="            if number not in fresh:\n",
+        new="            if not fresh:\n",
+        checkers=("Q1",),
+        mesh=True,
+    ),
+    Bug(
+        name="accept what an old epoch confirms",
+        file="cluster/_peer.py",
+        old="        self._under_way.clear()\n",
+        new="",
+        checkers=("Q1", "RemoteProtocolError"),
+        mesh=True,
+    ),
+    Bug(
+        name="balance twice",
+        file="broker/_placing.py",
+        old="        shares = [Share(queue, rows, ()) for queue in targets]\n",
+        new="        address = self._definitions.router.addresses[run.address]\n"
+        '        shares = plan(list(address.rings.values()), rows, anycast=address.routing == "anycast", turn=0, '
+        "wants=_wants)\n",
+        checkers=("Q4", "Q5", "Q7"),
+        required=True,
+        mesh=True,
+    ),
+    Bug(
+        name="let a message overtake on the way to a peer's second queue",
+        file="broker/_distribution_plan.py",
+        old="        if index < 0 or any(newest[number] != index for number in remote):\n",
+        new="        if index < 0:\n",
+        checkers=("Q7",),
+        mesh=True,
+    ),
+    Bug(
+        name="let a settled share stop behind its run",
+        file="broker/_settling.py",
+        old="taken.start, taken[-1] + 1, taken.step",
+        new="taken.start, taken.stop, taken.step",
+        checkers=("Q1",),
+        mesh=True,
+    ),
+)
+ALL_BUGS: Final = (*BUGS, *MESH_BUGS)
