@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from meshq import limits
 from meshq.broker import Credentials
@@ -23,6 +28,7 @@ from meshq.wire import (
     Header,
     Hello,
     Opening,
+    Produce,
     Proof,
     Role,
     Welcome,
@@ -220,3 +226,49 @@ def test_a_session_is_resumed_by_its_own_user_only() -> None:
 
 def test_what_is_kept_shows_nothing() -> None:
     assert repr(CREDENTIALS) == "<Credentials client=2, peer=1>"
+
+
+#: A proof that was heard on another connection, and one that was made up.
+_HEARD = Caller(make_house())
+_PROOFS = (_HEARD.proof(_HEARD.begin("app"), "right"), Proof(proof=bytes(32)))
+_HELLOS: tuple[Header, ...] = tuple(Hello(oldest=1, newest=1, role=role) for role in ("client", "peer", "king"))
+_BEGINNINGS: tuple[Header, ...] = tuple(
+    Authenticate(mechanism=mechanism, user=user, nonce=nonce)
+    for mechanism in (MECHANISM_SCRAM, "none")
+    for user in ("app", "cluster", "nobody", "")
+    for nonce in (b"c" * NONCE_BYTES, b"")
+)
+_REST: tuple[Header, ...] = (
+    *_PROOFS,
+    Attach(),
+    Attach(session=1, key=bytes(16)),
+    Authenticated(),
+    Challenge(salt=bytes(16), iterations=4_096, nonce=bytes(32)),
+    Produce(producer=bytes(16), address="q"),
+)
+
+
+def stranger_says(said: Iterable[Header], credentials: Credentials) -> None:
+    """Whatever it is, it leads to no session."""
+    house = make_house()
+    serial = iter(range(1, 99))
+    object.__setattr__(house.core.settings, "token", lambda size: bytes([next(serial)]) * size)
+    caller = Caller(house, credentials)
+    for header in said:
+        channel = 1 if header.frame_type is FrameType.PRODUCE else 0
+        caller.link.send(Frame(header.frame_type, header=header.encode(), channel=channel, first=channel))
+        caller.link.flush()
+    assert house.sessions.made == 0 and not caller.server.authenticated
+    assert FrameType.AUTHENTICATED not in [frame.type for frame in caller.heard]
+
+
+@pytest.mark.parametrize("credentials", [CREDENTIALS, USERS_ONLY, PEERS_ONLY], ids=["both", "users", "peers"])
+def test_a_stranger_gets_no_session_by_any_way_through_the_handshake(credentials: Credentials) -> None:
+    for said in itertools.product(_HELLOS, _BEGINNINGS, _REST):
+        stranger_says((*said, Attach()), credentials)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from((*_HELLOS, *_BEGINNINGS, *_REST)), max_size=7))
+def test_a_stranger_gets_no_session_by_anything_in_any_order(said: list[Header]) -> None:
+    stranger_says(said, CREDENTIALS)

@@ -13,11 +13,11 @@ from meshq.errors import InvariantError
 MANY = limits.UNAUTHENTICATED_PER_ADDRESS_MAX
 
 
-def visit(guard: Guard, address: str, now: float) -> float | None:
+def visit(guard: Guard, address: str, now: float) -> float:
     """Come and go."""
-    wait = guard.arrived(address, now)
+    assert guard.arrived(address)
     guard.settled(address)
-    return wait
+    return guard.delay(address, now)
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ def test_an_address_is_what_one_host_cannot_change(peer: str, address: str) -> N
 
 def test_so_many_unknown_connections_of_an_address_are_served_and_no_more() -> None:
     guard = Guard()
-    assert [guard.arrived("a", 0.0) for _ in range(MANY)] == [0.0] * MANY
-    assert guard.arrived("a", 0.0) is None
-    assert guard.arrived("b", 0.0) == 0.0
+    assert all(guard.arrived("a") for _ in range(MANY))
+    assert not guard.arrived("a")
+    assert guard.arrived("b")
     # The one that was turned away goes, and one that has shown who it is.
     guard.settled("a")
-    assert guard.arrived("a", 0.0) is None
+    assert not guard.arrived("a")
     guard.settled("a")
     guard.settled("a")
-    assert guard.arrived("a", 0.0) == 0.0
+    assert guard.arrived("a")
 
 
 def test_each_failure_doubles_the_delay_up_to_a_maximum() -> None:
@@ -101,10 +101,9 @@ def test_nothing_is_kept_of_who_is_gone_and_has_not_failed(steps: list[tuple[str
             guard.settled(address)
             here[address] -= 1
         elif kind == 1:
-            wait = guard.arrived(address, float(now))
             here[address] += 1
-            assert (wait is None) == (here[address] > MANY)
-            assert wait is None or 0.0 <= wait <= DELAY_S_MAX
+            assert guard.arrived(address) == (here[address] <= MANY)
+            assert 0.0 <= guard.delay(address, float(now)) <= DELAY_S_MAX
         elif kind == 2:
             guard.failed(address, float(now))
     for address, count in here.items():

@@ -38,6 +38,7 @@ from meshq.wire import (
     Outgoing,
     Produce,
     ReceiveBuffer,
+    Role,
     encode,
     encode_ranges,
     encode_run,
@@ -435,15 +436,35 @@ async def test_who_failed_waits_and_who_is_known_makes_room() -> None:
         guarded.close()
 
 
-async def log_in(peer: Peer, password: str) -> Peer:
+async def log_in(peer: Peer, password: str, *, role: Role = "client") -> Peer:
     """Prove, rightly or wrongly, who one is."""
-    hello = Frame(FrameType.HELLO, header=Hello(oldest=1, newest=1).encode())
+    hello = Frame(FrameType.HELLO, header=Hello(oldest=1, newest=1, role=role).encode())
     peer.stream.send_nowait(encode(hello))
     welcome = await peer.wait_for(FrameType.WELCOME)
-    exchange = ClientExchange(Opening("client", hello, welcome, b""), "app", bytes(32))
+    exchange = ClientExchange(Opening(role, hello, welcome, b""), "app", bytes(32))
     peer.send(FrameType.AUTHENTICATE, exchange.begin)
     challenge = header_of(await peer.wait_for(FrameType.CHALLENGE), Challenge)
     salted = salted_password(password.encode(), challenge.salt, challenge.iterations)
     peer.send(FrameType.PROOF, exchange.prove(challenge, salted))
     await trio.sleep(0.001)
     return peer
+
+
+async def test_a_crowd_does_not_come_in_without_the_delay_where_only_peers_are_asked() -> None:
+    async with listening() as parts:
+        house, _, network, nursery = parts
+        credentials = Credentials.derive({"peer": {"cluster": Secret("right")}}, b"secret")
+        guarded = Listeners(house.core, house.sessions, network.host("broker"), house.counts, credentials=credentials)
+        await guarded.listen((Acceptor("tcp://broker:0", insecure=True),), nursery)
+        doors = (house, guarded, network, nursery)
+        first = await log_in(await connect(doors), "wrong", role="peer")
+        await first.over.wait()
+        # Clients are not asked here, and so not counted: as many as like may come, after the delay.
+        crowd = [await connect(doors) for _ in range(UNAUTHENTICATED_PER_ADDRESS_MAX + 4)]
+        for peer in crowd:
+            peer.send(FrameType.HELLO, Hello(oldest=1, newest=1))
+        await trio.sleep(DELAY_S_MIN - 0.01)
+        assert [peer.frames for peer in crowd] == [[]] * len(crowd)
+        await trio.sleep(0.02)
+        assert [peer.types() for peer in crowd] == [[FrameType.WELCOME]] * len(crowd)
+        guarded.close()

@@ -92,8 +92,6 @@ class ServerConnection:
         self.denied = False
         self._machine = ConnectionMachine(Sender.SERVER, Sender.CLIENT)
         self._label = ""
-        #: What the other side is: ``client`` or ``peer``.
-        self.role = "client"
         self.session: Session | None = None
         #: Seconds of silence after which the link is given up; known once attached.
         self.ttl = 0.0

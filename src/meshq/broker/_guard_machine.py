@@ -56,14 +56,16 @@ class Guard:
         # The one that failed longest ago comes first.
         self._failed: dict[str, _Failures] = {}
 
-    def arrived(self, address: str, now: float) -> float | None:
-        """A connection has come; returns after how many seconds it may be served, None if there are too many.
+    def arrived(self, address: str) -> bool:
+        """A connection has come; returns whether there is room for it.
 
         Either way it counts until ``settled`` is called for it.
         """
         count = self._open[address] = self._open.get(address, 0) + 1
-        if count > limits.UNAUTHENTICATED_PER_ADDRESS_MAX:
-            return None
+        return count <= limits.UNAUTHENTICATED_PER_ADDRESS_MAX
+
+    def delay(self, address: str, now: float) -> float:
+        """After how many seconds a connection that comes now may be served."""
         failures = self._failures(address, now)
         return min(DELAY_S_MIN * 2 ** (failures - 1), DELAY_S_MAX) if failures else 0.0
 

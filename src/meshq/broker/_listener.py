@@ -115,10 +115,11 @@ class Listeners:
         address = address_of(stream.peer)
         security = self._credentials is not None and self._credentials.serves("client")
         trusted = not security and (entrance.acceptor.endpoint.loopback or entrance.acceptor.insecure)
-        wait = self._guard.arrived(address, trio.current_time())
+        room = self._guard.arrived(address)
+        wait = self._guard.delay(address, trio.current_time())
         entered = Once(partial(self._guard.settled, address))
         try:
-            if wait is None and not trusted:
+            if not room and not trusted:
                 self._turn_away(stream)
                 return
             try:
