@@ -107,8 +107,8 @@ BUGS: Final = (
     Bug(
         name="leave the producers out of the checkpoint",
         file="broker/_core.py",
-        old="        return [(PRODUCERS, payload) for payload in self.producers.checkpoint()]\n",
-        new="        return []\n",
+        old="        soft = [(PRODUCERS, payload) for payload in self.producers.checkpoint()]\n",
+        new="        soft: list[tuple[int, bytes]] = []\n",
         checkers=("Q5", "Q15"),
     ),
     Bug(
@@ -121,8 +121,8 @@ BUGS: Final = (
     Bug(
         name="forget at restart what was settled",
         file="broker/_recovery.py",
-        old="                view.states[row.start : row.stop : row.step] = GONE_ROWS[:rows]\n",
-        new="                view.states[row.start : row.stop : row.step] = bytes(rows)\n",
+        old="                view.states[row.start : row.stop : row.step] = GONE_ROWS[: len(settled)]\n",
+        new="                view.states[row.start : row.stop : row.step] = bytes(len(settled))\n",
         checkers=("Q6",),
     ),
     Bug(
