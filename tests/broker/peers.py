@@ -61,11 +61,18 @@ class RawPeer(RawClient):
         producer: bytes = PRODUCER,
         envelopes: Sequence[Envelope] | None = None,
         stamp: int = 0,
+        more: bool = False,
     ) -> None:
         """Forward a run."""
         run = encode_run(list(bodies), envelopes)
         header = Forward(
-            address=address, producer=producer, number=number, step=step, stride=stride, queues=tuple(queues)
+            address=address,
+            producer=producer,
+            number=number,
+            step=step,
+            stride=stride,
+            queues=tuple(queues),
+            more=more,
         )
         self.send(
             FrameType.FORWARD,

@@ -266,6 +266,38 @@ def test_a_run_with_wrong_numbers_or_names_breaks_the_protocol(first: int, chang
     assert house.core.sessions == {}
 
 
+def test_queues_may_be_named_in_parts_and_the_run_is_stored_once_all_are() -> None:
+    house = make_house(FakeLog())
+    for number in range(1, 6):
+        house.core.definitions.create_queue(f"n{number}", address="news", routing="multicast", durable=True)
+    peer = peer_of(house)
+    channel = peer.open()
+    peer.forward(channel, 1, b"1", b"2", queues=(1, 2), address="news", more=True)
+    peer.forward(channel, 1, b"1", b"2", queues=(3, 4), address="news", more=True)
+    assert (peer.confirmed, house.queue("n1").added) == ([], 0)
+    peer.forward(channel, 1, b"1", b"2", queues=(5,), address="news")
+    assert peer.confirmed == [(channel, 2)]
+    assert [house.queue(f"n{number}").added for number in range(1, 6)] == [2] * 5
+    # Another session begins again with the first part.
+    peer.forward(channel, 3, b"3", queues=(1,), address="news", more=True, number=3)
+    again = peer_of(house)
+    channel = again.open()
+    again.forward(channel, 3, b"3", queues=(1,), address="news", more=True, number=3)
+    again.forward(channel, 3, b"3", queues=(2,), address="news", number=3)
+    assert [house.queue(f"n{number}").added for number in range(1, 6)] == [3, 3, 2, 2, 2]
+
+
+@pytest.mark.parametrize(("first", "bodies"), [(3, (b"1", b"2")), (1, (b"1",))])
+def test_between_the_parts_of_a_run_nothing_else_comes(first: int, bodies: tuple[bytes, ...]) -> None:
+    house = house_with_queue()
+    peer = peer_of(house)
+    channel = peer.open()
+    peer.forward(channel, 1, b"1", b"2", more=True)
+    peer.forward(channel, first, *bodies)
+    assert refusal(peer) == "bad_number"
+    assert house.queue().added == 0
+
+
 def test_a_link_is_opened_once_on_its_channel() -> None:
     peer = peer_of(house_with_queue())
     peer.open()

@@ -445,3 +445,16 @@ async def test_a_queue_that_is_not_known_anywhere_is_refused_where_none_may_be_m
             await trio.sleep(1)
             await client.send("q", b"x")
         assert await settled(nodes) == {"b/q": 1}
+
+
+async def test_a_message_goes_to_more_queues_of_a_node_than_one_frame_can_name() -> None:
+    async with mesh("ab", root=None, mode="strict") as nodes:
+        async with nodes.client("b") as client:
+            await client.create_address("news", routing="multicast")
+            for number in range(2_000):
+                await client.create_queue(f"n{number}", address="news", routing="multicast")
+        await nodes.joined("a", "b")
+        await nodes.send("a", numbered(3), "news")
+        await settled(nodes, "a")
+        broker = nodes.brokers["b"].statistics()
+        assert (broker.ready, nodes.brokers["a"].statistics().ready) == (3 * 2_000, 0)

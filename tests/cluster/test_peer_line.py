@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from meshq.client._peer_line import ForwardedRun, PeerLine
+from meshq.client._peer_line import QUEUES_MAX, ForwardedRun, PeerLine
 from meshq.errors import ClosedError, MeshqError, NotActiveError, RemoteProtocolError
-from meshq.wire import Binding, Frame, FrameType, LinkOpening, encode_run
+from meshq.wire import Binding, Forward, Frame, FrameType, LinkOpening, encode_run
 
 
 class Calls:
@@ -100,6 +100,23 @@ def test_runs_wait_until_the_link_is_open_and_for_credit() -> None:
     session.runs.open = True
     made.pump()
     assert [frame.first for frame in session.said] == [1, 3]
+
+
+def test_a_run_for_many_queues_goes_in_parts_each_as_credit_allows() -> None:
+    made, session, owner = line()
+    made._opened({}, None)
+    many = tuple(range(2**32 - 1 - 2 * QUEUES_MAX - 1, 2**32 - 1))
+    session.runs.open = False
+    made.submit(run(1)._replace(queues=many, address="ü" * 256))
+    session.runs.open = True
+    made.pump()
+    headers = [Forward.decode(frame.header) for frame in session.said]
+    assert [len(header.queues) for header in headers] == [QUEUES_MAX, QUEUES_MAX, 1]
+    assert [header.more for header in headers] == [True, True, False]
+    assert sum((header.queues for header in headers), ()) == many
+    assert {(frame.first, frame.count) for frame in session.said} == {(1, 2)}
+    made.confirm(confirm(2))
+    assert (list(made.sent), owner.numbers) == ([], [2])
 
 
 def test_a_confirm_is_of_what_was_sent() -> None:

@@ -78,6 +78,8 @@ class Peering:
         self._session = session
         #: Links by channel.
         self.channels: dict[int, bytes] = {}
+        # By channel: the first number of a run whose queues have not all been named, how many messages, and the queues.
+        self._named: dict[int, tuple[int, int, tuple[int, ...]]] = {}
         # Queues that are to be described at the end of the turn.
         self._changed: dict[int, None] = {}
         self.handlers: dict[FrameType, Callable[[Frame], None]] = {
@@ -158,6 +160,9 @@ class Peering:
             raise violation("bad_header", f"a producer's number over {COUNTER_MAX}")
         if not is_name(header.address) or header.address.startswith(INTERNAL):
             raise violation("bad_header", "the address of messages has no valid name, or one of a node's own")
+        queues = self._all_queues(frame, header)
+        if not queues:
+            return
         confirm = self._session.confirm_later(frame.channel, last)
         # Sent again after a link was lost: what is stored is left out.
         stored = max(0, (self._core.placer.links.get(link, 0) - frame.first) // step + 1)
@@ -177,7 +182,18 @@ class Peering:
             number_step=stride,
         )
         rows = range(stored, content.rows)
-        self._core.placer.place_forwarded(run, header.queues, (link, last), rows, confirm)
+        self._core.placer.place_forwarded(run, queues, (link, last), rows, confirm)
+
+    def _all_queues(self, frame: Frame, header: Forward) -> tuple[int, ...]:
+        """The queues that a run is for; none yet if more will be named."""
+        first, rows, named = self._named.pop(frame.channel, (frame.first, frame.count, ()))
+        queues = named + header.queues
+        if (first, rows) != (frame.first, frame.count) or len(queues) > limits.QUEUES_PER_ADDRESS_MAX:
+            raise violation("bad_number", f"run {frame.first} after a part of run {first}, for {len(queues)} queues")
+        if header.more:
+            self._named[frame.channel] = (first, rows, queues)
+            return ()
+        return queues
 
     # -- out
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: What the journal has room for.
 _QUEUE_MAX: Final = 2**32 - 1
+#: Queues that one frame names: as many as a header surely has room for.
+QUEUES_MAX: Final = 512
 
 
 class ForwardedRun(NamedTuple):
@@ -50,6 +52,8 @@ class ForwardedRun(NamedTuple):
     stamp: int
     durable: bool
     queues: tuple[int, ...]
+    #: The same run follows, with more queues.
+    more: bool = False
 
     @property
     def last(self) -> int:
@@ -65,6 +69,7 @@ class ForwardedRun(NamedTuple):
             step=self.step,
             stride=self.stride,
             queues=self.queues,
+            more=self.more,
         )
         return Frame(
             FrameType.FORWARD,
@@ -115,7 +120,10 @@ class PeerLine:
 
     def submit(self, run: ForwardedRun) -> None:
         """Send a run, now or in its turn."""
-        self.unsent.append(run)
+        queues = run.queues
+        for at in range(0, len(queues), QUEUES_MAX):
+            part = queues[at : at + QUEUES_MAX]
+            self.unsent.append(run._replace(queues=part, more=at + QUEUES_MAX < len(queues)))
         self.pump()
 
     def pump(self) -> None:

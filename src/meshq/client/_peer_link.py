@@ -49,7 +49,8 @@ class PeerLink:
     @property
     def unconfirmed(self) -> int:
         """Messages given and not known to be stored."""
-        return sum(run.content.rows for line in (self._line.unsent, self._line.sent) for run in line)
+        lines = (self._line.unsent, self._line.sent)
+        return sum(run.content.rows for line in lines for run in line if not run.more)
 
     def send(self, run: ForwardedRun) -> None:
         """Send a run, now or when there is a connection; its numbers are above those of all before."""

@@ -440,7 +440,8 @@ class Forward(Header):
     """Peer to server: what a run is, and which of the server's queues it is for.
 
     ``producer`` and ``number``: the id of the first message, kept for life.  The link's own numbers rise by ``step``
-    from message to message, and ``number`` by ``step`` times ``stride``.
+    from message to message, and ``number`` by ``step`` times ``stride``.  ``more``: the next run on the channel is the
+    same one, and names more queues; it is stored when all have been named.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.FORWARD
@@ -450,6 +451,7 @@ class Forward(Header):
     step: int = _key((int,), default=1)
     stride: int = _key((int,), default=1)
     queues: tuple[int, ...] = _list_of(int, item_min=1)
+    more: bool = _key((bool,), default=False)
 
 
 @attrs.frozen(kw_only=True)
