@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from meshq import CallTimeoutError, MeshqError, NotActiveError, NotFoundError, UsageError
+from meshq import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, NotFoundError, UsageError
+from meshq.broker._definitions import Definitions
+from meshq.broker._queue_machine import Queue
 from meshq.message import Message
 from meshq.settings import AddressSettings, JournalSettings
 from tests.cluster.kit import Mesh, bodies, ids, mesh, until
@@ -458,3 +460,21 @@ async def test_a_message_goes_to_more_queues_of_a_node_than_one_frame_can_name()
         await settled(nodes, "a")
         broker = nodes.brokers["b"].statistics()
         assert (broker.ready, nodes.brokers["a"].statistics().ready) == (3 * 2_000, 0)
+
+
+async def test_a_full_disk_keeps_a_node_from_joining_and_not_from_living(monkeypatch: pytest.MonkeyPatch) -> None:
+    rightly, refused = Definitions.forward_queue, []
+
+    def full(self: Definitions, name: str) -> Queue:
+        if len(refused) < 5:
+            refused.append(name)
+            raise AddressFullError("the disk has no room")
+        return rightly(self, name)
+
+    monkeypatch.setattr(Definitions, "forward_queue", full)
+    async with mesh("ab", root="simulated", mode="strict", cluster={"reconnect_attempts": 1}) as nodes:
+        await create(nodes, "a", "b")
+        await nodes.joined("a", "b")
+        await nodes.send("a", numbered(10))
+        assert await settled(nodes) == {"a/q": 5, "b/q": 5}
+    assert len(refused) == 5

@@ -11,10 +11,10 @@ import attrs
 import trio
 
 from meshq.abc import LocalBroker, NodeControl, Service
-from meshq.client import ClientFactory
+from meshq.client import ClientFactory, PeerLink
 from meshq.cluster._peer import Peer
 from meshq.cluster._settings import ClusterSettings
-from meshq.errors import CallTimeoutError, NotActiveError, SettingsError
+from meshq.errors import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, SettingsError
 from meshq.settings import Secret, check_user
 
 _log = logging.getLogger("meshq.cluster")
@@ -163,7 +163,7 @@ class ClusterConnection(Service):
         settings = self.settings
         while True:
             peer.link = self._factory(url, control).link(control.name, peer)
-            error = await peer.link.run()
+            error = await self._run(peer.link)
             peer.end()
             self._something_changed()
             if error is None or error.refusal == "same_node":
@@ -179,6 +179,14 @@ class ClusterConnection(Service):
 
     def _factory(self, url: str, control: NodeControl) -> ClientFactory:
         return ClientFactory(url, env=control.env, user=self._user, password=self._password, **self.settings.client())
+
+    async def _run(self, link: PeerLink) -> MeshqError | None:
+        try:
+            return await link.run()
+        except AddressFullError as error:
+            # There is no room for the definition of the store-and-forward queue; later there may be.
+            error.refusal = "address_full"
+            return error
 
     def _something_changed(self) -> None:
         event, self._changed = self._changed, trio.Event()
