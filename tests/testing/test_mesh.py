@@ -1,0 +1,160 @@
+"""The simulated mesh through a minute of faults: two hundred seeds, always the same, and each that ever failed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from meshq.testing._checkers_end import violations_of
+from meshq.testing._disk_faults import KINDS as DISK_KINDS
+from meshq.testing._history import History, body_of
+from meshq.testing._mesh_accounts import recount_mesh
+from meshq.testing._mesh_faults import LINK_FAULTS, MESH_KINDS
+from meshq.testing._network import EFFECTS
+from meshq.testing._network import FAULTS as NETWORK_FAULTS
+from meshq.testing._scenario import DURATION_S, SENDS_MIN
+from meshq.testing._scenario_broker import SIGHTS
+from meshq.testing._scenario_faults import FAULTS_MIN
+from meshq.testing._seeds import SeedReport, many_seeds, one_seed
+from meshq.testing._simulate_command import FAILED_MESH_SEEDS, FAILED_SEEDS, SEEDS, main, recorded
+from tests.testing.test_scenario import CHAOS, CONSEQUENCES, IMPOSSIBLE
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.xdist_group("seeds")
+
+
+def test_every_promise_is_kept_on_a_mesh_in_two_hundred_seeds_that_meet_every_fault() -> None:
+    seeds = dict.fromkeys([*range(SEEDS), *recorded(ROOT / FAILED_MESH_SEEDS)])
+    reports = list(many_seeds(seeds, jobs=2, mesh=True))
+    assert len(reports) >= SEEDS == 200
+    failed = [report.line for report in reports if not report.passed]
+    assert not failed, "\n".join(failed)
+    check_minimums(reports)
+    check_all_was_met(reports)
+
+
+def check_minimums(reports: list[SeedReport]) -> None:
+    """Each seed lasts a minute and confirms hundreds of sends through several faults."""
+    assert (DURATION_S, SENDS_MIN, FAULTS_MIN) == (60.0, 300, 3)
+    for report in reports:
+        assert report.simulated_s >= DURATION_S, report.seed
+        assert report.confirmed >= SENDS_MIN, report.seed
+        assert report.faults >= FAULTS_MIN, report.seed
+        assert not report.abandoned, report.seed
+
+
+def check_all_was_met(reports: list[SeedReport]) -> None:
+    """Every fault and every chaos point happened in some seed, and none that nobody knows of."""
+    expected = [f"fault.{kind}" for kind in MESH_KINDS]
+    expected += [f"chaos.{point}" for point in CHAOS]
+    expected += [f"network.{kind}" for kind in (*NETWORK_FAULTS, *EFFECTS)]
+    expected += [f"seen.{sight}" for sight in SIGHTS]
+    expected += [*DISK_KINDS, *CONSEQUENCES, "node.kill", "node.pause", "node.power_off"]
+    met: dict[str, int] = {}
+    for report in reports:
+        for kind, number in report.counters.items():
+            met[kind] = met.get(kind, 0) + number
+    assert [kind for kind in expected if not met.get(kind) and kind not in IMPOSSIBLE] == []
+    assert [kind for kind in met if kind not in expected] == []
+    assert len(LINK_FAULTS) >= 6
+
+
+def test_a_seed_of_the_mesh_is_always_the_same_run_and_not_that_of_a_single_broker() -> None:
+    here = one_seed(3, mesh=True)
+    assert here.trace == one_seed(3, mesh=True).trace
+    assert here.trace != one_seed(3).trace
+
+
+def test_a_failing_seed_prints_the_one_line_that_runs_it_again_on_the_mesh(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    # Nothing can be confirmed so soon.
+    monkeypatch.setattr("meshq.testing._scenario_accounts.HEALING_S", 0.0)
+    seeds = tmp_path / "seeds.txt"
+    assert main(["--mesh", "--seeds", "1", "--first", "5", "--jobs", "1", "--hunt", "--record", str(seeds)]) == 1
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith("seed 5 Q14: Q14: no barrier send was confirmed after healing at a")
+    assert line.endswith(" -- python -m meshq.testing.simulate --seed 5 --mesh")
+    assert recorded(seeds) == [5]
+    assert FAILED_MESH_SEEDS != FAILED_SEEDS
+
+
+# -- the history of a mesh -----------------------------------------------------------------------------------------
+
+
+def history_of_a_mesh() -> History:
+    """Message 1 was sent to a, forwarded, and acknowledged at b; 2 still stands there."""
+    now = iter(range(1_000))
+    history = History(lambda: float(next(now)))
+    for uid in (1, 2):
+        history.send_ok(history.sent("s", "q", uid, duplicate_id=f"d{uid}", node="a"))
+    number = history.delivered("r", "r", "q", body_of(1), sequence=1, node="b")
+    history.settle_ok(history.settling([number]))
+    history.recounted("q@a", [])
+    history.recounted("q@b", [(2, 2)])
+    return history
+
+
+def found(history: History) -> set[str]:
+    return {violation.checker for violation in violations_of(history)}
+
+
+def test_a_message_may_stand_in_any_place_of_its_queue_but_in_one_only() -> None:
+    assert found(history_of_a_mesh()) == set()
+    lost = history_of_a_mesh()
+    lost.recounted("q@b", [])
+    assert found(lost) == {"Q1"}
+    doubled = history_of_a_mesh()
+    doubled.recounted("q@c", [(2, 7)])
+    assert found(doubled) == {"Q4", "Q5"}
+    on_its_way = history_of_a_mesh()
+    on_its_way.recounted("q@b", [])
+    on_its_way.recounted("q@a>b", [(2, 2)])
+    assert found(on_its_way) == set()
+
+
+def test_numbers_are_those_of_a_place() -> None:
+    history = history_of_a_mesh()
+    history.send_ok(history.sent("t", "q", 3, node="c"))
+    history.recounted("q@c", [(3, 1)])
+    assert found(history) == set()
+    history.send_ok(history.sent("u", "q", 4, node="c"))
+    history.recounted("q@b", [(2, 2), (4, 2)])
+    assert found(history) == {"Q7"}
+
+
+def test_order_is_promised_to_those_that_sent_to_the_same_node() -> None:
+    for node, broken in (("a", {"Q7"}), ("c", set[str]())):
+        history = history_of_a_mesh()
+        history.send_ok(history.sent("t", "q", 3, node=node))
+        history.recounted("q@b", [(3, 0), (2, 2)])
+        assert found(history) == broken
+
+
+def test_each_node_has_to_confirm_a_send_after_healing() -> None:
+    history = history_of_a_mesh()
+    history.healed()
+    history.send_ok(history.sent("barrier@a", "kept", 8, barrier=True, node="a"))
+    assert found(history) == set()
+    history.send_failed(history.sent("barrier@b", "kept", 9, barrier=True, node="b"), "unknown")
+    assert found(history) == {"Q14"}
+
+
+def test_what_a_peer_has_stored_and_its_sender_still_holds_counts_once() -> None:
+    ids = {"a": b"a" * 16, "b": b"b" * 16}
+    link = hashlib.sha256(ids["a"] + (9).to_bytes(8, "big")).digest()[:16]
+
+    def state(**parts: object) -> dict[str, object]:
+        return {"queues": {}, "forwarding": {}, "numbers": {"q": 5}, "links": {}, **parts}
+
+    rows = [(1, 1, (5,)), (2, 2, (5,)), (3, 3, (5,))]
+    states = {
+        "a": state(forwarding={f"$meshq.cluster.mesh.{ids['b'].hex()}": (9, rows)}),
+        "b": state(queues={"q": ([(1, 4), (2, 5)], 5)}, links={link.hex(): 2}),
+    }
+    history = History(lambda: 0.0)
+    recount_mesh(history, states, {value.hex(): name for name, value in ids.items()})
+    assert history.remaining == {"q@b": [(1, 4), (2, 5)], "q@a>b": [(3, 3)]}
