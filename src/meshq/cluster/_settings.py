@@ -85,7 +85,7 @@ class ClusterSettings:
     def takes(self, address: str) -> bool:
         """Whether messages to an address are shared: by literal prefix, and exclusion beats inclusion."""
         items = [item.strip() for item in self.address.split(",") if item.strip()]
-        excluded = [item[1:] for item in items if item.startswith("!")]
+        excluded = [item[1:].strip() for item in items if item.startswith("!")]
         included = [item for item in items if not item.startswith("!")]
         if any(address.startswith(prefix) for prefix in excluded):
             return False

@@ -1,0 +1,112 @@
+"""What a cluster connection may be told, and what it is when it isn't told."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import pytest
+
+from meshq import Broker, ClusterConnection, SettingsError
+from meshq.cluster._settings import ClusterSettings
+
+
+def fits(address: str, *names: str) -> list[bool]:
+    """Whether a cluster connection with this ``address`` is for these names."""
+    settings = ClusterSettings(name="mesh", connector="me", address=address)
+    return [settings.takes(name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("address", "inside", "outside"),
+    [
+        ("", ["eu", "x", "eu.uk.london"], []),
+        ("eu", ["eu", "eu.uk", "europe", "eu.x"], ["us.x", "e", "a.eu"]),
+        ("!eu", ["us.x", "a.eu"], ["eu", "eu.x", "europe"]),
+        ("eu.uk,eu.de", ["eu.uk", "eu.uk.london", "eu.de"], ["eu.fr", "eu"]),
+        ("eu,!eu.uk", ["eu.de", "eu"], ["eu.uk", "eu.uk.london", "us"]),
+        ("!eu.uk,eu", ["eu.de", "eu"], ["eu.uk", "eu.uk.london", "us"]),
+        (" eu.uk , ! eu.uk.x ,eu.de", ["eu.uk", "eu.de"], ["eu.fr", "eu.uk.x"]),
+        ("eu.*", ["eu.*"], ["eu.uk"]),
+        ("eu.#", ["eu.#.x"], ["eu.uk"]),
+    ],
+)
+def test_an_address_is_the_beginning_of_those_it_is_for(address: str, inside: list[str], outside: list[str]) -> None:
+    assert fits(address, *inside) == [True] * len(inside)
+    assert fits(address, *outside) == [False] * len(outside)
+
+
+def test_what_is_not_said_is_this() -> None:
+    settings = ClusterSettings(name="mesh", connector="me")
+    assert (settings.load_balancing, settings.max_hops, settings.address) == ("on_demand", 1, "")
+    assert (settings.check_period, settings.connection_ttl, settings.min_large_message_size) == (30, 60, 102_400)
+    assert (settings.call_timeout, settings.call_failover_timeout) == (30, math.inf)
+    assert (settings.retry_interval, settings.retry_interval_multiplier, settings.max_retry_interval) == (0.5, 1.0, 2.0)
+    assert (settings.initial_connect_attempts, settings.reconnect_attempts) == (math.inf, math.inf)
+    assert settings.use_duplicate_detection is True
+    assert (settings.confirmation_window_size, settings.producer_window_size) == (1_048_576, math.inf)
+    assert (settings.notification_interval, settings.notification_attempts) == (1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"load_balancing": "some"}, "load_balancing"),
+        ({"load_balancing": "off_with_redistribution"}, "in this version"),
+        ({"max_hops": 2}, "max_hops"),
+        ({"discovery": "lan"}, "discovery"),
+        ({"static_connectors": "one"}, "static_connectors"),
+        ({"retry_interval": 0}, "retry_interval"),
+        ({"reconnect_attempts": 0}, "reconnect_attempts"),
+        ({"address": 3}, "address"),
+        ({"speed": 3}, "speed"),
+        ({"user": ""}, "user"),
+        ({"password": ""}, "password"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_by_name(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        ClusterConnection("mesh", **{"connector": "me", **wrong})
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [({"connector": "you"}, "connector"), ({"static_connectors": ["him"]}, "static_connectors")],
+)
+async def test_connectors_are_those_of_the_broker(settings: dict[str, Any], named: str) -> None:
+    mesh = ClusterConnection("mesh", **{"connector": "me", **settings})
+    with pytest.raises(SettingsError, match=named):
+        async with Broker("n", data_dir=None, connectors={"me": "inproc://n"}, services=[mesh]):
+            pytest.fail("it started")
+
+
+async def starts(count: int, caplog: pytest.LogCaptureFixture, **login: str) -> list[int]:
+    """Warnings about the password, start by start."""
+    found = []
+    for _ in range(count):
+        caplog.clear()
+        mesh = ClusterConnection("mesh", connector="me", **login)
+        async with Broker("n", data_dir=None, connectors={"me": "tcp://127.0.0.1:1"}, services=[mesh]):
+            warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+            found.append(sum(getattr(record, "event", "") == "default_cluster_password" for record in warnings))
+            assert "CHANGE" not in caplog.text
+    return found
+
+
+async def test_the_default_password_is_warned_of_at_every_start(caplog: pytest.LogCaptureFixture) -> None:
+    assert await starts(2, caplog) == [1, 1]
+    assert await starts(1, caplog, user="ACTIVEMQ.CLUSTER.ADMIN.USER", password="CHANGE ME!!") == [1]
+    assert await starts(1, caplog, password="another one") == [0]
+
+
+async def test_the_default_password_is_refused_where_other_machines_may_come_in() -> None:
+    mesh = ClusterConnection("mesh", connector="me")
+    with pytest.raises(SettingsError, match="another one than the default"):
+        Broker(
+            "n",
+            data_dir=None,
+            acceptors=["tcp://0.0.0.0:0?insecure=true"],
+            connectors={"me": "tcp://127.0.0.1:1"},
+            services=[mesh],
+        )
