@@ -1,20 +1,23 @@
 """Draw the table of planted bugs from their list and the last result: ``python tools/draw_planted_bugs.py``.
 
-``python -m meshq.testing.planted --result planted`` makes the result; a test compares the page with both.
+``python -m meshq.testing.planted --result planted`` makes the result, with ``--mesh --result planted-mesh`` that of the
+mesh; a test compares the page with all of them.
 """
 
 from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from meshq.testing._planted_bugs import BUGS, Bug
+from meshq.testing._planted_mesh_bugs import ALL_BUGS, MESH_BUGS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "planted-bugs.md"
-RESULT = ROOT / "docs" / "results" / "planted.json"
+RESULTS = ROOT / "docs" / "results"
 
 #: A sentence to a line.
 INTRODUCTION = (
@@ -31,6 +34,9 @@ INTRODUCTION = (
     "",
     "This page is drawn by `python tools/draw_planted_bugs.py` from the list in `src/meshq/testing/_planted_bugs.py`",
     "and from `docs/results/planted.json` ({date}, commit {commit}).",
+    "The second table is that of the simulated mesh (`--mesh`),",
+    "from the list in `src/meshq/testing/_planted_mesh_bugs.py`",
+    "and from `docs/results/planted-mesh.json` ({mesh[date]}, commit {mesh[commit]}).",
     "A test fails when it is stale.",
     "",
 )
@@ -53,17 +59,35 @@ def change(bug: Bug) -> str:
     return f"### {bug.name.capitalize()}\n\n```diff\n" + "\n".join(lines) + "\n```"
 
 
-def page() -> str:
-    """The whole page."""
-    result = json.loads(RESULT.read_text(encoding="utf-8"))
-    table = [
+def read(name: str) -> dict[str, Any]:
+    """A file of results."""
+    result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return result
+
+
+def found(name: str) -> dict[str, dict[str, Any]]:
+    """What a file of results says of each bug."""
+    bugs: dict[str, dict[str, Any]] = read(name)["bugs"]
+    return bugs
+
+
+def table(bugs: Sequence[Bug], results: dict[str, dict[str, Any]]) -> str:
+    """The lines of some bugs."""
+    lines = [
         "| planted bug | file | seeds needed | found by | and by |",
         "| --- | --- | --- | --- | --- |",
-        *[row(bug, result["bugs"][bug.name]) for bug in BUGS],
+        *[row(bug, results[bug.name]) for bug in bugs],
     ]
-    introduction = "\n".join(INTRODUCTION).format(**result)
-    changes = "\n\n".join(change(bug) for bug in BUGS)
-    return f"{introduction}\n" + "\n".join(table) + f"\n\n## The changes\n\n{changes}\n"
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The whole page."""
+    result, mesh = read("planted"), read("planted-mesh")
+    introduction = "\n".join(INTRODUCTION).format(**result, mesh=mesh)
+    one, several = table(BUGS, result["bugs"]), table(MESH_BUGS, mesh["bugs"])
+    changes = "\n\n".join(change(bug) for bug in ALL_BUGS)
+    return f"{introduction}\n{one}\n\n## On the mesh\n\n{several}\n\n## The changes\n\n{changes}\n"
 
 
 if __name__ == "__main__":

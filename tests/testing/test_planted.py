@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,19 @@ from tools import draw_planted_bugs
 from meshq.errors import UsageError
 from meshq.testing._planted import PACKAGE, SEEDS_MAX, hunt, planted, planted_text
 from meshq.testing._planted_bugs import BUGS, Bug
+from meshq.testing._planted_mesh_bugs import ALL_BUGS, MESH_BUGS
 
 ROOT = Path(__file__).parents[2]
-RESULT = json.loads((ROOT / "docs" / "results" / "planted.json").read_text(encoding="utf-8"))
-REQUIRED = [bug for bug in BUGS if bug.required]
+FOUND = {name: draw_planted_bugs.found(name) for name in ("planted", "planted-mesh")}
+RESULT = {**FOUND["planted"], **FOUND["planted-mesh"]}
+REQUIRED = [bug for bug in ALL_BUGS if bug.required]
 #: Seeds tried from the one on that found the bug last, before all of them are.
 NEAR = 3
 
 
 @pytest.mark.parametrize("bug", REQUIRED, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught_by_the_right_checker(bug: Bug) -> None:
-    found = hunt(bug, first=RESULT["bugs"][bug.name]["seed"], seeds=NEAR)
+    found = hunt(bug, first=RESULT[bug.name]["seed"], seeds=NEAR)
     if not found.caught:
         # What a seed does changes with the product; the bug has to be found all the same.
         found = hunt(bug, seeds=SEEDS_MAX, jobs=2)
@@ -29,17 +30,19 @@ def test_a_planted_bug_is_caught_by_the_right_checker(bug: Bug) -> None:
 
 
 def test_the_bugs_that_must_be_caught_are_planted_and_were_caught_within_the_seeds_allowed() -> None:
-    assert len(REQUIRED) >= 7
-    assert len({bug.name for bug in BUGS}) == len(BUGS)
-    assert list(RESULT["bugs"]) == [bug.name for bug in BUGS]
-    for bug in BUGS:
-        result = RESULT["bugs"][bug.name]
+    assert len([bug for bug in REQUIRED if not bug.mesh]) >= 7
+    assert len(MESH_BUGS) >= 5
+    assert len({bug.name for bug in ALL_BUGS}) == len(ALL_BUGS)
+    assert list(FOUND["planted"]) == [bug.name for bug in BUGS]
+    assert list(FOUND["planted-mesh"]) == [bug.name for bug in MESH_BUGS]
+    for bug in ALL_BUGS:
+        result = RESULT[bug.name]
         assert result["caught"], bug.name
         assert result["seeds"] <= SEEDS_MAX, bug.name
         assert set(result["caught_by"]) & set(bug.checkers), bug.name
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", ALL_BUGS, ids=lambda bug: bug.name)
 def test_a_bug_is_a_line_or_two_that_fits_the_product_as_it_is(bug: Bug) -> None:
     text = (PACKAGE / bug.file).read_text(encoding="utf-8")
     changed = planted_text(bug, text)

@@ -101,7 +101,7 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
         crashed = last.node.disk.copy()
         await last.serving()
     retiring = rng("retired").choice(nodes)
-    await _retire(retiring)
+    await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
     scene.closing = True
     history.healed()
@@ -137,12 +137,14 @@ async def _furnish(node: MeshNode) -> None:
     node.node.kill()
 
 
-async def _retire(node: MeshNode) -> None:
-    """A node is killed, and loses a queue as soon as it is back, which the others may learn from a snapshot only."""
+async def _retire(node: MeshNode, faults: MeshFaults) -> None:
+    """A node is killed, and loses a queue before the others see it again: they learn of that from a snapshot only."""
+    faults.isolate(node)
     node.node.kill()
     await node.serving()
     async with node.client() as client:
         await client.delete_queue(RETIRED)
+    faults.mend()
 
 
 async def _send_where_it_stands(scene: Scene, node: MeshNode) -> None:

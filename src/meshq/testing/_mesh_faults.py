@@ -36,7 +36,7 @@ class MeshFaults(Faults):
         super().__init__(simulation, scene, nodes[0], clients[nodes[0].place])
 
     def _aim(self, node: MeshNode) -> None:
-        self.broker, self.clients = node, self._machines[node.place]
+        self.broker, self.clients, self.node = node, self._machines[node.place], node
 
     async def happens(self, kind: str) -> None:
         """One of them begins, at some node; now and then another one at the same time.
@@ -70,10 +70,12 @@ class MeshFaults(Faults):
         """No node hears any other."""
         self.fabric.partition(*[[node.place] for node in self._nodes])
 
-    def _isolated(self) -> None:
+    def isolate(self, node: MeshNode) -> None:
         """One node is alone, but for its clients."""
-        here = self.broker.place
-        self.fabric.partition([here], [node.place for node in self._nodes if node.place != here])
+        self.fabric.partition([node.place], [other.place for other in self._nodes if other is not node])
+
+    def _isolated(self) -> None:
+        self.isolate(self.node)
 
     def _one_way(self) -> None:
         one, other = self._pair()
