@@ -48,7 +48,7 @@ MESH_BUGS: Final = (
         old="        shares = [Share(queue, rows, ()) for queue in targets]\n",
         new="        address = self._definitions.router.addresses[run.address]\n"
         '        shares = plan(list(address.rings.values()), rows, anycast=address.routing == "anycast", turn=0, '
-        "wants=_wants)\n",
+        "wants=_wants(run))\n",
         checkers=("Q4", "Q5", "Q7"),
         required=True,
         mesh=True,
