@@ -15,7 +15,7 @@ from meshq.client import ClientFactory, PeerLink
 from meshq.cluster._peer import Peer
 from meshq.cluster._settings import ClusterSettings
 from meshq.errors import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, SettingsError
-from meshq.settings import Secret, check_user
+from meshq.settings import Secret, check_tls, check_user
 
 _log = logging.getLogger("meshq.cluster")
 
@@ -43,6 +43,8 @@ class ClusterConnection(Service):
     One of a broker's ``services``.  ``connector`` names this node's own address among the broker's ``connectors``;
     ``static_connectors`` are the other nodes: names from there, or URLs.  ``load_balancing``: ``"on_demand"`` sends a
     message only where somebody wants it, ``"strict"`` to every node that has the queue, in turn, ``"off"`` to none.
+    ``user`` and ``password`` are the same on all nodes; ``tls``: whom to believe on ``tls://`` links, and as whom to
+    come.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -57,12 +59,13 @@ class ClusterConnection(Service):
         static_connectors: Sequence[str] = (),
         user: str = DEFAULT_USER,
         password: str | Secret = DEFAULT_PASSWORD,
+        tls: Any = None,
         **settings: Any,
     ) -> None:
         known = [field.name for field in attrs.fields(ClusterSettings)]
         for key in settings:
             if key not in known:
-                raise SettingsError(key, "***", f"one of {', '.join(known)}, user, password")
+                raise SettingsError(key, "***", f"one of {', '.join(known)}, user, password, tls")
         self.settings = ClusterSettings(
             name=name,
             connector=connector,
@@ -73,6 +76,8 @@ class ClusterConnection(Service):
         self.name = name
         self._user = check_user("user", user)
         self._password = Secret(password)
+        check_tls("tls", tls)
+        self._tls = tls
         self._urls: list[str] = []
         self._peers: list[Peer] = []
         self._broker: LocalBroker | None = None
@@ -178,7 +183,11 @@ class ClusterConnection(Service):
             await trio.sleep(settings.max_retry_interval)
 
     def _factory(self, url: str, control: NodeControl) -> ClientFactory:
-        return ClientFactory(url, env=control.env, user=self._user, password=self._password, **self.settings.client())
+        # What says whom to believe is for links that go over TLS.
+        tls = self._tls if url.startswith("tls://") else None
+        return ClientFactory(
+            url, env=control.env, user=self._user, password=self._password, tls=tls, **self.settings.client()
+        )
 
     async def _run(self, link: PeerLink) -> MeshqError | None:
         try:
