@@ -151,7 +151,8 @@ async def test_certificates_decide_before_passwords_do(files: Files) -> None:
     for certificate, says in ((files.expired, "expired"), (files.elsewhere, "127.0.0.1")):
         async with broker(files, certificate=certificate) as node:
             error = await why_not(node.urls[0], **WHO, tls=files.client)
-            assert type(error) is SecurityError and says in str(error)
+            assert type(error) is SecurityError and says in str(error.__cause__)
+            assert str(error) == f"the certificate of {node.urls[0].removeprefix('tls://')} is not believed"
 
 
 async def test_a_client_certificate_may_be_required(files: Files) -> None:

@@ -206,6 +206,7 @@ def refused(error: ssl.SSLError, peer: str) -> MeshqError:
     if _cut_off(error):
         return ConnectionBrokenError(f"{peer} has ended the connection in the handshake of TLS")
     if isinstance(error, ssl.SSLCertVerificationError):
-        return SecurityError(f"the certificate of {peer} is not believed: {error.verify_message}")
+        # One text for all that can be wrong with it; what it is stands in the cause, on this side only.
+        return SecurityError(f"the certificate of {peer} is not believed")
     said = (error.reason or str(error)).replace("_", " ").lower()
     return SecurityError(f"no TLS 1.3 with {peer}: {said}")
