@@ -17,6 +17,8 @@ from tests.wire._frames_strategy import Mutation, Plan, mutations, plans
 from tests.wire._mutations import apply
 from tests.wire.test_wrong_frames import BATCH, BY_FRAMES, Tally, chunks
 
+#: After so many wrong conversations a message of the client's goes through the broker.
+SERVED_EVERY = 4
 #: Longer than anything here takes on the slowest machine; the broker gives up a silent handshake after 5 s.
 PATIENCE_S = 60.0
 
@@ -141,7 +143,8 @@ def test_wrong_frames_get_typed_refusals_over_sockets_and_a_second_connection_is
                         entry = next(entry for entry in BY_NUMBER.values() if entry.name == refusal)
                         broke_a_rule = issubclass(entry.error, RemoteProtocolError)
                         assert violations - before == broke_a_rule, refusal
-                    await beside.serve()
+                    if number % SERVED_EVERY == 0:
+                        await beside.serve()
                 seen["served"] += beside.served
                 assert client.statistics().connected == 1
 
@@ -151,7 +154,7 @@ def test_wrong_frames_get_typed_refusals_over_sockets_and_a_second_connection_is
     print(tally, dict(seen))
     assert tally.tried >= 20_000
     assert tally.semantic * 2 >= tally.tried
-    assert seen["served"] == tally.tried
+    assert seen["served"] * SERVED_EVERY >= tally.tried - SERVED_EVERY
     assert set(tally.refusals) >= {*BY_FRAMES, "bad_tag"}
 
 

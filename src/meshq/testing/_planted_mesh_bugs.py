@@ -14,7 +14,6 @@ MESH_BUGS: Final = (
         new="            given = [(tag, tag + span.rows - 1) for tag, span in consumer.unsettled()]\n"
         "            self._core.settler.settle(consumer, given)\n",
         checkers=("Q1",),
-        required=True,
         mesh=True,
     ),
     Bug(
