@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
 
 from meshq import limits
 from meshq.address import check_name, parse_target
+from meshq.bridge._link_settings import LinkSettings
 from meshq.errors import SettingsError
 from meshq.selector import parse_filter
 from meshq.settings import in_range, is_bool
@@ -33,13 +33,8 @@ def _function(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> Non
         raise SettingsError(attribute.name, value, "a function from a Message to a Message or None")
 
 
-def _attempts(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value != math.inf and (type(value) is not int or value < 1):
-        raise SettingsError(attribute.name, value, "a whole number from 1, or math.inf")
-
-
 @attrs.frozen(kw_only=True)
-class BridgeSettings:
+class BridgeSettings(LinkSettings):
     """Everything that ``Bridge(...)`` was given.  Times are seconds, sizes bytes."""
 
     name: str = attrs.field(validator=_name)
@@ -50,30 +45,3 @@ class BridgeSettings:
     transformer: Any = attrs.field(default=None, validator=_function)
     use_duplicate_detection: bool = attrs.field(default=True, validator=is_bool)
     window: int = attrs.field(default=2_000, validator=in_range(1, limits.DUPLICATE_IDS_DEFAULT, whole=True))
-    check_period: float = attrs.field(default=30, validator=in_range(0.01, math.inf))
-    connection_ttl: float = attrs.field(default=60, validator=in_range(0.1, math.inf))
-    call_timeout: float = attrs.field(default=30, validator=in_range(0.001, math.inf))
-    call_failover_timeout: float = attrs.field(default=30, validator=in_range(0.001, math.inf))
-    retry_interval: float = attrs.field(default=0.5, validator=in_range(0.001, 86_400))
-    retry_interval_multiplier: float = attrs.field(default=1.0, validator=in_range(1, 100))
-    max_retry_interval: float = attrs.field(default=2.0, validator=in_range(0.001, 86_400))
-    initial_connect_attempts: float = attrs.field(default=math.inf, validator=_attempts)
-    reconnect_attempts: float = attrs.field(default=math.inf, validator=_attempts)
-    confirmation_window_size: int = attrs.field(
-        default=limits.CONFIRMATION_WINDOW_BYTES, validator=in_range(4 * limits.KIB, limits.GIB, whole=True)
-    )
-
-    def client(self) -> dict[str, Any]:
-        """The settings of the connection to the other broker."""
-        return {
-            "initial_connect_attempts": self.initial_connect_attempts,
-            "reconnect_attempts": self.reconnect_attempts,
-            "retry_interval": self.retry_interval,
-            "retry_interval_multiplier": self.retry_interval_multiplier,
-            "max_retry_interval": self.max_retry_interval,
-            "call_timeout": self.call_timeout,
-            "call_failover_timeout": self.call_failover_timeout,
-            "connection_ttl": self.connection_ttl,
-            "check_period": self.check_period,
-            "confirmation_window": self.confirmation_window_size,
-        }

@@ -10,6 +10,7 @@ import attrs
 
 from meshq import limits
 from meshq.address import check_name
+from meshq.bridge import LinkSettings
 from meshq.errors import SettingsError
 from meshq.settings import in_range, is_bool, only
 
@@ -38,11 +39,6 @@ def _all_names(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> No
         check_name(attribute.name, name)
 
 
-def _attempts(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value != math.inf and (type(value) is not int or value < 1):
-        raise SettingsError(attribute.name, value, "a whole number from 1, or math.inf")
-
-
 def _prefixes(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if type(value) is not str:
         raise SettingsError(
@@ -51,7 +47,7 @@ def _prefixes(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> Non
 
 
 @attrs.frozen(kw_only=True)
-class ClusterSettings:
+class ClusterSettings(LinkSettings):
     """Everything that ``ClusterConnection(...)`` was given.  Times are seconds, sizes bytes."""
 
     name: str = attrs.field(validator=_name)
@@ -62,20 +58,9 @@ class ClusterSettings:
     address: str = attrs.field(default="", validator=_prefixes)
     load_balancing: str = attrs.field(default="on_demand", validator=_mode)
     max_hops: int = attrs.field(default=1, validator=only(1, "more hops are"))
-    check_period: float = attrs.field(default=30, validator=in_range(0.01, math.inf))
-    connection_ttl: float = attrs.field(default=60, validator=in_range(0.1, math.inf))
     min_large_message_size: int = attrs.field(default=102_400, validator=in_range(1, limits.GIB, whole=True))
-    call_timeout: float = attrs.field(default=30, validator=in_range(0.001, math.inf))
     call_failover_timeout: float = attrs.field(default=math.inf, validator=in_range(0.001, math.inf))
-    retry_interval: float = attrs.field(default=0.5, validator=in_range(0.001, 86_400))
-    retry_interval_multiplier: float = attrs.field(default=1.0, validator=in_range(1, 100))
-    max_retry_interval: float = attrs.field(default=2.0, validator=in_range(0.001, 86_400))
-    initial_connect_attempts: float = attrs.field(default=math.inf, validator=_attempts)
-    reconnect_attempts: float = attrs.field(default=math.inf, validator=_attempts)
     use_duplicate_detection: bool = attrs.field(default=True, validator=only(True, "links without it are"))
-    confirmation_window_size: int = attrs.field(
-        default=limits.CONFIRMATION_WINDOW_BYTES, validator=in_range(4 * limits.KIB, limits.GIB, whole=True)
-    )
     producer_window_size: float = attrs.field(
         default=math.inf, validator=only(math.inf, "a window of the link's own is")
     )
@@ -90,18 +75,3 @@ class ClusterSettings:
         if any(address.startswith(prefix) for prefix in excluded):
             return False
         return not included or any(address.startswith(prefix) for prefix in included)
-
-    def client(self) -> dict[str, Any]:
-        """The settings of the links' connections."""
-        return {
-            "initial_connect_attempts": self.initial_connect_attempts,
-            "reconnect_attempts": self.reconnect_attempts,
-            "retry_interval": self.retry_interval,
-            "retry_interval_multiplier": self.retry_interval_multiplier,
-            "max_retry_interval": self.max_retry_interval,
-            "call_timeout": self.call_timeout,
-            "call_failover_timeout": self.call_failover_timeout,
-            "connection_ttl": self.connection_ttl,
-            "check_period": self.check_period,
-            "confirmation_window": self.confirmation_window_size,
-        }
