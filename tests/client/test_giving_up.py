@@ -133,6 +133,8 @@ async def test_a_connection_that_ends_inside_a_frame_is_only_lost(node: FakeNode
         node.streams[-1].end()
         await until_attached(client, 2)
         await client.send("a", b"x")
+    # Dialed anew, and not given up as after a broken rule.
+    assert node.heard_types().count("HELLO") == 2
 
 
 # -- giving up

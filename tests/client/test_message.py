@@ -86,7 +86,8 @@ def test_what_is_not_allowed_is_named_and_its_value_not_shown(setting: str, keyw
 
 
 def test_the_limits_themselves_are_allowed() -> None:
-    Message(bytes(limits.MESSAGE_BYTES_MAX), duplicate_id=b"x" * 255, properties={str(n): n for n in range(256)})
+    full = Message(bytes(limits.MESSAGE_BYTES_MAX), duplicate_id=b"x" * 255, properties={str(n): n for n in range(256)})
+    assert (len(full.body), len(full.properties or {})) == (limits.MESSAGE_BYTES_MAX, 256)
     Message(b"", properties={"x" * 255: 2**64 - 1, "y": -(2**63), "f": float("inf"), "n": None, "b": True})
 
 

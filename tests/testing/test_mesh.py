@@ -8,18 +8,12 @@ from pathlib import Path
 import pytest
 
 from meshq.testing._checkers_end import violations_of
-from meshq.testing._disk_faults import KINDS as DISK_KINDS
 from meshq.testing._history import History, body_of
 from meshq.testing._mesh_accounts import recount_mesh
 from meshq.testing._mesh_faults import LINK_FAULTS, MESH_KINDS
-from meshq.testing._network import EFFECTS
-from meshq.testing._network import FAULTS as NETWORK_FAULTS
-from meshq.testing._scenario import DURATION_S, SENDS_MIN
-from meshq.testing._scenario_broker import SIGHTS
-from meshq.testing._scenario_faults import FAULTS_MIN
-from meshq.testing._seeds import SeedReport, many_seeds, one_seed
+from meshq.testing._seeds import many_seeds, one_seed
 from meshq.testing._simulate_command import FAILED_MESH_SEEDS, FAILED_SEEDS, SEEDS, main, recorded
-from tests.testing.test_scenario import CHAOS, CONSEQUENCES, IMPOSSIBLE
+from tests.testing.test_scenario import check_all_was_met, check_minimums
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,32 +27,7 @@ def test_every_promise_is_kept_on_a_mesh_in_two_hundred_seeds_that_meet_every_fa
     failed = [report.line for report in reports if not report.passed]
     assert not failed, "\n".join(failed)
     check_minimums(reports)
-    check_all_was_met(reports)
-
-
-def check_minimums(reports: list[SeedReport]) -> None:
-    """Each seed lasts a minute and confirms hundreds of sends through several faults."""
-    assert (DURATION_S, SENDS_MIN, FAULTS_MIN) == (60.0, 300, 3)
-    for report in reports:
-        assert report.simulated_s >= DURATION_S, report.seed
-        assert report.confirmed >= SENDS_MIN, report.seed
-        assert report.faults >= FAULTS_MIN, report.seed
-        assert not report.abandoned, report.seed
-
-
-def check_all_was_met(reports: list[SeedReport]) -> None:
-    """Every fault and every chaos point happened in some seed, and none that nobody knows of."""
-    expected = [f"fault.{kind}" for kind in MESH_KINDS]
-    expected += [f"chaos.{point}" for point in CHAOS]
-    expected += [f"network.{kind}" for kind in (*NETWORK_FAULTS, *EFFECTS)]
-    expected += [f"seen.{sight}" for sight in SIGHTS]
-    expected += [*DISK_KINDS, *CONSEQUENCES, "node.kill", "node.pause", "node.power_off"]
-    met: dict[str, int] = {}
-    for report in reports:
-        for kind, number in report.counters.items():
-            met[kind] = met.get(kind, 0) + number
-    assert [kind for kind in expected if not met.get(kind) and kind not in IMPOSSIBLE] == []
-    assert [kind for kind in met if kind not in expected] == []
+    check_all_was_met(reports, MESH_KINDS)
     assert len(LINK_FAULTS) >= 6
 
 
