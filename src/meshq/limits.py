@@ -40,6 +40,10 @@ PROPERTIES_MAX: Final = 256
 PROPERTIES_BYTES_MAX: Final = 64 * KIB
 PRIORITY_DEFAULT: Final = 4
 PRIORITY_MAX: Final = 9
+#: Of a group's name.
+GROUP_BYTES_MAX: Final = 255
+#: The longest time to live, or delay, of a message: a hundred years.
+TIME_S_MAX: Final = 100 * 366 * 86_400
 
 # -- security ---------------------------------------------------------------------------------------------------
 USER_CHARACTERS_MAX: Final = 256

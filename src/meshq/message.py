@@ -120,22 +120,37 @@ def check_durable(value: object) -> bool:
     return value
 
 
-def refuse_unserved(*, priority: object, ttl: object, delay: object, group: object) -> None:
-    """Refuse what a later version will serve: nothing that was asked for is ignored.
+def check_priority(value: object) -> int:
+    """A message's priority.
 
     Raises:
-        SettingsError: one of them is not what it is by default.
+        SettingsError: it is no whole number from 0 to 9.
     """
-    if type(priority) is not int or priority != limits.PRIORITY_DEFAULT:
-        raise SettingsError("priority", priority, f"{limits.PRIORITY_DEFAULT} in this version (priorities to come)")
-    _refuse("ttl", ttl, "expiry")
-    _refuse("delay", delay, "scheduled messages")
-    _refuse("group", group, "message groups")
+    if type(value) is not int or not 0 <= value <= limits.PRIORITY_MAX:
+        raise SettingsError("priority", value, f"a whole number from 0 to {limits.PRIORITY_MAX}")
+    return value
 
 
-def _refuse(name: str, value: object, later: str) -> None:
-    if value is not None:
-        raise SettingsError(name, value, f"None in this version ({later} to come)")
+def check_span(name: str, value: object) -> int:
+    """A time to live, or a delay, as whole milliseconds; what is shorter than one is one.
+
+    Raises:
+        SettingsError: it is no number of seconds, or too long.
+    """
+    if type(value) not in (int, float) or not 0 <= value <= limits.TIME_S_MAX:  # type: ignore[operator]
+        raise SettingsError(name, value, f"0 to {limits.TIME_S_MAX} seconds, or None")
+    return max(1, round(value * 1000))  # type: ignore[operator]
+
+
+def check_group(value: object) -> str:
+    """The name of a message's group.
+
+    Raises:
+        SettingsError: it isn't text, is empty or too long.
+    """
+    if type(value) is not str or not _encodable(value) or not 0 < len(value.encode()) <= limits.GROUP_BYTES_MAX:
+        raise SettingsError("group", value, f"text of 1 to {limits.GROUP_BYTES_MAX} bytes, or None")
+    return value
 
 
 @attrs.frozen(kw_only=True, repr=False)
@@ -144,6 +159,8 @@ class Message:
 
     ``properties``: what filters and readers see beside the body.  ``duplicate_id``: a second message to the same
     address with the same id is stored once.  ``correlation_id``, ``reply_to`` and ``content_type`` travel along.
+    ``priority``: 0 to 9, the highest first.  ``ttl``: seconds after which it is of no use any more; ``delay``: seconds
+    for which nobody gets it; both from when it comes to the broker.  ``group``: messages of one go to one consumer.
     """
 
     body: bytes = attrs.field(kw_only=False, converter=check_body)
@@ -160,7 +177,13 @@ class Message:
 
     def __attrs_post_init__(self) -> None:
         check_durable(self.durable)
-        refuse_unserved(priority=self.priority, ttl=self.ttl, delay=self.delay, group=self.group)
+        check_priority(self.priority)
+        if self.ttl is not None:
+            check_span("ttl", self.ttl)
+        if self.delay is not None:
+            check_span("delay", self.delay)
+        if self.group is not None:
+            check_group(self.group)
         if self.properties is not None:
             check_properties(self.properties)
             # What was checked stays: neither side sees later changes of the caller's dictionary.

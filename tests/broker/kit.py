@@ -52,6 +52,7 @@ def make_core(
     records: Sequence[Record] = (),
     memory: int = GIB,
     settings: dict[str, AddressSettings] | None = None,
+    now_ms: Callable[[], int] = lambda: 1_000_000,
 ) -> Core:
     """A core on a log, filled from ``records``."""
     tokens = iter(range(1, 1 << 30))
@@ -63,6 +64,7 @@ def make_core(
             address_settings=settings or {},
             token=lambda size: next(tokens).to_bytes(size, "big"),
             chaos=lambda name: False,
+            now_ms=now_ms,
         ),
         log,
     )
@@ -121,6 +123,11 @@ class House:
 
     def after_frame(self) -> None:
         if self.auto and self.core.durable and not self.log.failed and self.log.durable < self.log.last:
+            self.log.sync()
+
+    def rest(self) -> None:
+        """Sync until nothing waits for a sync any more."""
+        while self.log.durable < self.log.last:
             self.log.sync()
 
     def queue(self, name: str = "q") -> Queue:
@@ -251,10 +258,10 @@ class RawClient:
             self.numbers[self.channels] = int(answer.get("number", 0))
         return self.channels
 
-    def consume(self, queue: str = "q", window: int = 1_000, window_bytes: int = 1 << 24) -> int:
+    def consume(self, queue: str = "q", window: int = 1_000, window_bytes: int = 1 << 24, **options: Any) -> int:
         """Open a channel for deliveries; returns the channel."""
         self.channels += 1
-        header = Consume(queue=queue, window=window, window_bytes=window_bytes)
+        header = Consume(queue=queue, window=window, window_bytes=window_bytes, **options)
         self.request(FrameType.CONSUME, header, channel=self.channels)
         return self.channels
 

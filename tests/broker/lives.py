@@ -271,7 +271,7 @@ class Lives:
         for record in self.log.records:
             if record.kind == MARKS and record.position <= cut:
                 queue, _, mark = decode_marks(record.payload)
-                delivered[queue] = mark
+                delivered[queue] = mark[4]
         for name, messages in found["queues"].items():
             assert [sequence for sequence, _, _ in messages] == sorted({sequence for sequence, _, _ in messages})
             copies = self.copies.get(name, {})

@@ -28,12 +28,13 @@ def marked(log: FakeLog, *, given: int = 0, delivered: int = 0) -> tuple[Ledger,
     ledger, _ = make_ledger(log)
     marks = Marks(ledger)
     queue = Queue(3, "q", "q", durable=True)
-    marks.open(queue, given, delivered)
+    marks.open(queue, given, {4: delivered})
     return ledger, marks, queue
 
 
 def written(log: FakeLog) -> list[tuple[int, int, int]]:
-    return [decode_marks(record.payload) for record in log.records if record.kind == MARKS]
+    payloads = [record.payload for record in log.records if record.kind == MARKS]
+    return [(queue, given, delivered[4]) for queue, given, delivered in map(decode_marks, payloads)]
 
 
 def test_entries_are_released_in_the_order_in_which_they_were_placed() -> None:
@@ -129,22 +130,22 @@ def test_many_doomed_records_die_by_and_by() -> None:
 def test_a_mark_of_what_may_be_delivered_moves_ahead_by_a_block_once_it_is_durable() -> None:
     log = FakeLog()
     _, marks, queue = marked(log)
-    marks.cover_delivered(queue, 10)
+    marks.cover_delivered(queue, queue.levels[0], 10)
     assert queue.mark == 0
-    marks.cover_delivered(queue, 20)
+    marks.cover_delivered(queue, queue.levels[0], 20)
     assert written(log) == [(3, 0, 10 + MARK_BLOCK)]
     log.sync()
     assert queue.mark == 10 + MARK_BLOCK
-    marks.cover_delivered(queue, 10 + MARK_BLOCK)
+    marks.cover_delivered(queue, queue.levels[0], 10 + MARK_BLOCK)
     assert len(log.records) == 1
 
 
 def test_a_mark_may_be_moved_before_it_is_reached() -> None:
     log = FakeLog()
     _, marks, queue = marked(log, delivered=100)
-    marks.cover_delivered(queue, 60, 40)
+    marks.cover_delivered(queue, queue.levels[0], 60, 40)
     assert log.records == []
-    marks.cover_delivered(queue, 61, 40)
+    marks.cover_delivered(queue, queue.levels[0], 61, 40)
     assert written(log) == [(3, 0, 61 + MARK_BLOCK)]
 
 
@@ -153,9 +154,9 @@ def test_a_mark_never_moves_back_however_small_its_blocks_are() -> None:
     ledger, _ = make_ledger(log)
     marks = Marks(ledger, lambda name: name == "broker.no_block")
     queue = Queue(3, "q", "q", durable=True)
-    marks.open(queue, 0, 100)
-    marks.cover_delivered(queue, 60, 50)
-    marks.cover_delivered(queue, 101)
+    marks.open(queue, 0, {4: 100})
+    marks.cover_delivered(queue, queue.levels[0], 60, 50)
+    marks.cover_delivered(queue, queue.levels[0], 101)
     assert written(log) == [(3, 0, 100), (3, 0, 101)]
 
 
@@ -170,7 +171,7 @@ def test_numbers_that_leave_no_trace_are_covered_ahead_and_each_mark_replaces_th
     assert marks.cover_given(queue) == 2
     assert log.records[-1].kills == (1,)
     assert written(log)[-1] == (3, 6 + 2 * limits.SEQUENCE_RESERVE, 0)
-    marks.cover_delivered(queue, 1)
+    marks.cover_delivered(queue, queue.levels[0], 1)
     assert written(log)[-1] == (3, 6 + 2 * limits.SEQUENCE_RESERVE, 1 + MARK_BLOCK)
     assert [record.position for record in log.living()] == [3]
 
@@ -179,15 +180,15 @@ def test_at_a_stop_the_marks_are_exact_and_written_only_if_they_were_not() -> No
     log = FakeLog()
     _, marks, queue = marked(log)
     queue.last = 7
-    marks.settle(queue, 4)
-    marks.settle(queue, 4)
+    marks.settle(queue, {4: 4})
+    marks.settle(queue, {4: 4})
     assert written(log) == [(3, 7, 4)]
 
 
 def test_marks_move_on_a_full_disk() -> None:
     log = FakeLog(full=True)
     _, marks, queue = marked(log)
-    marks.cover_delivered(queue, 1)
+    marks.cover_delivered(queue, queue.levels[0], 1)
     queue.last = 1
     marks.cover_given(queue)
     assert len(written(log)) == 2
@@ -201,8 +202,8 @@ def test_a_queue_that_leaves_no_trace_has_no_marks() -> None:
     marks.open(queue)
     assert queue.mark == math.inf
     assert marks.cover_given(queue) == 0
-    marks.cover_delivered(queue, 5)
-    marks.settle(queue, 5)
+    marks.cover_delivered(queue, queue.levels[0], 5)
+    marks.settle(queue, {4: 5})
     assert (marks.close(queue), log.records) == ([], [])
 
 
@@ -210,9 +211,9 @@ def test_a_queue_takes_its_marks_along_when_it_is_deleted() -> None:
     log = FakeLog()
     ledger, marks, queue = marked(log)
     ledger.write(DEFINITION, [b"x"])
-    marks.cover_delivered(queue, 5)
+    marks.cover_delivered(queue, queue.levels[0], 5)
     assert marks.close(queue) == [2]
     # The mark was on its way when the queue went.
     log.sync()
-    marks.cover_delivered(queue, 10**6)
+    marks.cover_delivered(queue, queue.levels[0], 10**6)
     assert len(log.records) == 2

@@ -29,6 +29,7 @@ def test_administration() -> None:
     assert client.call("queue", name="work") == {
         "name": "work", "address": "work", "routing": "anycast", "durable": True, "ready": 2, "delivering": 0,
         "added": 2, "acknowledged": 0, "rejected": 0, "purged": 0, "redelivered": 0, "consumers": 0,
+        "scheduled": 0,
         "last_sequence": 2,
         "number": 2,
     }  # fmt: skip

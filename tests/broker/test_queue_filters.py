@@ -115,14 +115,14 @@ def test_a_durable_message_waits_for_the_mark_and_only_what_is_wanted_asks_for_i
     queue = make_queue(mark=0)
     join(queue, filter="k = 1")
     put(queue, values=keys(2, 2, 2))
-    assert dealt(queue) == {1: []} and queue.mark_wanted == 0
+    assert dealt(queue) == {1: []} and queue.levels[0].mark_wanted == 0
     put(queue, values=keys(1, 2, 1))
-    assert dealt(queue) == {1: []} and queue.mark_wanted == 6
+    assert dealt(queue) == {1: []} and queue.levels[0].mark_wanted == 6
     queue.mark = 4
     assert dealt(queue) == {1: [4]}
     queue.mark = 10
     assert dealt(queue) == {1: [6]}
-    assert queue.granted == 6
+    assert queue.granted == {4: 6}
 
 
 def test_a_message_that_nobody_wants_is_looked_at_once(looks: Counter[str]) -> None:
@@ -293,15 +293,15 @@ def test_nothing_is_kept_of_runs_and_filters_that_are_gone() -> None:
     queue.check()
     # The first one, the one that the full consumer holds.
     assert alive(_filtered_machine.QueueRun) - before[0] < 2 + 64 + 2
-    assert len(queue._returned) <= 64 + 2
-    assert queue._filtered is not None
-    sizes = [(len(lane.runs), len(lane.queued), len(lane._heap)) for lane in queue._filtered._lanes.values()]
+    assert len(queue.levels[0]._returned) <= 64 + 2
+    assert queue.levels[0].filtered is not None
+    sizes = [(len(lane.runs), len(lane.queued), len(lane._heap)) for lane in queue.levels[0].filtered._lanes.values()]
     assert all(runs <= 2 and queued <= 2 and heap <= 2 * 2 + 64 for runs, queued, heap in sizes)
     leave(full)
     leave(busy)
     queue.check()
     assert alive(_filtered_machine.Lane) == before[1]
-    assert queue._filtered is None
+    assert queue.levels[0].filtered is None
 
 
 def test_a_filter_that_has_no_room_to_go_on_keeps_no_runs_that_are_gone() -> None:

@@ -180,14 +180,14 @@ def test_durable_messages_beyond_the_mark_wait_and_the_queue_says_how_far_it_wou
     put(queue, 5)
     join(queue)
     assert dealt(queue) == {1: []}
-    assert queue.mark_wanted == 5
+    assert queue.levels[0].mark_wanted == 5
     queue.mark = 3
     assert dealt(queue) == {1: [1, 2, 3]}
-    assert queue.mark_wanted == 5
+    assert queue.levels[0].mark_wanted == 5
     queue.mark = 10
     put(queue, 6)
     assert dealt(queue) == {1: [4, 5, 6, 7, 8, 9, 10]}
-    assert queue.mark_wanted == 11
+    assert queue.levels[0].mark_wanted == 11
 
 
 def test_a_message_that_is_not_durable_needs_no_mark_but_does_not_overtake() -> None:
@@ -336,18 +336,18 @@ def test_numbers_go_on_after_everything_is_gone() -> None:
 
 def test_nothing_above_the_number_granted_was_ever_granted() -> None:
     queue = make_queue()
-    assert queue.granted == 0
+    assert queue.granted == {4: 0}
     put(queue, 3)
     put(queue, 3)
-    assert queue.granted == 0
+    assert queue.granted == {4: 0}
     consumer = join(queue, 2)
     dealt(queue)
-    assert queue.granted == 2
+    assert queue.granted == {4: 2}
     settle(consumer, 1, 2)
     dealt(queue)
-    assert queue.granted == 4
+    assert queue.granted == {4: 4}
     give_back(consumer, 4, 4)
-    assert queue.granted == 4
+    assert queue.granted == {4: 4}
     settle(consumer, 3, 3)
     dealt(queue)
     settle(consumer, 5, 5)
@@ -355,22 +355,22 @@ def test_nothing_above_the_number_granted_was_ever_granted() -> None:
     settle(consumer, 6, 6)
     dealt(queue)
     settle(consumer, 7, 7)
-    assert (queue.granted, queue.ready, queue.held) == (6, 0, 0)
+    assert (queue.granted, queue.ready, queue.held) == ({4: 6}, 0, 0)
 
 
 def test_what_an_earlier_life_may_have_delivered_counts_as_granted() -> None:
     queue = make_queue()
     first, second, third = put(queue, 3), put(queue, 3), put(queue, 3)
     first.maybe, second.maybe, third.maybe = 3, 1, 0
-    assert queue.granted == 4
+    assert queue.granted == {4: 4}
     consumer = join(queue, 2)
     dealt(queue)
-    assert queue.granted == 4
+    assert queue.granted == {4: 4}
     settle(consumer, 1, 2)
     dealt(queue)
     settle(consumer, 3, 4)
     dealt(queue)
-    assert queue.granted == 6
+    assert queue.granted == {4: 6}
 
 
 # -- its own promises
@@ -406,13 +406,14 @@ def test_a_queue_that_is_not_what_its_counts_say_is_found_out() -> None:
         return str(caught.value)
 
     def more_ready(queue: Queue, view: QueueRun) -> None:
-        queue.ready += 1
+        queue.levels[0].ready += 1
 
     def less_live(queue: Queue, view: QueueRun) -> None:
         view.live -= 1
 
     def ready_and_forgotten(queue: Queue, view: QueueRun) -> None:
         view.states[0] = 0
+        queue.levels[0].ready += 1
         queue.ready += 1
         queue.held -= 1
 

@@ -157,7 +157,7 @@ class QueueModel(RuleBasedStateMachine):
                 # What somebody wants, and has room for, waits only for the mark, and that has been asked for.
                 first = wanted[0]
                 assert first.durable and not first.granted and first.number > self.queue.mark
-                assert self.queue.mark_wanted >= first.number
+                assert self.queue.levels[0].mark_wanted >= first.number
 
     def take_grants(self, budget: int) -> int:
         grants = self.queue.dispatch(budget)
@@ -279,7 +279,7 @@ class QueueModel(RuleBasedStateMachine):
         for message in self.messages:
             if message.state != GONE:
                 assert rows[message.number] == message.delivered
-                assert not message.granted or message.number <= queue.granted
+                assert not message.granted or message.number <= queue.granted[4]
 
 
 class Walk:

@@ -106,9 +106,10 @@ def test_duplicate_ids_are_read_back(origin: int, address: str, ids: list[bytes]
         records.decode_ids(payload + b"x")
 
 
-@given(st.integers(0, 2**32 - 1), NUMBERS, NUMBERS)
-def test_marks_are_read_back(queue: int, given_mark: int, delivered: int) -> None:
-    assert records.decode_marks(records.encode_marks(queue, given_mark, delivered)) == (queue, given_mark, delivered)
+@given(st.integers(0, 2**32 - 1), NUMBERS, st.dictionaries(st.integers(0, 9), NUMBERS))
+def test_marks_are_read_back(queue: int, given_mark: int, delivered: dict[int, int]) -> None:
+    found = records.decode_marks(records.encode_marks(queue, given_mark, delivered))
+    assert found == (queue, given_mark, {4: 0, **delivered})
 
 
 PRODUCER_IDS = st.binary(min_size=16, max_size=16)

@@ -169,10 +169,10 @@ async def test_what_is_not_allowed_is_refused_before_anything_is_sent(node: Fake
     async with connect("inproc://n", env=env) as client:
         before = len(node.heard)
         for keywords in (
-            {"priority": 9},
-            {"ttl": 1},
-            {"delay": 1},
-            {"group": "g"},
+            {"priority": 10},
+            {"ttl": -1},
+            {"delay": "1"},
+            {"group": b"g"},
             {"durable": "yes"},
             {"duplicate_id": ""},
             {"properties": {"a": []}},

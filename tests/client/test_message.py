@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -71,11 +72,18 @@ def test_what_is_like_bytes_is_copied() -> None:
         ("reply_to", {"reply_to": ""}),
         ("reply_to", {"reply_to": "a::"}),
         ("durable", {"durable": 1}),
-        ("priority", {"priority": 5}),
+        ("priority", {"priority": 10}),
+        ("priority", {"priority": -1}),
         ("priority", {"priority": "4"}),
-        ("ttl", {"ttl": 1.0}),
-        ("delay", {"delay": 1.0}),
-        ("group", {"group": "g"}),
+        ("priority", {"priority": True}),
+        ("ttl", {"ttl": -1.0}),
+        ("ttl", {"ttl": math.inf}),
+        ("ttl", {"ttl": "1"}),
+        ("delay", {"delay": math.nan}),
+        ("delay", {"delay": -0.5}),
+        ("group", {"group": ""}),
+        ("group", {"group": b"g"}),
+        ("group", {"group": "é" * 128}),
     ],
 )
 def test_what_is_not_allowed_is_named_and_its_value_not_shown(setting: str, keywords: dict[str, Any]) -> None:

@@ -264,7 +264,7 @@ async def test_a_message_that_is_not_allowed_is_not_taken_and_the_producer_goes_
     env, _ = fake_env(node)
     async with connect(TCP, env=env) as client, client.producer("a") as producer:
         await producer.send(b"1")
-        for keywords in ({"priority": 1}, {"ttl": 1}, {"delay": 0}, {"group": ""}, {"durable": 1}):
+        for keywords in ({"priority": 10}, {"ttl": -1}, {"delay": "0"}, {"group": ""}, {"durable": 1}):
             with pytest.raises(SettingsError):
                 await producer.send(b"x", **keywords)  # type: ignore[arg-type]
         with pytest.raises(SettingsError):

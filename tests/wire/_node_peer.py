@@ -61,6 +61,7 @@ class MemoryNode:
             address_settings={},
             token=bytes,
             chaos=abc.no_chaos,
+            now_ms=lambda: 1_000_000,
         )
         self.core = Core(settings, None)
         self.sessions = Sessions(self.core, lambda: self.now, 60.0)

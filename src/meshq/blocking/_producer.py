@@ -14,7 +14,7 @@ from meshq import limits
 from meshq.blocking._host import Host
 from meshq.client import Feeding, ProducerStatistics
 from meshq.errors import ClosedError, MeshqError
-from meshq.message import PropertyValue, check_body, check_durable, refuse_unserved
+from meshq.message import PropertyValue, check_body, check_durable
 
 if TYPE_CHECKING:
     from meshq.blocking._client import Client
@@ -142,21 +142,25 @@ class Producer:
             body = check_body(body)
         if durable is not True and durable is not False:
             check_durable(durable)
-        if ttl is not None or delay is not None or group is not None or priority != _PRIORITY:
-            refuse_unserved(priority=priority, ttl=ttl, delay=delay, group=group)
         plain = (
             properties is None
             and duplicate_id is None
             and correlation_id is None
             and reply_to is None
             and content_type is None
+            and ttl is None
+            and delay is None
+            and group is None
+            and priority == _PRIORITY
         )
         if self._loop.forked:
             self._loop.check_thread()
         with self._changed:
             row = None
             if not plain:
-                row = self._feeding.row(properties, duplicate_id, correlation_id, reply_to, content_type)
+                row = self._feeding.row(
+                    properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
+                )
             if self._unconfirmed >= self._window or self._failing or not self._open:
                 self._make_room()
             if not self._armed:

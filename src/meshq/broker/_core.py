@@ -13,6 +13,7 @@ import attrs
 
 from meshq.broker._definitions import Definitions
 from meshq.broker._ledger import Ledger, Log, Views
+from meshq.broker._level import Level
 from meshq.broker._marks import Marks
 from meshq.broker._memory import MemoryBound
 from meshq.broker._peering import Demand
@@ -21,7 +22,9 @@ from meshq.broker._producers import ProducerMarks
 from meshq.broker._queue_machine import Queue
 from meshq.broker._records import LINKS, PRODUCERS, encode_links
 from meshq.broker._router import Router
+from meshq.broker._scheduling import Scheduler
 from meshq.broker._settling import Settler
+from meshq.broker._timers import Timers
 from meshq.errors import MeshqError
 from meshq.settings import AddressSettings
 from meshq.wire import LinkOpening
@@ -44,6 +47,8 @@ class CoreSettings:
     token: Callable[[int], bytes]
     #: ``env.chaos``: at named points, whether to take the rare way.
     chaos: Callable[[str], bool]
+    #: ``env.wall.now_ms``: when messages come that live, or wait, for a time of their own.
+    now_ms: Callable[[], int]
 
 
 class Core:
@@ -57,7 +62,12 @@ class Core:
         self.definitions = Definitions(self.router, self.ledger, self.marks)
         self.producers = ProducerMarks()
         self.memory = MemoryBound(settings.memory_limit_bytes)
-        self.placer = Placer(self.ledger, self.definitions, self.marks, self.producers, self.memory)
+        self.placer = Placer(
+            self.ledger, self.definitions, self.marks, self.producers, self.memory, now_ms=settings.now_ms
+        )
+        #: What is to be done later.  Whoever has a clock calls ``clock_moved`` when it is time.
+        self.timers = Timers()
+        self.scheduler = Scheduler(self.ledger, self.marks, self.timers)
         #: Tells other nodes which queues there are, and who wants messages.
         self.demand = Demand()
         self.router.on_queue = self.demand.changed
@@ -103,6 +113,15 @@ class Core:
         self.ledger.durable_moved(position)
         self.turn()
 
+    def clock_moved(self) -> bool:
+        """It is later: do what is due by now; returns whether something is left of that."""
+        if self.closing is not None:
+            # What is due now is so in the next life.
+            return False
+        left = self.timers.run(self.settings.now_ms())
+        self.turn()
+        return left
+
     def checkpoint(self) -> list[tuple[int, bytes]]:
         """What stands only in records that may die: kinds and payloads to be written where a segment begins."""
         soft = [(PRODUCERS, payload) for payload in self.producers.checkpoint()]
@@ -113,8 +132,11 @@ class Core:
     def _release(self, views: Views) -> None:
         for queue, view in views:
             if queue.number in self.router.by_number:
-                queue.append(view)
-                self._dirty[queue] = None
+                if view.first:
+                    queue.append(view)
+                    self._dirty[queue] = None
+                else:
+                    self.scheduler.schedule(queue, view)
             else:
                 # Deleted while the run waited for its sync.
                 self.settler.discard(queue, view)
@@ -158,13 +180,14 @@ class Core:
                 self._unfinished[queue] = None
                 self.on_unfinished()
                 break
-        if queue.mark_wanted > queue.mark:
-            self._wait_for_mark(queue)
+        for level in queue.levels:
+            if level.stuck:
+                self._wait_for_mark(queue, level)
 
-    def _wait_for_mark(self, queue: Queue) -> None:
-        before = queue.mark
-        self.marks.cover_delivered(queue, queue.mark_wanted)
-        if queue.mark > before:
+    def _wait_for_mark(self, queue: Queue, level: Level) -> None:
+        before = level.mark
+        self.marks.cover_delivered(queue, level, level.mark_wanted)
+        if level.mark > before:
             self._dirty[queue] = None
             return
         self.ledger.when_all_is_durable(lambda: self.touch(queue))

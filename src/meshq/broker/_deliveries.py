@@ -29,7 +29,8 @@ def delivery(consumer: ConsumerState, grant: Grant) -> Frame:
     if view.maybe > grant.start or view.counts:
         counts = _delivery_counts(grant)
     number, sequence = run.number + grant.start * run.number_step, view.first + grant.start
-    if counts or content.base or grant.step != 1 or run.number_step != 1:
+    traits = run.traits
+    if counts or content.base or grant.step != 1 or run.number_step != 1 or traits is not None:
         header = Deliver(
             address=run.address,
             producer=run.producer,
@@ -39,6 +40,8 @@ def delivery(consumer: ConsumerState, grant: Grant) -> Frame:
             stride=run.number_step,
             base=content.base,
             counts=counts,
+            arrival=traits.arrival if traits is not None else 0,
+            origin=traits.origin or () if traits is not None else (),
         ).encode()
     else:
         header = deliver_header(run.address, run.producer, number, sequence)

@@ -1,4 +1,4 @@
-"""Consumers with filters: which of a queue's messages each of them gets, and who still has to look at what.
+"""Consumers with filters: which messages of one priority each of them gets, and who still has to look at what.
 
 Consumers with the same filter are a lane.  All lanes look at the queue's runs together, each run once: the run's
 messages are put to the filters, and what they accept is noted beside the run, as rows by lane.  Filters that want one
@@ -23,6 +23,7 @@ from meshq.errors import UsageError, invariant
 from meshq.selector import Filter, MessageView, index_key
 
 if TYPE_CHECKING:
+    from meshq.broker._level import Level
     from meshq.broker._queue_machine import Queue
 
 
@@ -45,17 +46,29 @@ class FilteredConsumers:
     """
 
     __slots__ = (
-        "_asked", "_behind", "_catching", "_filters", "_front", "_hungry", "_lanes", "_lookups", "_properties",
-        "_queue", "_stuck", "_waiting",
+        "_asked",
+        "_behind",
+        "_catching",
+        "_filters",
+        "_front",
+        "_hungry",
+        "_lanes",
+        "_level",
+        "_lookups",
+        "_properties",
+        "_queue",
+        "_stuck",
+        "_waiting",
     )  # fmt: skip
 
-    def __init__(self, queue: Queue, head: QueueRun | None) -> None:
+    def __init__(self, queue: Queue, level: Level) -> None:
         self._queue = queue
+        self._level = level
         self._lanes: dict[Filter, Lane] = {}
         # What ``filters`` said last; None: it has changed.
         self._filters: tuple[Filter, ...] | None = None
         # The run that all look at next; None: they have seen everything.
-        self._front = head
+        self._front = level.head
         self._lookups: dict[Any, _Lookup] = {}
         # Lanes whose filters no value tells anything about.
         self._asked: dict[Lane, None] = {}
@@ -94,17 +107,17 @@ class FilteredConsumers:
                 "that each message is put to; those with 'name = literal' are not counted"
             )
 
-    def add(self, consumer: ConsumerState, filter: Filter, head: QueueRun | None, tail: QueueRun | None) -> None:
-        """A consumer joins; ``head`` and ``tail`` are the queue's first and last run."""
+    def add(self, consumer: ConsumerState, filter: Filter) -> None:
+        """A consumer joins."""
         lane = self._lanes.get(filter)
         if lane is None:
             lane = self._lanes[filter] = Lane(filter)
             self._filters = None
             if self._front is not None:
                 lane.until = self._front.first
-            elif tail is not None:
-                lane.until = tail.first + 1
-            self._step_behind(lane, head)
+            elif self._level.tail is not None:
+                lane.until = self._level.tail.first + 1
+            self._step_behind(lane, self._level.head)
             self._properties += filter.uses_properties
             index = filter.index
             if index is None:
@@ -202,20 +215,19 @@ class FilteredConsumers:
 
     def serve(self, budget: int, grants: list[tuple[ConsumerState, Grant]]) -> int:
         """Grant ready messages to consumers whose filters accept them; returns how many."""
-        queue = self._queue
-        queue.unfinished = False
+        level = self._level
         self._waiting.update(self._stuck)
         self._stuck.clear()
         looks = limits.SCAN_MESSAGES_MAX
         granted = 0
-        while granted < budget and queue.ready:
+        while granted < budget and level.ready:
             if self._waiting:
                 granted += self._serve(next(iter(self._waiting)), grants)
                 continue
             if not self._behind and (not self._hungry or self._front is None):
                 break
             if looks <= 0:
-                queue.unfinished = True
+                self._queue.unfinished = True
                 break
             looks -= self._look_alone(next(iter(self._behind))) if self._behind else self._look_together()
         return granted
@@ -240,12 +252,12 @@ class FilteredConsumers:
 
     def _below_mark(self, view: QueueRun, rows: list[int]) -> list[int]:
         """The rows that may be granted now."""
-        queue = self._queue
+        level = self._level
         last = view.first + rows[-1]
-        if last <= queue.mark or not view.run.durable or not queue.durable:
+        if last <= level.mark or not view.run.durable or not level.durable:
             return rows
-        queue.mark_wanted = max(queue.mark_wanted, last)
-        return [row for row in rows if view.first + row <= queue.mark]
+        level.mark_wanted = max(level.mark_wanted, last)
+        return [row for row in rows if view.first + row <= level.mark]
 
     def _deal(
         self,
@@ -280,7 +292,7 @@ class FilteredConsumers:
             grants.append((consumer, grant))
         if dealt:
             lane.served(chosen[(dealt - 1) % count])
-            self._queue.reached = max(self._queue.reached, view.first + rows[dealt - 1])
+            self._level.reached = max(self._level.reached, view.first + rows[dealt - 1])
         return dealt
 
     # -- who looks at what

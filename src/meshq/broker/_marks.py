@@ -1,7 +1,8 @@
 """How far each queue's numbers reach on disk, so that none is given twice and what may have been delivered is known.
 
 Both marks are moved ahead by blocks.  A number that leaves no trace (a message that is not durable) may be used
-only below the first mark, a durable message may be granted only below the second.
+only below the first mark, a durable message may be granted only below the second.  Of the second kind each priority
+has its own: what is urgent overtakes, and must not make everything that it overtakes look delivered.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from meshq import limits
 from meshq.abc import no_chaos
 from meshq.broker._ledger import Ledger
+from meshq.broker._level import Level
 from meshq.broker._queue_machine import MARK_BLOCK, Queue
 from meshq.broker._records import MARKS, encode_marks
 
@@ -19,8 +21,9 @@ from meshq.broker._records import MARKS, encode_marks
 class _QueueMark:
     __slots__ = ("delivered", "given", "position")
 
-    def __init__(self, given: int, delivered: int, position: int) -> None:
+    def __init__(self, given: int, delivered: dict[int, int], position: int) -> None:
         self.given = given
+        # By priority.
         self.delivered = delivered
         # Of the record that says so.
         self.position = position
@@ -34,13 +37,14 @@ class Marks:
         self._chaos = chaos
         self._marks: dict[int, _QueueMark] = {}
 
-    def open(self, queue: Queue, given: int = 0, delivered: int = 0, position: int = 0) -> None:
-        """A queue was made or restored."""
+    def open(self, queue: Queue, given: int = 0, delivered: dict[int, int] | None = None, position: int = 0) -> None:
+        """A queue was made or restored; ``delivered`` has the marks by priority."""
         if self._ledger.log is None or not queue.durable:
             queue.mark = math.inf
             return
-        self._marks[queue.number] = _QueueMark(given, delivered, position)
-        queue.mark = delivered
+        self._marks[queue.number] = _QueueMark(given, delivered or {}, position)
+        for priority, mark in (delivered or {}).items():
+            queue.level(priority).mark = mark
 
     def close(self, queue: Queue) -> list[int]:
         """A queue was deleted; returns the records that go with it."""
@@ -56,16 +60,20 @@ class Marks:
             self._write(queue, mark, given=queue.last + self._block(limits.SEQUENCE_RESERVE), delivered=mark.delivered)
         return mark.position
 
-    def cover_delivered(self, queue: Queue, number: int, ahead: int = 0) -> None:
-        """See to it that messages up to ``number`` may be granted; ``ahead``: move before it gets as close as this."""
+    def cover_delivered(self, queue: Queue, level: Level, number: int, ahead: int = 0) -> None:
+        """See to it that messages of a priority up to ``number`` may be granted; ``ahead``: move before it gets as
+        close as this."""
         mark = self._marks.get(queue.number)
-        if mark is None or number + ahead <= mark.delivered:
+        if mark is None:
             return
-        delivered = max(mark.delivered, number + self._block(MARK_BLOCK))
-        self._write(queue, mark, given=mark.given, delivered=delivered)
+        covered = mark.delivered.get(level.priority, 0)
+        if number + ahead <= covered:
+            return
+        delivered = max(covered, number + self._block(MARK_BLOCK))
+        self._write(queue, mark, given=mark.given, delivered={**mark.delivered, level.priority: delivered})
 
         def raise_mark() -> None:
-            queue.mark = max(queue.mark, delivered)
+            level.mark = max(level.mark, delivered)
 
         self._ledger.release_after(mark.position, (), raise_mark)
 
@@ -73,13 +81,13 @@ class Marks:
         """How far a mark is moved ahead; with chaos not at all, so that the next message has to wait for another."""
         return 0 if self._chaos("broker.no_block") else size
 
-    def settle(self, queue: Queue, delivered: int) -> None:
-        """Write the exact marks: the node stops in peace."""
+    def settle(self, queue: Queue, delivered: dict[int, int]) -> None:
+        """Write the exact marks, those of delivery by priority: the node stops in peace."""
         mark = self._marks.get(queue.number)
         if mark is not None and (mark.given, mark.delivered) != (queue.last, delivered):
             self._write(queue, mark, given=queue.last, delivered=delivered)
 
-    def _write(self, queue: Queue, mark: _QueueMark, *, given: int, delivered: int) -> None:
+    def _write(self, queue: Queue, mark: _QueueMark, *, given: int, delivered: dict[int, int]) -> None:
         kills = [mark.position] if mark.position else []
         payload = encode_marks(queue.number, given, delivered)
         # Vital: without it a full disk could not be drained.

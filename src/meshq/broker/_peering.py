@@ -151,7 +151,7 @@ class Peering:
     def _take(self, frame: Frame, link: bytes) -> None:
         header = header_of(frame, Forward)
         content = RunBytes(frame.count, bytes(frame.table), 0, frame.body)
-        check_run(content)
+        kinds = check_run(content)
         step, stride = header.step, header.step * header.stride
         last = frame.first + (content.rows - 1) * step
         if not frame.first or not 0 < step <= stride <= _STEP_MAX or last > COUNTER_MAX or not header.queues:
@@ -182,7 +182,8 @@ class Peering:
             number_step=stride,
         )
         rows = range(stored, content.rows)
-        self._core.placer.place_forwarded(run, queues, (link, last), rows, confirm)
+        asked = self._core.placer.asked_of_forwarded(run, kinds, header.arrival)
+        self._core.placer.place_forwarded(run, queues, (link, last), rows, confirm, asked)
 
     def _all_queues(self, frame: Frame, header: Forward) -> tuple[int, ...]:
         """The queues that a run is for; none yet if more will be named."""

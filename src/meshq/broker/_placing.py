@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
-from meshq.broker._distribution_plan import Share, Wants, plan
+from meshq.broker._distribution_plan import Share, Wants, pieces, plan
 from meshq.broker._duplicates import IdChunk
 from meshq.broker._ledger import Ledger
 from meshq.broker._marks import Marks
@@ -14,29 +15,55 @@ from meshq.broker._memory import MemoryBound
 from meshq.broker._producers import ProducerMarks
 from meshq.broker._queue_machine import MARK_BLOCK, Queue
 from meshq.broker._records import (
+    PLACED,
     ROUTED,
     RUN,
+    PlacedRecord,
     RoutedRecord,
     RoutedTarget,
     RunRecord,
     RunTarget,
+    encode_placed_head,
     encode_routed_head,
     encode_run_head,
 )
 from meshq.broker._router import Address
 from meshq.broker._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker._run_messages import RunMessages
+from meshq.broker._traits import SPECIAL, RowTraits, Traits, divide, read_traits
 from meshq.errors import NotFoundError, UsageError
 from meshq.selector import Filter
 from meshq.wire import KIND_ID, duplicate_ids
+
+
+class _Part(NamedTuple):
+    """A share whose messages ask for the same; ``traits`` None: for nothing, or nobody here cares."""
+
+    queue: Queue
+    rows: range
+    remote: tuple[int, ...]
+    traits: Traits | None
+
+    @property
+    def waits(self) -> bool:
+        """Whether its messages are not due yet."""
+        return self.traits is not None and self.traits.due > 0
 
 
 class Placer:
     """Puts runs into queues and the journal."""
 
     def __init__(
-        self, ledger: Ledger, definitions: Definitions, marks: Marks, producers: ProducerMarks, memory: MemoryBound
+        self,
+        ledger: Ledger,
+        definitions: Definitions,
+        marks: Marks,
+        producers: ProducerMarks,
+        memory: MemoryBound,
+        *,
+        now_ms: Callable[[], int],
     ) -> None:
+        self._now_ms = now_ms
         self._ledger = ledger
         self._definitions = definitions
         self._marks = marks
@@ -67,11 +94,14 @@ class Placer:
                 self.duplicates += len(skipped)
                 self._all_known(then)
                 return
-        if address.rings and queue is None:
-            self._place_among_nodes(run, address, (fresh, skipped), then)
+        targets = [queue] if queue is not None else address.queues
+        among_nodes = queue is None and bool(address.rings)
+        if among_nodes or (kinds & SPECIAL and targets):
+            rows = _without(run.content.rows, skipped)
+            shares = _among_nodes(run, address, rows) if among_nodes else _here(address, targets, rows)
+            self._place_shares(run, address, shares, (fresh, skipped), kinds, then)
             self._producers.raise_to(run.producer, first, last)
             return
-        targets = [queue] if queue is not None else address.queues
         if not targets:
             self.unrouted += run.content.rows
             self._producers.raise_to(run.producer, first, last)
@@ -91,31 +121,41 @@ class Placer:
             self._ledger.doom(address.duplicates.add(IdChunk(run.position, fresh)))
         self._memory.used_bytes += run.size_bytes
 
-    def _place_among_nodes(
+    def _place_shares(
         self,
         run: StoredRun,
         address: Address,
+        shares: list[Share],
         judged: tuple[list[bytes], tuple[int, ...]],
+        kinds: int,
         then: Callable[[], None],
     ) -> None:
-        """Place a run of a client's where other nodes have queues, too."""
-        rows: Sequence[int] = range(run.content.rows)
-        if judged[1]:
-            known = dict.fromkeys(judged[1])
-            rows = [row for row in rows if row not in known]
-        anycast = address.routing == "anycast"
-        shares = plan(list(address.rings.values()), rows, anycast=anycast, turn=address.turn, wants=_wants(run))
-        address.turn += len(rows)
+        """Place a run of a client's whose messages don't all go the same way."""
         if not shares:
-            self.unrouted += len(rows)
+            self.unrouted += run.content.rows - len(judged[1])
             self._ledger.release_after(0, (), then)
             return
-        position, views = self._enter_shares(run, shares, (b"", 0))
+        position, views = self._enter_shares(run, shares, (b"", 0), self._asked(run, kinds))
         self._book(run, address, judged)
         self._ledger.release_after(position, views, then)
 
+    def _asked(self, run: StoredRun, kinds: int, arrival_ms: int = 0) -> list[RowTraits] | None:
+        """What each message of a run asks for; None: nothing."""
+        if not kinds & SPECIAL:
+            return None
+        arrival_ms = arrival_ms or self._now_ms()
+        asked = read_traits(run.content, arrival_ms)
+        run.traits = Traits(arrival_ms)
+        return asked
+
     def place_forwarded(
-        self, run: StoredRun, queues: Sequence[int], link: tuple[bytes, int], rows: range, then: Callable[[], None]
+        self,
+        run: StoredRun,
+        queues: Sequence[int],
+        link: tuple[bytes, int],
+        rows: range,
+        then: Callable[[], None],
+        asked: list[RowTraits] | None = None,
     ) -> None:
         """Place what another node has dealt to queues of this one; ``link``: whose number, the run's last one.
 
@@ -136,7 +176,7 @@ class Placer:
             self.links[link[0]] = link[1]
             self._ledger.release_after(0, (), then)
             return
-        position, views = self._enter_shares(run, shares, link)
+        position, views = self._enter_shares(run, shares, link, asked)
         self.links[link[0]] = link[1]
         self._memory.used_bytes += run.size_bytes
         self._ledger.release_after(position, views, then)
@@ -157,36 +197,58 @@ class Placer:
         address.turn += len(rows)
         return [share for share in shares if share.rows]
 
+    def asked_of_forwarded(self, run: StoredRun, kinds: int, arrival_ms: int) -> list[RowTraits] | None:
+        """What each message of a run from another node asks for; ``arrival_ms``: when the first node took it.
+
+        Raises:
+            RemoteProtocolError: its headers can't be read.
+        """
+        return self._asked(run, kinds, arrival_ms)
+
     def _enter_shares(
-        self, run: StoredRun, shares: Sequence[Share], link: tuple[bytes, int]
+        self, run: StoredRun, shares: Sequence[Share], link: tuple[bytes, int], asked: list[RowTraits] | None
     ) -> tuple[int, list[tuple[Queue, QueueRun]]]:
         """As ``_enter``, for shares that are runs of their own; the log may refuse before anything has changed."""
-        logged = run.durable and self._ledger.log is not None and any(queue.durable for queue, _, _ in shares)
-        position = self._write_routed(run, shares, link) if logged else 0
+        parts = _parts(run, shares, asked)
+        logged = run.durable and self._ledger.log is not None and any(part.queue.durable for part in parts)
+        position = self._write_parts(run, parts, link) if logged else 0
         run.position = position
         views = []
-        for queue, rows, remote in shares:
-            view = QueueRun(share_of(run, rows), queue.number_rows(len(rows)), remote)
+        for queue, rows, remote, traits in parts:
+            share = share_of(run, rows)
+            if traits is not None:
+                share.traits = traits
+                if traits.due:
+                    views.append((queue, QueueRun(share, 0, remote)))
+                    continue
+            view = QueueRun(share, queue.number_rows(len(rows)), remote)
             if not (logged and queue.durable):
                 position = max(position, self._marks.cover_given(queue))
             elif queue.consumers:
-                self._marks.cover_delivered(queue, queue.last, MARK_BLOCK // 2)
+                self._marks.cover_delivered(queue, queue.level_for(share), queue.last, MARK_BLOCK // 2)
             views.append((queue, view))
         run.views = len(views)
         return position, views
 
-    def _write_routed(self, run: StoredRun, shares: Sequence[Share], link: tuple[bytes, int]) -> int:
+    def _write_parts(self, run: StoredRun, parts: Sequence[_Part], link: tuple[bytes, int]) -> int:
         following: dict[Queue, int] = {}
         targets = []
-        for queue, rows, remote in shares:
-            first = following.get(queue, queue.last + 1)
-            following[queue] = first + len(rows)
+        for part in parts:
+            queue, rows, remote, _ = part
+            first = 0
+            if not part.waits:
+                first = following.get(queue, queue.last + 1)
+                following[queue] = first + len(rows)
             if queue.durable:
                 targets.append(RoutedTarget(queue.number, first, rows, remote))
         content = run.content
         head = RunRecord(run.producer, run.number, run.stamp, run.address, (), (), content)
         record = RoutedRecord(link[0], link[1], run.number_step, head, tuple(targets))
-        return self._ledger.write(ROUTED, [encode_routed_head(record), content.table, content.body])
+        traits = run.traits
+        if traits is None:
+            return self._ledger.write(ROUTED, [encode_routed_head(record), content.table, content.body])
+        placed = PlacedRecord(traits.arrival, None, (), record)
+        return self._ledger.write(PLACED, [encode_placed_head(placed), content.table, content.body])
 
     def _all_known(self, then: Callable[[], None]) -> None:
         # The originals may still wait for their sync: they were placed before now.
@@ -217,7 +279,7 @@ class Placer:
                 if (covered := self._marks.cover_given(queue)) > position:
                     position = covered
             elif queue.consumers:
-                self._marks.cover_delivered(queue, queue.last, MARK_BLOCK // 2)
+                self._marks.cover_delivered(queue, queue.level_for(run), queue.last, MARK_BLOCK // 2)
             views.append((queue, view))
         if stride > 1 or skipped:
             address.turn = (address.turn + rows) % stride
@@ -235,6 +297,52 @@ class Placer:
         content = run.content
         record = RunRecord(run.producer, run.number, run.stamp, address.name, targets, skipped, content)
         return self._ledger.write(RUN, [encode_run_head(record), content.table, content.body])
+
+
+def _without(count: int, skipped: tuple[int, ...]) -> Sequence[int]:
+    """The rows of a run of ``count`` but for some."""
+    if not skipped:
+        return range(count)
+    known = dict.fromkeys(skipped)
+    return [row for row in range(count) if row not in known]
+
+
+def _among_nodes(run: StoredRun, address: Address, rows: Sequence[int]) -> list[Share]:
+    """Who gets what of a run where other nodes have queues, too."""
+    anycast = address.routing == "anycast"
+    shares = plan(list(address.rings.values()), rows, anycast=anycast, turn=address.turn, wants=_wants(run))
+    address.turn += len(rows)
+    return shares
+
+
+def _here(address: Address, queues: Sequence[Queue], rows: Sequence[int]) -> list[Share]:
+    """Who gets what of a run where only this node has queues."""
+    if address.routing == "multicast" or len(queues) == 1:
+        return [Share(queue, part, ()) for queue in queues for part in pieces(rows)]
+    count = len(queues)
+    dealt = [
+        Share(queue, part, ())
+        for index, queue in enumerate(queues)
+        for part in pieces(rows[(index - address.turn) % count :: count])
+    ]
+    address.turn += len(rows)
+    return [share for share in dealt if share.rows]
+
+
+def _parts(run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | None) -> list[_Part]:
+    """Divide shares so that the messages of each part ask for the same."""
+    traits = run.traits
+    if asked is None or traits is None:
+        return [_Part(*share, None) for share in shares]
+    parts = []
+    for share in shares:
+        if share.queue.forwards:
+            # Whatever they ask for is done where they go.
+            parts.append(_Part(*share, None))
+        else:
+            divided = divide(share.rows, asked, traits.arrival)
+            parts += [_Part(share.queue, rows, share.remote, each) for rows, each in divided]
+    return parts
 
 
 def _shares(address: Address, queues: list[Queue], rows: int) -> tuple[int, list[tuple[int, Queue]]]:

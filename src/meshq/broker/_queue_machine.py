@@ -1,31 +1,27 @@
 """The queue: runs in order, consumers with room, and nothing else; no clock, no I/O, no journal.
 
-A queue is a linked list of runs in placing order.  ``_fresh`` points at the first run with rows that were never
-granted; rows that come back are found through a small heap of their runs, and since everything granted stands
-before everything fresh, serving the heap first restores the order.
-
-A durable message may be granted only up to ``mark``: the number up to which the journal knows that messages may
-have been delivered.  That is how a broker that was killed marks what comes again, and nothing but a block more.
-
-Consumers with filters are served first, by ``_filtered_machine``; what they leave is dealt to the others here.
+The messages of each priority stand in a list of their own (``_level``); the lists are served from the highest priority
+down.  In each, consumers with filters are served first, by ``_filtered_machine``; what they leave is dealt to the
+others here.
 """
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+import math
+from collections.abc import Iterator
 from typing import Final
 
 from meshq import limits
+from meshq.address import INTERNAL
 from meshq.broker._consumer_state import ConsumerState, Grant, Span, fitting, span_bytes
 from meshq.broker._filtered_machine import FilteredConsumers
-from meshq.broker._run import GONE, GONE_ROWS, HELD, HELD_ROWS, READY, READY_ROWS, QueueRun
+from meshq.broker._level import Level
+from meshq.broker._run import GONE, GONE_ROWS, HELD, HELD_ROWS, READY, READY_ROWS, QueueRun, StoredRun
 from meshq.errors import invariant
 from meshq.selector import Filter
 
 #: A mark is moved ahead by so many messages at a time, so that it costs a record in thousands of messages.
 MARK_BLOCK: Final = 8_192
-#: Runs that are gone may stay in the heap of those with returned rows, but not many more than half of it.
-_RETURNED_SLACK: Final = 64
 
 
 class Queue:
@@ -35,9 +31,8 @@ class Queue:
     """
 
     __slots__ = (
-        "_dead_returned", "_filtered", "_fresh", "_head", "_plain", "_returned", "_tail", "_turn", "acknowledged",
-        "added", "address", "consumers", "durable", "held", "last", "live_runs", "mark", "mark_wanted", "name",
-        "number", "purged", "reached", "ready", "redelivered", "rejected", "unfinished",
+        "_by_priority", "_main", "_plain", "_turn", "acknowledged", "added", "address", "consumers", "durable", "held",
+        "last", "levels", "name", "number", "purged", "ready", "redelivered", "rejected", "scheduled", "unfinished",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, address: str, *, durable: bool) -> None:
@@ -47,26 +42,20 @@ class Queue:
         self.durable = durable
         # The highest message number given.
         self.last = 0
-        # Durable messages up to this number may be granted, and the number up to which somebody would like to.
-        self.mark: float = 0
-        self.mark_wanted = 0
+        # Its lists of messages, from the highest priority down.  There is always one of the usual priority; in a
+        # store-and-forward queue, where the order must be that of placing, there is no other one.
+        self._main = Level(limits.PRIORITY_DEFAULT, durable=durable)
+        self._by_priority = {self._main.priority: self._main}
+        self.levels = [self._main]
+        # Runs that are not due yet, and not to be seen anywhere else.
+        self.scheduled: dict[QueueRun, None] = {}
         self.consumers: list[ConsumerState] = []
-        # Those without filters, and whoever looks after the others, if there are any.
+        # Those without filters.
         self._plain: list[ConsumerState] = []
-        self._filtered: FilteredConsumers | None = None
-        # The highest number granted to a consumer with a filter.
-        self.reached = 0
         # The last dispatch ended before everything was put to the filters.
         self.unfinished = False
         # Whose turn it is among equal consumers.
         self._turn = 0
-        self._head: QueueRun | None = None
-        self._tail: QueueRun | None = None
-        self._fresh: QueueRun | None = None
-        # Runs with rows that came back, by their first number.
-        self._returned: list[tuple[int, QueueRun]] = []
-        self._dead_returned = 0
-        self.live_runs = 0
         self.ready = 0
         self.held = 0
         self.added = 0
@@ -85,21 +74,46 @@ class Queue:
 
     def append(self, view: QueueRun) -> None:
         """A run becomes visible.  Runs are appended in the order of their numbers."""
-        tail = self._tail
-        invariant(tail is None or tail.first < view.first, "runs become visible in placing order")
-        view.previous = tail
-        if tail is None:
-            self._head = view
-        else:
-            tail.next = view
-        self._tail = view
-        if self._fresh is None:
-            self._fresh = view
-        if self._filtered is not None:
-            self._filtered.appended(view)
-        self.live_runs += 1
+        self.level_for(view.run).append(view)
         self.ready += view.live
         self.added += view.live
+
+    def level_for(self, run: StoredRun) -> Level:
+        """Where the messages of a run stand, or will."""
+        traits = run.traits
+        return self._main if traits is None or self.forwards else self.level(traits.priority)
+
+    @property
+    def forwards(self) -> bool:
+        """Whether it is a store-and-forward queue: first in, first out, whatever the messages say."""
+        return self.name.startswith(INTERNAL)
+
+    def level(self, priority: int) -> Level:
+        """The list of a priority, made on first use."""
+        level = self._by_priority.get(priority)
+        if level is None:
+            mark = self._main.mark if self._main.mark == math.inf else 0
+            level = self._by_priority[priority] = Level(priority, durable=self.durable, mark=mark)
+            self.levels = sorted(self._by_priority.values(), key=_from_the_highest)
+            for consumer in self.consumers:
+                if consumer.filter is not None:
+                    self._join_filtered(level, consumer, consumer.filter)
+        return level
+
+    @property
+    def mark(self) -> float:
+        """Durable messages of the usual priority up to this number may be granted."""
+        return self._main.mark
+
+    @mark.setter
+    def mark(self, mark: float) -> None:
+        for level in self.levels:
+            level.mark = mark
+
+    @property
+    def live_runs(self) -> int:
+        """Runs that it holds, or parts of runs."""
+        return sum(level.live_runs for level in self.levels)
 
     def check_filter(self, filter: Filter) -> None:
         """See that a consumer with this filter can join.
@@ -107,8 +121,8 @@ class Queue:
         Raises:
             UsageError: the queue has as many filters as it can ask.
         """
-        if self._filtered is not None:
-            self._filtered.check_room(filter)
+        if self._main.filtered is not None:
+            self._main.filtered.check_room(filter)
 
     def add_consumer(self, consumer: ConsumerState) -> None:
         """A consumer joins, last in the rotation."""
@@ -116,9 +130,13 @@ class Queue:
         if consumer.filter is None:
             self._plain.append(consumer)
             return
-        if self._filtered is None:
-            self._filtered = FilteredConsumers(self, self._head)
-        self._filtered.add(consumer, consumer.filter, self._head, self._tail)
+        for level in self.levels:
+            self._join_filtered(level, consumer, consumer.filter)
+
+    def _join_filtered(self, level: Level, consumer: ConsumerState, filter: Filter) -> None:
+        if level.filtered is None:
+            level.filtered = FilteredConsumers(self, level)
+        level.filtered.add(consumer, filter)
 
     def remove_consumer(self, consumer: ConsumerState) -> None:
         """A consumer leaves.  What it holds must have been given back."""
@@ -129,16 +147,20 @@ class Queue:
             del self._plain[index]
             if index < self._turn:
                 self._turn -= 1
-        elif self._filtered is not None:
-            self._filtered.remove(consumer)
-            if self._filtered.empty:
-                self._filtered = None
-                self.unfinished = False
+            return
+        for level in self.levels:
+            if level.filtered is not None:
+                level.filtered.remove(consumer)
+                if level.filtered.empty:
+                    level.filtered = None
+        if self._main.filtered is None:
+            self.unfinished = False
 
     def room_changed(self, consumer: ConsumerState) -> None:
         """A consumer with a filter has room again, or none any more."""
-        if self._filtered is not None:
-            self._filtered.changed(consumer)
+        for level in self.levels:
+            if level.filtered is not None:
+                level.filtered.changed(consumer)
 
     # -- what goes out
 
@@ -148,19 +170,35 @@ class Queue:
         Whoever calls goes on while anything is granted.
         """
         grants: list[tuple[ConsumerState, Grant]] = []
+        self.unfinished = False
         consumers = self._plain
-        if self._filtered is not None:
-            budget -= self._filtered.serve(budget, grants)
+        for level in self.levels:
+            if level.ready:
+                budget = self._dispatch(level, consumers, budget, grants)
+                if budget <= 0 or level.stuck or self.unfinished:
+                    # What waits for its mark goes before what is less urgent.
+                    break
+                if level.ready:
+                    # Whoever wants everything has no room for this, and gets nothing less urgent before it.
+                    consumers = []
+        return grants
+
+    def _dispatch(
+        self, level: Level, consumers: list[ConsumerState], budget: int, grants: list[tuple[ConsumerState, Grant]]
+    ) -> int:
+        """Grant what is ready in one list; returns what is left of the budget."""
+        if level.filtered is not None:
+            budget -= level.filtered.serve(budget, grants)
         elif len(consumers) == 1:
             only = consumers[0]
-            while budget > 0 and self.ready and (whole := self._grant_whole(only)) is not None:
+            while budget > 0 and level.ready and (whole := self._grant_whole(level, only)) is not None:
                 grants.append((only, whole))
                 budget -= whole.rows
-        while budget > 0 and self.ready and consumers:
+        while budget > 0 and level.ready and consumers:
             willing = self._willing()
             if not willing:
                 break
-            span = self._next_span()
+            span = level.next_span()
             if span is None:
                 break
             view, start, stop, fresh = span
@@ -170,12 +208,12 @@ class Queue:
             if fresh:
                 view.fresh = start + granted
             budget -= granted
-        return grants
+        return budget
 
-    def _grant_whole(self, consumer: ConsumerState) -> Grant | None:
+    def _grant_whole(self, level: Level, consumer: ConsumerState) -> Grant | None:
         """The next run to the only consumer, if it is untouched and fits: nothing has to be searched or divided."""
-        view = self._fresh
-        if view is None or view.fresh or self._returned:
+        view = level.untouched
+        if view is None or view.fresh:
             return None
         rows = len(view.states)
         run = view.run
@@ -184,14 +222,14 @@ class Queue:
             view.live != rows
             or rows > consumer.room()
             or size > consumer.window_bytes - consumer.held_bytes
-            or (view.first + rows - 1 > self.mark and run.durable and self.durable)
+            or (view.first + rows - 1 > level.mark and run.durable and self.durable)
         ):
             return None
         grant = Grant(view, 0, rows, 1, consumer.next_tag)
         grant.size_bytes = size
         self.hold(consumer, grant)
         view.fresh = rows
-        self._fresh = view.next
+        level.fresh = view.next
         return grant
 
     def _willing(self) -> list[ConsumerState]:
@@ -202,36 +240,6 @@ class Queue:
         if turn:
             consumers = consumers[turn:] + consumers[:turn]
         return [consumer for consumer in consumers if consumer.room() > 0]
-
-    def _next_span(self) -> tuple[QueueRun, int, int, bool] | None:
-        while self._returned:
-            view = self._returned[0][1]
-            span = view.ready_span(0, view.fresh) if view.live else None
-            if span is not None:
-                return view, *span, False
-            heappop(self._returned)
-            view.returned = False
-            if not view.live:
-                self._dead_returned -= 1
-        view_or_none = self._fresh
-        while view_or_none is not None:
-            view = view_or_none
-            rows = len(view.states)
-            span = view.ready_span(view.fresh, rows) if view.live else None
-            if span is not None:
-                start, stop = span
-                if view.run.durable and self.durable and view.first + stop - 1 > self.mark:
-                    self.mark_wanted = max(self.mark_wanted, view.first + stop - 1)
-                    stop = start + max(0, int(self.mark) - view.first - start + 1)
-                    if stop <= start:
-                        self._fresh = view
-                        return None
-                self._fresh = view
-                return view, start, stop, True
-            view.fresh = rows
-            view_or_none = view.next
-        self._fresh = None
-        return None
 
     def _deal(
         self,
@@ -284,6 +292,7 @@ class Queue:
         consumer.held += rows
         consumer.held_bytes += grant.size_bytes
         consumer.grants.append(grant)
+        level_of(grant.view).ready -= rows
         self.ready -= rows
         self.held += rows
 
@@ -303,8 +312,10 @@ class Queue:
         """Rows of a grant return to their places; ``counted``: they may have reached an application."""
         view, rows = span.view, span.rows
         view.states[span.start : span.stop : span.step] = READY_ROWS[:rows]
+        level = level_of(view)
         self.held -= rows
         self.ready += rows
+        level.ready += rows
         if counted:
             self.redelivered += rows
             counts = view.counts
@@ -312,11 +323,7 @@ class Queue:
                 counts = view.counts = {}
             for row in range(span.start, span.stop, span.step):
                 counts[row] = counts.get(row, 0) + 1
-        if not view.returned:
-            view.returned = True
-            heappush(self._returned, (view.first, view))
-        if view.lanes and self._filtered is not None:
-            self._filtered.returned(view)
+        level.came_back(view)
 
     def purge(self, budget: int) -> tuple[list[Span], list[bool]]:
         """Take up to about ``budget`` ready messages out, oldest first.
@@ -325,108 +332,79 @@ class Queue:
         """
         spans: list[Span] = []
         ended: list[bool] = []
-        view = self._head
-        while view is not None and budget > 0:
-            following = view.next
+        for view in self._walk():
+            if budget <= 0:
+                break
             start = 0
             while view.live and (span := view.ready_span(start, len(view.states))) is not None:
                 low, start = span
                 rows = start - low
+                level_of(view).ready -= rows
                 self.ready -= rows
                 self.purged += rows
                 budget -= rows
                 spans.append(Span(view, low, start, 1))
                 ended.append(self._gone(view, low, start, 1, rows))
-            view = following
         return spans, ended
+
+    def _walk(self) -> Iterator[QueueRun]:
+        """The runs it holds; the one that was given last may go."""
+        for level in self.levels:
+            view = level.head
+            while view is not None:
+                following = view.next
+                yield view
+                view = following
 
     def _gone(self, view: QueueRun, start: int, stop: int, step: int, rows: int) -> bool:
         view.states[start:stop:step] = GONE_ROWS[:rows]
         view.live -= rows
         if view.live:
             return False
-        self._unlink(view)
+        level_of(view).unlink(view)
         return True
-
-    def _unlink(self, view: QueueRun) -> None:
-        before, after = view.previous, view.next
-        if before is None:
-            self._head = after
-        else:
-            before.next = after
-        if after is None:
-            self._tail = before
-        else:
-            after.previous = before
-        if self._fresh is view:
-            self._fresh = after
-        self.live_runs -= 1
-        if self._filtered is not None:
-            self._filtered.unlinked(view)
-        if view.returned:
-            # Where nobody takes what comes back, what is gone must not be kept for its place in the heap.
-            self._dead_returned += 1
-            if 2 * self._dead_returned > len(self._returned) + _RETURNED_SLACK:
-                self._returned = [entry for entry in self._returned if entry[1].live]
-                heapify(self._returned)
-                self._dead_returned = 0
 
     # -- what may be asked
 
     def runs(self) -> list[QueueRun]:
-        """The runs it holds, in order."""
-        found = []
-        view = self._head
-        while view is not None:
-            found.append(view)
-            view = view.next
-        return found
+        """The runs it holds, from the highest priority down, and in order."""
+        return list(self._walk())
 
     @property
     def filters(self) -> tuple[Filter, ...]:
         """What its consumers want, if each of them wants something in particular; else nothing."""
-        return self._filtered.filters if self._filtered is not None and not self._plain else ()
+        filtered = self._main.filtered
+        return filtered.filters if filtered is not None and not self._plain else ()
 
     @property
-    def granted(self) -> int:
-        """No message above this number may ever have been delivered, in this life of the broker or an earlier one."""
-        return max(self.reached, self._granted_in_order)
-
-    @property
-    def _granted_in_order(self) -> int:
-        view = self._fresh
-        if view is None:
-            return self._tail.first + len(self._tail.states) - 1 if self._tail is not None else self.last
-        number = view.first + view.fresh - 1
-        # What an earlier life may have delivered stands at the front.
-        while view is not None and view.maybe:
-            number = max(number, view.first + view.maybe - 1)
-            view = view.next
-        return number
+    def granted(self) -> dict[int, int]:
+        """By priority: no message above this number may ever have been delivered, in this life or an earlier one."""
+        return {level.priority: level.granted(self.last) for level in self.levels}
 
     def check(self) -> None:
         """Assert what must hold between steps."""
-        ready = held = 0
-        first = 0
-        for view in self.runs():
-            invariant(view.first > first, "runs stand in the order of their numbers")
-            first = view.first
-            row_ready, row_held = view.states.count(READY), view.states.count(HELD)
-            invariant(view.live == row_ready + row_held, "a run's live count is that of its states")
-            invariant(view.live + view.states.count(GONE) == len(view.states), "each row has one of three states")
-            invariant(
-                view.returned or view.states.find(READY, 0, view.fresh) < 0,
-                "a ready row before the fresh ones is found through the heap",
-            )
-            ready += row_ready
-            held += row_held
-        invariant((ready, held) == (self.ready, self.held), "ready and held are what the states say")
-        invariant(
-            self._dead_returned == sum(not view.live for _, view in self._returned),
-            "what is gone in the heap is counted",
-        )
-        if self._filtered is not None:
-            self._filtered.check()
+        held = 0
+        for level in self.levels:
+            level.check()
+            for view in level.runs():
+                states = view.states
+                row_held = states.count(HELD)
+                held += row_held
+                invariant(view.live == states.count(READY) + row_held, "a run's live count is that of its states")
+                invariant(view.live + states.count(GONE) == len(states), "each row has one of three states")
+        invariant(sum(level.ready for level in self.levels) == self.ready, "ready is what the lists say")
+        invariant(held == self.held, "held is what the states say")
         invariant(held == sum(consumer.held for consumer in self.consumers), "what is held, a consumer holds")
         out = self.acknowledged + self.rejected + self.purged
-        invariant(self.added == out + ready + held, "added = acknowledged + rejected + purged + ready + held")
+        invariant(self.added == out + self.ready + held, "added = acknowledged + rejected + purged + ready + held")
+
+
+def level_of(view: QueueRun) -> Level:
+    """The list that a visible run stands in."""
+    level = view.level
+    assert level is not None
+    return level
+
+
+def _from_the_highest(level: Level) -> int:
+    return -level.priority

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from meshq import limits
+from meshq.broker._traits import readable
 from meshq.errors import DamagedError, RemoteProtocolError
 from meshq.wire import RUN_ROW_BYTES, RunBytes, decode_map, encode_map
 
@@ -19,6 +20,8 @@ MARKS: Final = 6
 PRODUCERS: Final = 7
 ROUTED: Final = 8
 LINKS: Final = 9
+PLACED: Final = 10
+DUE: Final = 11
 
 # producer, number, stamp, rows, targets, skipped rows, address bytes
 _RUN_HEAD: Final = struct.Struct("<16sQQHHHH")
@@ -30,12 +33,18 @@ _ROUTED_HEAD: Final = struct.Struct("<16sQH")
 _ROUTED_TARGET: Final = struct.Struct("<IQHHHH")
 # link, highest number
 _LINK: Final = struct.Struct("<16sQ")
+# bytes of notes, number of settled rows
+_PLACED_HEAD: Final = struct.Struct("<HH")
+# queue, run's position, first row, stop row, step, first number
+_DUE_ROW: Final = struct.Struct("<IQHHHQ")
 # queue, run's position, first row, stop row, step
 _SETTLED_ROW: Final = struct.Struct("<IQHHH")
 # position of the run that the ids came with, address bytes, number of ids
 _IDS_HEAD: Final = struct.Struct("<QHH")
-# queue, numbers given, numbers that may have been delivered
+# queue, numbers given, numbers of the usual priority that may have been delivered
 _MARKS: Final = struct.Struct("<IQQ")
+# another priority, numbers of it that may have been delivered
+_MARK: Final = struct.Struct("<BQ")
 # whether some producer was forgotten, number of producers, number of gaps
 _PRODUCERS_HEAD: Final = struct.Struct("<?II")
 # producer, highest number
@@ -44,6 +53,8 @@ _PRODUCER: Final = struct.Struct("<16sQ")
 _GAP: Final = struct.Struct("<16sQQ")
 #: Producers of one checkpoint record.
 PRODUCERS_MAX: Final = 4_096
+#: Where messages were moved from, and why.
+_ORIGIN: Final = ("address", "queue", "reason")
 #: What each kind of definition says.
 _DEFINITIONS: Final[dict[str, dict[str, type]]] = {
     "address": {"kind": str, "name": str, "routing": str},
@@ -113,7 +124,10 @@ def decode_run(payload: bytes) -> RunRecord:
 
 
 class RoutedTarget(NamedTuple):
-    """What of a run a queue has: the first message's number there, which rows, and for which queues of a peer."""
+    """What of a run a queue has: the first message's number there, which rows, and for which queues of a peer.
+
+    The number is 0 while the messages are not due.
+    """
 
     queue: int
     first: int
@@ -180,6 +194,88 @@ def decode_routed(payload: bytes) -> RoutedRecord:
         raise _unreadable("routed run")
     run = RunRecord(producer, number, stamp, address, (), (), content)
     return RoutedRecord(link if any(link) else b"", link_last, number_step, run, tuple(targets))
+
+
+class PlacedRecord(NamedTuple):
+    """A run about which there is more to say than where it went.
+
+    ``arrival``: when the first broker took it, ms; 0: that doesn't matter.  ``origin``: address, queue and reason, if
+    it was moved here; ``settled``: what is gone from there by this very record.
+    """
+
+    arrival: int
+    origin: tuple[str, str, str] | None
+    settled: tuple[SettledRow, ...]
+    routed: RoutedRecord
+
+
+def encode_placed_head(record: PlacedRecord) -> bytes:
+    """The record without the run's own bytes, which follow it as they are: table, then body."""
+    notes: dict[str, Any] = {}
+    if record.arrival:
+        notes["arrival"] = record.arrival
+    if record.origin is not None:
+        notes.update(zip(_ORIGIN, record.origin, strict=True))
+    said = encode_map(notes)
+    return b"".join(
+        (
+            _PLACED_HEAD.pack(len(said), len(record.settled)),
+            said,
+            encode_settled(record.settled),
+            encode_routed_head(record.routed),
+        )
+    )
+
+
+def decode_placed(payload: bytes) -> PlacedRecord:
+    """Read the record of a run about which there is more to say."""
+    try:
+        size, count = _PLACED_HEAD.unpack_from(payload)
+        settled_at = _PLACED_HEAD.size + size
+        routed_at = settled_at + count * _SETTLED_ROW.size
+        notes = decode_map(payload[_PLACED_HEAD.size : settled_at], limits.HEADER_BYTES_MAX)
+    except (struct.error, RemoteProtocolError) as error:
+        raise _unreadable("placed run") from error
+    arrival, origin = notes.pop("arrival", 0), tuple(notes.pop(name, None) for name in _ORIGIN)
+    moved = all(type(part) is str for part in origin)
+    if notes or type(arrival) is not int or not (moved or set(origin) == {None}):
+        raise _unreadable("placed run")
+    routed = decode_routed(payload[routed_at:])
+    if not readable(routed.run.content):
+        raise _unreadable("placed run")
+    return PlacedRecord(
+        arrival,
+        (str(origin[0]), str(origin[1]), str(origin[2])) if moved else None,
+        tuple(decode_settled(payload[settled_at:routed_at])),
+        routed,
+    )
+
+
+class DueRow(NamedTuple):
+    """Rows of a run that have become visible in a queue, and the number of the first of them."""
+
+    queue: int
+    position: int
+    start: int
+    stop: int
+    step: int
+    first: int
+
+
+def encode_due(row: DueRow) -> bytes:
+    """The record of messages that have become due."""
+    return _DUE_ROW.pack(*row)
+
+
+def decode_due(payload: bytes) -> DueRow:
+    """Read the record of messages that have become due."""
+    try:
+        row = DueRow(*_DUE_ROW.unpack(payload))
+    except struct.error as error:
+        raise _unreadable("due") from error
+    if not row.start < row.stop or not row.step or not row.first:
+        raise _unreadable("due")
+    return row
 
 
 def encode_links(marks: dict[bytes, int]) -> bytes:
@@ -273,18 +369,23 @@ def decode_definition(payload: bytes) -> dict[str, Any]:
     return values
 
 
-def encode_marks(queue: int, given: int, delivered: int) -> bytes:
-    """How far a queue's numbers have been given, and how far messages may have been delivered."""
-    return _MARKS.pack(queue, given, delivered)
+def encode_marks(queue: int, given: int, delivered: dict[int, int]) -> bytes:
+    """How far a queue's numbers have been given, and how far messages of each priority may have been delivered."""
+    usual = limits.PRIORITY_DEFAULT
+    others = [_MARK.pack(priority, mark) for priority, mark in delivered.items() if priority != usual]
+    return b"".join([_MARKS.pack(queue, given, delivered.get(usual, 0)), *others])
 
 
-def decode_marks(payload: bytes) -> tuple[int, int, int]:
+def decode_marks(payload: bytes) -> tuple[int, int, dict[int, int]]:
     """Read a queue's marks."""
     try:
-        queue, given, delivered = _MARKS.unpack(payload)
+        queue, given, usual = _MARKS.unpack_from(payload)
+        others = dict(_MARK.iter_unpack(payload[_MARKS.size :]))
     except struct.error as error:
         raise _unreadable("marks") from error
-    return queue, given, delivered
+    if any(priority > limits.PRIORITY_MAX for priority in others):
+        raise _unreadable("marks")
+    return queue, given, {limits.PRIORITY_DEFAULT: usual, **others}
 
 
 class ProducersRecord(NamedTuple):

@@ -13,8 +13,9 @@ from meshq.broker._core import Core
 from meshq.broker._duplicates import IdChunk
 from meshq.broker._placing import keep_rows, skip_rows
 from meshq.broker._queue_machine import Queue
-from meshq.broker._records import ProducersRecord, RoutedRecord, RunRecord
+from meshq.broker._records import PlacedRecord, ProducersRecord, RoutedRecord, RunRecord
 from meshq.broker._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
+from meshq.broker._traits import Origin, Traits, divide, read_traits
 from meshq.errors import DamagedError
 from meshq.wire import duplicate_ids
 
@@ -37,12 +38,14 @@ class Recovery:
         self._runs: dict[int, tuple[StoredRun, dict[int, list[QueueRun]]]] = {}
         self._chunks: list[tuple[str, IdChunk]] = []
         # By queue number: numbers given, numbers that may have been delivered, where that stands.
-        self._marks: dict[int, tuple[int, int, int]] = {}
+        self._marks: dict[int, tuple[int, dict[int, int], int]] = {}
         # Position, producer, and the numbers of its first and last message, of all runs; and what the last
         # checkpoint says of producers, and where it stands.
         self._sent: list[tuple[int, bytes, int, int]] = []
         self._checkpoints: list[ProducersRecord] = []
         self._checkpoint_position = 0
+        # What is to be seen, and where; what was not due when it was placed comes later than its record.
+        self._visible: list[tuple[Queue, QueueRun]] = []
         #: Messages that were taken up.
         self.messages = 0
 
@@ -61,6 +64,8 @@ class Recovery:
             records.PRODUCERS: self._producers,
             records.ROUTED: self._routed,
             records.LINKS: self._links,
+            records.PLACED: self._placed,
+            records.DUE: self._due,
         }
         for record in log:
             handler = handlers.get(record.kind)
@@ -73,6 +78,8 @@ class Recovery:
                 self._note_sent(records.decode_run(record.payload), record.position)
             elif record.kind == records.ROUTED:
                 self._note_routed(records.decode_routed(record.payload), record.position)
+            elif record.kind == records.PLACED:
+                self._note_placed(records.decode_placed(record.payload), record.position)
         self._finish()
 
     def _definition(self, payload: bytes, position: int) -> None:
@@ -104,8 +111,8 @@ class Recovery:
         self._note_sent(record, position)
         self._take_ids(record, run)
 
-    def _routed(self, payload: bytes, position: int) -> None:
-        record = records.decode_routed(payload)
+    def _stored(self, record: RoutedRecord, position: int) -> StoredRun:
+        """The run of a record that divides it, without its shares."""
         sent = record.run
         run = StoredRun(
             sent.address,
@@ -117,16 +124,54 @@ class Recovery:
             number_step=record.number_step,
         )
         run.position = position
-        views: dict[int, list[QueueRun]] = {}
+        self._runs[position] = (run, {})
+        return run
+
+    def _routed(self, payload: bytes, position: int) -> None:
+        record = records.decode_routed(payload)
+        run = self._stored(record, position)
         for target in record.targets:
             view = QueueRun(share_of(run, target.rows), target.first, target.remote)
-            views.setdefault(target.queue, []).append(view)
-        self._runs[position] = (run, views)
+            self._runs[position][1].setdefault(target.queue, []).append(view)
         self._note_routed(record, position)
         if not record.link:
-            placed = dict.fromkeys(row for target in record.targets for row in target.rows)
-            skipped = tuple(row for row in range(sent.content.rows) if row not in placed)
-            self._take_ids(sent._replace(skipped=skipped), run)
+            self._take_ids(_with_skipped(record), run)
+
+    def _placed(self, payload: bytes, position: int) -> None:
+        record = records.decode_placed(payload)
+        self._note_placed(record, position)
+        sent = record.routed.run
+        run = self._stored(record.routed, position)
+        asked = read_traits(sent.content, record.arrival)
+        if record.origin is not None:
+            # What was moved has had its time.
+            asked = [one._replace(due=0, expires=0) for one in asked]
+        origin = Origin(*record.origin) if record.origin is not None else None
+        run.traits = Traits(record.arrival, origin=origin)
+        for target in record.routed.targets:
+            share = share_of(run, target.rows)
+            queue = self._core.router.by_number.get(target.queue)
+            if queue is not None and not queue.forwards:
+                # The rows of one target ask for the same.
+                ((_, traits),) = divide(target.rows, asked, record.arrival)
+                share.traits = traits._replace(origin=origin)
+            view = QueueRun(share, target.first, target.remote)
+            self._runs[position][1].setdefault(target.queue, []).append(view)
+        if not record.routed.link and origin is None:
+            self._take_ids(_with_skipped(record.routed), run)
+
+    def _note_placed(self, record: PlacedRecord, position: int) -> None:
+        self._settle(record.settled, position)
+        if record.origin is None:
+            self._note_routed(record.routed, position)
+
+    def _due(self, payload: bytes, position: int) -> None:
+        row = records.decode_due(payload)
+        found = self._runs.get(row.position)
+        for view in found[1].get(row.queue, ()) if found is not None else ():
+            rows = view.run.rows or range(view.run.content.rows)
+            if rows == range(row.start, row.stop, row.step):
+                view.first = row.first
 
     def _note_routed(self, record: RoutedRecord, position: int) -> None:
         if record.link:
@@ -157,7 +202,10 @@ class Recovery:
             self._chunks.append((record.address, IdChunk(run.position, ids)))
 
     def _settled(self, payload: bytes, position: int) -> None:
-        for row in records.decode_settled(payload):
+        self._settle(records.decode_settled(payload), position)
+
+    def _settle(self, rows: Iterable[records.SettledRow], position: int) -> None:
+        for row in rows:
             found = self._runs.get(row.position)
             for view in found[1].get(row.queue, ()) if found is not None else ():
                 settled = range(row.start, row.stop, row.step)
@@ -200,8 +248,8 @@ class Recovery:
         core = self._core
         self._restore_producers()
         for queue in core.router.by_number.values():
-            given, delivered, position = self._marks.get(queue.number, (0, 0, 0))
-            queue.last = max(given, delivered)
+            given, delivered, position = self._marks.get(queue.number, (0, {}, 0))
+            queue.last = max(given, *delivered.values(), 0)
             core.marks.open(queue, given, delivered, position)
         ended: list[int] = []
         for position, (run, views) in self._runs.items():
@@ -215,6 +263,10 @@ class Recovery:
             else:
                 # Every message was settled, or its queue is gone.
                 ended.append(position)
+        if any(view.run.traits is not None for _, view in self._visible):
+            self._visible.sort(key=_by_number)
+        for queue, view in self._visible:
+            queue.append(view)
         core.ledger.doom(self._restore_ids(dict.fromkeys(ended)))
 
     def _restore_ids(self, ended: dict[int, None]) -> list[int]:
@@ -243,10 +295,25 @@ class Recovery:
 
     def _append(self, queue: Queue, view: QueueRun) -> None:
         view.live = len(view.states) - view.states.count(GONE)
-        queue.last = max(queue.last, view.first + len(view.states) - 1)
-        if view.live:
-            (view.run.origin or view.run).views += 1
-            delivered = self._marks.get(queue.number, (0, 0, 0))[1]
-            view.maybe = min(max(0, delivered - view.first + 1), len(view.states))
-            queue.append(view)
-            self.messages += view.live
+        if view.first:
+            queue.last = max(queue.last, view.first + len(view.states) - 1)
+        if not view.live:
+            return
+        (view.run.origin or view.run).views += 1
+        self.messages += view.live
+        if not view.first:
+            self._core.scheduler.schedule(queue, view)
+            return
+        delivered = self._marks.get(queue.number, (0, {}, 0))[1].get(queue.level_for(view.run).priority, 0)
+        view.maybe = min(max(0, delivered - view.first + 1), len(view.states))
+        self._visible.append((queue, view))
+
+
+def _with_skipped(record: RoutedRecord) -> RunRecord:
+    """The run of a client's, with the rows that no queue got."""
+    placed = dict.fromkeys(row for target in record.targets for row in target.rows)
+    return record.run._replace(skipped=tuple(row for row in range(record.run.content.rows) if row not in placed))
+
+
+def _by_number(item: tuple[Queue, QueueRun]) -> int:
+    return item[1].first

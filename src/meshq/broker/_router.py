@@ -198,6 +198,7 @@ class Router:
             "durable": queue.durable,
             "ready": queue.ready,
             "delivering": queue.held,
+            "scheduled": sum(view.live for view in queue.scheduled),
             "added": queue.added,
             "acknowledged": queue.acknowledged,
             "rejected": queue.rejected,

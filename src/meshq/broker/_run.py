@@ -13,6 +13,8 @@ from meshq.wire import RunBytes, pick
 
 if TYPE_CHECKING:
     from meshq.broker._lane import Lane
+    from meshq.broker._level import Level
+    from meshq.broker._traits import Traits
 
 READY: Final = 0
 HELD: Final = 1
@@ -44,6 +46,7 @@ class StoredRun:
         "rows",
         "size_bytes",
         "stamp",
+        "traits",
         "views",
     )
 
@@ -70,6 +73,8 @@ class StoredRun:
         # The run of which this is a share, and which of its messages are in it; None if it is whole.
         self.origin: StoredRun | None = None
         self.rows: range | None = None
+        # What its messages ask for besides being kept; None: nothing.
+        self.traits: Traits | None = None
         # Whether duplicate ids of it stand in the window of its address.
         self.has_ids = False
         # Where its record stands in the journal; 0: nowhere.
@@ -95,6 +100,7 @@ def share_of(run: StoredRun, rows: range) -> StoredRun:
     )
     share.origin = run
     share.rows = rows
+    share.traits = run.traits
     run.size_bytes += share.size_bytes
     return share
 
@@ -103,14 +109,15 @@ class QueueRun:
     """One queue's view of a run, an element of the queue's linked list."""
 
     __slots__ = (
-        "counts", "first", "fresh", "lanes", "live", "maybe", "next", "previous", "remote", "returned", "run", "states"
+        "counts", "first", "fresh", "lanes", "level", "live", "maybe", "next", "previous", "remote", "returned", "run",
+        "states",
     )  # fmt: skip
 
     def __init__(self, run: StoredRun, first: int, remote: tuple[int, ...] = ()) -> None:
         self.run = run
         # In a store-and-forward queue: the numbers of the peer's queues that these messages are for.
         self.remote = remote
-        # The queue's number of the first message; the others follow by one.
+        # The queue's number of the first message; the others follow by one.  0: they are not due yet and have none.
         self.first = first
         rows = run.content.rows
         # READY, HELD or GONE, a byte a message.
@@ -125,6 +132,8 @@ class QueueRun:
         self.counts: dict[int, int] | None = None
         # Whether the queue's heap of returned runs holds this one.
         self.returned = False
+        # The list of the queue that it stands in, once it is visible.
+        self.level: Level | None = None
         # The rows that filters have accepted, by the lanes of these.
         self.lanes: dict[Lane, bytes] | None = None
         self.next: QueueRun | None = None

@@ -13,9 +13,7 @@ from meshq.wire import RunView, decode_map
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 #: Keys of the optional headers.
-_OPTIONAL: Final = {"correlation_id": "c", "content_type": "t"}
-#: Headers that no message of this version has.
-_ABSENT: Final = ("expiration", "group")
+_OPTIONAL: Final = {"correlation_id": "c", "content_type": "t", "group": "g"}
 
 
 class RunMessages:
@@ -51,7 +49,15 @@ class RunMessages:
             return self._run.durable
         if name == "timestamp":
             return self._run.stamp
-        return None if name in _ABSENT else self._run.address
+        return self._expiration() if name == "expiration" else self._run.address
+
+    def _expiration(self) -> int | None:
+        """When it is of no use any more, ms; None: never."""
+        traits = self._run.traits
+        if traits is None or traits.origin is not None:
+            return None
+        ttl = _decoded(self._view.headers(self._row)).get("x")
+        return traits.arrival + ttl if type(ttl) is int else None
 
 
 def _decoded(data: bytes) -> Mapping[str, Any]:

@@ -190,6 +190,8 @@ class Session:
             return
         try:
             self.core.placer.place(run, producer.target, kinds, confirm)
+        except RemoteProtocolError:
+            raise
         except MeshqError as error:
             self._refuse(frame, error)
 

@@ -64,7 +64,7 @@ class Settler:
 
     def purge(self, queue: Queue) -> int:
         """Take everything out that is ready; returns how many messages that were."""
-        removed = 0
+        removed = self._purge_scheduled(queue)
         if not queue.ready:
             return removed
         # A number that was purged must not be given again, though nobody may ever have seen it.
@@ -74,6 +74,13 @@ class Settler:
             removed += sum(span.rows for span in spans)
             self._record(queue, spans, ended)
         return removed
+
+    def _purge_scheduled(self, queue: Queue) -> int:
+        """Take out what is not due yet."""
+        scheduled, queue.scheduled = queue.scheduled, {}
+        for view in scheduled:
+            self.discard(queue, view)
+        return sum(view.live for view in scheduled)
 
     def discard(self, queue: Queue, view: QueueRun) -> None:
         """A run that never became visible goes."""

@@ -31,7 +31,7 @@ from meshq.client._statistics import ClientStatistics
 from meshq.client._waiting import Waiter, fresh, leaf
 from meshq.errors import ClosedError, MeshqError, SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
-from meshq.message import Message, PropertyValue, check_body, check_durable, refuse_unserved
+from meshq.message import Message, PropertyValue, check_body, check_durable
 from meshq.wire import Link, encode_one
 
 #: Addresses to which ``send`` and ``send_many`` keep a producer of their own.
@@ -273,8 +273,9 @@ class Client(Administration):
         ):
             envelope = PLAIN_ROW
         else:
-            refuse_unserved(priority=priority, ttl=ttl, delay=delay, group=group)
-            envelope = self._encoder.row(properties, duplicate_id, correlation_id, reply_to, content_type)
+            envelope = self._encoder.row(
+                properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
+            )
         run = Run(encode_one(body, envelope), durable, self._env.wall.now_ms(), plain=envelope is PLAIN_ROW)
         self._session.submit(self._outbox_to(address), run)
         self._session.flush()

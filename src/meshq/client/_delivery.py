@@ -158,10 +158,24 @@ class Received:
         """What its body is, by the sender's word."""
         return self._optional("t")
 
+    @property
+    def group(self) -> str | None:
+        """The group that it belongs to; None if to none."""
+        return self._optional("g")
+
+    @property
+    def expiration(self) -> float | None:
+        """When it is of no use any more, by the clock of the broker that took it: seconds since 1970; None: never."""
+        ttl_ms, arrival_ms = self._header("x"), self._run.header.arrival
+        return (arrival_ms + ttl_ms) / 1000 if type(ttl_ms) is int and arrival_ms else None
+
     def _optional(self, key: str) -> str | None:
-        data = self._run.view.headers(self._index)
-        value = decode_map(data, limits.PROPERTIES_BYTES_MAX, lists=False).get(key) if data else None
+        value = self._header(key)
         return value if type(value) is str else None
+
+    def _header(self, key: str) -> Any:
+        data = self._run.view.headers(self._index)
+        return decode_map(data, limits.PROPERTIES_BYTES_MAX, lists=False).get(key) if data else None
 
     def _answer(self, keywords: dict[str, Any]) -> str:
         """Where an answer goes, which ``keywords`` say what it answers."""

@@ -9,8 +9,24 @@ import msgpack
 from meshq import limits
 from meshq.address import parse_target
 from meshq.errors import SettingsError
-from meshq.message import PROPERTY_TYPES, check_duplicate_id, check_properties, check_text
-from meshq.wire import KIND_HEADERS, KIND_ID, KIND_PLAIN, KIND_PROPERTIES, encode_map
+from meshq.message import (
+    PROPERTY_TYPES,
+    check_duplicate_id,
+    check_group,
+    check_priority,
+    check_properties,
+    check_span,
+    check_text,
+)
+from meshq.wire import (
+    KIND_CONTROL,
+    KIND_HEADERS,
+    KIND_ID,
+    KIND_PLAIN,
+    KIND_PROPERTIES,
+    PRIORITY_SHIFT,
+    encode_map,
+)
 
 #: Property names that were checked are remembered, about this many: programs use a handful.
 NAMES_MAX: Final = limits.PROPERTIES_MAX
@@ -34,13 +50,24 @@ class Encoder:
         self._pack = msgpack.Packer(use_bin_type=True, strict_types=True).pack
         self._names: set[str] = set()
 
-    def row(self, properties: Any, duplicate_id: Any, correlation_id: Any, reply_to: Any, content_type: Any) -> Row:
+    def row(
+        self,
+        properties: Any,
+        duplicate_id: Any,
+        correlation_id: Any,
+        reply_to: Any,
+        content_type: Any,
+        priority: Any = limits.PRIORITY_DEFAULT,
+        ttl: Any = None,
+        delay: Any = None,
+        group: Any = None,
+    ) -> Row:
         """The envelope of one message.
 
         Raises:
             SettingsError: a part is not allowed.
         """
-        kind = KIND_PLAIN
+        kind = KIND_PLAIN if priority == limits.PRIORITY_DEFAULT else check_priority(priority) << PRIORITY_SHIFT
         encoded_id = encoded_headers = encoded_properties = b""
         if properties is not None:
             # The usual case at a glance: known names, and values whose type alone says that they are allowed.
@@ -62,8 +89,11 @@ class Encoder:
         if duplicate_id is not None:
             encoded_id = check_duplicate_id(duplicate_id)
             kind |= KIND_ID
-        if correlation_id is not None or reply_to is not None or content_type is not None:
-            encoded_headers = _headers(correlation_id, reply_to, content_type)
+        headers = _control(ttl, delay, group)
+        if headers:
+            kind |= KIND_CONTROL
+        if headers or correlation_id is not None or reply_to is not None or content_type is not None:
+            encoded_headers = _headers(headers, correlation_id, reply_to, content_type)
             kind |= KIND_HEADERS
         if len(encoded_properties) + len(encoded_headers) > _BYTES_MAX:
             size = len(encoded_headers) + len(encoded_properties)
@@ -80,8 +110,19 @@ class Encoder:
         return self._pack(dict(properties))  # type: ignore[no-any-return]
 
 
-def _headers(correlation_id: Any, reply_to: Any, content_type: Any) -> bytes:
-    headers = {}
+def _control(ttl: Any, delay: Any, group: Any) -> dict[str, Any]:
+    """The headers by which the broker acts."""
+    headers: dict[str, Any] = {}
+    if ttl is not None:
+        headers["x"] = check_span("ttl", ttl)
+    if delay is not None:
+        headers["d"] = check_span("delay", delay)
+    if group is not None:
+        headers["g"] = check_group(group)
+    return headers
+
+
+def _headers(headers: dict[str, Any], correlation_id: Any, reply_to: Any, content_type: Any) -> bytes:
     if correlation_id is not None:
         headers["c"] = check_text("correlation_id", correlation_id)
     if reply_to is not None:

@@ -52,6 +52,8 @@ class ForwardedRun(NamedTuple):
     stamp: int
     durable: bool
     queues: tuple[int, ...]
+    #: When the first broker took them, ms, if that matters.
+    arrival: int = 0
     #: The same run follows, with more queues.
     more: bool = False
 
@@ -70,6 +72,7 @@ class ForwardedRun(NamedTuple):
             stride=self.stride,
             queues=self.queues,
             more=self.more,
+            arrival=self.arrival,
         )
         return Frame(
             FrameType.FORWARD,

@@ -21,7 +21,7 @@ from meshq.client._outbox import Outbox, Run, outcome_of
 from meshq.client._results import combined
 from meshq.client._waiting import fresh
 from meshq.errors import ClosedError, MeshqError, UsageError
-from meshq.message import PropertyValue, check_body, check_durable, refuse_unserved
+from meshq.message import PropertyValue, check_body, check_durable
 from meshq.wire import Envelope, encode_run
 
 if TYPE_CHECKING:
@@ -232,11 +232,11 @@ class Producer:
                 return
             row = None
         else:
-            if ttl is not None or delay is not None or group is not None or priority != _PRIORITY:
-                refuse_unserved(priority=priority, ttl=ttl, delay=delay, group=group)
             if type(body) is not bytes:
                 body = check_body(body)
-            row = self._client._encoder.row(properties, duplicate_id, correlation_id, reply_to, content_type)
+            row = self._client._encoder.row(
+                properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
+            )
             size = self._size + len(body) + len(row[1]) + len(row[2]) + len(row[3])
             if size <= _RUN_BYTES and durable is self._durable:
                 self._size = size

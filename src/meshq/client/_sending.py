@@ -15,6 +15,7 @@ from meshq.message import Message, check_body
 from meshq.wire import Envelope, encode_run
 
 _ONLY_BYTES: Final = frozenset({bytes})
+_NO_CONTROL: Final = (limits.PRIORITY_DEFAULT, None, None, None)
 
 
 class Batch(Waiter):
@@ -115,12 +116,11 @@ def cut_into_runs(
 
 def _row(message: Message, encoder: Encoder) -> Row:
     extras = (message.duplicate_id, message.correlation_id, message.reply_to, message.content_type)
-    if message.properties is None and extras == (None, None, None, None):
+    control = (message.priority, message.ttl, message.delay, message.group)
+    if message.properties is None and extras == (None, None, None, None) and control == _NO_CONTROL:
         return PLAIN_ROW
     return encoder.row(
         dict(message.properties) if message.properties is not None else None,
-        message.duplicate_id,
-        message.correlation_id,
-        message.reply_to,
-        message.content_type,
+        *extras,
+        *control,
     )

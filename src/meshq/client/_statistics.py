@@ -19,6 +19,8 @@ class QueueStatistics:
     #: Waiting for a consumer; delivered and not settled.
     ready: int = 0
     delivering: int = 0
+    #: Not due yet.
+    scheduled: int = 0
     added: int = 0
     acknowledged: int = 0
     rejected: int = 0

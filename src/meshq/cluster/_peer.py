@@ -157,6 +157,7 @@ class Peer:
             stamp=held.stamp,
             durable=held.durable,
             queues=held.queues,
+            arrival=held.arrival,
         )
         self._under_way.append((run.last, held.tag, held.tag + held.rows - 1))
         link.send(run)

@@ -57,6 +57,7 @@ class ForwardQueue(abc.Forwarding):
                 table=content.table,
                 body=content.body,
                 queues=view.remote,
+                arrival=run.traits.arrival if run.traits is not None else 0,
             )
         )
 

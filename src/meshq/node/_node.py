@@ -25,6 +25,8 @@ _log = logging.getLogger("meshq.node")
 SESSION_TTL_MAX_S = 3_600.0
 #: The share of the host's memory that a broker takes unless told otherwise.
 MEMORY_SHARE = 4
+#: Seconds after which the wall clock is looked at again, whatever it said before.
+ALARM_S_MAX = 60.0
 #: Of what salts are made of.
 SECRET_BYTES = 32
 
@@ -68,6 +70,7 @@ class Node:
                 address_settings=settings.address_settings,
                 token=env.entropy.token,
                 chaos=env.chaos,
+                now_ms=env.wall.now_ms,
             ),
             journal,
         )
@@ -81,6 +84,8 @@ class Node:
         self._lag = LoopLag()
         self._services = trio.CancelScope()
         self._detached = trio.Event()
+        # Something is due earlier than what the alarm waits for.
+        self._sooner = trio.Event()
         # Some queue has not put everything to its filters.
         self._unsifted = trio.Event()
         self._failure: MeshqError | None = None
@@ -139,8 +144,10 @@ class Node:
         if journal is not None:
             await journal.wait_durable(journal.last)
         core.on_unfinished = self._wake_sifter
+        core.timers.on_sooner = self._wake_alarm
         nursery.start_soon(self._reap)
         nursery.start_soon(self._sift)
+        nursery.start_soon(self._alarm)
         nursery.start_soon(self._lag.watch)
         control = self._control()
         for service in self._settings.services:
@@ -217,6 +224,21 @@ class Node:
             await self._unsifted.wait()
             self._unsifted = trio.Event()
             self.core.go_on()
+
+    def _wake_alarm(self) -> None:
+        self._sooner.set()
+
+    async def _alarm(self) -> None:
+        """Do what is due by the wall clock, which may be set while we sleep."""
+        wall, timers = self._env.wall, self.core.timers
+        while True:
+            due_ms = timers.next_ms
+            wait_s = ALARM_S_MAX if due_ms is None else (due_ms - wall.now_ms()) / 1000
+            with trio.move_on_after(min(max(wait_s, 0), ALARM_S_MAX)):
+                await self._sooner.wait()
+            self._sooner = trio.Event()
+            while self.core.clock_moved():
+                await trio.lowlevel.checkpoint()
 
     async def stop(self) -> None:
         """Accept nothing new, finish what is committed, tell the clients; within the stop timeout.

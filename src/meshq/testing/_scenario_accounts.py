@@ -142,6 +142,7 @@ async def recount(env: Env) -> dict[str, Any]:
             address_settings={},
             token=env.entropy.token,
             chaos=env.chaos,
+            now_ms=env.wall.now_ms,
         ),
         None,
     )

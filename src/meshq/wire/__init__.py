@@ -64,6 +64,7 @@ from meshq.wire._numbering import Incoming, Outgoing
 from meshq.wire._ranges import decode_ranges, encode_ranges
 from meshq.wire._refusals import BY_NAME, BY_NUMBER, Refusal, decline, error_of, refusal_of, violation
 from meshq.wire._run import (
+    KIND_CONTROL,
     KIND_HEADERS,
     KIND_ID,
     KIND_PARTS,
@@ -95,6 +96,7 @@ __all__ = [
     "FLAG_RESENT",
     "FLAG_RETURN",
     "HEAD_BYTES",
+    "KIND_CONTROL",
     "KIND_HEADERS",
     "KIND_ID",
     "KIND_PARTS",

@@ -362,7 +362,8 @@ class Deliver(Header):
     ``producer`` and ``number``: the id of the first message; ``sequence``: its number in its queue, which rises by
     ``step`` from message to message, while ``number`` rises by ``step`` times ``stride``.  ``base``: where the first
     message begins in the numbering of the table's offsets.  ``counts``: index and delivery count in turn, for messages
-    that may have been delivered before.
+    that may have been delivered before.  ``arrival``: when the broker took them (its clock, ms), if that matters.
+    ``origin``: the address and queue from which they were moved, and why.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.DELIVER
@@ -374,10 +375,12 @@ class Deliver(Header):
     stride: int = _key((int,), default=1)
     base: int = _key((int,), default=0)
     counts: tuple[int, ...] = _list_of(int, item_min=0)
+    arrival: int = _key((int,), default=0)
+    origin: tuple[str, ...] = _list_of(str)
 
     def encode(self) -> bytes:
         """As every header's; the usual one with numbers of a fixed width, so that it can be made in one step."""
-        if self.counts or self.base or self.step != 1 or self.stride != 1:
+        if self.counts or self.base or self.step != 1 or self.stride != 1 or self.arrival or self.origin:
             return super().encode()
         return deliver_header(self.address, self.producer, self.number, self.sequence)
 
@@ -441,7 +444,8 @@ class Forward(Header):
 
     ``producer`` and ``number``: the id of the first message, kept for life.  The link's own numbers rise by ``step``
     from message to message, and ``number`` by ``step`` times ``stride``.  ``more``: the next run on the channel is the
-    same one, and names more queues; it is stored when all have been named.
+    same one, and names more queues; it is stored when all have been named.  ``arrival``: when the first broker took
+    them (its clock, ms), if that matters.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.FORWARD
@@ -452,6 +456,7 @@ class Forward(Header):
     stride: int = _key((int,), default=1)
     queues: tuple[int, ...] = _list_of(int, item_min=1)
     more: bool = _key((bool,), default=False)
+    arrival: int = _key((int,), default=0)
 
 
 @attrs.frozen(kw_only=True)

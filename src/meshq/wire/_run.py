@@ -3,7 +3,7 @@
 Each row has five little-endian u32: the kind, and where the message's duplicate id, headers, properties and body
 end.  The ends count from the beginning of the run and rise all the way, so a slice of a run is two slices of
 bytes, and a whole column is one slice of a typed view.  Kind: bits 0-2 say which of the optional parts a message
-has, bits 8-11 its priority; the others are 0.
+has, bit 4 that its headers have something by which the broker acts, bits 8-11 its priority; the others are 0.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ KIND_PROPERTIES: Final = 4
 KIND_PARTS: Final = KIND_ID | KIND_HEADERS | KIND_PROPERTIES
 #: In the answer of ``check_run`` only: some message has another priority than the default.
 KIND_PRIORITY: Final = 8
+#: The headers name a time to live, a delay or a group: the broker has to read them.
+KIND_CONTROL: Final = 16
 PRIORITY_SHIFT: Final = 8
 KIND_PLAIN: Final = limits.PRIORITY_DEFAULT << PRIORITY_SHIFT
 _ROW_WORDS: Final = RUN_ROW_BYTES // 4
@@ -245,6 +247,10 @@ class RunView:
         """The duplicate id of one message, ``b""`` if it has none."""
         _, ids, _, _, bodies = self._columns or self._read()
         return bytes(self.run.body[bodies[index - 1] if index else 0 : ids[index]])
+
+    def kind(self, index: int) -> int:
+        """The kind of one message: which parts it has."""
+        return (self._columns or self._read())[0][index]
 
     def priority(self, index: int) -> int:
         """The priority of one message."""

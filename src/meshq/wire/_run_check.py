@@ -24,6 +24,7 @@ from meshq import limits
 from meshq.wire._frames import RUN_ROW_BYTES
 from meshq.wire._refusals import violation
 from meshq.wire._run import (
+    KIND_CONTROL,
     KIND_HEADERS,
     KIND_ID,
     KIND_PARTS,
@@ -38,7 +39,9 @@ _ROW: Final = RUN_ROW_BYTES * 8
 _WORD_MAX: Final = 2**31 - 1
 _ROW_WORDS: Final = struct.Struct("<5I")
 _PRIORITIES: Final = bytes(range(limits.PRIORITY_MAX + 1))
-_KIND_BITS: Final = KIND_PARTS | 0xF << PRIORITY_SHIFT
+_KIND_BITS: Final = KIND_PARTS | KIND_CONTROL | 0xF << PRIORITY_SHIFT
+#: Takes KIND_CONTROL out of a column of kinds.
+_PARTS_OF: Final = bytes(kind & ~KIND_CONTROL for kind in range(256))
 
 assert limits.BODY_BYTES_MAX * 2 < _WORD_MAX, "the ends of a run, and of a part of one, leave a lane's highest bit free"
 assert limits.PROPERTIES_BYTES_MAX * 2 < _WORD_MAX, "the sizes of two parts add up within a lane"
@@ -136,7 +139,12 @@ def check_run(run: RunBytes) -> int:
     sizes ^= lanes.high
     if sizes + lanes.limits & lanes.high:
         raise violation("too_large", _limits_text())
-    union = _check_kinds(table[0::RUN_ROW_BYTES], sizes + lanes.present & lanes.high, words, lanes)
+    kinds = table[0::RUN_ROW_BYTES]
+    parts = kinds.translate(_PARTS_OF)
+    union = _check_kinds(parts, sizes + lanes.present & lanes.high, words, lanes)
+    if parts != kinds:
+        _check_control(kinds)
+        union |= KIND_CONTROL
     if union & KIND_HEADERS and union & KIND_PROPERTIES:
         both = (sizes & lanes.headers) + (sizes >> _LANE & lanes.headers)
         if both + lanes.both & lanes.high:
@@ -172,6 +180,12 @@ def _check_kinds(kinds: bytes, present: int, words: int, lanes: _Lanes) -> int:
     return union
 
 
+def _check_control(kinds: bytes) -> None:
+    for kind in dict.fromkeys(kinds):
+        if kind & KIND_CONTROL and not kind & KIND_HEADERS:
+            raise violation("bad_table", "a row's kind speaks of headers that it has not")
+
+
 def _check_one(table: bytes | memoryview, base: int, body_size: int) -> int:
     """The same for a run of one message, which needs no lanes."""
     words: tuple[int, int, int, int, int] = _ROW_WORDS.unpack(table)
@@ -195,6 +209,8 @@ def _check_one(table: bytes | memoryview, base: int, body_size: int) -> int:
     )
     if found != kind & KIND_PARTS:
         raise violation("bad_table", "a row's kind names other parts than it has")
+    if kind & KIND_CONTROL:
+        _check_control(bytes((kind & 0xFF,)))
     return kind if kind >> PRIORITY_SHIFT == limits.PRIORITY_DEFAULT else kind | KIND_PRIORITY
 
 
