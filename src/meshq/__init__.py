@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from meshq.ids import MessageId as MessageId
     from meshq.ids import NodeId as NodeId
     from meshq.message import Message as Message
+    from meshq.message import Origin as Origin
     from meshq.node import Broker as Broker
     from meshq.settings import TLS as TLS
     from meshq.settings import Acceptor as Acceptor
@@ -122,6 +123,7 @@ _HOME: Final = {
     "Message": "meshq.message",
     "MessageId": "meshq.ids",
     "NodeId": "meshq.ids",
+    "Origin": "meshq.message",
     "Producer": "meshq.client",
     "Reattached": "meshq.client",
     "Secret": "meshq.settings",

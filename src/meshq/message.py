@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -151,6 +151,22 @@ def check_group(value: object) -> str:
     if type(value) is not str or not _encodable(value) or not 0 < len(value.encode()) <= limits.GROUP_BYTES_MAX:
         raise SettingsError("group", value, f"text of 1 to {limits.GROUP_BYTES_MAX} bytes, or None")
     return value
+
+
+class Origin(NamedTuple):
+    """Where a message was before it was moved to where it is, and why.
+
+    ``reason``: "rejected", "attempts" (delivered too often), "expired", "moved" or "redriven".
+    """
+
+    address: str
+    queue: str
+    reason: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether its time to live goes on where it is now."""
+        return self.reason == "moved"
 
 
 @attrs.frozen(kw_only=True, repr=False)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import attrs
 
 from meshq import limits
-from meshq.address import check_routing, matches, specificity
+from meshq.address import INTERNAL, check_name, check_routing, matches, specificity
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 
@@ -180,12 +180,23 @@ def _routing(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None
     check_routing(attribute.name, value)
 
 
+def _address(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and check_name(attribute.name, value).startswith(INTERNAL):
+        raise SettingsError(attribute.name, value, f"an address of one's own: {INTERNAL!r} begins those of the broker")
+
+
 @attrs.frozen(kw_only=True)
 class AddressSettings:
     """How the addresses that fit a pattern behave.
 
     ``duplicate_id_cache_size``: duplicate ids remembered per address.  ``auto_create_queues``: an address or queue
     comes into being on first use.  ``default_routing``: what such an address is.
+
+    ``dead_letter_address``: where a message goes that is rejected, or was delivered ``max_delivery_attempts`` times in
+    vain; None: what is rejected is gone, and nothing else is taken away however often it fails.  ``expiry_address``:
+    where a message goes whose time to live is over; None: it is gone.  Both come into being on first use.
+    ``redelivery_delay``: seconds after which a message comes again that was handed back, the first time; each time
+    after that ``redelivery_delay_multiplier`` times as many, at most ``max_redelivery_delay``.
     """
 
     duplicate_id_cache_size: int = attrs.field(
@@ -193,6 +204,12 @@ class AddressSettings:
     )
     auto_create_queues: bool = attrs.field(default=True, validator=is_bool)
     default_routing: str = attrs.field(default="anycast", validator=_routing)
+    dead_letter_address: str | None = attrs.field(default=None, validator=_address)
+    expiry_address: str | None = attrs.field(default=None, validator=_address)
+    max_delivery_attempts: float = attrs.field(default=10, validator=in_range(1, math.inf, whole=True))
+    redelivery_delay: float = attrs.field(default=0.0, validator=in_range(0, limits.TIME_S_MAX))
+    redelivery_delay_multiplier: float = attrs.field(default=1.0, validator=in_range(1, 1_000))
+    max_redelivery_delay: float = attrs.field(default=math.inf, validator=in_range(0, math.inf))
     # Names of the settings that were written out: a default that is written out wins over a wider pattern, too.
     given: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
 

@@ -36,6 +36,17 @@ class Copy:
     gone_before: int | None = None
     gone_after: int | None = None
     granted: bool = False
+    #: How often it came back, each time with the journal's last position before that and after it.
+    counts: list[tuple[int, int, int]] = attrs.field(factory=list)
+
+    def may_count(self, cut: int) -> set[int]:
+        """What the journal may say of it that ends at ``cut``."""
+        sure = [0, *(count for _, after, count in self.counts if after <= cut)][-1]
+        found = {sure, *(count for before, after, count in self.counts if before < cut < after)}
+        if self.gone_before is not None and self.gone_before < cut:
+            # It came back, and went with its queue, in one step.
+            found.add(sure + 1)
+        return found
 
 
 def snapshot(core: Core) -> dict[str, Any]:
@@ -219,7 +230,7 @@ class Lives:
             del self.consumers[channel]
         pending = [pair for _, views, _ in self.core.ledger._entries for pair in views]
         visible = [(queue, view) for queue in self.core.router.queues.values() for view in queue.runs()]
-        now: dict[str, dict[bytes, tuple[int, int, int]]] = {}
+        now: dict[str, dict[bytes, tuple[int, int, int, int]]] = {}
         for queue, view in [*visible, *pending]:
             if self.core.router.queues.get(queue.name) is not queue:
                 continue
@@ -227,13 +238,16 @@ class Lives:
             for row, state in enumerate(view.states):
                 if state != 2:
                     found = now.setdefault(queue.name, {})
-                    found[content.body(row)] = (view.first + row, view.run.position if queue.durable else 0, state)
+                    position = view.run.position if queue.durable else 0
+                    found[content.body(row)] = (view.first + row, position, state, view.deliveries(row))
         for queue, view in visible:
             self.seen[queue.number] = max(self.seen.get(queue.number, 0), view.first + len(view.states) - 1)
         for name, found in now.items():
             copies = self.copies.setdefault(name, {})
-            for body, (sequence, position, state) in found.items():
+            for body, (sequence, position, state, count) in found.items():
                 copy = copies.setdefault(body, Copy(sequence, before, position))
+                if count != (copy.counts[-1][2] if copy.counts else 0):
+                    copy.counts.append((before, self.log.last, count))
                 assert copy.gone_after is None and copy.sequence == sequence
                 copy.granted |= state == 1
         for name, copies in self.copies.items():
@@ -280,7 +294,8 @@ class Lives:
                 copy = copies[body]
                 assert copy.sequence == sequence and 0 < copy.placed <= cut
                 assert copy.gone_after is None or copy.gone_after > cut, f"{body!r} of {name} is back"
-                assert deliveries == (sequence <= mark)
+                counts = {max(count, int(sequence <= mark)) for count in copy.may_count(cut)}
+                assert deliveries in counts, f"{body!r} of {name} came {deliveries} times, not {counts}"
                 assert deliveries or not copy.granted, f"{body!r} of {name} comes again unmarked"
             there = {body for _, body, _ in messages}
             for body, copy in copies.items():
@@ -337,4 +352,5 @@ class Lives:
             self.copies[name] = {body: copy for body, copy in copies.items() if body in there.get(name, ())}
             for copy in self.copies[name].values():
                 copy.gone_before = copy.gone_after = None
+                copy.counts = []
         self.look(self.log.last)

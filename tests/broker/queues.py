@@ -83,7 +83,10 @@ def settle(consumer: ConsumerState, first: int, last: int, *, rejected: bool = F
     done: list[int] = []
     for span in consumer.take(first, last):
         done += numbers(span)
-        consumer.queue.settled(span, rejected=rejected)
+        if rejected:
+            consumer.queue.take_out(span, "rejected")
+        else:
+            consumer.queue.settled(span)
     return done
 
 

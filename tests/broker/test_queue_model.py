@@ -272,7 +272,8 @@ class QueueModel(RuleBasedStateMachine):
         queue.check()
         states = [message.state for message in self.messages]
         assert (queue.ready, queue.held, queue.added) == (states.count(READY), states.count(HELD), len(states))
-        assert self.out == {name: getattr(queue, name) for name in self.out}
+        counts = {**queue.removed, "acknowledged": queue.acknowledged, "redelivered": queue.redelivered}
+        assert self.out == {name: counts[name] for name in self.out}
         for reader in self.readers:
             assert (reader.state.held, reader.state.held_bytes) == (len(reader.tags), reader.bytes())
         rows = {view.first + row: view.deliveries(row) for view in queue.runs() for row in range(len(view.states))}

@@ -50,7 +50,7 @@ def test_tags_may_be_settled_in_any_order_and_across_grants() -> None:
     assert settle(consumer, 1, 1, rejected=True) == [1]
     assert settle(consumer, 5, 5) == [5]
     queue.check()
-    assert (queue.acknowledged, queue.rejected, queue.held, queue.live_runs) == (5, 1, 0, 0)
+    assert (queue.acknowledged, queue.removed["rejected"], queue.held, queue.live_runs) == (5, 1, 0, 0)
 
 
 def test_a_consumer_without_grants_has_no_tags() -> None:

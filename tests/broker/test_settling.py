@@ -44,7 +44,7 @@ def test_acknowledged_rejected_and_returned_are_counted_apart() -> None:
     client.settle(consumer, (2, 2), flags=FLAG_REJECT)
     client.settle(consumer, (3, 4), flags=FLAG_RETURN)
     queue = house.queue()
-    assert (queue.acknowledged, queue.rejected, queue.redelivered) == (1, 1, 2)
+    assert (queue.acknowledged, queue.removed["rejected"], queue.redelivered) == (1, 1, 2)
     assert [(message.body, message.delivery_count) for message in client.got(consumer)[4:]] == [(b"3", 2), (b"4", 2)]
     assert [message.sequence for message in client.got(consumer)] == [1, 2, 3, 4, 3, 4]
 
@@ -109,7 +109,7 @@ def test_a_purge_leaves_what_is_held_and_what_is_not_on_disk_yet() -> None:
     client.call("purge_queue", name="q")
     house.log.sync()
     queue = house.queue()
-    assert (queue.held, queue.ready, queue.purged) == (1, 1, 1)
+    assert (queue.held, queue.ready, queue.removed["purged"]) == (1, 1, 1)
     client.settle(consumer, (1, 1))
     house.log.sync()
     assert client.bodies(consumer) == [b"1", b"3"]

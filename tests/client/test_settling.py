@@ -67,9 +67,26 @@ async def test_what_becomes_of_deliveries_is_told_in_order(node: FakeNode) -> No
         await consumer.ack(*deliveries[7:])
         await consumer.ack()
         await trio.sleep(0.001)
-        with pytest.raises(SettingsError, match="delayed redelivery to come"):
-            await deliveries[0].nack(delay=1)
+        for delay in (-1, float("nan"), float("inf"), "1", True):
+            with pytest.raises(SettingsError, match="delay"):
+                await deliveries[0].nack(delay=delay)  # type: ignore[arg-type]
     assert node.settled == [("ack", 1, 1), ("nack", 2, 4), ("reject", 5, 7), ("ack", 8, 10)]
+
+
+async def test_how_long_messages_wait_goes_with_them_and_divides_frames(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
+        node.deliver("q", numbers(6))
+        deliveries = await consumer.receive_many(6)
+        await deliveries[0].nack()
+        await deliveries[1].nack(delay=0)
+        await consumer.nack(*deliveries[2:4], delay=1.5)
+        await deliveries[4].nack(delay=1.5)
+        await deliveries[5].nack(delay=0.0001)
+        await trio.sleep(0.001)
+        frames = [frame for frame in node.heard if frame.type is FrameType.SETTLE]
+        assert [(frame.stamp, frame.count) for frame in frames] == [(0, 1), (1, 1), (1_501, 1), (2, 1)]
+    assert node.settled == [("nack", 1, 1), ("nack", 2, 2), ("nack", 3, 5), ("nack", 6, 6)]
 
 
 async def test_batches_over_runs_in_any_order_are_ranges(node: FakeNode) -> None:

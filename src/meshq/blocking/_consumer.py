@@ -258,24 +258,27 @@ class Consumer:
     def nack(self, *deliveries: Delivery, delay: float | None = None) -> None:
         """Give messages back: they are delivered again, in their old place, here or to somebody else.
 
+        ``delay``: seconds after which that may be; None: as the settings of the address have it.  A message that was
+        delivered as often as these allow goes to their dead-letter address.
+
         Interrupted: it is in line or not touched.
         Raises:
-            SettingsError: a delay, in this version.
+            SettingsError: the delay is no number of seconds; nothing changed.
             UsageError, StaleDeliveryError: as ``ack``.
         """
-        if delay is not None:
-            raise SettingsError("delay", delay, "None in this version (delayed redelivery to come)")
-        self._settle(deliveries, Lending.RETURN)
+        self._settle(deliveries, Lending.returning(delay))
 
     def reject(self, *deliveries: Delivery) -> None:
-        """Refuse messages for good: they are not delivered again.  Interrupted: it is in line or not touched.
+        """Refuse messages for good: they go to the dead-letter address, and are gone where there is none.
+
+        Interrupted: it is in line or not touched.
 
         Raises:
             UsageError, StaleDeliveryError: as ``ack``.
         """
         self._settle(deliveries, Lending.REJECT)
 
-    def _settle(self, deliveries: Sequence[Delivery], flags: int) -> None:
+    def _settle(self, deliveries: Sequence[Delivery], fate: int) -> None:
         if self._loop.forked:
             self._loop.check_thread()
         if not deliveries:
@@ -284,7 +287,7 @@ class Consumer:
             spans, stale = self._lending.mark(deliveries)
             if spans:
                 self._arm()
-                self._settled += zip(repeat(flags), spans)
+                self._settled += zip(repeat(fate), spans)
         if stale is not None:
             raise stale
 

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING
 import attrs
 
 from meshq.broker._definitions import Definitions
+from meshq.broker._expiry import Expirer
 from meshq.broker._ledger import Ledger, Log, Views
 from meshq.broker._level import Level
 from meshq.broker._marks import Marks
 from meshq.broker._memory import MemoryBound
+from meshq.broker._moving import Mover
 from meshq.broker._peering import Demand
 from meshq.broker._placing import Placer
 from meshq.broker._producers import ProducerMarks
 from meshq.broker._queue_machine import Queue
 from meshq.broker._records import LINKS, PRODUCERS, encode_links
+from meshq.broker._returning import Returner
 from meshq.broker._router import Router
 from meshq.broker._scheduling import Scheduler
 from meshq.broker._settling import Settler
@@ -73,7 +76,11 @@ class Core:
         self.router.on_queue = self.demand.changed
         #: Called when a node came that has our node id.
         self.on_stranger: Callable[[LinkOpening, MeshqError], None] = _ignore
-        self.settler = Settler(self.ledger, self.router, self.marks, self.memory)
+        self.settler = Settler(self.ledger, self.router, self.marks, self.memory, self.timers)
+        self.mover = Mover(self.placer, self.settler)
+        self.expirer = Expirer(self.mover, self.timers, settings.now_ms)
+        self.returner = Returner(self.ledger, self.mover, self.expirer, self.timers, settings.now_ms)
+        self.returner.on_ready = self.touch
         #: Sessions by number, linked or not.
         self.sessions: dict[int, Session] = {}
         #: Why nothing new is accepted: None while the node is active.
@@ -134,6 +141,8 @@ class Core:
             if queue.number in self.router.by_number:
                 if view.first:
                     queue.append(view)
+                    if view.run.traits is not None:
+                        self.expirer.watch(queue, view)
                     self._dirty[queue] = None
                 else:
                     self.scheduler.schedule(queue, view)
@@ -172,6 +181,9 @@ class Core:
         if self.closing is not None or queue.number not in self.router.by_number:
             # A node that stops has written how far messages were delivered, and delivers nothing more.
             return
+        if queue.expires and (due := self.timers.next_ms) is not None and due <= self.settings.now_ms():
+            # The alarm is late: nobody gets what has expired.
+            self.timers.run(self.settings.now_ms())
         while queue.ready and ((grants := queue.dispatch()) or queue.unfinished):
             for consumer, grant in grants:
                 session: Session = consumer.owner  # type: ignore[assignment]

@@ -124,6 +124,20 @@ class Definitions:
         self._queue_on_demand(target.address, target.address, address)
         return self._router.addresses[target.address], None
 
+    def address_of_moved(self, target: Target) -> tuple[Address, Queue | None]:
+        """Where messages go that settings, or an operator, send to ``target``; made if need be, whatever the address's
+        own settings say of first use."""
+        address = self._router.addresses.get(target.address)
+        if target.queue is not None:
+            queue = self._router.queues.get(target.queue)
+            if address is not None and queue is not None and queue.address == target.address:
+                return address, queue
+        if address is None:
+            address = self._add_address(target.address, "anycast")
+        if not address.queues and address.routing == "anycast" and target.address not in self._router.queues:
+            self._add_queue(target.address, address, durable=True)
+        return address, None
+
     def queue_for(self, target: Target) -> Queue:
         """The queue that a consumer of ``target`` reads, made on first use if that is allowed.
 

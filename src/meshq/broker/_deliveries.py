@@ -41,7 +41,7 @@ def delivery(consumer: ConsumerState, grant: Grant) -> Frame:
             base=content.base,
             counts=counts,
             arrival=traits.arrival if traits is not None else 0,
-            origin=traits.origin or () if traits is not None else (),
+            origin=tuple(traits.origin) if traits is not None and traits.origin is not None else (),
         ).encode()
     else:
         header = deliver_header(run.address, run.producer, number, sequence)

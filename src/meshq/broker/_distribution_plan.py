@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from meshq.broker._rows import pieces
+
 if TYPE_CHECKING:
     from meshq.broker._queue_machine import Queue
     from meshq.selector import Filter
@@ -86,25 +88,6 @@ class Ring:
         if self.local is not None and filters_of(self.local):
             return True
         return any(remote.filters and remote.mode == "on_demand" for remote in self.remotes)
-
-
-def pieces(rows: Sequence[int]) -> list[range]:
-    """Rising numbers as few ranges: what is dealt in turn is one."""
-    if isinstance(rows, range):
-        return [rows]
-    found: list[range] = []
-    at, end = 0, len(rows)
-    while at < end:
-        if at + 1 == end:
-            found.append(range(rows[at], rows[at] + 1))
-            break
-        step = rows[at + 1] - rows[at]
-        stop = at + 2
-        while stop < end and rows[stop] - rows[stop - 1] == step:
-            stop += 1
-        found.append(range(rows[at], rows[stop - 1] + 1, step))
-        at = stop
-    return found
 
 
 def plan(rings: Sequence[Ring], rows: Sequence[int], *, anycast: bool, turn: int, wants: Wants) -> list[Share]:

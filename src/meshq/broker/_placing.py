@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
-from meshq.broker._distribution_plan import Share, Wants, pieces, plan
+from meshq.broker._distribution_plan import Share, Wants, plan
 from meshq.broker._duplicates import IdChunk
 from meshq.broker._ledger import Ledger
 from meshq.broker._marks import Marks
@@ -23,15 +23,17 @@ from meshq.broker._records import (
     RoutedTarget,
     RunRecord,
     RunTarget,
+    SettledRow,
     encode_placed_head,
     encode_routed_head,
     encode_run_head,
 )
 from meshq.broker._router import Address
+from meshq.broker._rows import pieces
 from meshq.broker._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker._run_messages import RunMessages
-from meshq.broker._traits import SPECIAL, RowTraits, Traits, divide, read_traits
-from meshq.errors import NotFoundError, UsageError
+from meshq.broker._traits import SPECIAL, RowTraits, Traits, asked_of_moved, divide, read_traits
+from meshq.errors import NotFoundError, UsageError, invariant
 from meshq.selector import Filter
 from meshq.wire import KIND_ID, duplicate_ids
 
@@ -197,6 +199,31 @@ class Placer:
         address.turn += len(rows)
         return [share for share in shares if share.rows]
 
+    def place_moved(self, run: StoredRun, target: Target, gone: tuple[SettledRow, ...]) -> bool:
+        """Place what leaves one of the queues here; ``gone``: what the same record says of that queue.
+
+        The address comes into being if need be.  Returns whether a record was written.
+
+        Raises:
+            AddressFullError: the disk is full; nothing changed.
+            JournalBrokenError: the disk has failed.
+        """
+        address, queue = self._definitions.address_of_moved(target)
+        queues = [queue] if queue is not None else address.queues
+        traits = run.traits
+        invariant(traits is not None and traits.origin is not None, "what is moved has an origin")
+        assert traits is not None and traits.origin is not None
+        asked = asked_of_moved(read_traits(run.content, traits.arrival), traits.origin)
+        shares = _here(address, queues, range(run.content.rows)) if queues else []
+        if not shares:
+            self.unrouted += run.content.rows
+            return False
+        logged = run.durable and self._ledger.log is not None and any(share.queue.durable for share in shares)
+        position, views = self._enter_shares(run, shares, (b"", 0), asked, gone)
+        self._memory.used_bytes += run.size_bytes
+        self._ledger.release_after(position, views, _nothing)
+        return logged
+
     def asked_of_forwarded(self, run: StoredRun, kinds: int, arrival_ms: int) -> list[RowTraits] | None:
         """What each message of a run from another node asks for; ``arrival_ms``: when the first node took it.
 
@@ -206,12 +233,17 @@ class Placer:
         return self._asked(run, kinds, arrival_ms)
 
     def _enter_shares(
-        self, run: StoredRun, shares: Sequence[Share], link: tuple[bytes, int], asked: list[RowTraits] | None
+        self,
+        run: StoredRun,
+        shares: Sequence[Share],
+        link: tuple[bytes, int],
+        asked: list[RowTraits] | None,
+        gone: tuple[SettledRow, ...] = (),
     ) -> tuple[int, list[tuple[Queue, QueueRun]]]:
         """As ``_enter``, for shares that are runs of their own; the log may refuse before anything has changed."""
         parts = _parts(run, shares, asked)
         logged = run.durable and self._ledger.log is not None and any(part.queue.durable for part in parts)
-        position = self._write_parts(run, parts, link) if logged else 0
+        position = self._write_parts(run, parts, link, gone) if logged else 0
         run.position = position
         views = []
         for queue, rows, remote, traits in parts:
@@ -230,7 +262,9 @@ class Placer:
         run.views = len(views)
         return position, views
 
-    def _write_parts(self, run: StoredRun, parts: Sequence[_Part], link: tuple[bytes, int]) -> int:
+    def _write_parts(
+        self, run: StoredRun, parts: Sequence[_Part], link: tuple[bytes, int], gone: tuple[SettledRow, ...]
+    ) -> int:
         following: dict[Queue, int] = {}
         targets = []
         for part in parts:
@@ -247,8 +281,9 @@ class Placer:
         traits = run.traits
         if traits is None:
             return self._ledger.write(ROUTED, [encode_routed_head(record), content.table, content.body])
-        placed = PlacedRecord(traits.arrival, None, (), record)
-        return self._ledger.write(PLACED, [encode_placed_head(placed), content.table, content.body])
+        placed = PlacedRecord(traits.arrival, traits.origin, gone, record)
+        refs = list(dict.fromkeys(row.position for row in gone))
+        return self._ledger.write(PLACED, [encode_placed_head(placed), content.table, content.body], refs=refs)
 
     def _all_known(self, then: Callable[[], None]) -> None:
         # The originals may still wait for their sync: they were placed before now.
@@ -299,6 +334,10 @@ class Placer:
         return self._ledger.write(RUN, [encode_run_head(record), content.table, content.body])
 
 
+def _nothing() -> None:
+    """Nobody waits for it."""
+
+
 def _without(count: int, skipped: tuple[int, ...]) -> Sequence[int]:
     """The rows of a run of ``count`` but for some."""
     if not skipped:
@@ -341,7 +380,9 @@ def _parts(run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | Non
             parts.append(_Part(*share, None))
         else:
             divided = divide(share.rows, asked, traits.arrival)
-            parts += [_Part(share.queue, rows, share.remote, each) for rows, each in divided]
+            parts += [
+                _Part(share.queue, rows, share.remote, each._replace(origin=traits.origin)) for rows, each in divided
+            ]
     return parts
 
 

@@ -12,14 +12,29 @@ from collections.abc import Iterator
 from typing import Final
 
 from meshq import limits
-from meshq.address import INTERNAL
+from meshq.address import INTERNAL, Target
 from meshq.broker._consumer_state import ConsumerState, Grant, Span, fitting, span_bytes
 from meshq.broker._filtered_machine import FilteredConsumers
 from meshq.broker._level import Level
-from meshq.broker._run import GONE, GONE_ROWS, HELD, HELD_ROWS, READY, READY_ROWS, QueueRun, StoredRun
+from meshq.broker._rows import pieces
+from meshq.broker._run import (
+    DELAYED,
+    DELAYED_ROWS,
+    GONE,
+    GONE_ROWS,
+    HELD,
+    HELD_ROWS,
+    READY,
+    READY_ROWS,
+    QueueRun,
+    StoredRun,
+)
 from meshq.errors import invariant
 from meshq.selector import Filter
+from meshq.settings import DEFAULT_ADDRESS_SETTINGS
 
+#: What becomes of messages that are not acknowledged.
+REMOVED: Final = ("rejected", "purged", "expired", "dead_lettered", "moved")
 #: A mark is moved ahead by so many messages at a time, so that it costs a record in thousands of messages.
 MARK_BLOCK: Final = 8_192
 
@@ -27,12 +42,13 @@ MARK_BLOCK: Final = 8_192
 class Queue:
     """One queue.
 
-    Counts for conservation (Q8): ``added = acknowledged + rejected + purged + ready + held``.
+    Counts for conservation (Q8): ``added = acknowledged + what was removed + ready + held + delayed``.
     """
 
     __slots__ = (
-        "_by_priority", "_main", "_plain", "_turn", "acknowledged", "added", "address", "consumers", "durable", "held",
-        "last", "levels", "name", "number", "purged", "ready", "redelivered", "rejected", "scheduled", "unfinished",
+        "_by_priority", "_main", "_plain", "_turn", "acknowledged", "added", "address", "consumers", "delayed",
+        "durable", "expires", "held", "last", "levels", "name", "number", "ready", "redelivered", "removed",
+        "scheduled", "settings", "unfinished",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, address: str, *, durable: bool) -> None:
@@ -58,10 +74,16 @@ class Queue:
         self._turn = 0
         self.ready = 0
         self.held = 0
+        # Handed back, and to wait before they may be granted again.
+        self.delayed = 0
+        # Some of its messages have had a time to live.
+        self.expires = False
+        # What its address asks of it.
+        self.settings = DEFAULT_ADDRESS_SETTINGS
         self.added = 0
         self.acknowledged = 0
-        self.rejected = 0
-        self.purged = 0
+        # Messages that left without being acknowledged, by what became of them.
+        self.removed = dict.fromkeys(REMOVED, 0)
         self.redelivered = 0
 
     # -- what comes in
@@ -77,6 +99,15 @@ class Queue:
         self.level_for(view.run).append(view)
         self.ready += view.live
         self.added += view.live
+
+    def target_of(self, reason: str) -> Target | None:
+        """Where messages go that leave for this reason; None: nowhere.
+
+        What leaves the very address that it would go to is gone: it would come back for ever.
+        """
+        settings = self.settings
+        name = settings.expiry_address if reason == "expired" else settings.dead_letter_address
+        return Target(name, None) if name is not None and name != self.address else None
 
     def level_for(self, run: StoredRun) -> Level:
         """Where the messages of a run stand, or will."""
@@ -298,54 +329,84 @@ class Queue:
 
     # -- what is settled
 
-    def settled(self, span: Span, *, rejected: bool) -> bool:
-        """Rows of a grant are done; True if this queue has no more use for their run."""
+    def settled(self, span: Span) -> bool:
+        """Rows of a grant are acknowledged; True if this queue has no more use for their run."""
         rows = span.rows
         self.held -= rows
-        if rejected:
-            self.rejected += rows
-        else:
-            self.acknowledged += rows
-        return self._gone(span.view, span.start, span.stop, span.step, rows)
+        self.acknowledged += rows
+        return self._gone(span, rows)
 
-    def give_back(self, span: Span, *, counted: bool) -> None:
-        """Rows of a grant return to their places; ``counted``: they may have reached an application."""
+    def take_out(self, span: Span, fate: str) -> bool:
+        """Rows leave, held, ready or delayed; True if this queue has no more use for their run."""
         view, rows = span.view, span.rows
-        view.states[span.start : span.stop : span.step] = READY_ROWS[:rows]
-        level = level_of(view)
+        states = view.states[span.start : span.stop : span.step]
+        ready, held = states.count(READY), states.count(HELD)
+        self.ready -= ready
+        self.held -= held
+        self.delayed -= rows - ready - held
+        level_of(view).ready -= ready
+        self.removed[fate] += rows
+        return self._gone(span, rows)
+
+    def give_back(self, span: Span, *, counted: bool, waits: bool = False) -> None:
+        """Rows of a grant return to their places; ``counted``: they may have reached an application; ``waits``: they
+        are not to be granted before ``wake``."""
+        view, rows = span.view, span.rows
         self.held -= rows
-        self.ready += rows
-        level.ready += rows
         if counted:
             self.redelivered += rows
             counts = view.counts
             if counts is None:
                 counts = view.counts = {}
             for row in range(span.start, span.stop, span.step):
-                counts[row] = counts.get(row, 0) + 1
+                counts[row] = view.deliveries(row) + 1
+        if waits:
+            view.states[span.start : span.stop : span.step] = DELAYED_ROWS[:rows]
+            self.delayed += rows
+        else:
+            self._make_ready(view, span, rows)
+
+    def _make_ready(self, view: QueueRun, span: Span, rows: int) -> None:
+        level = level_of(view)
+        view.states[span.start : span.stop : span.step] = READY_ROWS[:rows]
+        self.ready += rows
+        level.ready += rows
         level.came_back(view)
 
-    def purge(self, budget: int) -> tuple[list[Span], list[bool]]:
-        """Take up to about ``budget`` ready messages out, oldest first.
+    def put_off(self, span: Span) -> None:
+        """Ready rows are not to be granted before ``wake``."""
+        rows = span.rows
+        span.view.states[span.start : span.stop : span.step] = DELAYED_ROWS[:rows]
+        self.ready -= rows
+        level_of(span.view).ready -= rows
+        self.delayed += rows
 
-        Returns them in parts that stand side by side in a run, and for each whether it was the last of its run here.
-        """
+    def wake(self, span: Span) -> None:
+        """The rows that still wait may be granted again."""
+        view = span.view
+        waiting = [row for row in range(span.start, span.stop, span.step) if view.states[row] == DELAYED]
+        self.delayed -= len(waiting)
+        for rows in pieces(waiting):
+            self._make_ready(view, Span(view, rows.start, rows.stop, rows.step), len(rows))
+
+    def waiting(self, budget: int) -> list[Span]:
+        """Up to about ``budget`` messages that nobody holds, from the highest priority down, oldest first."""
         spans: list[Span] = []
-        ended: list[bool] = []
         for view in self._walk():
             if budget <= 0:
                 break
-            start = 0
-            while view.live and (span := view.ready_span(start, len(view.states))) is not None:
-                low, start = span
-                rows = start - low
-                level_of(view).ready -= rows
-                self.ready -= rows
-                self.purged += rows
-                budget -= rows
-                spans.append(Span(view, low, start, 1))
-                ended.append(self._gone(view, low, start, 1, rows))
-        return spans, ended
+            rows = [row for row, state in enumerate(view.states) if state in (READY, DELAYED)]
+            spans += [Span(view, found.start, found.stop, found.step) for found in pieces(rows)]
+            budget -= len(rows)
+        return spans
+
+    def purge(self, budget: int) -> tuple[list[Span], list[bool]]:
+        """Take up to about ``budget`` messages out that nobody holds.
+
+        Returns them in parts of runs, and for each whether it was the last of its run here.
+        """
+        spans = self.waiting(budget)
+        return spans, [self.take_out(span, "purged") for span in spans]
 
     def _walk(self) -> Iterator[QueueRun]:
         """The runs it holds; the one that was given last may go."""
@@ -356,8 +417,9 @@ class Queue:
                 yield view
                 view = following
 
-    def _gone(self, view: QueueRun, start: int, stop: int, step: int, rows: int) -> bool:
-        view.states[start:stop:step] = GONE_ROWS[:rows]
+    def _gone(self, span: Span, rows: int) -> bool:
+        view = span.view
+        view.states[span.start : span.stop : span.step] = GONE_ROWS[:rows]
         view.live -= rows
         if view.live:
             return False
@@ -383,20 +445,24 @@ class Queue:
 
     def check(self) -> None:
         """Assert what must hold between steps."""
-        held = 0
+        held = delayed = 0
         for level in self.levels:
             level.check()
             for view in level.runs():
                 states = view.states
                 row_held = states.count(HELD)
                 held += row_held
-                invariant(view.live == states.count(READY) + row_held, "a run's live count is that of its states")
-                invariant(view.live + states.count(GONE) == len(states), "each row has one of three states")
+                row_delayed = states.count(DELAYED)
+                delayed += row_delayed
+                row_live = states.count(READY) + row_held + row_delayed
+                invariant(view.live == row_live, "a run's live count is that of its states")
+                invariant(view.live + states.count(GONE) == len(states), "each row has one of four states")
         invariant(sum(level.ready for level in self.levels) == self.ready, "ready is what the lists say")
         invariant(held == self.held, "held is what the states say")
         invariant(held == sum(consumer.held for consumer in self.consumers), "what is held, a consumer holds")
-        out = self.acknowledged + self.rejected + self.purged
-        invariant(self.added == out + self.ready + held, "added = acknowledged + rejected + purged + ready + held")
+        invariant(delayed == self.delayed, "delayed is what the states say")
+        out = self.acknowledged + sum(self.removed.values())
+        invariant(self.added == out + self.ready + held + delayed, "added = acknowledged + removed + what is there")
 
 
 def level_of(view: QueueRun) -> Level:

@@ -22,6 +22,7 @@ ROUTED: Final = 8
 LINKS: Final = 9
 PLACED: Final = 10
 DUE: Final = 11
+COUNTED: Final = 12
 
 # producer, number, stamp, rows, targets, skipped rows, address bytes
 _RUN_HEAD: Final = struct.Struct("<16sQQHHHH")
@@ -37,6 +38,10 @@ _LINK: Final = struct.Struct("<16sQ")
 _PLACED_HEAD: Final = struct.Struct("<HH")
 # queue, run's position, first row, stop row, step, first number
 _DUE_ROW: Final = struct.Struct("<IQHHHQ")
+# queue, run's position, first row, stop row, step of the share
+_COUNTED_HEAD: Final = struct.Struct("<IQHHH")
+# row of the share, deliveries, when it may be granted again (ms)
+_COUNTED_ROW: Final = struct.Struct("<HHQ")
 # queue, run's position, first row, stop row, step
 _SETTLED_ROW: Final = struct.Struct("<IQHHH")
 # position of the run that the ids came with, address bytes, number of ids
@@ -276,6 +281,41 @@ def decode_due(payload: bytes) -> DueRow:
     if not row.start < row.stop or not row.step or not row.first:
         raise _unreadable("due")
     return row
+
+
+class CountedRow(NamedTuple):
+    """How often a message was delivered, and when it may be again (ms; 0: at once)."""
+
+    row: int
+    deliveries: int
+    due: int
+
+
+class CountedRecord(NamedTuple):
+    """What came back of a queue's share of a run."""
+
+    queue: int
+    position: int
+    share: tuple[int, int, int]
+    rows: tuple[CountedRow, ...]
+
+
+def encode_counted(record: CountedRecord) -> bytes:
+    """The record of what came back."""
+    head = _COUNTED_HEAD.pack(record.queue, record.position, *record.share)
+    return b"".join([head, *(_COUNTED_ROW.pack(*row) for row in record.rows)])
+
+
+def decode_counted(payload: bytes) -> CountedRecord:
+    """Read the record of what came back."""
+    try:
+        queue, position, start, stop, step = _COUNTED_HEAD.unpack_from(payload)
+        rows = tuple(CountedRow(*row) for row in _COUNTED_ROW.iter_unpack(payload[_COUNTED_HEAD.size :]))
+    except struct.error as error:
+        raise _unreadable("counted") from error
+    if not step or not start < stop or any(row.row >= len(range(start, stop, step)) for row in rows):
+        raise _unreadable("counted")
+    return CountedRecord(queue, position, (start, stop, step), rows)
 
 
 def encode_links(marks: dict[bytes, int]) -> bytes:

@@ -13,10 +13,11 @@ from meshq.broker._core import Core
 from meshq.broker._duplicates import IdChunk
 from meshq.broker._placing import keep_rows, skip_rows
 from meshq.broker._queue_machine import Queue
-from meshq.broker._records import PlacedRecord, ProducersRecord, RoutedRecord, RunRecord
+from meshq.broker._records import CountedRow, PlacedRecord, ProducersRecord, RoutedRecord, RunRecord
 from meshq.broker._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
-from meshq.broker._traits import Origin, Traits, divide, read_traits
+from meshq.broker._traits import Traits, asked_of_moved, divide, read_traits
 from meshq.errors import DamagedError
+from meshq.message import Origin
 from meshq.wire import duplicate_ids
 
 
@@ -46,6 +47,9 @@ class Recovery:
         self._checkpoint_position = 0
         # What is to be seen, and where; what was not due when it was placed comes later than its record.
         self._visible: list[tuple[Queue, QueueRun]] = []
+        # What came back of runs, and records that say so of runs that are gone.
+        self._counts: dict[QueueRun, tuple[CountedRow, ...]] = {}
+        self._useless: list[int] = []
         #: Messages that were taken up.
         self.messages = 0
 
@@ -66,6 +70,7 @@ class Recovery:
             records.LINKS: self._links,
             records.PLACED: self._placed,
             records.DUE: self._due,
+            records.COUNTED: self._counted,
         }
         for record in log:
             handler = handlers.get(record.kind)
@@ -144,8 +149,7 @@ class Recovery:
         run = self._stored(record.routed, position)
         asked = read_traits(sent.content, record.arrival)
         if record.origin is not None:
-            # What was moved has had its time.
-            asked = [one._replace(due=0, expires=0) for one in asked]
+            asked = asked_of_moved(asked, Origin(*record.origin))
         origin = Origin(*record.origin) if record.origin is not None else None
         run.traits = Traits(record.arrival, origin=origin)
         for target in record.routed.targets:
@@ -172,6 +176,17 @@ class Recovery:
             rows = view.run.rows or range(view.run.content.rows)
             if rows == range(row.start, row.stop, row.step):
                 view.first = row.first
+
+    def _counted(self, payload: bytes, position: int) -> None:
+        record = records.decode_counted(payload)
+        found = self._runs.get(record.position)
+        for view in found[1].get(record.queue, ()) if found is not None else ():
+            rows = view.run.rows if view.run.rows is not None else range(view.run.content.rows)
+            if rows == range(*record.share):
+                view.counted_at = position
+                self._counts[view] = record.rows
+                return
+        self._useless.append(position)
 
     def _note_routed(self, record: RoutedRecord, position: int) -> None:
         if record.link:
@@ -267,6 +282,10 @@ class Recovery:
             self._visible.sort(key=_by_number)
         for queue, view in self._visible:
             queue.append(view)
+            if view in self._counts:
+                core.returner.restore(queue, view, self._counts[view])
+            core.expirer.watch(queue, view)
+        core.ledger.doom(self._useless)
         core.ledger.doom(self._restore_ids(dict.fromkeys(ended)))
 
     def _restore_ids(self, ended: dict[int, None]) -> list[int]:
@@ -298,6 +317,8 @@ class Recovery:
         if view.first:
             queue.last = max(queue.last, view.first + len(view.states) - 1)
         if not view.live:
+            if view.counted_at:
+                self._useless.append(view.counted_at)
             return
         (view.run.origin or view.run).views += 1
         self.messages += view.live

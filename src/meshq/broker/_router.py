@@ -64,6 +64,7 @@ class Router:
         """Make a queue that does not exist yet."""
         self.skip_numbers(number)
         queue = Queue(number, name, address.name, durable=durable)
+        queue.settings = self.settings(address.name)
         address.queues.append(queue)
         self.queues[name] = self.by_number[queue.number] = queue
         self._form_rings(address.name)
@@ -198,11 +199,11 @@ class Router:
             "durable": queue.durable,
             "ready": queue.ready,
             "delivering": queue.held,
+            "delayed": queue.delayed,
             "scheduled": sum(view.live for view in queue.scheduled),
             "added": queue.added,
             "acknowledged": queue.acknowledged,
-            "rejected": queue.rejected,
-            "purged": queue.purged,
+            **queue.removed,
             "redelivered": queue.redelivered,
             "consumers": len(queue.consumers),
             "last_sequence": queue.last,

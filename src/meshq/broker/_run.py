@@ -14,15 +14,19 @@ from meshq.wire import RunBytes, pick
 if TYPE_CHECKING:
     from meshq.broker._lane import Lane
     from meshq.broker._level import Level
+    from meshq.broker._timers import Timer
     from meshq.broker._traits import Traits
 
 READY: Final = 0
 HELD: Final = 1
 GONE: Final = 2
+#: It was handed back, and waits until it may be granted again.
+DELAYED: Final = 3
 
 _READY: Final = b"\0"
 #: ``_HELD_ROWS[:n]`` marks n rows as held, and so on: no allocation of a pattern per grant.
 HELD_ROWS: Final = bytes([HELD]) * limits.RUN_MESSAGES_MAX
+DELAYED_ROWS: Final = bytes([DELAYED]) * limits.RUN_MESSAGES_MAX
 READY_ROWS: Final = bytes([READY]) * limits.RUN_MESSAGES_MAX
 GONE_ROWS: Final = bytes([GONE]) * limits.RUN_MESSAGES_MAX
 
@@ -109,8 +113,8 @@ class QueueRun:
     """One queue's view of a run, an element of the queue's linked list."""
 
     __slots__ = (
-        "counts", "first", "fresh", "lanes", "level", "live", "maybe", "next", "previous", "remote", "returned", "run",
-        "states",
+        "counted_at", "counts", "due", "first", "fresh", "lanes", "level", "live", "maybe", "next", "previous",
+        "remote", "returned", "run", "states", "timers", "watched",
     )  # fmt: skip
 
     def __init__(self, run: StoredRun, first: int, remote: tuple[int, ...] = ()) -> None:
@@ -120,7 +124,7 @@ class QueueRun:
         # The queue's number of the first message; the others follow by one.  0: they are not due yet and have none.
         self.first = first
         rows = run.content.rows
-        # READY, HELD or GONE, a byte a message.
+        # READY, HELD, GONE or DELAYED, a byte a message.
         self.states = bytearray(rows)
         # Messages that are not GONE.
         self.live = rows
@@ -128,8 +132,16 @@ class QueueRun:
         self.fresh = 0
         # Rows below this one may have been delivered before the broker was started.
         self.maybe = 0
-        # How often single rows were delivered, where that is not as often as `maybe` says.
+        # How often single rows were delivered, if more often than `maybe` says.
         self.counts: dict[int, int] | None = None
+        # Where the journal says so; 0: nowhere.
+        self.counted_at = 0
+        # When the rows that wait may be granted again, ms.
+        self.due: dict[int, int] | None = None
+        # When somebody looks for messages that have expired, ms; 0: nobody does.
+        self.watched = 0
+        # What is to be done with it later.
+        self.timers: dict[Timer, None] | None = None
         # Whether the queue's heap of returned runs holds this one.
         self.returned = False
         # The list of the queue that it stands in, once it is visible.
@@ -142,7 +154,7 @@ class QueueRun:
     def deliveries(self, row: int) -> int:
         """How often a row may have been handed to an application before."""
         counted = self.counts.get(row, 0) if self.counts else 0
-        return counted + 1 if row < self.maybe else counted
+        return counted or int(row < self.maybe)
 
     def ready_span(self, start: int, stop: int) -> tuple[int, int] | None:
         """The first rows in ``start..stop`` that are ready and stand side by side."""
@@ -152,8 +164,5 @@ class QueueRun:
             return None
         if low + 1 == stop:
             return low, stop
-        held = states.find(HELD, low, stop)
-        if held >= 0:
-            stop = held
-        gone = states.find(GONE, low, stop)
-        return low, gone if gone >= 0 else stop
+        rest = states[low:stop]
+        return low, stop - len(rest.lstrip(_READY))

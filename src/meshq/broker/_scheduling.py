@@ -29,12 +29,9 @@ class Scheduler:
         queue.scheduled[view] = None
         traits = view.run.traits
         due_ms = traits.due if traits is not None else 0
-        self._timers.at(due_ms, partial(self._due, queue, view))
+        self._timers.at(due_ms, view, partial(self._due, queue, view))
 
     def _due(self, queue: Queue, view: QueueRun) -> None:
-        if view not in queue.scheduled:
-            # Purged, or deleted with its queue.
-            return
         del queue.scheduled[view]
         run = view.run
         whole = run.origin or run

@@ -249,9 +249,11 @@ class Session:
             return
         ranges = decode_ranges(frame.table)
         if frame.flags & FLAG_RETURN:
-            self.core.settler.give_back(consumer, ranges)
+            self.core.returner.give_back(consumer, ranges, frame.stamp - 1 if frame.stamp else None)
+        elif frame.flags & FLAG_REJECT:
+            self.core.returner.reject(consumer, ranges)
         else:
-            self.core.settler.settle(consumer, ranges, rejected=bool(frame.flags & FLAG_REJECT))
+            self.core.settler.settle(consumer, ranges)
         self.core.touch(consumer.queue)
         if frame.first:
             self._answer_when_durable(frame.first)
@@ -455,7 +457,7 @@ class Session:
                     del self._lost[next(iter(self._lost))]
 
     def _drop_consumer(self, consumer: ConsumerState, handed: int | None) -> None:
-        self.core.settler.abandon(consumer, handed)
+        self.core.returner.abandon(consumer, handed)
         consumer.queue.remove_consumer(consumer)
         self.core.touch(consumer.queue)
         self.core.demand.changed(consumer.queue)

@@ -9,23 +9,26 @@ from meshq.broker._consumer_state import ConsumerState, Span
 from meshq.broker._ledger import Ledger
 from meshq.broker._marks import Marks
 from meshq.broker._memory import MemoryBound
+from meshq.broker._moving import settled_row
 from meshq.broker._queue_machine import Queue
 from meshq.broker._records import IDS, SETTLED, SettledRow, encode_ids, encode_settled
 from meshq.broker._router import Router
 from meshq.broker._run import QueueRun, StoredRun
+from meshq.broker._timers import Timers
 
 
 class Settler:
     """Takes settled rows out of queues, and their records out of the journal."""
 
-    def __init__(self, ledger: Ledger, router: Router, marks: Marks, memory: MemoryBound) -> None:
+    def __init__(self, ledger: Ledger, router: Router, marks: Marks, memory: MemoryBound, timers: Timers) -> None:
+        self._timers = timers
         self._ledger = ledger
         self._router = router
         self._marks = marks
         self._memory = memory
 
-    def settle(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]], *, rejected: bool = False) -> None:
-        """Acknowledge or reject ranges of tags.
+    def settle(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
+        """Acknowledge ranges of tags.
 
         Raises:
             RemoteProtocolError: a tag was not given or is settled already; the ranges before it are settled.
@@ -36,40 +39,21 @@ class Settler:
             for first, last in ranges:
                 done += consumer.take(first, last)
         finally:
-            ended = [queue.settled(span, rejected=rejected) for span in done]
+            ended = [queue.settled(span) for span in done]
             self._record(queue, done, ended)
 
-    def give_back(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
-        """Return ranges of tags to their queue; they count as delivered.
-
-        Raises:
-            RemoteProtocolError: as for ``settle``.
-        """
-        for first, last in ranges:
-            for span in consumer.take(first, last):
-                consumer.queue.give_back(span, counted=True)
-
-    def abandon(self, consumer: ConsumerState, handed: int | None) -> None:
-        """A consumer is gone: what it held returns.  ``handed``: tags from there on never reached the application;
-        None: nobody knows."""
-        for tag, span in consumer.unsettled():
-            if handed is None or tag + span.rows <= handed:
-                consumer.queue.give_back(span, counted=True)
-            elif tag >= handed:
-                consumer.queue.give_back(span, counted=False)
-            else:
-                middle = span.start + (handed - tag) * span.step
-                consumer.queue.give_back(Span(span.view, span.start, middle, span.step), counted=True)
-                consumer.queue.give_back(Span(span.view, middle, span.stop, span.step), counted=False)
+    def remove(self, queue: Queue, span: Span, fate: str, *, logged: bool = False) -> None:
+        """Rows leave for another reason; ``logged``: the journal knows already."""
+        self._record(queue, [span], [queue.take_out(span, fate)], logged=logged)
 
     def purge(self, queue: Queue) -> int:
-        """Take everything out that is ready; returns how many messages that were."""
+        """Take everything out that nobody holds; returns how many messages that were."""
         removed = self._purge_scheduled(queue)
-        if not queue.ready:
+        if not queue.ready and not queue.delayed:
             return removed
         # A number that was purged must not be given again, though nobody may ever have seen it.
         self._marks.cover_given(queue)
-        while queue.ready:
+        while queue.ready or queue.delayed:
             spans, ended = queue.purge(limits.STEP_MESSAGES_MAX)
             removed += sum(span.rows for span in spans)
             self._record(queue, spans, ended)
@@ -86,29 +70,29 @@ class Settler:
         """A run that never became visible goes."""
         self._record(queue, [Span(view, 0, len(view.states), 1)], [True])
 
-    def _record(self, queue: Queue, spans: Sequence[Span], ended: Sequence[bool]) -> None:
-        """Write what was settled: rows of runs that live on, and the end of those that don't."""
+    def _record(self, queue: Queue, spans: Sequence[Span], ended: Sequence[bool], *, logged: bool = False) -> None:
+        """Write what was settled: rows of runs that live on, unless that is ``logged``, and the end of those that
+        don't."""
         rows: list[SettledRow] = []
         kills: list[int] = []
         refs: list[int] = []
         freed = 0
         for span, view_ended in zip(spans, ended, strict=True):
-            rows_of = span.view.run.rows
             run = span.view.run.origin or span.view.run
             position = run.position
             if view_ended:
+                if span.view.timers:
+                    self._timers.cancel(span.view)
+                if span.view.counted_at:
+                    kills.append(span.view.counted_at)
                 run.views -= 1
                 if not run.views:
                     freed += run.size_bytes
                     if position and not self._move_ids(run):
                         kills.append(position)
                     continue
-            if position and queue.durable:
-                taken = range(span.start, span.stop, span.step)
-                if rows_of is not None:
-                    taken = rows_of[span.start : span.stop : span.step]
-                # A slice may end behind the last row of the run: the record says where the rows themselves end.
-                rows.append(SettledRow(queue.number, position, taken.start, taken[-1] + 1, taken.step))
+            if position and queue.durable and not logged:
+                rows.append(settled_row(queue, span))
                 refs.append(position)
         if rows or kills:
             self._ledger.write(

@@ -10,21 +10,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from meshq import limits
-from meshq.broker._distribution_plan import pieces
+from meshq.broker._rows import pieces
 from meshq.errors import RemoteProtocolError
+from meshq.message import Origin
 from meshq.wire import KIND_CONTROL, KIND_PRIORITY, RunBytes, RunView, decode_map, violation
 
 #: A run with one of these has to be looked at message by message.
 SPECIAL: Final = KIND_CONTROL | KIND_PRIORITY
 _MS_MAX: Final = limits.TIME_S_MAX * 1000
-
-
-class Origin(NamedTuple):
-    """Where messages were taken from, and why."""
-
-    address: str
-    queue: str
-    reason: str
 
 
 class Traits(NamedTuple):
@@ -87,6 +80,13 @@ def readable(content: RunBytes) -> bool:
     except RemoteProtocolError:
         return False
     return True
+
+
+def asked_of_moved(asked: Sequence[RowTraits], origin: Origin) -> list[RowTraits]:
+    """What messages ask for where they were moved: nothing is late there, and only what was moved alive may expire."""
+    if origin.alive:
+        return [one._replace(due=0) for one in asked]
+    return [one._replace(due=0, expires=0) for one in asked]
 
 
 def divide(rows: range, asked: Sequence[RowTraits], arrival_ms: int) -> list[tuple[range, Traits]]:

@@ -15,11 +15,11 @@ from meshq.address import parse_target
 from meshq.client._block import Block
 from meshq.client._calls import Opening
 from meshq.client._delivery import Delivery
-from meshq.client._inbox import Inbox
+from meshq.client._inbox import Inbox, returning
 from meshq.client._waiting import Bell, fresh
 from meshq.errors import BrokenError, BusyError, ClosedError, MeshqError, SettingsError, StaleDeliveryError, UsageError
 from meshq.selector import parse_filter
-from meshq.wire import FLAG_REJECT, FLAG_RETURN, Consume
+from meshq.wire import FLAG_REJECT, Consume
 
 if TYPE_CHECKING:
     from meshq.client._client import Client
@@ -320,17 +320,18 @@ class Consumer:
     async def nack(self, *deliveries: Delivery, delay: float | None = None) -> None:
         """Give messages back: they are delivered again, in their old place, here or to somebody else.
 
+        ``delay``: seconds after which that may be; None: as the settings of the address have it.  A message that was
+        delivered as often as these allow goes to their dead-letter address.
+
         Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
         Raises:
-            SettingsError: a delay, in this version.
+            SettingsError: the delay is no number of seconds; nothing changed.
             UsageError, StaleDeliveryError: as ``ack``.
         """
-        if delay is not None:
-            raise SettingsError("delay", delay, "None in this version (delayed redelivery to come)")
-        await self._settle(deliveries, FLAG_RETURN)
+        await self._settle(deliveries, returning(delay))
 
     async def reject(self, *deliveries: Delivery) -> None:
-        """Refuse messages for good: they are not delivered again.
+        """Refuse messages for good: they go to the dead-letter address, and are gone where there is none.
 
         Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
         Raises:
@@ -338,8 +339,8 @@ class Consumer:
         """
         await self._settle(deliveries, FLAG_REJECT)
 
-    async def _settle(self, deliveries: Sequence[Delivery], flags: int) -> None:
-        stale = self._inbox.settle(deliveries, flags) if deliveries else None
+    async def _settle(self, deliveries: Sequence[Delivery], fate: int) -> None:
+        stale = self._inbox.settle(deliveries, fate) if deliveries else None
         if deliveries and (stale is None or None in stale.results):
             self._session.gathered(self._inbox)
         if self._tick(len(deliveries)):

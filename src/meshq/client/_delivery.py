@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from meshq import limits
 from meshq.errors import UsageError
 from meshq.ids import MessageId
+from meshq.message import Origin
 from meshq.wire import FLAG_DURABLE, Deliver, Frame, RunBytes, RunView, decode_map, header_of
 
 if TYPE_CHECKING:
@@ -166,8 +167,16 @@ class Received:
     @property
     def expiration(self) -> float | None:
         """When it is of no use any more, by the clock of the broker that took it: seconds since 1970; None: never."""
-        ttl_ms, arrival_ms = self._header("x"), self._run.header.arrival
-        return (arrival_ms + ttl_ms) / 1000 if type(ttl_ms) is int and arrival_ms else None
+        ttl_ms, arrival_ms, origin = self._header("x"), self._run.header.arrival, self.origin
+        if type(ttl_ms) is not int or not arrival_ms or (origin is not None and not origin.alive):
+            return None
+        return (arrival_ms + ttl_ms) / 1000
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where it was before it was moved to this queue, and why; None if it was sent here."""
+        parts = self._run.header.origin
+        return Origin(*parts) if len(parts) == len(Origin._fields) else None
 
     def _optional(self, key: str) -> str | None:
         value = self._header(key)

@@ -11,13 +11,31 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from meshq.client._delivery import DeliveredRun, Delivery, Received
 from meshq.errors import MeshqError, StaleDeliveryError, UsageError
-from meshq.wire import RANGES_MAX, Frame, FrameType, violation
+from meshq.message import check_span
+from meshq.wire import FLAG_RETURN, RANGES_MAX, Frame, FrameType, violation
 
 if TYPE_CHECKING:
     from meshq.client._consumer import Consumer
 
 _RUN: Final = attrgetter("_run")
 _INDEX: Final = attrgetter("_index")
+
+
+#: A fate is the flags of a SETTLE frame and, above them, its stamp.
+_FLAGS: Final = 0xFF
+_WAIT_SHIFT: Final = 8
+
+
+def returning(delay: float | None) -> int:
+    """The fate of deliveries that are given back, and wait for ``delay`` seconds; None: as their queue has it.
+
+    Raises:
+        SettingsError: it is no number of seconds, or too long.
+    """
+    if delay is None:
+        return FLAG_RETURN
+    wait_ms = check_span("delay", delay)
+    return FLAG_RETURN | (wait_ms + 1 if delay else 1) << _WAIT_SHIFT
 
 
 class Span(NamedTuple):
@@ -110,7 +128,7 @@ class Inbox:
         self._last_tag = 0
         #: Messages handed over and not settled.
         self.open = 0
-        # Gathered and not sent: the flags of a SETTLE frame, and its ranges flat.
+        # Gathered and not sent: the fate that a SETTLE frame tells, and its ranges flat.
         self._pending: list[tuple[int, list[int]]] = []
 
     # -- in
@@ -230,16 +248,16 @@ class Inbox:
         What belongs to a session that is gone is dropped: it comes again.
         """
         some = False
-        for flags, span in settled:
+        for fate, span in settled:
             if span.run.epoch == self.epoch:
-                self._add(flags, span.first, span.last)
+                self._add(fate, span.first, span.last)
                 some = True
         return some
 
     # -- settling
 
-    def settle(self, deliveries: Sequence[Received], flags: int) -> StaleDeliveryError | None:
-        """Gather what becomes of deliveries; whoever calls tells the session.
+    def settle(self, deliveries: Sequence[Received], fate: int) -> StaleDeliveryError | None:
+        """Gather what becomes of deliveries, as ``returning`` or the flags say; whoever calls tells the session.
 
         Returns the error for those that are stale, if any are; the others are settled.
 
@@ -252,11 +270,11 @@ class Inbox:
             run, index = delivery._run, delivery._index
             if run.consumer is self.consumer and run.epoch == self.epoch and not run.settled >> index & 1:
                 run.settled |= 1 << index
-                self._add(flags, run.first + index, run.first + index)
+                self._add(fate, run.first + index, run.first + index)
                 return None
         done, stale = self.mark(deliveries)
         for span in done:
-            self._add(flags, span.first, span.last)
+            self._add(fate, span.first, span.last)
         return stale
 
     def mark(self, deliveries: Sequence[Received]) -> tuple[list[Span], StaleDeliveryError | None]:
@@ -298,15 +316,15 @@ class Inbox:
         stale = len(results) - results.count(None)
         return StaleDeliveryError(f"{stale} of {len(results)} deliveries: {text}", results=results)
 
-    def _add(self, flags: int, first: int, last: int) -> None:
+    def _add(self, fate: int, first: int, last: int) -> None:
         self.open -= last - first + 1
         pending = self._pending
         if not pending:
-            pending.append((flags, [first, last]))
+            pending.append((fate, [first, last]))
             return
         group = pending[-1]
-        if group[0] != flags or len(group[1]) >= 2 * RANGES_MAX:
-            pending.append((flags, [first, last]))
+        if group[0] != fate or len(group[1]) >= 2 * RANGES_MAX:
+            pending.append((fate, [first, last]))
             return
         ranges = group[1]
         if ranges[-1] + 1 == first:
@@ -320,12 +338,13 @@ class Inbox:
         return [
             Frame(
                 FrameType.SETTLE,
-                flags=flags,
+                flags=fate & _FLAGS,
+                stamp=fate >> _WAIT_SHIFT,
                 channel=self.channel,
                 count=len(ranges) // 2,
                 table=struct.pack(f"<{len(ranges)}Q", *ranges),
             )
-            for flags, ranges in pending
+            for fate, ranges in pending
         ]
 
     # -- life

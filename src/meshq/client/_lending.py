@@ -10,10 +10,10 @@ from typing import Final
 
 from meshq.client._consumer import Consumer
 from meshq.client._delivery import DeliveredRun, Received
-from meshq.client._inbox import Span
+from meshq.client._inbox import Span, returning
 from meshq.client._waiting import fresh
 from meshq.errors import MeshqError, StaleDeliveryError
-from meshq.wire import FLAG_REJECT, FLAG_RETURN
+from meshq.wire import FLAG_REJECT
 
 
 class Lending:
@@ -25,7 +25,7 @@ class Lending:
 
     #: What may become of a message.
     ACK: Final = 0
-    RETURN: Final = FLAG_RETURN
+    returning = staticmethod(returning)
     REJECT: Final = FLAG_REJECT
 
     def __init__(self, consumer: Consumer, on_change: Callable[[], None]) -> None:

@@ -19,12 +19,17 @@ class QueueStatistics:
     #: Waiting for a consumer; delivered and not settled.
     ready: int = 0
     delivering: int = 0
-    #: Not due yet.
+    #: Not due yet; handed back, and to wait before they are delivered again.
     scheduled: int = 0
+    delayed: int = 0
     added: int = 0
     acknowledged: int = 0
     rejected: int = 0
     purged: int = 0
+    #: Their time to live was over; delivered too often, and sent to the dead-letter address; moved by somebody.
+    expired: int = 0
+    dead_lettered: int = 0
+    moved: int = 0
     redelivered: int = 0
     consumers: int = 0
     #: The highest number given in this queue.

@@ -72,7 +72,7 @@ class ForwardQueue(abc.Forwarding):
         """The link is gone."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            self._core.settler.abandon(consumer, None)
+            self._core.returner.abandon(consumer, None)
             self.queue.remove_consumer(consumer)
 
 

@@ -78,7 +78,7 @@ BUGS: Final = (
     Bug(
         name="reuse a sequence number",
         file="broker/_recovery.py",
-        old="            queue.last = max(given, delivered)\n",
+        old="            queue.last = max(given, *delivered.values(), 0)\n",
         new="            queue.last = 0\n",
         checkers=("Q7",),
         required=True,
@@ -127,16 +127,16 @@ BUGS: Final = (
     ),
     Bug(
         name="keep what a dead session held",
-        file="broker/_settling.py",
+        file="broker/_returning.py",
         old="            if handed is None or tag + span.rows <= handed:\n",
         new="            if handed is None:\n                continue\n            if tag + span.rows <= handed:\n",
         checkers=("Q1", "Q14", "InvariantError"),
     ),
     Bug(
         name="serve what came back last",
-        file="broker/_queue_machine.py",
+        file="broker/_level.py",
         old="        while self._returned:\n",
-        new="        while self._returned and self._fresh is None:\n",
+        new="        while self._returned and self.fresh is None:\n",
         checkers=("Q7",),
     ),
     Bug(

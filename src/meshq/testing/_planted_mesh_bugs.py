@@ -10,7 +10,7 @@ MESH_BUGS: Final = (
     Bug(
         name="lose a store-and-forward message at reconnect",
         file="node/_local_broker.py",
-        old="            self._core.settler.abandon(consumer, None)\n",
+        old="            self._core.returner.abandon(consumer, None)\n",
         new="            given = [(tag, tag + span.rows - 1) for tag, span in consumer.unsettled()]\n"
         "            self._core.settler.settle(consumer, given)\n",
         checkers=("Q1",),
@@ -62,7 +62,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="let a settled share stop behind its run",
-        file="broker/_settling.py",
+        file="broker/_moving.py",
         old="taken.start, taken[-1] + 1, taken.step",
         new="taken.start, taken.stop, taken.step",
         checkers=("Q1",),

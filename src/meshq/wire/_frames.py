@@ -129,7 +129,9 @@ FORMS: Final[dict[FrameType, Form]] = {
     FrameType.PRODUCE: _OPENING,
     FrameType.SEND: _RUN._replace(flags=_RUN_FLAGS | FLAG_RESENT),
     FrameType.CONSUME: _OPENING,
-    FrameType.SETTLE: Form(FLAG_RETURN | FLAG_REJECT, RANGE_ROW_BYTES, RANGES_MAX, has_channel=True, has_first=True),
+    FrameType.SETTLE: Form(
+        FLAG_RETURN | FLAG_REJECT, RANGE_ROW_BYTES, RANGES_MAX, has_channel=True, has_first=True, has_stamp=True
+    ),
     FrameType.LEAVE: _OPENING,
     FrameType.CALL: Form(has_header=True, has_first=True),
     FrameType.LINK: _OPENING,
@@ -152,8 +154,8 @@ class Frame:
     ``channel`` is the number of a producer or consumer of the session, 0 for the session itself.  ``number`` is
     the frame's place in its direction's stream (0: not numbered) and ``received`` the highest number that the
     sender has received.  ``first`` depends on the type: the number of a run's first message, the first delivery
-    tag, a call's id, or an amount.  ``stamp`` is the producer's clock in ms for a run.  ``table`` holds ``count``
-    rows.
+    tag, a call's id, or an amount.  ``stamp`` is the producer's clock in ms for a run; for deliveries that return 0, or
+    the ms for which they wait, and one more.  ``table`` holds ``count`` rows.
     """
 
     __slots__ = (

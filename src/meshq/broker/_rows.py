@@ -1,0 +1,24 @@
+"""Rows of a run, as few ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def pieces(rows: Sequence[int]) -> list[range]:
+    """Rising numbers as few ranges: what is dealt in turn is one."""
+    if isinstance(rows, range):
+        return [rows]
+    found: list[range] = []
+    at, end = 0, len(rows)
+    while at < end:
+        if at + 1 == end:
+            found.append(range(rows[at], rows[at] + 1))
+            break
+        step = rows[at + 1] - rows[at]
+        stop = at + 2
+        while stop < end and rows[stop] - rows[stop - 1] == step:
+            stop += 1
+        found.append(range(rows[at], rows[stop - 1] + 1, step))
+        at = stop
+    return found
