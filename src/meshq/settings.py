@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import attrs
 
@@ -14,6 +15,24 @@ from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def takes_settings(settings: type[Any]) -> Callable[[F], F]:
+    """A decorator for a function that hands its ``**settings`` on to this class: its signature shows all of them.
+
+    What the function names itself, it shows as it does.
+    """
+
+    def decorate(function: F) -> F:
+        written = inspect.signature(function)
+        named = [one for one in written.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        names = {one.name for one in named}
+        more = [one for one in inspect.signature(settings).parameters.values() if one.name not in names]
+        function.__signature__ = written.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
 
 
 def in_range(low: float, high: float, *, whole: bool = False) -> Validator:
@@ -39,7 +58,9 @@ def only(served: object, later: str) -> Validator:
     """A validator for a setting of which this version serves one value; ``later`` says what is to come."""
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-        if value != served or type(value) is not type(served):
+        # A whole number may stand for the same one with a point.
+        kinds = (int, float) if type(served) is float else (type(served),)
+        if value != served or type(value) not in kinds:
             raise SettingsError(attribute.name, value, f"{served!r} in this version ({later} to come)")
 
     return check

@@ -7,7 +7,9 @@ from typing import Any
 from meshq import client as trio_client
 from meshq.abc import Env
 from meshq.blocking._client import Client
+from meshq.client import ClientSettings
 from meshq.errors import SettingsError
+from meshq.settings import takes_settings
 
 
 class ClientFactory:
@@ -18,6 +20,7 @@ class ClientFactory:
     The keywords are those of ``ClientSettings``; an option of the URL and a keyword may not both be given.
     """
 
+    @takes_settings(ClientSettings)
     def __init__(self, url: str, *, env: Env | None = None, **settings: Any) -> None:
         self._inner = trio_client.ClientFactory(url, env=env, **settings)
         self.settings = self._inner.settings
@@ -36,6 +39,7 @@ class ClientFactory:
         return Client(self._inner.connect())
 
 
+@takes_settings(ClientSettings)
 def connect(url: str, *, env: Env | None = None, **settings: Any) -> Client:
     """A client of the broker at ``url``, to be used as ``with``: a factory used once.
 

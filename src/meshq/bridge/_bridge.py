@@ -14,7 +14,7 @@ from meshq.bridge._carrying_plan import bridged_id, carried
 from meshq.bridge._settings import BridgeSettings
 from meshq.client import Client, ClientFactory, Consumer
 from meshq.errors import MeshqError, SettingsError
-from meshq.settings import Secret
+from meshq.settings import Secret, takes_settings
 
 _log = logging.getLogger("meshq.bridge")
 #: Messages that are sent before an answer is waited for.
@@ -45,6 +45,7 @@ class Bridge(Service):
         SettingsError: a setting isn't allowed.
     """
 
+    @takes_settings(BridgeSettings)
     def __init__(
         self,
         name: str,

@@ -14,6 +14,7 @@ from meshq.client._url import parse_url
 from meshq.endpoint import Endpoint
 from meshq.env import real_env
 from meshq.errors import SettingsError
+from meshq.settings import takes_settings
 
 
 class ClientFactory:
@@ -24,6 +25,7 @@ class ClientFactory:
     The keywords are those of ``ClientSettings``; an option of the URL and a keyword may not both be given.
     """
 
+    @takes_settings(ClientSettings)
     def __init__(self, url: str, *, env: Env | None = None, **settings: Any) -> None:
         parsed = parse_url(url)
         for name in settings:
@@ -57,6 +59,7 @@ class ClientFactory:
         return PeerLink(self._targets, self.settings, self._env, label, events)
 
 
+@takes_settings(ClientSettings)
 def connect(url: str, *, env: Env | None = None, **settings: Any) -> Client:
     """A client of the broker at ``url``, to be used as ``async with``: a factory used once.
 

@@ -38,7 +38,7 @@ def _no_wait(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None
         raise SettingsError(attribute.name, value, "10 in this version (discovery, which it bounds, to come)")
 
 
-def _secret(value: Any) -> Secret | None:
+def _secret(value: str | Secret | None) -> Secret | None:
     # From here on it is not shown.
     return None if value is None else Secret(value)
 

@@ -15,7 +15,7 @@ from meshq.client import ClientFactory, PeerLink
 from meshq.cluster._peer import Peer
 from meshq.cluster._settings import ClusterSettings
 from meshq.errors import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, SettingsError
-from meshq.settings import Secret, check_tls, check_user
+from meshq.settings import Secret, check_tls, check_user, takes_settings
 
 _log = logging.getLogger("meshq.cluster")
 
@@ -50,6 +50,7 @@ class ClusterConnection(Service):
         SettingsError: a setting isn't allowed.
     """
 
+    @takes_settings(ClusterSettings)
     def __init__(
         self,
         name: str,

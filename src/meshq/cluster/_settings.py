@@ -8,7 +8,6 @@ from typing import Any
 
 import attrs
 
-from meshq import limits
 from meshq.address import check_name
 from meshq.bridge import LinkSettings
 from meshq.errors import SettingsError
@@ -58,14 +57,14 @@ class ClusterSettings(LinkSettings):
     address: str = attrs.field(default="", validator=_prefixes)
     load_balancing: str = attrs.field(default="on_demand", validator=_mode)
     max_hops: int = attrs.field(default=1, validator=only(1, "more hops are"))
-    min_large_message_size: int = attrs.field(default=102_400, validator=in_range(1, limits.GIB, whole=True))
+    min_large_message_size: int = attrs.field(default=102_400, validator=only(102_400, "large messages in parts are"))
     call_failover_timeout: float = attrs.field(default=math.inf, validator=in_range(0.001, math.inf))
     use_duplicate_detection: bool = attrs.field(default=True, validator=only(True, "links without it are"))
     producer_window_size: float = attrs.field(
         default=math.inf, validator=only(math.inf, "a window of the link's own is")
     )
-    notification_interval: float = attrs.field(default=1.0, validator=in_range(0.001, 86_400))
-    notification_attempts: int = attrs.field(default=2, validator=in_range(1, 1_000, whole=True))
+    notification_interval: float = attrs.field(default=1.0, validator=only(1.0, "announcements are"))
+    notification_attempts: int = attrs.field(default=2, validator=only(2, "announcements are"))
 
     def takes(self, address: str) -> bool:
         """Whether messages to an address are shared: by literal prefix, and exclusion beats inclusion."""
