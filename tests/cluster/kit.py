@@ -170,6 +170,15 @@ class Mesh:
                         found[f"{name}/{queue}"] = statistics.ready + statistics.delivering
         return found
 
+    def burden(self) -> dict[str, object]:
+        """What each node holds for others: the same before something and after it, if nothing of it is left behind."""
+        found: dict[str, object] = {}
+        for name, broker in self.brokers.items():
+            now = broker.statistics()
+            found[name] = (now.sessions, now.connections, now.consumers, now.ready, now.delivering, now.memory_used)
+            found[f"{name}'s peers"] = [(peer.waiting, peer.unconfirmed) for peer in self.known(name).peers()]
+        return found
+
     async def send(self, name: str, bodies: Iterable[bytes], address: str = "q", **settings: Any) -> None:
         """Send, and see it confirmed."""
         async with self.client(name) as client, client.producer(address, **settings) as producer:

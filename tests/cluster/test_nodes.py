@@ -60,6 +60,7 @@ async def test_each_mode_sends_where_it_should_and_leaves_nothing(mode: str, rem
     async with mesh("abcd", root="simulated", mode=mode) as nodes:
         await create(nodes, *"abcd")
         await nodes.joined(*"abcd")
+        before = nodes.burden()
         got: dict[str, list[bytes]] = {}
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -91,6 +92,9 @@ async def test_each_mode_sends_where_it_should_and_leaves_nothing(mode: str, rem
         seen = [body for found in got.values() for body in found]
         assert len(seen) == len(set(seen))
         assert len(seen) + sum(left.values()) == 600
+        for name in "abcd":
+            await nodes.drain(name)
+        await until(lambda: nodes.burden() == before)
 
 
 async def test_what_a_message_says_of_itself_survives_the_way() -> None:
