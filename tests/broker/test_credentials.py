@@ -33,6 +33,7 @@ from meshq.wire import (
     Role,
     Welcome,
     header_of,
+    own_nonce,
     salted_password,
 )
 from tests.broker.kit import House, make_house
@@ -198,6 +199,22 @@ def test_a_proof_that_was_heard_is_of_no_use() -> None:
     thief.begin("app")
     thief.say(proof)
     assert thief.refusal[0] == "not_authenticated"
+
+
+def test_a_node_that_is_led_back_to_itself_lets_nobody_in() -> None:
+    # Nodes have one password between them: what this one says when it dials would open its own door.
+    house = make_house()
+    nonce = own_nonce(b"t" * NONCE_BYTES, house.core.settings.instance)
+    caller = Caller(house)
+    with pytest.raises(AssertionError):
+        caller.begin("cluster", "peer", nonce=nonce)
+    assert caller.refusal == ("same_node", "the node was reached by itself: 'node' was reached by itself")
+    assert caller.server.closed and not caller.server.authenticated and not caller.server.denied
+    assert house.core.sessions == {}
+    # Another node's is welcome, and so is a user: only nodes dial as peers.
+    other = own_nonce(b"t" * NONCE_BYTES, b"another life    ")
+    assert Caller(house).begin("cluster", "peer", nonce=other)
+    assert Caller(house).begin("app", "client", nonce=nonce)
 
 
 def test_a_proof_for_a_link_with_another_certificate_is_refused() -> None:

@@ -24,7 +24,9 @@ from meshq.wire import (
     ServerExchange,
     Verifier,
     Welcome,
+    is_own_nonce,
     make_verifier,
+    own_nonce,
     salted_password,
 )
 from meshq.wire._authentication import FAILED, transcript
@@ -136,6 +138,18 @@ def test_a_proof_of_one_side_is_none_of_the_other() -> None:
     refused(talk, Proof(proof=theirs))
     with pytest.raises(SecurityError, match="did not prove"):
         talk.client.check(Authenticated(proof=proof.proof))
+
+
+def test_a_nonce_is_known_again_by_the_life_that_made_it_and_by_no_other() -> None:
+    made = own_nonce(bytes(range(NONCE_BYTES)), b"this life")
+    assert len(made) == NONCE_BYTES
+    assert is_own_nonce(made, b"this life") and not is_own_nonce(made, b"another")
+    for at in range(NONCE_BYTES):
+        assert not is_own_nonce(made[:at] + bytes([made[at] ^ 1]) + made[at + 1 :], b"this life")
+    assert not is_own_nonce(b"", b"this life") and not is_own_nonce(bytes(NONCE_BYTES), b"this life")
+    # What is chance in it comes from the token, all that there is room for.
+    others = {own_nonce(bytes([number]) * NONCE_BYTES, b"this life") for number in range(256)}
+    assert len({nonce[:16] for nonce in others}) == len({nonce[16:] for nonce in others}) == 256
 
 
 def test_a_node_that_does_not_know_the_password_is_refused() -> None:

@@ -35,7 +35,9 @@ from meshq.wire import (
     State,
     Welcome,
     agree,
+    decline,
     header_of,
+    is_own_nonce,
     refusal_of,
     violation,
 )
@@ -201,9 +203,13 @@ class ServerConnection:
             self._admit(Authenticated())
             return
         assert self._credentials is not None and self._opening is not None
+        settings = self._core.settings
+        if self.role == "peer" and is_own_nonce(begun.nonce, settings.instance):
+            # Whoever passes on what this node says would be taken for it.
+            raise decline("same_node", f"{settings.name!r} was reached by itself")
         self.user = begun.user
         verifier, known = self._credentials.find(self.role, begun.user)
-        nonce = self._core.settings.token(NONCE_BYTES)
+        nonce = settings.token(NONCE_BYTES)
         self._exchange = ServerExchange(self._opening, begun, verifier, nonce, known=known)
         self._reply(self._exchange.challenge)
 

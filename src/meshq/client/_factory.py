@@ -54,9 +54,12 @@ class ClientFactory:
         """A client, to be used as ``async with``; it connects when its block is entered."""
         return Client(self._targets, self.settings, self._env)
 
-    def link(self, label: str, events: PeerEvents) -> PeerLink:
-        """A node's link to another node; it connects when it runs.  ``label``: the node that links, for logs."""
-        return PeerLink(self._targets, self.settings, self._env, label, events)
+    def link(self, events: PeerEvents, *, label: str, instance: bytes) -> PeerLink:
+        """A node's link to another node; it connects when it runs.
+
+        ``label``: the node that links, for logs; ``instance``: this life of it.
+        """
+        return PeerLink(self._targets, self.settings, self._env, events, label=label, instance=instance)
 
 
 @takes_settings(ClientSettings)

@@ -15,6 +15,7 @@ from meshq.wire import (
     Opening,
     Proof,
     Role,
+    own_nonce,
     salted_password,
 )
 
@@ -22,17 +23,25 @@ from meshq.wire import (
 class Login:
     """One identity, for all connections of a client or of a link between nodes.
 
-    ``token``: random bytes that nobody can guess.  What is slow to derive from a password is kept for as long as
+    ``token``: random bytes that nobody can guess.  ``instance``: the life of the node that dials as a peer, which is to
+    know its nonces again.  What is slow to derive from a password is kept for as long as
     the node asks with the same salt, so that a reconnect costs microseconds.
     """
 
     def __init__(
-        self, token: Callable[[int], bytes], user: str | None, password: Secret | None, *, role: Role = "client"
+        self,
+        token: Callable[[int], bytes],
+        user: str | None,
+        password: Secret | None,
+        *,
+        role: Role = "client",
+        instance: bytes = b"",
     ) -> None:
         self._token = token
         self._user = user
         self._password = password
         self.role = role
+        self._instance = instance
         self._derived: tuple[bytes, int, bytes] | None = None
 
     def choose(self, offered: tuple[str, ...], node_name: str, *, in_process: bool) -> str:
@@ -53,7 +62,8 @@ class Login:
     def begin(self, opening: Opening) -> ClientExchange:
         """A new authentication."""
         assert self._user is not None
-        return ClientExchange(opening, self._user, self._token(NONCE_BYTES))
+        nonce = self._token(NONCE_BYTES)
+        return ClientExchange(opening, self._user, own_nonce(nonce, self._instance) if self._instance else nonce)
 
     def prove(self, exchange: ClientExchange, challenge: Challenge) -> Proof:
         """The answer to a challenge.

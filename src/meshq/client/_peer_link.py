@@ -19,16 +19,26 @@ from meshq.errors import ClosedError, MeshqError
 
 
 class PeerLink:
-    """Connects to another node and stays connected.  ``events`` hears what comes over the link, in its own turn."""
+    """Connects to another node and stays connected.  ``events`` hears what comes over the link, in its own turn.
+
+    ``instance``: the life of the node that links.
+    """
 
     def __init__(
-        self, targets: Sequence[Target], settings: ClientSettings, env: Env, label: str, events: PeerEvents
+        self,
+        targets: Sequence[Target],
+        settings: ClientSettings,
+        env: Env,
+        events: PeerEvents,
+        *,
+        label: str,
+        instance: bytes,
     ) -> None:
         self._session = Session(settings, trio.current_time)
         self._line = PeerLine(self._session, events)
         self._session.peers = self._line
         self._flusher = Flusher(self._session)
-        login = Login(env.entropy.token, settings.user, settings.password, role="peer")
+        login = Login(env.entropy.token, settings.user, settings.password, role="peer", instance=instance)
         self._connection = Connection(self._session, targets, settings, label, login)
 
     @property

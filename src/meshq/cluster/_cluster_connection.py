@@ -168,14 +168,17 @@ class ClusterConnection(Service):
         control = broker.control
         settings = self.settings
         while True:
-            peer.link = self._factory(url, control).link(control.name, peer)
+            peer.link = self._factory(url, control).link(peer, label=control.name, instance=control.instance)
             error = await self._run(peer.link)
             peer.end()
             self._something_changed()
-            if error is None or error.refusal == "same_node":
-                # It was our own connector by another name.
-                peer.down = error
+            if error is None:
                 return
+            if error.refusal == "same_node":
+                # Our own connector by another name, and nothing is wrong; or somebody has led us back to ourselves, who
+                # may be gone later.
+                await trio.sleep(settings.check_period)
+                continue
             if error.refusal is None and not math.isinf(settings.reconnect_attempts):
                 _log.warning("node at %s is given up: %s", url, error, extra={"event": "peer_down"})
                 peer.forget(error)

@@ -5,7 +5,9 @@ from meshq.wire._authentication import (
     Opening,
     ServerExchange,
     Verifier,
+    is_own_nonce,
     make_verifier,
+    own_nonce,
     salted_password,
 )
 from meshq.wire._buffer import ReceiveBuffer
@@ -174,7 +176,9 @@ __all__ = [
     "encode_run",
     "error_of",
     "header_of",
+    "is_own_nonce",
     "make_verifier",
+    "own_nonce",
     "pick",
     "refusal_of",
     "salted_password",

@@ -10,6 +10,11 @@ Each part has its length before it, so that no two conversations have one transc
 one connection, in one direction, to one node: nonces end replay, two labels end reflection, the certificate ends
 relaying, the mechanisms end downgrading.
 
+Nodes of a cluster have one password between them, so a node could be led back to itself: whoever it dials passes on
+what it says to its own door, and has its proof.  Without TLS no certificate ends that, so a node's nonces are its own:
+half chance, half a keyed hash of that, by which it knows them again.  They can't be exchanged for others, because both
+proofs are over them.
+
 The node keeps what can check a proof and can't make one.  For a user that it does not know it asks for a proof, too,
 with a salt that stays the same: what it says, and what it computes, is the same as for a wrong password.
 """
@@ -37,6 +42,7 @@ _SERVER_KEY: Final = b"meshq server key"
 _CLIENT_PROOF: Final = b"meshq client proof"
 _SERVER_PROOF: Final = b"meshq server proof"
 _LENGTH_BYTES: Final = 4
+_OWN_NONCE: Final = b"meshq own nonce"
 #: The one text for everything that is wrong with a user, a password or a proof.
 FAILED: Final = "no such user, or another password"
 
@@ -56,6 +62,17 @@ def _xor(left: bytes, right: bytes) -> bytes:
 def salted_password(password: bytes, salt: bytes, iterations: int) -> bytes:
     """The password as the proofs use it.  Slow on purpose; the interpreter lock is released meanwhile."""
     return hashlib.pbkdf2_hmac(_HASH, password, salt, iterations)
+
+
+def own_nonce(token: bytes, instance: bytes) -> bytes:
+    """A nonce that this life of a node knows again; ``token``: as many bytes that were never used before."""
+    fresh = token[: NONCE_BYTES // 2]
+    return fresh + _mac(instance, _OWN_NONCE, fresh)[: NONCE_BYTES - len(fresh)]
+
+
+def is_own_nonce(nonce: bytes, instance: bytes) -> bool:
+    """Whether this life of the node has made it."""
+    return nonce == own_nonce(nonce, instance)
 
 
 @attrs.frozen(repr=False)
