@@ -9,6 +9,7 @@ Hypothesis draws the same examples each time; ``HYPOTHESIS_PROFILE=explore`` loo
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import os
 import sys
@@ -34,6 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(TESTS / "real"):
             item.add_marker("real")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected lives to the end: the collector need not look at it again each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def is_real(item: pytest.Item) -> bool:

@@ -1,7 +1,8 @@
 """Measures branch coverage of wire, store and broker in the same run as the tests: ``pytest -p tests.covered``.
 
 Importing and collecting is measured, then only the tests of these three packages, which is what the gate counts: a
-branch that is taken by chance in a simulation is not tested.  All others run at full speed.
+branch that is taken by chance in a simulation is not tested.  All others run at full speed, and so do those that are
+marked ``exhaustive``: they try thousands of states or frames, and measuring takes three times as long as trying.
 ``MESHQ_COVERAGE`` says where the data goes; ``tools/coverage_gate.py`` reads it.
 """
 
@@ -37,7 +38,8 @@ class Covered:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Set-up and tear-down count too."""
-        if not any(item.path.is_relative_to(folder) for folder in COUNTED):
+        counts = any(item.path.is_relative_to(folder) for folder in COUNTED)
+        if not counts or item.get_closest_marker("exhaustive") is not None:
             return (yield)
         self._coverage.start()
         try:

@@ -378,6 +378,7 @@ async def test_when_the_system_has_no_room_for_a_connection_the_node_tries_again
         network.exhaust_files("broker")
         peer = await connect(parts)
         await trio.sleep(0.3)
+        assert network.counters["files_exhausted"] > 0
         network.exhaust_files("broker", False)
         await trio.sleep(0.3)
         await peer.shake()

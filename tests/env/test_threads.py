@@ -42,11 +42,20 @@ async def test_a_pool_has_its_threads_and_no_more() -> None:
 
 async def test_a_busy_pool_holds_up_no_other() -> None:
     threads = WorkerThreads()
-    done = threading.Event()
+    done, waiting, waited = threading.Event(), threading.Semaphore(0), list[bool]()
+
+    def wait() -> None:
+        waiting.release()
+        waited.append(done.wait(10))
+
     async with trio.open_nursery() as nursery:
         for _ in range(POOL_THREADS):
-            nursery.start_soon(threads.run, done.wait, 10)
+            nursery.start_soon(threads.run, wait)
+        for _ in range(POOL_THREADS):
+            # All threads of that pool are busy before another one is asked.
+            assert await threads.run(waiting.acquire, True, 10, pool="journal")
         await threads.run(done.set, pool="journal")
+    assert waited == [True] * POOL_THREADS
 
 
 async def test_idle_is_false_while_another_task_could_run() -> None:

@@ -86,16 +86,23 @@ def test_relative_directories_can_be_made_on_a_real_disk(tmp_path: Path, monkeyp
 
 
 def test_a_lock_file_that_appears_meanwhile_is_taken_all_the_same() -> None:
+    races: list[str] = []
+
     class Racing(SimDisk):
         def open(self, path: str, *, create: bool = False) -> object:  # type: ignore[override]
             if not create and not self.is_file(path):
                 super().open(path, create=True).close()
+                races.append(path)
                 raise FileNotFoundError(path)
             return super().open(path, create=create)
 
     disk = Racing()
     make_directories(disk, Layout("/x"))
-    take_lock(disk, Layout("/x")).close()
+    lock = take_lock(disk, Layout("/x"))
+    assert len(races) == 1
+    with pytest.raises(BusyError):
+        take_lock(disk, Layout("/x"))
+    lock.close()
 
 
 def test_a_lock_that_fails_leaves_no_open_file() -> None:

@@ -9,6 +9,8 @@ import pytest
 from meshq.testing._bit_flips import BitFlips
 from meshq.testing._crash_images import CrashImages
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.mark.parametrize("checkpoints", [True, False])
 def test_no_crash_image_loses_invents_or_raises_a_false_alarm(

@@ -30,5 +30,16 @@ async def test_the_memory_network_conforms(check: Check) -> None:
 
 
 async def test_the_suites_run_as_one_call_each() -> None:
-    await check_network(memory_sides)
-    await check_stream(memory_sides)
+    entered = 0
+
+    @asynccontextmanager
+    async def counted() -> AsyncIterator[Sides]:
+        nonlocal entered
+        entered += 1
+        async with memory_sides() as sides:
+            yield sides
+
+    await check_network(counted)
+    assert entered == len(NETWORK_CHECKS) > 5
+    await check_stream(counted)
+    assert entered == len(NETWORK_CHECKS) + len(STREAM_CHECKS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
@@ -124,6 +125,7 @@ def try_all(here: Sender, conversations: st.SearchStrategy[list[Step]], batches:
     return tally
 
 
+@pytest.mark.exhaustive
 def test_wrong_frames_of_a_client_get_typed_refusals_and_a_second_connection_is_served_throughout() -> None:
     # A broker hears 20,000 of them over sockets, in ``tests/real``.
     tally = try_all(Sender.SERVER, plans.map(Plan.render), 120)
@@ -132,6 +134,7 @@ def test_wrong_frames_of_a_client_get_typed_refusals_and_a_second_connection_is_
     assert set(tally.refusals) == BY_FRAMES
 
 
+@pytest.mark.exhaustive
 def test_wrong_frames_of_a_node_get_typed_refusals_from_its_client() -> None:
     tally = try_all(Sender.CLIENT, answers, 120)
     assert tally.tried >= 5_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
@@ -89,6 +90,7 @@ def test_a_node_serves_a_valid_conversation_to_its_end(plan: Plan) -> None:
     assert node.core.sessions == {}
 
 
+@pytest.mark.exhaustive
 def test_wrong_frames_get_typed_refusals_from_a_node_that_serves_a_second_connection_throughout() -> None:
     tally = Tally()
     serial = itertools.count(1)
