@@ -33,12 +33,16 @@ class Source:
 
     path: str
     text: str
-    tree: ast.Module
 
     @classmethod
     def of(cls, path: str, text: str) -> Source:
         """A file that exists only here, for a planted example."""
-        return cls(path, text, ast.parse(text, path))
+        return cls(path, text)
+
+    @functools.cached_property
+    def tree(self) -> ast.Module:
+        """What it says.  Read when it is asked for: every process that runs tests imports these modules."""
+        return ast.parse(self.text, self.path)
 
     @property
     def lines(self) -> int:
@@ -100,7 +104,12 @@ def tracked() -> tuple[str, ...]:
 def python_files(*folders: str) -> tuple[Source, ...]:
     """The Python files in these folders of the project."""
     names = [name for name in tracked() if name.endswith(".py") and name.split("/")[0] in folders]
-    return tuple(Source.of(name, (ROOT / name).read_text(encoding="utf-8")) for name in names)
+    return tuple(map(_read, names))
+
+
+@functools.cache
+def _read(name: str) -> Source:
+    return Source.of(name, (ROOT / name).read_text(encoding="utf-8"))
 
 
 def report(problems: Iterator[Problem] | list[Problem]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import re
@@ -19,7 +20,14 @@ from tests.tidy.sources import ROOT, Source, python_files, report
 
 TEXT = tool.ROWS.read_text(encoding="utf-8")
 DOCUMENT = tool.read(TEXT)
-TESTS = conformance.node_ids(python_files("tests"))
+# One process reads the trees of all tests, and once is enough.
+pytestmark = pytest.mark.xdist_group("tidy")
+
+
+@functools.cache
+def known_tests() -> Any:
+    """What pytest would collect."""
+    return conformance.node_ids(python_files("tests"))
 
 
 def run_pytest(*arguments: str) -> str:
@@ -39,7 +47,7 @@ def problems(document: dict[str, Any]) -> list[str]:
     """What is wrong with a document."""
     found = [
         *conformance.set_problems(TEXT, document),
-        *conformance.row_problems(TEXT, document, TESTS),
+        *conformance.row_problems(TEXT, document, known_tests()),
     ]
     return [problem.message for problem in found]
 
@@ -50,7 +58,7 @@ def test_every_required_row_is_there_once_and_in_its_place() -> None:
 
 
 def test_every_row_says_what_its_state_asks_for_and_names_tests_that_exist() -> None:
-    assert not report(conformance.row_problems(TEXT, DOCUMENT, TESTS))
+    assert not report(conformance.row_problems(TEXT, DOCUMENT, known_tests()))
 
 
 def test_no_two_rows_have_one_rule() -> None:
@@ -66,7 +74,7 @@ def test_the_tests_that_the_rows_are_held_against_are_those_that_pytest_collects
     files = ["tests/test_address.py", "tests/broker/test_queue_model.py", "tests/wire/test_numbering.py"]
     answer = run_pytest("--collect-only", *files)
     collected = {re.sub(r"\[.*", "", line) for line in answer.splitlines() if "::" in line}
-    assert collected == {name for name in TESTS if name.split("::")[0] in files}
+    assert collected == {name for name in known_tests() if name.split("::")[0] in files}
 
 
 def test_a_row_that_is_missing_doubled_strange_or_out_of_place_is_found() -> None:
@@ -145,4 +153,6 @@ def test_what_pytest_writes_about_a_run_can_be_read(tmp_path: Path) -> None:
     file = "tests/test_address.py"
     run_pytest(f"--junitxml={tmp_path / 'r.xml'}", file)
     written = io.BytesIO((tmp_path / "r.xml").read_bytes())
-    assert tool.results(tree.parse(written)) == {name: {"passed"} for name in TESTS if name.split("::")[0] == file}
+    assert tool.results(tree.parse(written)) == {
+        name: {"passed"} for name in known_tests() if name.split("::")[0] == file
+    }

@@ -6,7 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from tests.tidy.sources import ROOT, Source, python_files
+
+# One process reads all these trees, and once is enough.
+pytestmark = pytest.mark.xdist_group("tidy")
 
 
 def started(source: Source) -> Iterator[str]:

@@ -14,15 +14,19 @@ from tests.tidy.sources import ROOT, Problem, python_files, report, tracked
 PRODUCT = python_files("src")
 EVERYTHING = python_files("src", "tests", "benchmarks", "examples", "tools", "docs")
 MODULES = frozenset(source.module for source in PRODUCT)
-DOCUMENTED = shapes.Documented(PRODUCT)
-#: Whose coroutines say when they are checkpoints: what users call, and what they may implement.
-PUBLIC_FACE = frozenset(meshq._HOME) | {
-    node.name
-    for source in PRODUCT
-    if source.module == "meshq.abc"
-    for node in source.tree.body
-    if isinstance(node, ast.ClassDef)
-}
+# One process reads all these trees, and once is enough.
+pytestmark = pytest.mark.xdist_group("tidy")
+
+
+def public_face() -> frozenset[str]:
+    """Whose coroutines say when they are checkpoints: what users call, and what they may implement."""
+    return frozenset(meshq._HOME) | {
+        node.name
+        for source in PRODUCT
+        if source.module == "meshq.abc"
+        for node in source.tree.body
+        if isinstance(node, ast.ClassDef)
+    }
 
 
 def problems_of(*rules: object, sources: object = PRODUCT) -> str:
@@ -88,12 +92,14 @@ def test_constructors_take_a_handful_by_position() -> None:
 
 
 def test_everything_public_says_what_it_is() -> None:
-    problems = [problem for source in PRODUCT for problem in shapes.docstring_problems(source, DOCUMENTED)]
+    documented = shapes.Documented(PRODUCT)
+    problems = [problem for source in PRODUCT for problem in shapes.docstring_problems(source, documented)]
     assert not problems, report(problems)
 
 
 def test_public_coroutines_say_what_a_cancelled_call_has_done() -> None:
-    problems = [problem for source in PRODUCT for problem in shapes.coroutine_problems(source, DOCUMENTED, PUBLIC_FACE)]
+    documented, face = shapes.Documented(PRODUCT), public_face()
+    problems = [problem for source in PRODUCT for problem in shapes.coroutine_problems(source, documented, face)]
     assert not problems, report(problems)
 
 

@@ -16,6 +16,7 @@ What is kept apart, and why:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -121,6 +122,7 @@ DIRECTORY = "directory"
 ROOT = "/"
 
 
+@functools.lru_cache(maxsize=4096)
 def normalize(path: str) -> str:
     """The one spelling of a path: absolute, without empty parts."""
     return ROOT + "/".join(part for part in path.split("/") if part not in ("", "."))
