@@ -194,6 +194,36 @@ def test_the_number_of_a_queue_is_never_given_again(order: tuple[str, ...]) -> N
     assert len([record for record in log.living() if b"last" in record.payload]) == 1
 
 
+def test_a_durable_queue_stays_paused_over_a_crash_and_one_record_says_so() -> None:
+    log = FakeLog()
+    core = make_core(log)
+    for name in ("a", "b"):
+        queue(core, name)
+    queue(core, "fleeting", durable=False)
+    for name in ("a", "b", "fleeting"):
+        core.definitions.pause(core.router.queues[name], True)
+    core.definitions.pause(core.router.queues["b"], False)
+    before = log.last
+    core.definitions.pause(core.router.queues["a"], True)
+    assert log.last == before
+    found = again(log)
+    assert {name: queue.paused for name, queue in found.router.queues.items()} == {"a": True, "b": False}
+    assert len([record for record in log.living() if b"number" in record.payload]) == 2
+    found.definitions.pause(found.router.queues["a"], False)
+    found.definitions.delete_queue(found.router.queues["b"])
+    last = again(found.ledger.log)  # type: ignore[arg-type]
+    assert [(queue.name, queue.number, queue.paused) for queue in last.router.queues.values()] == [("a", 1, False)]
+
+
+def test_a_queue_can_be_paused_and_resumed_on_a_full_disk() -> None:
+    log = FakeLog()
+    core = make_core(log)
+    queue(core, "a")
+    log.full = True
+    core.definitions.pause(core.router.queues["a"], True)
+    assert again(log).router.queues["a"].paused
+
+
 def test_a_queue_can_be_deleted_on_a_full_disk() -> None:
     log = FakeLog()
     core = make_core(log)

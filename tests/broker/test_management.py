@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from meshq import limits
 from meshq.broker._management import answer_call
 from meshq.errors import UsageError
-from meshq.wire import BY_NAME, Answer, Call, FrameType, header_of
+from meshq.wire import BY_NAME, FLAG_RETURN, Answer, Call, Consume, FrameType, header_of
 from tests.broker.kit import FakeLog, make_house
 
 
@@ -27,7 +28,8 @@ def test_administration() -> None:
     assert client.call("queues", after="mine") == {"queue0": "work", "more": False}
     client.put(client.produce("work"), b"1", b"2")
     assert client.call("queue", name="work") == {
-        "name": "work", "address": "work", "routing": "anycast", "durable": True, "ready": 2, "delivering": 0,
+        "name": "work", "address": "work", "routing": "anycast", "durable": True, "paused": False, "ready": 2,
+        "delivering": 0,
         "added": 2, "acknowledged": 0, "rejected": 0, "purged": 0, "redelivered": 0, "consumers": 0,
         "scheduled": 0, "delayed": 0, "expired": 0, "dead_lettered": 0, "moved": 0,
         "last_sequence": 2,
@@ -46,6 +48,9 @@ def test_administration() -> None:
         ("queue", {"name": "nowhere"}, "not_found"),
         ("purge_queue", {"name": "nowhere"}, "not_found"),
         ("delete_queue", {"name": "nowhere"}, "not_found"),
+        ("pause_queue", {"name": "nowhere"}, "not_found"),
+        ("resume_queue", {"name": "nowhere"}, "not_found"),
+        ("pause_queue", {"name": "$meshq.x"}, "usage"),
         ("queue", {}, "usage"),
         ("queue", {"name": 7}, "usage"),
         ("queue", {"name": "q", "more": 1}, "usage"),
@@ -71,6 +76,52 @@ def test_calls_that_make_no_sense_are_answered_so_and_the_session_goes_on(
     assert house.log.last == before and list(house.core.router.queues) == ["q"]
     client.put(producer, b"1")
     assert house.queue().added == 1
+
+
+def test_a_paused_queue_takes_messages_and_gives_none_until_it_is_resumed() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    producer, consumer = client.produce(), client.consume(window=2)
+    client.put(producer, b"1", b"2", b"3")
+    assert client.bodies(consumer) == [b"1", b"2"]
+    for _ in range(2):
+        assert client.call("pause_queue", name="q") == {}
+    client.put(producer, b"4")
+    client.settle(consumer, (1, 1))
+    client.settle(consumer, (2, 2), flags=FLAG_RETURN)
+    late = client.consume()
+    assert (client.bodies(consumer), client.bodies(late)) == ([b"1", b"2"], [])
+    found = client.call("queue", name="q")
+    assert found is not None and (found["paused"], found["ready"], found["delivering"]) == (True, 3, 0)
+    house.check()
+    for _ in range(2):
+        assert client.call("resume_queue", name="q") == {}
+    assert sorted(client.bodies(consumer) + client.bodies(late)) == [b"1", b"2", b"2", b"3", b"4"]
+    house.check()
+
+
+def test_a_paused_queue_whose_filters_had_not_seen_everything_goes_on_from_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "SCAN_MESSAGES_MAX", 1)
+    house = make_house()
+    client = house.client()
+    unfinished: list[int] = []
+    house.core.on_unfinished = lambda: unfinished.append(1)
+    producer = client.produce()
+    for number in range(3):
+        client.put(producer, b"%d" % number)
+    client.channels += 1
+    header = Consume(queue="q", window=10, window_bytes=1 << 20, filter="size > 5")
+    client.request(FrameType.CONSUME, header, channel=client.channels)
+    assert unfinished
+    client.call("pause_queue", name="q")
+    house.core.go_on()
+    client.put(producer, b"longer")
+    client.call("resume_queue", name="q")
+    for _ in range(5):
+        house.core.go_on()
+    assert client.bodies(client.channels) == [b"longer"]
 
 
 def test_a_call_whose_arguments_are_no_pairs_breaks_the_protocol() -> None:

@@ -75,6 +75,28 @@ class Administration(ABC):
         """
         return self._call(self._inner.purge_queue, name)
 
+    def pause_queue(self, name: str) -> None:
+        """Have a queue take messages and deliver none, until ``resume_queue``; a durable queue also after a restart.
+
+        What is delivered already can be settled; what comes back waits.
+
+        Interrupted: it may be paused or not.
+        Raises:
+            NotFoundError: there is no such queue.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.pause_queue, name)
+
+    def resume_queue(self, name: str) -> None:
+        """Have a queue that was paused deliver again, from where it stopped; nothing happens if it was not.
+
+        Interrupted: it may deliver or not.
+        Raises:
+            NotFoundError: there is no such queue.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.resume_queue, name)
+
     def queue(self, name: str) -> QueueStatistics:
         """What a queue has now.
 

@@ -60,10 +60,10 @@ class Definitions:
         if len(address.queues) >= limits.QUEUES_PER_ADDRESS_MAX:
             raise UsageError(f"the address {address.name!r} has its {limits.QUEUES_PER_ADDRESS_MAX} queues")
         number = self._router.last_number + 1
-        position = 0
-        if durable:
-            position = self._write({"kind": "queue", "name": name, "address": address.name, "number": number})
-        queue = self._router.add_queue(name, address, durable=durable, number=number)
+        # The journal may refuse: it is asked before anything has changed.
+        made = Queue(number, name, address.name, durable=durable)
+        position = self._write(_definition_of(made)) if durable else 0
+        queue = self._router.add_queue(made, address)
         self._router.positions[number] = position
         self._marks.open(queue)
         return queue
@@ -75,6 +75,19 @@ class Definitions:
             return queue
         address = self._router.addresses.get(name) or self._add_address(name, "anycast")
         return self._add_queue(name, address, durable=True)
+
+    def pause(self, queue: Queue, paused: bool) -> None:
+        """A queue gives nothing to its consumers from now on, or does so again; a durable one also after a restart.
+
+        Raises:
+            AddressFullError, JournalBrokenError: nothing changed.
+        """
+        if queue.paused is paused:
+            return
+        if queue.durable:
+            values = {**_definition_of(queue), "paused": paused}
+            self._router.positions[queue.number] = self._write(values, [self._router.positions[queue.number]])
+        queue.paused = paused
 
     def delete_queue(self, queue: Queue) -> None:
         """Forget an empty queue.  Its number is never given again."""
@@ -92,7 +105,9 @@ class Definitions:
             self._router.add_address(values["name"], values["routing"]).position = position
         elif kind == "queue":
             address = self._router.addresses[values["address"]]
-            queue = self._router.add_queue(values["name"], address, durable=True, number=values["number"])
+            queue = Queue(values["number"], values["name"], address.name, durable=True)
+            queue.paused = values["paused"]
+            self._router.add_queue(queue, address)
             self._router.positions[queue.number] = position
         else:
             self._router.skip_numbers(values["last"])
@@ -176,6 +191,17 @@ class Definitions:
     def _write(self, values: dict[str, Any], kills: list[int] | None = None) -> int:
         # What is deleted may be deleted on a full disk, too.
         return self._ledger.write(DEFINITION, [encode_definition(values)], kills=kills or [], vital=bool(kills))
+
+
+def _definition_of(queue: Queue) -> dict[str, Any]:
+    """What the journal keeps of a durable queue."""
+    return {
+        "kind": "queue",
+        "name": queue.name,
+        "address": queue.address,
+        "number": queue.number,
+        "paused": queue.paused,
+    }
 
 
 def check_open(*names: str | None) -> str:

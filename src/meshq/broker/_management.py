@@ -66,6 +66,18 @@ def _purge_queue(core: Core, name: str) -> dict[str, Any]:
     return {"removed": core.settler.purge(_existing(core, check_open(name)))}
 
 
+def _pause_queue(core: Core, name: str) -> dict[str, Any]:
+    core.definitions.pause(_existing(core, check_open(name)), True)
+    return {}
+
+
+def _resume_queue(core: Core, name: str) -> dict[str, Any]:
+    queue = _existing(core, check_open(name))
+    core.definitions.pause(queue, False)
+    core.touch(queue)
+    return {}
+
+
 def _queue(core: Core, name: str) -> dict[str, Any]:
     return core.router.statistics(_existing(core, name))
 
@@ -103,6 +115,8 @@ _OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any]], Mapping[str
     ),
     "delete_queue": (_delete_queue, {"name": (_TEXT, True)}),
     "purge_queue": (_purge_queue, {"name": (_TEXT, True)}),
+    "pause_queue": (_pause_queue, {"name": (_TEXT, True)}),
+    "resume_queue": (_resume_queue, {"name": (_TEXT, True)}),
     "queue": (_queue, {"name": (_TEXT, True)}),
     "queues": (_queues, {"after": (_TEXT, False)}),
 }

@@ -47,7 +47,7 @@ class Queue:
 
     __slots__ = (
         "_by_priority", "_main", "_plain", "_turn", "acknowledged", "added", "address", "consumers", "delayed",
-        "durable", "expires", "held", "last", "levels", "name", "number", "ready", "redelivered", "removed",
+        "durable", "expires", "held", "last", "levels", "name", "number", "paused", "ready", "redelivered", "removed",
         "scheduled", "settings", "unfinished",
     )  # fmt: skip
 
@@ -56,6 +56,8 @@ class Queue:
         self.name = name
         self.address = address
         self.durable = durable
+        # It takes messages and gives none to consumers.
+        self.paused = False
         # The highest message number given.
         self.last = 0
         # Its lists of messages, from the highest priority down.  There is always one of the usual priority; in a
@@ -202,6 +204,8 @@ class Queue:
         """
         grants: list[tuple[ConsumerState, Grant]] = []
         self.unfinished = False
+        if self.paused:
+            return grants
         consumers = self._plain
         for level in self.levels:
             if level.ready:

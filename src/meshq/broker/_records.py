@@ -66,6 +66,10 @@ _DEFINITIONS: Final[dict[str, dict[str, type]]] = {
     "queue": {"kind": str, "name": str, "address": str, "number": int},
     "numbers": {"kind": str, "last": int},
 }
+#: What it may say besides, and what holds if it doesn't: such a key is written only if it says something else.
+_OPTIONAL: Final[dict[str, dict[str, Any]]] = {
+    "queue": {"paused": False},
+}
 
 
 class RunTarget(NamedTuple):
@@ -392,19 +396,24 @@ def decode_ids(payload: bytes) -> IdsRecord:
 
 
 def encode_definition(values: dict[str, Any]) -> bytes:
-    """The definition of an address or a queue."""
-    return encode_map(values)
+    """A definition; what is as it is by default is left out, so that an older version reads all that it can know."""
+    optional = _OPTIONAL.get(values["kind"], {})
+    return encode_map({name: value for name, value in values.items() if optional.get(name, ...) != value})
 
 
 def decode_definition(payload: bytes) -> dict[str, Any]:
-    """Read a definition."""
+    """Read a definition; what it leaves out is as it is by default."""
     try:
         values = decode_map(payload, limits.HEADER_BYTES_MAX)
     except RemoteProtocolError as error:
         raise _unreadable("definition") from error
     kind = values.get("kind")
     schema = _DEFINITIONS.get(kind) if type(kind) is str else None
-    if schema is None or {name: type(value) for name, value in values.items()} != schema:
+    if schema is None:
+        raise _unreadable("definition")
+    values = {**_OPTIONAL.get(str(kind), {}), **values}
+    types = {name: type(value) for name, value in _OPTIONAL.get(str(kind), {}).items()}
+    if {name: type(value) for name, value in values.items()} != {**schema, **types}:
         raise _unreadable("definition")
     return values
 

@@ -60,13 +60,12 @@ class Router:
         self._form_rings(name)
         return address
 
-    def add_queue(self, name: str, address: Address, *, durable: bool, number: int) -> Queue:
-        """Make a queue that does not exist yet."""
-        self.skip_numbers(number)
-        queue = Queue(number, name, address.name, durable=durable)
+    def add_queue(self, queue: Queue, address: Address) -> Queue:
+        """Enter a queue in all tables."""
+        self.skip_numbers(queue.number)
         queue.settings = self.settings(address.name)
         address.queues.append(queue)
-        self.queues[name] = self.by_number[queue.number] = queue
+        self.queues[queue.name] = self.by_number[queue.number] = queue
         self._form_rings(address.name)
         self.on_queue(queue)
         return queue
@@ -197,6 +196,7 @@ class Router:
             "address": queue.address,
             "routing": self.addresses[queue.address].routing,
             "durable": queue.durable,
+            "paused": queue.paused,
             "ready": queue.ready,
             "delivering": queue.held,
             "delayed": queue.delayed,

@@ -100,6 +100,28 @@ class Administration(ABC):
         values = await self._ask("purge_queue", name=check_name("name", name))
         return int(values.get("removed", 0))
 
+    async def pause_queue(self, name: str) -> None:
+        """Have a queue take messages and deliver none, until ``resume_queue``; a durable queue also after a restart.
+
+        What is delivered already can be settled; what comes back waits.
+
+        Checkpoint: always.  Cancellation: it may be paused or not.
+        Raises:
+            NotFoundError: there is no such queue.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        await self._ask("pause_queue", name=check_name("name", name))
+
+    async def resume_queue(self, name: str) -> None:
+        """Have a queue that was paused deliver again, from where it stopped; nothing happens if it was not.
+
+        Checkpoint: always.  Cancellation: it may deliver or not.
+        Raises:
+            NotFoundError: there is no such queue.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        await self._ask("resume_queue", name=check_name("name", name))
+
     async def queue(self, name: str) -> QueueStatistics:
         """What a queue has now.
 

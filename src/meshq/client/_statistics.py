@@ -16,6 +16,8 @@ class QueueStatistics:
     address: str = ""
     routing: str = ""
     durable: bool = True
+    #: It takes messages and gives none to consumers.
+    paused: bool = False
     #: Waiting for a consumer; delivered and not settled.
     ready: int = 0
     delivering: int = 0
