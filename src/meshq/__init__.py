@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from meshq.client import FailedOver as FailedOver
     from meshq.client import Producer as Producer
     from meshq.client import Reattached as Reattached
+    from meshq.client import Received as Received
     from meshq.client import connect as connect
     from meshq.cluster import ClusterConnection as ClusterConnection
     from meshq.errors import AddressFullError as AddressFullError
@@ -126,6 +127,7 @@ _HOME: Final = {
     "Origin": "meshq.message",
     "Producer": "meshq.client",
     "Reattached": "meshq.client",
+    "Received": "meshq.client",
     "Secret": "meshq.settings",
     "Security": "meshq.settings",
     "TLS": "meshq.settings",

@@ -11,6 +11,8 @@ SEPARATOR: Final = "::"
 ROUTINGS: Final = ("anycast", "multicast")
 #: How the names begin that no user can give.
 INTERNAL: Final = "$meshq."
+#: How the names of temporary queues begin, which a broker gives.
+TEMPORARY: Final = "$temporary."
 
 
 class Target(NamedTuple):

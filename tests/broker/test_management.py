@@ -29,7 +29,7 @@ def test_administration() -> None:
     client.put(client.produce("work"), b"1", b"2")
     assert client.call("queue", name="work") == {
         "name": "work", "address": "work", "routing": "anycast", "durable": True, "paused": False, "ready": 2,
-        "delivering": 0,
+        "temporary": False, "subscription": "", "filter": "", "delivering": 0,
         "added": 2, "acknowledged": 0, "rejected": 0, "purged": 0, "redelivered": 0, "consumers": 0,
         "scheduled": 0, "delayed": 0, "expired": 0, "dead_lettered": 0, "moved": 0,
         "last_sequence": 2,

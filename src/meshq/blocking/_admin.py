@@ -55,6 +55,29 @@ class Administration(ABC):
         create = self._inner.create_queue
         self._call(create, name, address=address, routing=routing, durable=durable, filter=filter)
 
+    def create_temporary_queue(self) -> str:
+        """Create a queue that goes with this session, on an address of its own; returns its name, which is both.
+
+        Anybody may send to it, only this client may consume from it.  Nothing of it is on disk.
+
+        Interrupted: it may exist afterwards or not, until the client is closed.
+        Raises:
+            UsageError: the session has too many of them.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.create_temporary_queue)
+
+    def unsubscribe(self, address: str, name: str) -> int:
+        """Delete a named subscription with everything in its queue; returns how many messages that were.
+
+        Interrupted: it may exist afterwards or not.
+        Raises:
+            NotFoundError: there is no such subscription.
+            RefusedError: it has a consumer.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.unsubscribe, address, name)
+
     def delete_queue(self, name: str) -> None:
         """Delete a queue with everything in it; its consumers end with ``NotFoundError``.
 

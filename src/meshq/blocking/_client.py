@@ -14,7 +14,7 @@ from meshq.blocking._events import EventStream
 from meshq.blocking._host import Host
 from meshq.blocking._loop import Loop
 from meshq.blocking._producer import Producer
-from meshq.client import ClientStatistics, watch
+from meshq.client import ClientStatistics, Received, watch
 from meshq.message import Message, PropertyValue
 
 T = TypeVar("T")
@@ -207,3 +207,88 @@ class Client(Administration):
             exclusive=exclusive,
         )
         return Consumer(self, inner)
+
+    # -- publish and subscribe, request and reply
+
+    def subscribe(
+        self,
+        address: str,
+        *,
+        name: str | None = None,
+        durable: bool = False,
+        shared: bool = False,
+        filter: str | None = None,
+        window: int = 1000,
+        window_bytes: int = 16 * limits.MIB,
+        ack: str = "explicit",
+    ) -> Consumer:
+        """A consumer of a multicast address, with a queue of its own; used as any other, in a ``with``.
+
+        Without a ``name`` the queue comes and goes with the consumer.  With one it is ``address::name``: a second
+        consumer is refused unless both are ``shared``, when they share the messages.  It goes with its last consumer,
+        or, if ``durable``, stays and gathers until ``unsubscribe``.
+
+        ``filter``: a condition on properties and headers; the queue takes only messages of which it is true.
+
+        What is sent before the block is entered is not for it, unless the queue was there.  When the session is lost,
+        a queue that is not durable is made anew: it gets what is sent from then on.
+
+        Raises:
+            SettingsError: a setting is not allowed, or two of them don't go together.
+            FilterError: the filter is no condition; says where.
+        """
+        inner = self._inner.subscribe(
+            address,
+            name=name,
+            durable=durable,
+            shared=shared,
+            filter=filter,
+            window=window,
+            window_bytes=window_bytes,
+            ack=ack,
+        )
+        return Consumer(self, inner)
+
+    def request(
+        self,
+        address: str,
+        body: bytes,
+        *,
+        timeout: float,
+        properties: Mapping[str, PropertyValue] | None = None,
+        durable: bool = True,
+        priority: int = limits.PRIORITY_DEFAULT,
+        ttl: float | None = None,
+        delay: float | None = None,
+        duplicate_id: str | bytes | None = None,
+        group: str | None = None,
+        content_type: str | None = None,
+    ) -> Received:
+        """Send one message and return the answer to it, which whoever receives it sends with ``delivery.reply``.
+
+        Answers come over one temporary queue of this client, made with the first request; any number of threads may
+        ask at a time.  An answer that comes when nobody waits for it any more is dropped, and counted in
+        ``statistics().late_answers``.
+
+        Interrupted: the message may have been sent or not; its answer is dropped.
+        Raises:
+            SettingsError: a part of the message is not allowed; nothing was sent.
+            CallTimeoutError: no answer came in time; whether the message was received is unknown.
+            UnblockedError: the session was lost, and with it the answer; unknown, or not done if nothing was sent.
+            AddressFullError, NotFoundError, UsageError: the broker refused the message.
+            ConnectionBrokenError, ClosedError: the client is of no further use; see ``outcome``.
+        """
+        return self._call(
+            self._inner.request,
+            address,
+            body,
+            timeout=timeout,
+            properties=properties,
+            durable=durable,
+            priority=priority,
+            ttl=ttl,
+            delay=delay,
+            duplicate_id=duplicate_id,
+            group=group,
+            content_type=content_type,
+        )

@@ -80,6 +80,7 @@ class Consumer:
         Raises:
             UsageError: it was used before, or the address of the queue is of the other routing type.
             NotFoundError: there is no such queue, and none is made.
+            RefusedError: somebody else has the queue for himself.
             FilterError: the broker takes the filter for none.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """

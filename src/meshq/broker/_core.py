@@ -184,6 +184,9 @@ class Core:
         if queue.expires and (due := self.timers.next_ms) is not None and due <= self.settings.now_ms():
             # The alarm is late: nobody gets what has expired.
             self.timers.run(self.settings.now_ms())
+        if queue.passing and not queue.consumers and self._is_over(queue):
+            self.remove(queue)
+            return
         while queue.ready and ((grants := queue.dispatch()) or queue.unfinished):
             for consumer, grant in grants:
                 session: Session = consumer.owner  # type: ignore[assignment]
@@ -195,6 +198,23 @@ class Core:
         for level in queue.levels:
             if level.stuck:
                 self._wait_for_mark(queue, level)
+
+    def _is_over(self, queue: Queue) -> bool:
+        """Whether a queue without consumers goes by itself."""
+        owner = queue.terms.owner
+        return owner.ended if owner is not None else queue.used
+
+    def remove(self, queue: Queue) -> int:
+        """Delete a queue that nobody consumes from; returns how many messages went with it.
+
+        Raises:
+            JournalBrokenError: the disk has failed.
+        """
+        removed = self.settler.purge(queue)
+        self.definitions.delete_queue(queue)
+        if queue.terms.owner is not None:
+            queue.terms.owner.owned.pop(queue, None)
+        return removed
 
     def _wait_for_mark(self, queue: Queue, level: Level) -> None:
         before = level.mark

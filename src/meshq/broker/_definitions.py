@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from meshq import limits
-from meshq.address import INTERNAL, Target, check_name, check_routing
+from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target, check_name, check_routing
 from meshq.broker._ledger import Ledger
 from meshq.broker._marks import Marks
 from meshq.broker._queue_machine import Queue
 from meshq.broker._records import DEFINITION, encode_definition
 from meshq.broker._router import Address, Router
-from meshq.errors import NotFoundError, UsageError
+from meshq.broker._subscribing import check_same
+from meshq.broker._terms import PLAIN, SUBSCRIPTIONS, Owner, Terms
+from meshq.errors import DamagedError, FilterError, NotFoundError, UsageError
+from meshq.selector import Filter, parse_filter
 from meshq.settings import AddressSettings
 
 
@@ -31,7 +34,7 @@ class Definitions:
         Raises:
             UsageError: it exists with the other routing type, or the name is not valid.
         """
-        check_open(check_name("address", name))
+        check_own(check_name("address", name))
         check_routing("routing", routing)
         return self._router.check_address(name, routing) or self._add_address(name, routing)
 
@@ -48,20 +51,53 @@ class Definitions:
         Raises:
             UsageError: it, or its address, exists in another way; or a name is not valid.
         """
-        bound_to = check_open(check_name("queue", name)) if address is None else check_name("address", address)
-        check_open(name, bound_to)
+        bound_to = check_name("queue", name) if address is None else check_name("address", address)
+        check_own(check_name("queue", name), bound_to)
+        if f"{bound_to}{SEPARATOR}{name}" in self._router.queues:
+            raise UsageError(f"there is a subscription {name!r} on {bound_to!r}")
         queue = self._router.check_queue(name, bound_to, durable)
         if queue is not None:
             self._router.check_address(bound_to, routing)
             return queue
         return self._add_queue(name, self.create_address(bound_to, routing), durable=durable)
 
-    def _add_queue(self, name: str, address: Address, *, durable: bool) -> Queue:
+    def create_temporary(self, name: str, owner: Owner) -> Queue:
+        """A queue that goes with its owner, on an address of its own; nothing of either is written."""
+        address = self._router.add_address(name, "anycast")
+        return self._add_queue(name, address, durable=False, terms=Terms(owner=owner))
+
+    def subscription(self, address: str, name: str, *, kind: str, durable: bool, filter: Filter | None) -> Queue:
+        """The queue ``address::name`` of a subscription; made unless it exists, with its address if need be.
+
+        Raises:
+            NotFoundError: the address doesn't exist, and isn't made on first use.
+            UsageError: it exists in another way, or can't be made.
+        """
+        check_own(check_name("address", address), check_name("name", name))
+        if kind not in SUBSCRIPTIONS:
+            raise UsageError(f"a subscription is one of {', '.join(SUBSCRIPTIONS)}, not {kind!r}")
+        if kind == "own" and durable:
+            raise UsageError("a subscription without a name goes with its consumer, and can't be durable")
+        full = f"{address}{SEPARATOR}{name}"
+        queue = self._router.queues.get(full)
+        if queue is not None:
+            check_same(queue, kind=kind, durable=durable, filter=filter.text if filter is not None else "")
+            return queue
+        other = self._router.queues.get(name)
+        if other is not None and other.address == address:
+            raise UsageError(f"{full!r} is a queue that was not made by a subscription")
+        found = self._router.check_address(address, "multicast")
+        if found is None:
+            self._settings_on_demand("address", address, address)
+            found = self._add_address(address, "multicast")
+        return self._add_queue(full, found, durable=durable, terms=Terms(subscription=kind, filter=filter))
+
+    def _add_queue(self, name: str, address: Address, *, durable: bool, terms: Terms = PLAIN) -> Queue:
         if len(address.queues) >= limits.QUEUES_PER_ADDRESS_MAX:
             raise UsageError(f"the address {address.name!r} has its {limits.QUEUES_PER_ADDRESS_MAX} queues")
         number = self._router.last_number + 1
         # The journal may refuse: it is asked before anything has changed.
-        made = Queue(number, name, address.name, durable=durable)
+        made = Queue(number, name, address.name, durable=durable, terms=terms)
         position = self._write(_definition_of(made)) if durable else 0
         queue = self._router.add_queue(made, address)
         self._router.positions[number] = position
@@ -95,7 +131,7 @@ class Definitions:
         self._router.remove_queue(queue)
         dead = [*self._marks.close(queue), position, self._numbers_position]
         self._numbers_position = self._write(
-            {"kind": "numbers", "last": self._router.last_number}, [kill for kill in dead if kill]
+            {"kind": "numbers", "last": self._router.last_number}, [kill for kill in dead if kill], vital=True
         )
 
     def restore(self, values: dict[str, Any], position: int) -> None:
@@ -105,7 +141,11 @@ class Definitions:
             self._router.add_address(values["name"], values["routing"]).position = position
         elif kind == "queue":
             address = self._router.addresses[values["address"]]
-            queue = Queue(values["number"], values["name"], address.name, durable=True)
+            terms = PLAIN
+            if values["subscription"] or values["filter"]:
+                filter = _kept_filter(values["filter"], position)
+                terms = Terms(subscription=values["subscription"], filter=filter)
+            queue = Queue(values["number"], values["name"], address.name, durable=True, terms=terms)
             queue.paused = values["paused"]
             self._router.add_queue(queue, address)
             self._router.positions[queue.number] = position
@@ -125,6 +165,8 @@ class Definitions:
         if target.queue is not None:
             queue = self._router.find_queue(target) or self._queue_on_demand(target.queue, target.address, address)
             return self._router.addresses[target.address], queue
+        if address is None and target.address.startswith(TEMPORARY):
+            return self._temporary_elsewhere(target.address), None
         if address is None:
             elsewhere = self._router.remote_routing(target.address)
             if elsewhere is not None and not self._router.settings(target.address).auto_create_queues:
@@ -174,7 +216,7 @@ class Definitions:
 
     def _settings_on_demand(self, what: str, name: str, address: str) -> AddressSettings:
         settings = self._router.settings(address)
-        if not settings.auto_create_queues:
+        if not settings.auto_create_queues or address.startswith(TEMPORARY):
             raise NotFoundError(f"there is no {what} {name!r}" + (f" on {address!r}" if name != address else ""))
         return settings
 
@@ -188,9 +230,20 @@ class Definitions:
             address = self._add_address(address_name, settings.default_routing)
         return self._add_queue(name, address, durable=True)
 
-    def _write(self, values: dict[str, Any], kills: list[int] | None = None) -> int:
+    def _temporary_elsewhere(self, name: str) -> Address:
+        """The address of a temporary queue of another node.
+
+        Raises:
+            NotFoundError: no other node has it; most likely it is gone.
+        """
+        if self._router.remote_routing(name) is None:
+            raise NotFoundError(f"there is no temporary queue {name!r}: it goes with the session that made it")
+        return self._router.add_address(name, "anycast")
+
+    def _write(self, values: dict[str, Any], kills: list[int] | None = None, *, vital: bool = False) -> int:
         # What is deleted may be deleted on a full disk, too.
-        return self._ledger.write(DEFINITION, [encode_definition(values)], kills=kills or [], vital=bool(kills))
+        payload = encode_definition(values)
+        return self._ledger.write(DEFINITION, [payload], kills=kills or [], vital=vital or bool(kills))
 
 
 def _definition_of(queue: Queue) -> dict[str, Any]:
@@ -201,7 +254,28 @@ def _definition_of(queue: Queue) -> dict[str, Any]:
         "address": queue.address,
         "number": queue.number,
         "paused": queue.paused,
+        "subscription": queue.terms.subscription,
+        "filter": queue.terms.filter_text,
     }
+
+
+def _kept_filter(text: str, position: int) -> Filter | None:
+    try:
+        return parse_filter(text) if text else None
+    except FilterError as error:
+        raise DamagedError("journal", position, "the filter of a queue", text) from error
+
+
+def check_own(*names: str) -> str:
+    """Names that users may give to what they make; the first of them.
+
+    Raises:
+        UsageError: one belongs to the broker.
+    """
+    for name in names:
+        if name.startswith(TEMPORARY):
+            raise UsageError(f"{name!r} can't be made: names that begin with {TEMPORARY!r} are given by the broker")
+    return check_open(*names)
 
 
 def check_open(*names: str | None) -> str:

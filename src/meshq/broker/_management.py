@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from meshq.address import parse_target
 from meshq.broker._definitions import check_open
+from meshq.broker._subscribing import create_temporary, unsubscribe
 from meshq.errors import NotFoundError, UsageError
 from meshq.wire import decline
 
 if TYPE_CHECKING:
     from meshq.broker._core import Core
     from meshq.broker._queue_machine import Queue
+    from meshq.broker._session import Session
 
 #: Bytes of queue names in one answer: well under what a header may have.
 _NAMES_BYTES_MAX: Final = 3_000
 
 
-def answer_call(core: Core, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Carry out one operation.
+def answer_call(core: Core, operation: str, arguments: dict[str, Any], asker: Session | None = None) -> dict[str, Any]:
+    """Carry out one operation; ``asker`` is the session that asks for it.
 
     Raises:
         UsageError: there is no such operation, or its arguments don't fit.
@@ -37,6 +40,8 @@ def answer_call(core: Core, operation: str, arguments: dict[str, Any]) -> dict[s
                 raise UsageError(f"{operation} lacks its argument {name!r}")
         elif type(arguments[name]) not in types:
             raise UsageError(f"{operation} has a {type(arguments[name]).__name__} as {name!r}")
+    if operation in _OF_SESSIONS:
+        return work(core, asker, **arguments)
     return work(core, **arguments)
 
 
@@ -54,12 +59,19 @@ def _create_queue(
 
 def _delete_queue(core: Core, name: str) -> dict[str, Any]:
     queue = _existing(core, check_open(name))
+    name = queue.name
     error = decline("queue_deleted", repr(name))
     for session in list(core.sessions.values()):
         session.lose_queue(name, error)
-    removed = core.settler.purge(queue)
-    core.definitions.delete_queue(queue)
-    return {"removed": removed}
+    return {"removed": core.remove(queue)}
+
+
+def _create_temporary_queue(core: Core, asker: Session) -> dict[str, Any]:
+    return {"name": create_temporary(core, asker).name}
+
+
+def _unsubscribe(core: Core, address: str, name: str) -> dict[str, Any]:
+    return {"removed": unsubscribe(core, check_open(address), name)}
 
 
 def _purge_queue(core: Core, name: str) -> dict[str, Any]:
@@ -95,13 +107,15 @@ def _queues(core: Core, after: str = "") -> dict[str, Any]:
 
 
 def _existing(core: Core, name: str) -> Queue:
-    queue = core.router.queues.get(name)
+    queue = core.router.find_queue(parse_target(name, "queue"))
     if queue is None:
         raise NotFoundError(f"there is no queue {name!r}")
     return queue
 
 
 _TEXT: Final = (str,)
+#: Operations for which it matters who asks.
+_OF_SESSIONS: Final = ("create_temporary_queue",)
 _OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any]], Mapping[str, tuple[tuple[type, ...], bool]]]]] = {
     "create_address": (_create_address, {"name": (_TEXT, True), "routing": (_TEXT, True)}),
     "create_queue": (
@@ -113,6 +127,8 @@ _OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any]], Mapping[str
             "durable": ((bool,), False),
         },
     ),
+    "create_temporary_queue": (_create_temporary_queue, {}),
+    "unsubscribe": (_unsubscribe, {"address": (_TEXT, True), "name": (_TEXT, True)}),
     "delete_queue": (_delete_queue, {"name": (_TEXT, True)}),
     "purge_queue": (_purge_queue, {"name": (_TEXT, True)}),
     "pause_queue": (_pause_queue, {"name": (_TEXT, True)}),

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _STEP_MAX: Final = 2**16 - 1
 
 
-#: Of filters in one description of a queue: beside two names of the largest size.
-FILTERS_BYTES_MAX: Final = limits.HEADER_BYTES_MAX - 2 * limits.ADDRESS_BYTES_MAX - 256
+#: Of filters in one description of a queue: beside its names of the largest size, that of a subscription having two.
+FILTERS_BYTES_MAX: Final = limits.HEADER_BYTES_MAX - 3 * limits.ADDRESS_BYTES_MAX - 256
 
 
 class Demand:

@@ -29,6 +29,7 @@ from meshq.broker._run import (
     QueueRun,
     StoredRun,
 )
+from meshq.broker._terms import PLAIN, Terms
 from meshq.errors import invariant
 from meshq.selector import Filter
 from meshq.settings import DEFAULT_ADDRESS_SETTINGS
@@ -47,15 +48,19 @@ class Queue:
 
     __slots__ = (
         "_by_priority", "_main", "_plain", "_turn", "acknowledged", "added", "address", "consumers", "delayed",
-        "durable", "expires", "held", "last", "levels", "name", "number", "paused", "ready", "redelivered", "removed",
-        "scheduled", "settings", "unfinished",
+        "durable", "expires", "held", "last", "levels", "name", "number", "passing", "paused", "ready", "redelivered",
+        "removed", "scheduled", "settings", "terms", "unfinished", "used",
     )  # fmt: skip
 
-    def __init__(self, number: int, name: str, address: str, *, durable: bool) -> None:
+    def __init__(self, number: int, name: str, address: str, *, durable: bool, terms: Terms = PLAIN) -> None:
         self.number = number
         self.name = name
         self.address = address
         self.durable = durable
+        self.terms = terms
+        # It goes by itself one day; and somebody has consumed from it since the node started.
+        self.passing = terms.owner is not None or (bool(terms.subscription) and not durable)
+        self.used = False
         # It takes messages and gives none to consumers.
         self.paused = False
         # The highest message number given.
@@ -159,6 +164,7 @@ class Queue:
 
     def add_consumer(self, consumer: ConsumerState) -> None:
         """A consumer joins, last in the rotation."""
+        self.used = True
         self.consumers.append(consumer)
         if consumer.filter is None:
             self._plain.append(consumer)

@@ -68,7 +68,7 @@ _DEFINITIONS: Final[dict[str, dict[str, type]]] = {
 }
 #: What it may say besides, and what holds if it doesn't: such a key is written only if it says something else.
 _OPTIONAL: Final[dict[str, dict[str, Any]]] = {
-    "queue": {"paused": False},
+    "queue": {"paused": False, "subscription": "", "filter": ""},
 }
 
 

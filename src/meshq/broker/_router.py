@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from meshq.address import Target
+from meshq.address import SEPARATOR, TEMPORARY, Target
 from meshq.broker._distribution_plan import RemoteBinding, Ring
 from meshq.broker._duplicates import DuplicateIds
 from meshq.broker._queue_machine import Queue
@@ -79,6 +79,7 @@ class Router:
         del self.queues[queue.name], self.by_number[queue.number]
         self.addresses[queue.address].queues.remove(queue)
         self._form_rings(queue.address)
+        self._forget_temporary(queue.address)
         self.on_queue(queue)
 
     # -- queues of other nodes
@@ -95,6 +96,7 @@ class Router:
         binding = self._unbind(link, number)
         if binding is not None:
             self._form_rings(binding.address)
+            self._forget_temporary(binding.address)
 
     def replace(self, link: bytes, bindings: Iterable[RemoteBinding]) -> None:
         """All that a link has to say, instead of all that it said before."""
@@ -150,6 +152,12 @@ class Router:
             ring.turn = old[name].turn if name in old else 0
         return ring
 
+    def _forget_temporary(self, name: str) -> None:
+        """The address of a temporary queue is there as long as the queue, here or elsewhere."""
+        address = self.addresses.get(name)
+        if address is not None and name.startswith(TEMPORARY) and not address.queues and not address.rings:
+            del self.addresses[name]
+
     def check_address(self, name: str, routing: str | None) -> Address | None:
         """The address of a name, None if there is none yet.
 
@@ -182,6 +190,10 @@ class Router:
         Raises:
             NotFoundError: the queue exists on another address.
         """
+        if target.queue is not None:
+            subscription = self.queues.get(f"{target.address}{SEPARATOR}{target.queue}")
+            if subscription is not None:
+                return subscription
         queue = self.queues.get(target.queue or target.address)
         if queue is not None and target.queue is not None and queue.address != target.address:
             raise NotFoundError(
@@ -197,6 +209,9 @@ class Router:
             "routing": self.addresses[queue.address].routing,
             "durable": queue.durable,
             "paused": queue.paused,
+            "temporary": queue.terms.owner is not None,
+            "subscription": queue.terms.subscription,
+            "filter": queue.terms.filter_text,
             "ready": queue.ready,
             "delivering": queue.held,
             "delayed": queue.delayed,

@@ -16,7 +16,9 @@ from meshq.broker._core import Core
 from meshq.broker._deliveries import delivery
 from meshq.broker._management import answer_call
 from meshq.broker._peering import Peering
+from meshq.broker._queue_machine import Queue
 from meshq.broker._run import StoredRun
+from meshq.broker._subscribing import queue_to_consume
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
 from meshq.selector import parse_filter
 from meshq.wire import (
@@ -87,6 +89,8 @@ class Session:
         self._window_bytes = window_bytes
         #: What only another node's session has.
         self.peering: Peering | None = None
+        #: Its temporary queues.
+        self.owned: dict[Queue, None] = {}
         self._producers: dict[int, ProducerState] = {}
         self._consumers: dict[int, ConsumerState] = {}
         # Channels whose consumers were lost, the oldest first.  What the client had sent before it heard of that may
@@ -283,8 +287,9 @@ class Session:
 
         def consume() -> dict[str, Any]:
             self._check_channels()
-            filter = parse_filter(header.filter) if header.filter else None
-            queue = self.core.definitions.queue_for(parse_target(header.queue, "queue"))
+            # The filter of a subscription is its queue's.
+            filter = parse_filter(header.filter) if header.filter and not header.subscription else None
+            queue = queue_to_consume(self, header)
             if filter is not None:
                 queue.check_filter(filter)
             consumer = ConsumerState(queue, self, frame.channel, header.window, header.window_bytes)
@@ -324,7 +329,7 @@ class Session:
         if call.operation == "flush":
             self._answer_when_durable(frame.first)
             return
-        self.answering(frame, lambda: answer_call(self.core, call.operation, call.named))
+        self.answering(frame, lambda: answer_call(self.core, call.operation, call.named, self))
 
     # -- out
 
@@ -442,6 +447,8 @@ class Session:
             self._drop_consumer(consumer, None)
         self._consumers.clear()
         self._producers.clear()
+        for queue in list(self.owned):
+            self.core.touch(queue)
         self.core.memory.close(self)
 
     def lose_queue(self, name: str, error: MeshqError) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from meshq.address import check_name, check_routing
+from meshq.address import check_name, check_routing, parse_target
 from meshq.client._calls import Call
 from meshq.client._connection import Connection
 from meshq.client._session import Session
@@ -79,6 +79,30 @@ class Administration(ABC):
         routing = check_routing("routing", routing)
         await self._ask("create_queue", name=name, address=address, routing=routing, durable=durable)
 
+    async def create_temporary_queue(self) -> str:
+        """Create a queue that goes with this session, on an address of its own; returns its name, which is both.
+
+        Anybody may send to it, only this client may consume from it.  Nothing of it is on disk.
+
+        Checkpoint: always.  Cancellation: it may exist afterwards or not, until the client is closed.
+        Raises:
+            UsageError: the session has too many of them.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return str((await self._ask("create_temporary_queue"))["name"])
+
+    async def unsubscribe(self, address: str, name: str) -> int:
+        """Delete a named subscription with everything in its queue; returns how many messages that were.
+
+        Checkpoint: always.  Cancellation: it may exist afterwards or not.
+        Raises:
+            NotFoundError: there is no such subscription.
+            RefusedError: it has a consumer.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        names = {"address": check_name("address", address), "name": check_name("name", name)}
+        return int((await self._ask("unsubscribe", **names)).get("removed", 0))
+
     async def delete_queue(self, name: str) -> None:
         """Delete a queue with everything in it; its consumers end with ``NotFoundError``.
 
@@ -87,7 +111,7 @@ class Administration(ABC):
             NotFoundError: there is no such queue.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        await self._ask("delete_queue", name=check_name("name", name))
+        await self._ask("delete_queue", name=_check_queue(name))
 
     async def purge_queue(self, name: str) -> int:
         """Remove every message that waits in a queue; returns how many.
@@ -97,7 +121,7 @@ class Administration(ABC):
             NotFoundError: there is no such queue.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        values = await self._ask("purge_queue", name=check_name("name", name))
+        values = await self._ask("purge_queue", name=_check_queue(name))
         return int(values.get("removed", 0))
 
     async def pause_queue(self, name: str) -> None:
@@ -110,7 +134,7 @@ class Administration(ABC):
             NotFoundError: there is no such queue.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        await self._ask("pause_queue", name=check_name("name", name))
+        await self._ask("pause_queue", name=_check_queue(name))
 
     async def resume_queue(self, name: str) -> None:
         """Have a queue that was paused deliver again, from where it stopped; nothing happens if it was not.
@@ -120,7 +144,7 @@ class Administration(ABC):
             NotFoundError: there is no such queue.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        await self._ask("resume_queue", name=check_name("name", name))
+        await self._ask("resume_queue", name=_check_queue(name))
 
     async def queue(self, name: str) -> QueueStatistics:
         """What a queue has now.
@@ -130,7 +154,7 @@ class Administration(ABC):
             NotFoundError: there is no such queue.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        values = await self._ask("queue", name=check_name("name", name))
+        values = await self._ask("queue", name=_check_queue(name))
         return QueueStatistics.of({"name": name, **values})
 
     async def queues(self) -> list[str]:
@@ -165,3 +189,8 @@ class Administration(ABC):
     @abstractmethod
     async def _gathered(self) -> None:
         """Return when every run is settled."""
+
+
+def _check_queue(name: str) -> str:
+    parse_target(name, "name")
+    return name

@@ -12,7 +12,6 @@ import trio
 from meshq import limits
 from meshq.abc import Env
 from meshq.address import parse_target
-from meshq.client._admin import Administration
 from meshq.client._block import Block
 from meshq.client._calls import Call, Opening
 from meshq.client._connection import Connection
@@ -23,7 +22,9 @@ from meshq.client._events import Event, EventSink, EventStream
 from meshq.client._flusher import Flusher
 from meshq.client._login import Login
 from meshq.client._outbox import Outbox, Run
+from meshq.client._patterns import Patterns
 from meshq.client._producer import Producer
+from meshq.client._replies import Replies
 from meshq.client._sending import Batch, cut_into_runs
 from meshq.client._session import Session
 from meshq.client._settings import ClientSettings
@@ -38,7 +39,7 @@ from meshq.wire import Link, encode_one
 IMPLICIT_PRODUCERS_MAX: Final = 64
 
 
-class Client(Administration):
+class Client(Patterns):
     """One session at a broker.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
 
     ``async with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back
@@ -55,6 +56,7 @@ class Client(Administration):
         self._connection = Connection(self._session, targets, settings, settings.client_id or "", login)
         self._connection.on_event = self._happened
         self._encoder = Encoder()
+        self._replies = Replies(self._session, self._ask, self._wait_call)
         self._block = Block("the client")
         # Producers of ``send``, by address; the least recently used one first.
         self._implicit: OrderedDict[str, Outbox] = OrderedDict()
@@ -104,6 +106,8 @@ class Client(Administration):
             consumers=len(session.inboxes),
             unconfirmed=sum(outbox.unsettled for outbox in session.runs.outboxes),
             waiting_runs=len(session.runs.backlog),
+            requests=self._replies.waiting,
+            late_answers=self._replies.late,
             kept_bytes=session.outgoing.kept_bytes,
         )
 

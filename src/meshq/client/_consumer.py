@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import attrs
 import trio
 
 from meshq import limits
-from meshq.address import parse_target
+from meshq.address import SEPARATOR, parse_target
 from meshq.client._block import Block
 from meshq.client._calls import Opening
 from meshq.client._delivery import Delivery
@@ -37,6 +37,14 @@ class ConsumerStatistics:
     ready: int
     #: Messages handed over since it was opened.
     received: int
+
+
+class Subscription(NamedTuple):
+    """What a consumer of a multicast address says of the queue that is made for it."""
+
+    subscription: str
+    name: str
+    durable: bool
 
 
 def check_consumer(
@@ -74,13 +82,24 @@ class Consumer:
     """
 
     def __init__(
-        self, client: Client, queue: str, *, window: int, window_bytes: int, auto: bool, filter: str = ""
+        self,
+        client: Client,
+        queue: str,
+        *,
+        window: int,
+        window_bytes: int,
+        auto: bool,
+        filter: str = "",
+        subscription: Subscription | None = None,
     ) -> None:
         #: The queue, as it was asked for.
         self.queue = queue
         self.client = client
         self._auto = auto
-        header = Consume(queue=queue, window=window, window_bytes=window_bytes, filter=filter).encode()
+        about = {} if subscription is None else subscription._asdict()
+        header = Consume(queue=queue, window=window, window_bytes=window_bytes, filter=filter, **about).encode()
+        if subscription is not None and subscription.name:
+            self.queue = queue = f"{queue}{SEPARATOR}{subscription.name}"
         self._inbox = Inbox(self, header, auto=auto)
         self._inbox.on_change = self._changed
         self._session = client._session
@@ -116,6 +135,7 @@ class Consumer:
         Raises:
             UsageError: it was used before, or the address of the queue is of the other routing type.
             NotFoundError: there is no such queue, and none is made.
+            RefusedError: somebody else has the queue for himself.
             FilterError: the broker takes the filter for none.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """

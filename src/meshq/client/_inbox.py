@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from meshq.client._delivery import DeliveredRun, Delivery, Received
 from meshq.errors import MeshqError, StaleDeliveryError, UsageError
@@ -81,6 +81,20 @@ def spans_of(deliveries: Sequence[Received]) -> list[Span]:
     return spans
 
 
+class Receives(Protocol):
+    """Whose deliveries these are."""
+
+    @property
+    def queue(self) -> str:
+        """The queue, as it was asked for."""
+
+    def opened(self) -> None:
+        """The broker has made the consumer."""
+
+    def failed(self, error: MeshqError) -> None:
+        """The consumer is gone for good."""
+
+
 class Inbox:
     """The deliveries of one consumer."""
 
@@ -101,14 +115,17 @@ class Inbox:
         "on_change",
         "open",
         "ready",
+        "temporary",
     )
 
-    def __init__(self, consumer: Consumer, header: bytes, *, auto: bool) -> None:
+    def __init__(self, consumer: Receives, header: bytes, *, auto: bool, temporary: bool = False) -> None:
         self.consumer = consumer
         #: The encoded header of its CONSUME frame.
         self.header = header
         #: What is handed over is acknowledged by that.
         self.auto = auto
+        #: Its queue goes with the session: it is not asked for again in another one.
+        self.temporary = temporary
         #: The session's channel and epoch; 0 when there is none.
         self.channel = 0
         self.epoch = 0
@@ -162,7 +179,7 @@ class Inbox:
         if frame.first != self._last_tag + 1 or not frame.count:
             raise violation("bad_tag", f"tag {frame.first} was delivered after {self._last_tag}")
         self._last_tag += frame.count
-        run = DeliveredRun(self.consumer, self.epoch, frame)
+        run = DeliveredRun(cast("Consumer", self.consumer), self.epoch, frame)
         if run.view.run.base < 0:
             raise violation("bad_table", "the rows describe less than the body")
         if not self.closing:

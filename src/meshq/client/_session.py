@@ -21,7 +21,7 @@ from meshq.client._peer_line import PeerLine
 from meshq.client._run_line import RunLine
 from meshq.client._settings import ClientSettings
 from meshq.client._waiting import Bell
-from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
+from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError, UnblockedError
 from meshq.wire import (
     Attach,
     Attached,
@@ -396,6 +396,9 @@ class Session:
         for inbox in list(self.inboxes):
             if inbox.closing:
                 del self.inboxes[inbox]
+            elif inbox.temporary:
+                del self.inboxes[inbox]
+                inbox.fail(UnblockedError("its temporary queue is gone with its session"))
             else:
                 self._consume(inbox)
 

@@ -18,6 +18,12 @@ class QueueStatistics:
     durable: bool = True
     #: It takes messages and gives none to consumers.
     paused: bool = False
+    #: It goes with the session that made it.
+    temporary: bool = False
+    #: How it was subscribed to: 'own', 'single' or 'shared'; empty if it is no subscription.
+    subscription: str = ""
+    #: It takes only messages of which this is true; empty if it takes all.
+    filter: str = ""
     #: Waiting for a consumer; delivered and not settled.
     ready: int = 0
     delivering: int = 0
@@ -66,5 +72,8 @@ class ClientStatistics:
     #: Messages taken and not confirmed; runs that wait for credit or a connection.
     unconfirmed: int
     waiting_runs: int
+    #: Requests that wait for their answers, and answers that came when nobody waited for them any more.
+    requests: int
+    late_answers: int
     #: Bytes of frames that are not known to have arrived.
     kept_bytes: int

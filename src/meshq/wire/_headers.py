@@ -270,13 +270,20 @@ class Produce(Header):
 
 @attrs.frozen(kw_only=True)
 class Consume(Header):
-    """Open the frame's channel for deliveries from a queue; with a ``filter`` only of messages that it accepts."""
+    """Open the frame's channel for deliveries from a queue; with a ``filter`` only of messages that it accepts.
+
+    With a ``subscription`` (``own``, ``single`` or ``shared``) ``queue`` is a multicast address, and the queue is the
+    subscription of this ``name``, made unless it exists; then the ``filter`` is the queue's.
+    """
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME
     queue: str = _key((str,), size_max=TARGET_CHARACTERS_MAX)
     window: int = _key((int,))
     window_bytes: int = _key((int,))
     filter: str = _key((str,), default="", size_max=limits.FILTER_BYTES_MAX)
+    subscription: str = _key((str,), default="", size_max=16)
+    name: str = _key((str,), default="", size_max=limits.ADDRESS_BYTES_MAX)
+    durable: bool = _key((bool,), default=False)
 
 
 @attrs.frozen(kw_only=True)

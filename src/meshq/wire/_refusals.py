@@ -98,6 +98,9 @@ _ENTRIES: Final = (
     Refusal(71, "too_many", errors.UsageError, "the session has too many of these"),
     Refusal(72, "stale_delivery", errors.StaleDeliveryError, "the delivery's consumer is gone"),
     Refusal(73, "bad_filter", errors.FilterError, "the filter is no condition"),
+    Refusal(80, "refused", errors.RefusedError, "the request is refused"),
+    Refusal(81, "not_owner", errors.RefusedError, "the queue is another session's"),
+    Refusal(82, "in_use", errors.RefusedError, "somebody else uses it"),
 )
 
 BY_NAME: Final = {entry.name: entry for entry in _ENTRIES}

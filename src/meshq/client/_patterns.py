@@ -1,0 +1,149 @@
+"""Publish and subscribe, request and reply: what a client builds on queues that come and go with their users."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from meshq import limits
+from meshq.address import check_name
+from meshq.client._admin import Administration
+from meshq.client._consumer import Consumer, Subscription, check_consumer
+from meshq.client._delivery import Received
+from meshq.client._replies import Replies
+from meshq.errors import CallTimeoutError, SettingsError
+from meshq.message import PropertyValue
+
+if TYPE_CHECKING:
+    from meshq.client._client import Client
+
+
+class Patterns(Administration):
+    """The calls of a client that make their queues themselves."""
+
+    _replies: Replies
+
+    def subscribe(
+        self,
+        address: str,
+        *,
+        name: str | None = None,
+        durable: bool = False,
+        shared: bool = False,
+        filter: str | None = None,
+        window: int = 1000,
+        window_bytes: int = 16 * limits.MIB,
+        ack: str = "explicit",
+    ) -> Consumer:
+        """A consumer of a multicast address, with a queue of its own; used as any other, in an ``async with``.
+
+        Without a ``name`` the queue comes and goes with the consumer.  With one it is ``address::name``: a second
+        consumer is refused unless both are ``shared``, when they share the messages.  It goes with its last consumer,
+        or, if ``durable``, stays and gathers until ``unsubscribe``.
+
+        ``filter``: a condition on properties and headers; the queue takes only messages of which it is true.
+
+        What is sent before the block is entered is not for it, unless the queue was there.  When the session is lost,
+        a queue that is not durable is made anew: it gets what is sent from then on.
+
+        Raises:
+            SettingsError: a setting is not allowed, or two of them don't go together.
+            FilterError: the filter is no condition; says where.
+        """
+        subscription = check_subscription(address, name, durable=durable, shared=shared)
+        if filter is not None:
+            raise SettingsError("filter", filter, "None in this version (filters of queues to come)")
+        text = check_consumer(address, window, window_bytes, ack, filter=filter, unserved={})
+        client: Client = self  # type: ignore[assignment]
+        return Consumer(
+            client,
+            address,
+            window=window,
+            window_bytes=window_bytes,
+            auto=ack == "auto",
+            filter=text,
+            subscription=subscription,
+        )
+
+    async def request(
+        self,
+        address: str,
+        body: bytes,
+        *,
+        timeout: float,  # noqa: ASYNC109
+        properties: Mapping[str, PropertyValue] | None = None,
+        durable: bool = True,
+        priority: int = limits.PRIORITY_DEFAULT,
+        ttl: float | None = None,
+        delay: float | None = None,
+        duplicate_id: str | bytes | None = None,
+        group: str | None = None,
+        content_type: str | None = None,
+    ) -> Received:
+        """Send one message and return the answer to it, which whoever receives it sends with ``delivery.reply``.
+
+        Answers come over one temporary queue of this client, made with the first request; any number of tasks may ask
+        at a time.  An answer that comes when nobody waits for it any more is dropped, and counted in
+        ``statistics().late_answers``.
+
+        Checkpoint: always.
+        Cancellation: the message may have been sent or not; its answer is dropped.
+        Raises:
+            SettingsError: a part of the message is not allowed; nothing was sent.
+            CallTimeoutError: no answer came in time; whether the message was received is unknown.
+            UnblockedError: the session was lost, and with it the answer; unknown, or not done if nothing was sent.
+            AddressFullError, NotFoundError, UsageError: the broker refused the message.
+            ConnectionBrokenError, ClosedError: the client is of no further use; see ``outcome``.
+        """
+        if type(timeout) not in (int, float) or not timeout > 0 or math.isnan(timeout):
+            raise SettingsError("timeout", timeout, "seconds above 0")
+        self._check()
+        client: Client = self  # type: ignore[assignment]
+        replies = self._replies
+        sent = False
+        with trio.move_on_after(timeout):
+            reply_to = await replies.address()
+            correlation_id, answer = replies.expect()
+            sent = True
+            try:
+                await client.send(
+                    address,
+                    body,
+                    properties=properties,
+                    durable=durable,
+                    priority=priority,
+                    ttl=ttl,
+                    delay=delay,
+                    duplicate_id=duplicate_id,
+                    correlation_id=correlation_id,
+                    reply_to=reply_to,
+                    group=group,
+                    content_type=content_type,
+                )
+                received: Received = await answer.wait()
+                return received
+            finally:
+                replies.forget(correlation_id)
+        raise CallTimeoutError(
+            f"the request to {address!r} was not answered in {timeout} s", outcome="unknown" if sent else "not_done"
+        )
+
+
+def check_subscription(address: object, name: object, *, durable: object, shared: object) -> Subscription:
+    """What a subscriber asks for, checked.
+
+    Raises:
+        SettingsError: it is not allowed, or contradicts itself.
+    """
+    check_name("address", address)
+    for setting, value in (("durable", durable), ("shared", shared)):
+        if type(value) is not bool:
+            raise SettingsError(setting, value, "True or False")
+        if value and name is None:
+            raise SettingsError(setting, value, "False for a subscription without a name")
+    if name is None:
+        return Subscription("own", "", False)
+    return Subscription("shared" if shared else "single", check_name("name", name), bool(durable))

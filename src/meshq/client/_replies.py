@@ -1,0 +1,148 @@
+"""Answers to the requests of a client: one temporary queue for all of them, and who waits for which.
+
+The queue is made with the first request of a session; it goes with the session, and the next one makes another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import trio
+
+from meshq import limits
+from meshq.client._calls import Opening
+from meshq.client._delivery import Received
+from meshq.client._inbox import Inbox
+from meshq.client._outbox import outcome_of
+from meshq.client._session import Session
+from meshq.client._waiting import Waiter, fresh
+from meshq.errors import BrokenError, ClosedError, MeshqError, NotFoundError, RemoteProtocolError, UnblockedError
+from meshq.wire import Consume
+
+#: Answers that may be on their way to us at a time; each is taken when it arrives.
+_WINDOW: Final = 1_000
+_WINDOW_BYTES: Final = 16 * limits.MIB
+
+
+class Replies:
+    """The reply queue of one client.  ``ask`` makes a call of the client, ``wait`` waits for an opening."""
+
+    def __init__(
+        self,
+        session: Session,
+        ask: Callable[[str], Awaitable[dict[str, Any]]],
+        wait: Callable[[Opening], Awaitable[Any]],
+    ) -> None:
+        self._session = session
+        self._ask = ask
+        self._wait = wait
+        #: The temporary queue that was made last, and whether it is open.
+        self.queue = ""
+        self._ready = False
+        #: Answers that came when nobody waited for them any more.
+        self.late = 0
+        self._last = 0
+        self._waiting: dict[str, Waiter] = {}
+        self._inbox: Inbox | None = None
+        self._opened = Opening("opening the reply queue")
+        # Set when whoever makes the queue has done so, or failed.
+        self._made: trio.Event | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their answers."""
+        return len(self._waiting)
+
+    async def address(self) -> str:
+        """The queue to which answers are to be sent.
+
+        Checkpoint: when it has to be made.  Cancellation: another request makes it.
+        Raises:
+            MeshqError: it could not be made; nothing was requested.
+        """
+        while not self._ready:
+            if self._made is not None:
+                await self._made.wait()
+                continue
+            made = self._made = trio.Event()
+            try:
+                await self._make()
+            except MeshqError as error:
+                raise outcome_of(error, "not_done") from error
+            finally:
+                self._made = None
+                made.set()
+        return self.queue
+
+    async def _make(self) -> None:
+        self.queue = str((await self._ask("create_temporary_queue"))["name"])
+        header = Consume(queue=self.queue, window=_WINDOW, window_bytes=_WINDOW_BYTES).encode()
+        inbox = self._inbox = Inbox(self, header, auto=True, temporary=True)
+        inbox.on_change = self._arrived
+        opened = self._opened = Opening("opening the reply queue")
+        opened.since = trio.current_time()
+        self._session.check()
+        self._session.open_inbox(inbox)
+        self._session.flush()
+        try:
+            await self._wait(opened)
+        except NotFoundError as error:
+            # The session was lost after the queue was made.
+            raise UnblockedError("the reply queue is gone with its session") from error
+        except BaseException:
+            self._session.close_inbox(inbox)
+            self._session.wake()
+            raise
+        self._ready = inbox.failed is None
+
+    def expect(self) -> tuple[str, Waiter]:
+        """A correlation id of its own, and what will know of the answer to it."""
+        self._last += 1
+        waiter = self._waiting[str(self._last)] = Waiter()
+        return str(self._last), waiter
+
+    def forget(self, correlation_id: str) -> None:
+        """Nobody waits for this answer any more."""
+        self._waiting.pop(correlation_id, None)
+
+    # -- as the consumer of its queue
+
+    def _arrived(self) -> None:
+        """Answers have arrived: each goes to whoever waits for it."""
+        inbox = self._inbox
+        if inbox is None or inbox.empty:
+            return
+        for delivery in inbox.take_many(inbox.waiting):
+            answer = Received(delivery._run, delivery._index)
+            waiter = self._waiting.pop(_correlation(answer), None)
+            if waiter is None:
+                self.late += 1
+            else:
+                waiter.succeed(answer)
+        # We are in the middle of what the node says: it is told in a turn of our own.
+        self._session.settling[inbox] = None
+        self._session.wake()
+
+    def opened(self) -> None:
+        """The broker has made the consumer."""
+        self._opened.succeed()
+
+    def failed(self, error: MeshqError) -> None:
+        """The queue is gone, and with it the answers that were on their way."""
+        self._opened.fail(fresh(error))
+        self._ready = False
+        self._inbox = None
+        waiting, self._waiting = self._waiting, {}
+        if not isinstance(error, (BrokenError, ClosedError)):
+            error = UnblockedError(f"the reply queue is gone: {error}")
+        for waiter in waiting.values():
+            waiter.fail(outcome_of(error, "unknown"))
+
+
+def _correlation(answer: Received) -> str:
+    try:
+        return answer.correlation_id or ""
+    except RemoteProtocolError:
+        # Its sender's mistake, which is no reason to give up our connection.
+        return ""

@@ -1,0 +1,74 @@
+"""Brokers in one process that can be started again, and clients that come back to them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import trio
+import trio.testing
+
+from meshq import Broker, Client, Consumer, abc, connect
+from meshq.env import real_env
+from meshq.testing import SimDisk
+from tests.wire.test_refusals_of_a_node import InlineThreads
+
+
+def machine() -> abc.Env:
+    """The outside of one machine, with an empty disk."""
+    return attrs.evolve(real_env(), disk=SimDisk().mount(), threads=InlineThreads(), local={})
+
+
+@attrs.define(eq=False)
+class Lives:
+    """One broker, life after life."""
+
+    nursery: trio.Nursery
+    env: abc.Env
+    settings: dict[str, Any]
+    broker: Broker = attrs.field(init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    async def start(self) -> None:
+        """Begin a life."""
+        self.broker = Broker("hq", env=self.env, **{"data_dir": "/data/hq", **self.settings})
+        self._scope = trio.CancelScope()
+        await self.nursery.start(self._live)
+
+    async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
+        with self._scope:
+            await self.broker.run(task_status=task_status)
+
+    async def again(self, *, killed: bool = False) -> None:
+        """End this life, in peace or without a word, and begin another."""
+        if killed:
+            self._scope.cancel()
+            await trio.testing.wait_all_tasks_blocked()
+        else:
+            await self.broker.stop()
+        await self.start()
+
+    def client(self, **settings: Any) -> Client:
+        """A client that comes back."""
+        return connect("inproc://hq", env=self.env, retry_interval=0.01, **settings)
+
+
+@asynccontextmanager
+async def lives(**settings: Any) -> AsyncIterator[Lives]:
+    """A broker that lives."""
+    async with trio.open_nursery() as nursery:
+        found = Lives(nursery, machine(), settings)
+        await found.start()
+        yield found
+        await found.broker.stop()
+
+
+async def bodies(consumer: Consumer, quiet: float = 0.5) -> list[bytes]:
+    """All that comes until nothing came for a while, acknowledged."""
+    got: list[bytes] = []
+    while batch := await consumer.receive_many(1_000, timeout=quiet):
+        got += [delivery.body for delivery in batch]
+        await consumer.ack(*batch, confirm=True)
+    return got
