@@ -280,7 +280,10 @@ class HeldRun:
 
 @attrs.frozen(kw_only=True)
 class RemoteQueue:
-    """A queue of another node, as that node has described it; ``filters``: if each of its consumers has one."""
+    """A queue of another node, as that node has described it.
+
+    ``filters``: if each of its consumers has one.  ``filter``: what the queue itself takes; empty for everything.
+    """
 
     number: int
     name: str
@@ -288,6 +291,7 @@ class RemoteQueue:
     routing: str
     consumers: int
     filters: tuple[str, ...] = ()
+    filter: str = ""
 
 
 class Forwarding(ABC):

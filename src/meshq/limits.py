@@ -88,6 +88,8 @@ SEND_CREDIT_BYTES: Final = 4 * MIB
 PRODUCER_WINDOW_MESSAGES: Final = 4_000
 #: Queues of one address: the record of a run has 16 bytes for each, and must not outgrow its limit by them.
 QUEUES_PER_ADDRESS_MAX: Final = 2_048
+#: Of them with filters: each may have every other message of a run, which takes 20 bytes for each two.
+FILTERED_QUEUES_PER_ADDRESS_MAX: Final = 400
 #: Calls (create a queue, ask for statistics, ...) of one session that wait for their answer.
 CALLS_MAX: Final = 1_024
 #: ``async for`` and ``producer.send`` may skip the scheduler, but not longer than this many messages.
@@ -99,8 +101,8 @@ SEGMENT_BYTES_MIN: Final = 64 * KIB
 SEGMENT_BYTES_MAX: Final = 1 * GIB
 SEGMENT_HEADER_BYTES: Final = 4 * KIB
 SECTOR_BYTES: Final = 512
-#: One record: a run of the largest message with its envelope.
-RECORD_BYTES_MAX: Final = BODY_BYTES_MAX + 64 * KIB
+#: One record: a run of the largest message with its envelope, and who has which of its messages.
+RECORD_BYTES_MAX: Final = BODY_BYTES_MAX + 2 * MIB
 #: One batch: what one group commit writes.
 BATCH_BYTES_MAX: Final = 32 * MIB
 #: Segments and live share at which compaction begins.
@@ -117,6 +119,10 @@ assert BODY_BYTES_MAX >= MESSAGE_BYTES_MAX + PROPERTIES_BYTES_MAX + DUPLICATE_ID
 assert ITERATIONS_MIN <= ITERATIONS <= ITERATIONS_MAX, "a node's own choice must be taken by its clients"
 assert RUN_BYTES_TARGET <= BODY_BYTES_MAX, "a full run must fit in a frame"
 assert 16 * QUEUES_PER_ADDRESS_MAX <= (RECORD_BYTES_MAX - BODY_BYTES_MAX) // 2, "a run for all queues must be a record"
+assert (
+    10 * RUN_MESSAGES_MAX * FILTERED_QUEUES_PER_ADDRESS_MAX + 20 * QUEUES_PER_ADDRESS_MAX
+    <= (RECORD_BYTES_MAX - BODY_BYTES_MAX) // 4 * 3
+), "who has which messages of a run must fit in its record"
 assert RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES <= BATCH_BYTES_MAX, "a batch must hold the largest record"
 assert RUN_MESSAGES_MAX <= STEP_MESSAGES_MAX, "a step must be able to take a whole run"
 assert SEGMENT_BYTES_MIN >= 2 * SEGMENT_HEADER_BYTES, "a segment must hold more than its header"

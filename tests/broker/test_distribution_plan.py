@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from meshq.broker._distribution_plan import RemoteBinding, Ring, Share, pieces, plan
 from meshq.broker._queue_machine import Queue
+from meshq.broker._sifting_plan import placed, sift
+from meshq.broker._terms import Terms
 from meshq.selector import Filter, parse_filter
 from tests.broker.queues import join
 
@@ -25,16 +27,23 @@ def ring(
     mode: str = "on_demand",
     name: str = "q",
     filters: tuple[str, ...] = (),
+    own: tuple[str | None, ...] = (None,),
+    number: int = 1,
 ) -> Ring:
-    """A ring with consumers as the numbers say; ``local`` None: this node has no such queue."""
+    """A ring with consumers as the numbers say; ``local`` None: this node has no such queue.
+
+    ``filters``: of the consumers elsewhere; ``own``: of the queues, the one here first.
+    """
     made = Ring(name)
+    takes = [parse_filter(text) if text else None for text in own] + [None] * len(remotes)
     if local is not None:
-        made.local = Queue(1, name, "a", durable=True)
+        made.local = Queue(number, name, "a", durable=True, terms=Terms(filter=takes[0]))
         for _ in range(local):
             join(made.local)
     for index, consumers in enumerate(remotes):
         wanted = (parse_filter(filters[index]),) if filters else ()
-        binding = RemoteBinding(forward(100 + index), mode, 7 + index, name, "a", "anycast", consumers, wanted)
+        about = (7 + index, name, "a", "anycast", consumers, wanted, takes[1 + index])
+        binding = RemoteBinding(forward(99 + number + index), mode, *about)
         made.remotes.append(binding)
     return made
 
@@ -139,3 +148,63 @@ def test_pieces_are_the_rows_again(rows: list[int]) -> None:
     assert all(piece for piece in found)
     assert pieces(range(3, 90, 7)) == [range(3, 90, 7)]
     assert pieces([3, 10, 17, 24]) == [range(3, 25, 7)]
+
+
+# -- queues that take only some messages
+
+
+@pytest.mark.parametrize("mode", ["strict", "on_demand", "off"])
+@pytest.mark.parametrize("consumed", [0, 1])
+def test_a_message_goes_to_no_queue_that_does_not_take_it_whatever_the_mode(mode: str, consumed: int) -> None:
+    one = ring(local=consumed, remotes=(1,), mode=mode, own=("size = 2", "size = 3"))
+    found = dealt([one], 12)
+    both = set(found.get(1, ())) | set(found.get(100, ()))
+    assert set(found.get(1, ())) <= set(range(0, 12, 2))
+    assert set(found.get(100, ())) <= (set(range(0, 12, 3)) if mode != "off" else set())
+    # What one of them takes is lost by none.
+    assert both == {row for row in range(12) if row % 2 == 0 or (row % 3 == 0 and mode != "off")}
+    assert len(found.get(1, ())) + len(found.get(100, ())) == len(both)
+
+
+def test_what_nobody_asks_for_waits_where_a_queue_takes_it() -> None:
+    one = ring(local=0, remotes=(0,), own=("size = 2", None))
+    assert dealt([one], 6) == {1: [0, 2, 4], 100: [1, 3, 5]}
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_an_anycast_message_goes_to_the_next_name_that_takes_it(turn: int) -> None:
+    rings = [ring(name="even", own=("size = 2",)), ring(name="three", number=2, own=("size = 3",))]
+    found = dealt(rings, 12, turn=turn)
+    assert sorted(found[1] + found[2]) == [row for row in range(12) if row % 2 == 0 or row % 3 == 0]
+    assert set(found[1]) <= set(range(0, 12, 2)) and set(found[2]) <= set(range(0, 12, 3))
+    # A name without consumers takes what no other one does.
+    rings = [ring(name="even", own=("size = 2",)), ring(name="three", number=2, local=0, own=("size = 3",))]
+    assert dealt(rings, 12, turn=turn) == {1: [0, 2, 4, 6, 8, 10], 2: [3, 9]}
+
+
+@given(
+    st.lists(st.sampled_from([None, "size = 2", "size = 3", "size = 5"]), min_size=1, max_size=5),
+    st.integers(1, 40),
+    st.integers(0, 100),
+    st.booleans(),
+)
+def test_here_each_message_goes_to_all_that_take_it_or_to_the_next_of_them(
+    filters: list[str | None], rows: int, turn: int, anycast: bool
+) -> None:
+    queues = [
+        Queue(number, f"q{number}", "a", durable=True, terms=Terms(filter=parse_filter(text) if text else None))
+        for number, text in enumerate(filters)
+    ]
+    shares = sift(queues, range(rows), anycast=anycast, turn=turn, wants=wants)
+    got: dict[int, list[int]] = {row: [] for row in range(rows)}
+    for queue, part, _ in shares:
+        for row in part:
+            got[row].append(queue.number)
+    for row in range(rows):
+        takers = [number for number, text in enumerate(filters) if text is None or row % int(text[-1]) == 0]
+        first = [(turn + row + step) % len(filters) for step in range(len(filters))]
+        assert got[row] == ([number for number in first if number in takers][:1] if anycast else takers)
+    assert set(placed(shares)) == {row for row in got if got[row]}
+    for number in range(len(filters)):
+        mine = [row for queue, part, _ in shares if queue.number == number for row in part]
+        assert mine == sorted(mine)

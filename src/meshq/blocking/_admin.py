@@ -46,9 +46,13 @@ class Administration(ABC):
     ) -> None:
         """Create a queue on ``address`` (the queue's own name unless given), or do nothing if it is there already.
 
+        ``filter``: a condition on properties and headers; the queue takes only messages of which it is true.  What no
+        queue of its address takes is counted as unrouted, and gone.
+
         Interrupted: it may exist afterwards or not.
         Raises:
-            SettingsError: a setting is not allowed, or not served in this version.
+            SettingsError: a setting is not allowed.
+            FilterError: the filter is no condition; says where.
             UsageError: it exists otherwise, or its address has the other routing type.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """

@@ -45,7 +45,9 @@ class Definitions:
         address.position = position
         return address
 
-    def create_queue(self, name: str, *, address: str | None, routing: str, durable: bool) -> Queue:
+    def create_queue(
+        self, name: str, *, address: str | None, routing: str, durable: bool, filter: Filter | None = None
+    ) -> Queue:
         """The queue; made unless it exists, with its address if need be.
 
         Raises:
@@ -58,8 +60,12 @@ class Definitions:
         queue = self._router.check_queue(name, bound_to, durable)
         if queue is not None:
             self._router.check_address(bound_to, routing)
+            if queue.terms.filter != filter:
+                found, wanted = (one.text if one is not None else None for one in (queue.terms.filter, filter))
+                raise UsageError(f"the queue {name!r} exists with filter={found!r}, and keeps it: not {wanted!r}")
             return queue
-        return self._add_queue(name, self.create_address(bound_to, routing), durable=durable)
+        terms = PLAIN if filter is None else Terms(filter=filter)
+        return self._add_queue(name, self.create_address(bound_to, routing), durable=durable, terms=terms)
 
     def create_temporary(self, name: str, owner: Owner) -> Queue:
         """A queue that goes with its owner, on an address of its own; nothing of either is written."""
@@ -95,6 +101,9 @@ class Definitions:
     def _add_queue(self, name: str, address: Address, *, durable: bool, terms: Terms = PLAIN) -> Queue:
         if len(address.queues) >= limits.QUEUES_PER_ADDRESS_MAX:
             raise UsageError(f"the address {address.name!r} has its {limits.QUEUES_PER_ADDRESS_MAX} queues")
+        if terms.filter is not None and address.filtered >= limits.FILTERED_QUEUES_PER_ADDRESS_MAX:
+            most = limits.FILTERED_QUEUES_PER_ADDRESS_MAX
+            raise UsageError(f"the address {address.name!r} has its {most} queues with filters")
         number = self._router.last_number + 1
         # The journal may refuse: it is asked before anything has changed.
         made = Queue(number, name, address.name, durable=durable, terms=terms)

@@ -36,6 +36,8 @@ class RemoteBinding(NamedTuple):
     consumers: int
     #: What its consumers want, if each of them wants something in particular.
     filters: tuple[Filter, ...]
+    #: What the queue itself takes; None: everything.
+    filter: Filter | None = None
 
 
 class Share(NamedTuple):
@@ -49,6 +51,15 @@ class Share(NamedTuple):
 def filters_of(queue: Queue) -> tuple[Filter, ...] | None:
     """What a queue's consumers want: nothing in particular if one of them has no filter; None: it has none."""
     return queue.filters if queue.consumers else None
+
+
+def takes(filter: Filter | None, row: int, wants: Wants) -> bool:
+    """Whether a queue with this filter takes a message."""
+    return filter is None or wants((filter,), row)
+
+
+def _filter_of(member: Queue | RemoteBinding) -> Filter | None:
+    return member.filter if isinstance(member, RemoteBinding) else member.terms.filter
 
 
 class Ring:
@@ -76,7 +87,24 @@ class Ring:
             if remote.mode == "strict"
             or (remote.mode == "on_demand" and remote.consumers and (not remote.filters or wanted(remote.filters)))
         ]
-        return found
+        return self._takers(found, wanted)
+
+    def left(self, wanted: Callable[[tuple[Filter, ...]], bool]) -> list[Queue | RemoteBinding]:
+        """Where a message goes that nobody asks for: it waits here, or where the only queues that take it are."""
+        here = self._takers([self.local], wanted) if self.local is not None else []
+        return here or self._takers([remote for remote in self.remotes if remote.mode != "off"], wanted)
+
+    def _takers(
+        self, members: Sequence[Queue | RemoteBinding], wanted: Callable[[tuple[Filter, ...]], bool]
+    ) -> list[Queue | RemoteBinding]:
+        """Those that take the message at all."""
+        return [member for member in members if (own := _filter_of(member)) is None or wanted((own,))]
+
+    @property
+    def sifted(self) -> bool:
+        """Whether one of the queues takes only some messages."""
+        here = self.local is not None and self.local.terms.filter is not None
+        return here or any(remote.filter is not None for remote in self.remotes)
 
     def _wanted_here(self, wanted: Callable[[tuple[Filter, ...]], bool]) -> bool:
         filters = filters_of(self.local) if self.local is not None else ()
@@ -85,6 +113,8 @@ class Ring:
     @property
     def filtered(self) -> bool:
         """Whether it matters what is in a message."""
+        if self.sifted:
+            return True
         if self.local is not None and filters_of(self.local):
             return True
         return any(remote.filters and remote.mode == "on_demand" for remote in self.remotes)
@@ -94,9 +124,13 @@ def plan(rings: Sequence[Ring], rows: Sequence[int], *, anycast: bool, turn: int
     """Deal the ``rows`` of a run among rings; ``turn`` says where the rotation among names stands."""
     taken: _Taken = {}
     if anycast:
-        asked = [ring for ring in rings if ring.filtered or ring.members(_any)] or list(rings)
-        for index, ring in enumerate(asked):
-            _deal(ring, rows[(index - turn) % len(asked) :: len(asked)], wants, taken)
+        asked = [ring for ring in rings if ring.members(_any)] or list(rings)
+        if any(ring.sifted for ring in rings):
+            for ring, part in _choose(rings, asked, rows, turn, wants):
+                _deal(ring, part, wants, taken)
+        else:
+            for index, ring in enumerate(asked):
+                _deal(ring, rows[(index - turn) % len(asked) :: len(asked)], wants, taken)
     else:
         for ring in rings:
             _deal(ring, rows, wants, taken)
@@ -107,13 +141,31 @@ def plan(rings: Sequence[Ring], rows: Sequence[int], *, anycast: bool, turn: int
 _Taken = dict["Queue", dict[int, Sequence[int]]]
 
 
+def _choose(
+    rings: Sequence[Ring], asked: Sequence[Ring], rows: Sequence[int], turn: int, wants: Wants
+) -> list[tuple[Ring, list[int]]]:
+    """The name to which each message goes: the next in turn of those asked for that takes it, or else any."""
+    chosen: dict[Ring, list[int]] = {ring: [] for ring in rings}
+    for index, row in enumerate(rows):
+
+        def wanted(filters: tuple[Filter, ...], row: int = row) -> bool:
+            return wants(filters, row)
+
+        start = (turn + index) % len(asked)
+        for ring in (*asked[start:], *asked[:start], *rings):
+            if ring.members(wanted) or ring.left(wanted):
+                chosen[ring].append(row)
+                break
+    return [(ring, part) for ring, part in chosen.items() if part]
+
+
 def _any(filters: tuple[Filter, ...]) -> bool:
     return True
 
 
 def _deal(ring: Ring, rows: Sequence[int], wants: Wants, taken: _Taken) -> None:
     if not ring.filtered:
-        members = ring.members(_any) or _left(ring)
+        members = ring.members(_any) or ring.left(_any)
         for index, member in enumerate(members):
             _give(member, rows[(index - ring.turn) % len(members) :: len(members)], taken)
         ring.turn += len(rows)
@@ -134,15 +186,8 @@ def _deal(ring: Ring, rows: Sequence[int], wants: Wants, taken: _Taken) -> None:
                 ring.turn += step + 1
                 break
         else:
-            for member in _left(ring)[:1]:
+            for member in ring.left(wanted)[:1]:
                 _give(member, (row,), taken)
-
-
-def _left(ring: Ring) -> list[Queue | RemoteBinding]:
-    """Where messages go that nobody asks for: they wait here, or where the only queues of that name are."""
-    if ring.local is not None:
-        return [ring.local]
-    return [remote for remote in ring.remotes if remote.mode != "off"]
 
 
 def _give(member: Queue | RemoteBinding, rows: Sequence[int], taken: _Taken) -> None:

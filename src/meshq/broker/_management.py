@@ -9,6 +9,7 @@ from meshq.address import parse_target
 from meshq.broker._definitions import check_open
 from meshq.broker._subscribing import create_temporary, unsubscribe
 from meshq.errors import NotFoundError, UsageError
+from meshq.selector import parse_filter
 from meshq.wire import decline
 
 if TYPE_CHECKING:
@@ -51,9 +52,15 @@ def _create_address(core: Core, name: str, routing: str) -> dict[str, Any]:
 
 
 def _create_queue(
-    core: Core, name: str, address: str | None = None, routing: str = "anycast", durable: bool = True
+    core: Core,
+    name: str,
+    address: str | None = None,
+    routing: str = "anycast",
+    durable: bool = True,
+    filter: str | None = None,
 ) -> dict[str, Any]:
-    queue = core.definitions.create_queue(name, address=address, routing=routing, durable=durable)
+    condition = parse_filter(filter) if filter else None
+    queue = core.definitions.create_queue(name, address=address, routing=routing, durable=durable, filter=condition)
     return {"name": queue.name, "address": queue.address}
 
 
@@ -125,6 +132,7 @@ _OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any]], Mapping[str
             "address": ((str, type(None)), False),
             "routing": (_TEXT, False),
             "durable": ((bool,), False),
+            "filter": ((str, type(None)), False),
         },
     ),
     "create_temporary_queue": (_create_temporary_queue, {}),

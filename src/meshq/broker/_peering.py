@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _STEP_MAX: Final = 2**16 - 1
 
 
-#: Of filters in one description of a queue: beside its names of the largest size, that of a subscription having two.
-FILTERS_BYTES_MAX: Final = limits.HEADER_BYTES_MAX - 3 * limits.ADDRESS_BYTES_MAX - 256
+#: What a description of a queue takes beside its names and filters.
+_DESCRIPTION_BYTES_MAX: Final = 256
 
 
 class Demand:
@@ -214,7 +214,9 @@ class Peering:
 
     def _describe(self, channel: int, queue: Queue) -> None:
         filters = [filter.text for filter in filters_of(queue) or ()]
-        if sum(len(text.encode()) + 3 for text in filters) > FILTERS_BYTES_MAX:
+        own = queue.terms.filter_text
+        taken = sum(len(text.encode()) for text in (queue.name, queue.address, own)) + _DESCRIPTION_BYTES_MAX
+        if sum(len(text.encode()) + 3 for text in filters) > limits.HEADER_BYTES_MAX - taken:
             # More than a header holds: whatever comes may be wanted.
             filters = []
         header = Binding(
@@ -224,5 +226,6 @@ class Peering:
             routing=self._core.router.addresses[queue.address].routing,
             consumers=len(queue.consumers),
             filters=tuple(filters),
+            filter=own,
         )
         self._session.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))

@@ -17,6 +17,7 @@ from meshq.broker._queue_machine import MARK_BLOCK, Queue
 from meshq.broker._records import (
     PLACED,
     ROUTED,
+    ROUTED_TARGETS_MAX,
     RUN,
     PlacedRecord,
     RoutedRecord,
@@ -32,8 +33,9 @@ from meshq.broker._router import Address
 from meshq.broker._rows import pieces
 from meshq.broker._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker._run_messages import RunMessages
+from meshq.broker._sifting_plan import placed, sift
 from meshq.broker._traits import SPECIAL, RowTraits, Traits, asked_of_moved, divide, read_traits
-from meshq.errors import NotFoundError, UsageError, invariant
+from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
 from meshq.selector import Filter
 from meshq.wire import KIND_ID, duplicate_ids
 
@@ -98,10 +100,12 @@ class Placer:
                 return
         targets = [queue] if queue is not None else address.queues
         among_nodes = queue is None and bool(address.rings)
-        if among_nodes or (kinds & SPECIAL and targets):
+        sifted = address.filtered > 0 and any(one.terms.filter is not None for one in targets)
+        if among_nodes or sifted or (kinds & SPECIAL and targets):
             rows = _without(run.content.rows, skipped)
-            shares = _among_nodes(run, address, rows) if among_nodes else _here(address, targets, rows)
-            self._place_shares(run, address, shares, (fresh, skipped), kinds, then)
+            asked = self._asked(run, kinds)
+            shares = _among_nodes(run, address, rows) if among_nodes else _here(run, address, targets, rows)
+            self._place_shares(run, address, shares, (fresh, skipped), asked, then)
             self._producers.raise_to(run.producer, first, last)
             return
         if not targets:
@@ -129,15 +133,22 @@ class Placer:
         address: Address,
         shares: list[Share],
         judged: tuple[list[bytes], tuple[int, ...]],
-        kinds: int,
+        asked: list[RowTraits] | None,
         then: Callable[[], None],
     ) -> None:
         """Place a run of a client's whose messages don't all go the same way."""
-        if not shares:
-            self.unrouted += run.content.rows - len(judged[1])
+        rows = run.content.rows - len(judged[1])
+        taken = placed(shares)
+        if not taken:
+            self.unrouted += rows
             self._ledger.release_after(0, (), then)
             return
-        position, views = self._enter_shares(run, shares, (b"", 0), self._asked(run, kinds))
+        position, views = self._enter_shares(run, shares, (b"", 0), asked)
+        self.unrouted += rows - len(taken)
+        if judged[0] and len(taken) < rows:
+            # What nobody took was not stored: when it is sent again it is no repeat.
+            ids = duplicate_ids(run.content)
+            judged = [ids[row] for row in sorted(taken) if ids[row]], judged[1]
         self._book(run, address, judged)
         self._ledger.release_after(position, views, then)
 
@@ -170,7 +181,7 @@ class Placer:
         router = self._definitions.router
         found = [router.by_number.get(number) for number in queues]
         targets = dict.fromkeys(queue for queue in found if queue is not None and queue.address == run.address)
-        shares = [Share(queue, rows, ()) for queue in targets]
+        shares = [share for queue in targets for share in _dealt(run, [queue], rows, anycast=True, turn=0)]
         if not targets:
             shares = self._route_here(run, rows)
         if not shares:
@@ -179,6 +190,7 @@ class Placer:
             self._ledger.release_after(0, (), then)
             return
         position, views = self._enter_shares(run, shares, link, asked)
+        self.unrouted += len(rows) - len(placed(shares))
         self.links[link[0]] = link[1]
         self._memory.used_bytes += run.size_bytes
         self._ledger.release_after(position, views, then)
@@ -191,13 +203,7 @@ class Placer:
             return []
         if address.routing == "multicast":
             return []
-        queues = address.queues
-        shares = [
-            Share(queue, rows[(index - address.turn) % len(queues) :: len(queues)], ())
-            for index, queue in enumerate(queues)
-        ]
-        address.turn += len(rows)
-        return [share for share in shares if share.rows]
+        return _here(run, address, address.queues, rows)
 
     def place_moved(self, run: StoredRun, target: Target, gone: tuple[SettledRow, ...]) -> bool:
         """Place what leaves one of the queues here; ``gone``: what the same record says of that queue.
@@ -214,12 +220,13 @@ class Placer:
         invariant(traits is not None and traits.origin is not None, "what is moved has an origin")
         assert traits is not None and traits.origin is not None
         asked = asked_of_moved(read_traits(run.content, traits.arrival), traits.origin)
-        shares = _here(address, queues, range(run.content.rows)) if queues else []
+        shares = _here(run, address, queues, range(run.content.rows))
         if not shares:
             self.unrouted += run.content.rows
             return False
         logged = run.durable and self._ledger.log is not None and any(share.queue.durable for share in shares)
         position, views = self._enter_shares(run, shares, (b"", 0), asked, gone)
+        self.unrouted += run.content.rows - len(placed(shares))
         self._memory.used_bytes += run.size_bytes
         self._ledger.release_after(position, views, _nothing)
         return logged
@@ -275,6 +282,10 @@ class Placer:
                 following[queue] = first + len(rows)
             if queue.durable:
                 targets.append(RoutedTarget(queue.number, first, rows, remote))
+        if len(targets) > ROUTED_TARGETS_MAX:
+            raise AddressFullError(
+                f"a run would be {len(targets)} parts in queues; at most {ROUTED_TARGETS_MAX} are kept"
+            )
         content = run.content
         head = RunRecord(run.producer, run.number, run.stamp, run.address, (), (), content)
         record = RoutedRecord(link[0], link[1], run.number_step, head, tuple(targets))
@@ -354,17 +365,25 @@ def _among_nodes(run: StoredRun, address: Address, rows: Sequence[int]) -> list[
     return shares
 
 
-def _here(address: Address, queues: Sequence[Queue], rows: Sequence[int]) -> list[Share]:
+def _here(run: StoredRun, address: Address, queues: Sequence[Queue], rows: Sequence[int]) -> list[Share]:
     """Who gets what of a run where only this node has queues."""
-    if address.routing == "multicast" or len(queues) == 1:
-        return [Share(queue, part, ()) for queue in queues for part in pieces(rows)]
-    count = len(queues)
+    anycast = address.routing == "anycast"
+    shares = _dealt(run, queues, rows, anycast=anycast, turn=address.turn)
+    if anycast and len(queues) > 1:
+        address.turn += len(rows)
+    return shares
+
+
+def _dealt(run: StoredRun, queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, turn: int) -> list[Share]:
+    """Deal rows to queues here: to all that take them, or to each queue in turn."""
+    if any(queue.terms.filter is not None for queue in queues):
+        return sift(queues, rows, anycast=anycast, turn=turn, wants=_wants(run))
+    count = len(queues) if anycast else 1
     dealt = [
         Share(queue, part, ())
         for index, queue in enumerate(queues)
-        for part in pieces(rows[(index - address.turn) % count :: count])
+        for part in pieces(rows[(index - turn) % count :: count])
     ]
-    address.turn += len(rows)
     return [share for share in dealt if share.rows]
 
 

@@ -60,6 +60,8 @@ _GAP: Final = struct.Struct("<16sQQ")
 PRODUCERS_MAX: Final = 4_096
 #: Where messages were moved from, and why.
 _ORIGIN: Final = ("address", "queue", "reason")
+#: Parts of one run in queues.
+ROUTED_TARGETS_MAX: Final = 2**16 - 1
 #: What each kind of definition says.
 _DEFINITIONS: Final[dict[str, dict[str, type]]] = {
     "address": {"kind": str, "name": str, "routing": str},

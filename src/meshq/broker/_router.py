@@ -16,12 +16,14 @@ from meshq.settings import AddressSettings, settings_for
 class Address:
     """One address: its routing type, its queues, its window of duplicate ids."""
 
-    __slots__ = ("duplicates", "name", "position", "queues", "rings", "routing", "turn")
+    __slots__ = ("duplicates", "filtered", "name", "position", "queues", "rings", "routing", "turn")
 
     def __init__(self, name: str, routing: str, settings: AddressSettings) -> None:
         self.name = name
         self.routing = routing
         self.queues: list[Queue] = []
+        # How many of them take only some messages.
+        self.filtered = 0
         # Which of several anycast queues is next.
         self.turn = 0
         self.duplicates = DuplicateIds(settings.duplicate_id_cache_size)
@@ -65,6 +67,7 @@ class Router:
         self.skip_numbers(queue.number)
         queue.settings = self.settings(address.name)
         address.queues.append(queue)
+        address.filtered += queue.terms.filter is not None
         self.queues[queue.name] = self.by_number[queue.number] = queue
         self._form_rings(address.name)
         self.on_queue(queue)
@@ -78,6 +81,7 @@ class Router:
         """Take a queue out of all tables."""
         del self.queues[queue.name], self.by_number[queue.number]
         self.addresses[queue.address].queues.remove(queue)
+        self.addresses[queue.address].filtered -= queue.terms.filter is not None
         self._form_rings(queue.address)
         self._forget_temporary(queue.address)
         self.on_queue(queue)

@@ -11,6 +11,7 @@ from meshq.client._connection import Connection
 from meshq.client._session import Session
 from meshq.client._statistics import QueueStatistics
 from meshq.errors import SettingsError
+from meshq.selector import parse_filter
 from meshq.wire import Call as WireCall
 from meshq.wire import Frame, FrameType
 
@@ -63,9 +64,13 @@ class Administration(ABC):
     ) -> None:
         """Create a queue on ``address`` (the queue's own name unless given), or do nothing if it is there already.
 
+        ``filter``: a condition on properties and headers; the queue takes only messages of which it is true.  What no
+        queue of its address takes is counted as unrouted, and gone.
+
         Checkpoint: always.  Cancellation: it may exist afterwards or not.
         Raises:
-            SettingsError: a setting is not allowed, or not served in this version.
+            SettingsError: a setting is not allowed.
+            FilterError: the filter is no condition; says where.
             UsageError: it exists otherwise, or its address has the other routing type.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
@@ -74,10 +79,9 @@ class Administration(ABC):
             check_name("address", address)
         if type(durable) is not bool:
             raise SettingsError("durable", durable, "True or False")
-        if filter is not None:
-            raise SettingsError("filter", filter, "None in this version (filters to come)")
+        text = None if filter is None else parse_filter(filter).text
         routing = check_routing("routing", routing)
-        await self._ask("create_queue", name=name, address=address, routing=routing, durable=durable)
+        await self._ask("create_queue", name=name, address=address, routing=routing, durable=durable, filter=text)
 
     async def create_temporary_queue(self) -> str:
         """Create a queue that goes with this session, on an address of its own; returns its name, which is both.

@@ -54,8 +54,6 @@ class Patterns(Administration):
             FilterError: the filter is no condition; says where.
         """
         subscription = check_subscription(address, name, durable=durable, shared=shared)
-        if filter is not None:
-            raise SettingsError("filter", filter, "None in this version (filters of queues to come)")
         text = check_consumer(address, window, window_bytes, ack, filter=filter, unserved={})
         client: Client = self  # type: ignore[assignment]
         return Consumer(

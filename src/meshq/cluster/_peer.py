@@ -115,6 +115,7 @@ class Peer:
                 routing=binding.routing,
                 consumers=binding.consumers,
                 filters=binding.filters,
+                filter=binding.filter,
             )
             self._queues[queue.number] = queue
             if self.known:

@@ -113,6 +113,8 @@ class LocalRoutes(abc.Routes):
             routing=queue.routing,
             consumers=queue.consumers,
             filters=_filters(queue.filters),
+            # One that is not understood here is applied there.
+            filter=next(iter(_filters((queue.filter,))), None) if queue.filter else None,
         )
 
 

@@ -470,7 +470,8 @@ class Forward(Header):
 class Binding(Header):
     """Server to peer: one of its queues as it is now; ``gone``: it is no more.
 
-    ``filters``: what its consumers want, if each of them wants something in particular.
+    ``filters``: what its consumers want, if each of them wants something in particular.  ``filter``: what the queue
+    itself takes; it never changes.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.BINDING
@@ -480,6 +481,7 @@ class Binding(Header):
     routing: str = _key((str,), default="anycast", size_max=16)
     consumers: int = _key((int,), default=0)
     filters: tuple[str, ...] = _list_of(str)
+    filter: str = _key((str,), default="", size_max=limits.FILTER_BYTES_MAX)
     gone: bool = _key((bool,), default=False)
 
 
