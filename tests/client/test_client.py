@@ -212,7 +212,7 @@ async def test_what_is_not_allowed_is_refused_before_anything_is_sent(node: Fake
         with pytest.raises(SettingsError):
             client.producer("a", window=0)
         with pytest.raises(SettingsError):
-            await client.create_queue("q", filter="a = 1")
+            await client.create_queue("q", filter="a = = 1")
         with pytest.raises(SettingsError):
             await client.create_queue("q", routing="anycats")
         with pytest.raises(SettingsError):

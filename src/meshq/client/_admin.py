@@ -81,7 +81,8 @@ class Administration(ABC):
             raise SettingsError("durable", durable, "True or False")
         text = None if filter is None else parse_filter(filter).text
         routing = check_routing("routing", routing)
-        await self._ask("create_queue", name=name, address=address, routing=routing, durable=durable, filter=text)
+        more = {} if text is None else {"filter": text}
+        await self._ask("create_queue", name=name, address=address, routing=routing, durable=durable, **more)
 
     async def create_temporary_queue(self) -> str:
         """Create a queue that goes with this session, on an address of its own; returns its name, which is both.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from meshq.address import INTERNAL, ROUTINGS, is_name
+from meshq.address import INTERNAL, ROUTINGS, SEPARATOR, is_name
 from meshq.client._calls import InnerCall, Values, opening
 from meshq.errors import ClosedError, MeshqError, NotActiveError
 from meshq.wire import (
@@ -160,7 +160,8 @@ class PeerLine:
             RemoteProtocolError: no queue can be so.
         """
         binding = header_of(frame, Binding)
-        names = (binding.name, binding.address)
+        # The queue of a subscription has its address in its name.
+        names = (binding.name.removeprefix(binding.address + SEPARATOR), binding.address)
         named = binding.routing in ROUTINGS and all(is_name(name) and not name.startswith(INTERNAL) for name in names)
         if not 0 < binding.queue <= _QUEUE_MAX or not (named or binding.gone):
             raise violation("bad_header", f"queue {binding.queue} has no valid number, name, address or routing type")

@@ -270,11 +270,8 @@ class Produce(Header):
 
 @attrs.frozen(kw_only=True)
 class Consume(Header):
-    """Open the frame's channel for deliveries from a queue; with a ``filter`` only of messages that it accepts.
-
-    With a ``subscription`` (``own``, ``single`` or ``shared``) ``queue`` is a multicast address, and the queue is the
-    subscription of this ``name``, made unless it exists; then the ``filter`` is the queue's.
-    """
+    """Open the frame's channel for deliveries from a queue; with a ``filter`` only of messages that it accepts; with a
+    ``subscription`` from the queue of that name on the address ``queue``, which has the filter then."""
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME
     queue: str = _key((str,), size_max=TARGET_CHARACTERS_MAX)
@@ -470,8 +467,7 @@ class Forward(Header):
 class Binding(Header):
     """Server to peer: one of its queues as it is now; ``gone``: it is no more.
 
-    ``filters``: what its consumers want, if each of them wants something in particular.  ``filter``: what the queue
-    itself takes; it never changes.
+    ``filter``: what it takes at all.  ``filters``: what its consumers want, if each wants something in particular.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.BINDING

@@ -1,0 +1,91 @@
+"""Subscriptions, requests and paused queues over the loopback device, with and without async."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import trio
+
+import meshq
+from meshq import Broker, blocking, connect
+
+
+async def test_over_tcp_subscribers_requests_and_paused_queues_do_as_they_do_in_process(tmp_path: Path) -> None:
+    async with Broker("hq", data_dir=tmp_path, acceptors=["tcp://127.0.0.1:0"]) as broker:
+        async with connect(broker.urls[0]) as client, connect(broker.urls[0]) as other:
+            async with client.subscribe("news", filter="n = 1") as own, other.subscribe("news", name="alice") as named:
+                await client.send("news", b"1", properties={"n": 1})
+                await client.send("news", b"2")
+                assert [message.body for message in [await own.receive(timeout=10)] if message] == [b"1"]
+                assert [message.body for message in [await named.receive(timeout=10) for _ in "12"] if message] == [
+                    b"1", b"2",
+                ]  # fmt: skip
+                with pytest.raises(meshq.RefusedError, match="not shared"):
+                    async with client.subscribe("news", name="alice"):
+                        raise AssertionError("it was let in")
+            async with trio.open_nursery() as nursery, other.consumer("work") as consumer:
+
+                async def answer() -> None:
+                    async for message in consumer:
+                        await message.reply(message.body.upper())
+                        await message.ack()
+
+                nursery.start_soon(answer)
+                answers = []
+
+                async def ask(number: int) -> None:
+                    answers.append((await client.request("work", b"w%d" % number, timeout=10)).body)
+
+                async with trio.open_nursery() as asking:
+                    for number in range(50):
+                        asking.start_soon(ask, number)
+                assert sorted(answers) == sorted(b"W%d" % number for number in range(50))
+                nursery.cancel_scope.cancel()
+            await client.pause_queue("work")
+            await client.send("work", b"later")
+            async with client.consumer("work") as consumer:
+                assert await consumer.receive(timeout=0.05) is None
+                await other.resume_queue("work")
+                message = await consumer.receive(timeout=10)
+                assert message is not None and message.body == b"later"
+
+
+def test_threads_subscribe_ask_and_pause(tmp_path: Path) -> None:
+    with blocking.Broker("hq", data_dir=tmp_path) as broker, broker.client() as client, broker.client() as server:
+        with client.subscribe("news", name="alice", durable=True) as consumer:
+            assert consumer.queue == "news::alice"
+            server.send("news", b"1")
+            message = consumer.receive(timeout=10)
+            assert message is not None and message.body == b"1"
+            message.ack(confirm=True)
+        assert client.unsubscribe("news", "alice") == 0
+        with pytest.raises(meshq.CallTimeoutError):
+            client.request("work", b"x", timeout=0.05)
+        client.purge_queue("work")
+
+        def answer() -> None:
+            with server.consumer("work") as consumer:
+                for _ in range(20):
+                    message = consumer.receive(timeout=10)
+                    assert message is not None
+                    message.reply(message.body.upper())
+                    message.ack()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            for number in range(20):
+                assert client.request("work", b"w%d" % number, timeout=10).body == b"W%d" % number
+        finally:
+            thread.join(20)
+        client.pause_queue("work")
+        assert client.queue("work").paused
+        client.resume_queue("work")
+        assert not client.queue("work").paused
+        name = client.create_temporary_queue()
+        assert client.queue(name).temporary
+        client.create_queue("small", filter="size < 2")
+        server.send_many("small", [b"1", b"22"])
+        assert client.queue("small").ready == 1
