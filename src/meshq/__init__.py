@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from meshq.client import Consumer as Consumer
     from meshq.client import Delivery as Delivery
     from meshq.client import Disconnected as Disconnected
+    from meshq.client import Divert as Divert
     from meshq.client import FailedOver as FailedOver
     from meshq.client import Producer as Producer
     from meshq.client import Reattached as Reattached
@@ -119,6 +120,7 @@ _HOME: Final = {
     "Consumer": "meshq.client",
     "Delivery": "meshq.client",
     "Disconnected": "meshq.client",
+    "Divert": "meshq.client",
     "FailedOver": "meshq.client",
     "Journal": "meshq.store",
     "Message": "meshq.message",

@@ -90,6 +90,8 @@ PRODUCER_WINDOW_MESSAGES: Final = 4_000
 QUEUES_PER_ADDRESS_MAX: Final = 2_048
 #: Of them with filters: each may have every other message of a run, which takes 20 bytes for each two.
 FILTERED_QUEUES_PER_ADDRESS_MAX: Final = 400
+#: Diverts of one node: a message may pass them all, and a way through them is looked for in calls inside each other.
+DIVERTS_MAX: Final = 256
 #: Calls (create a queue, ask for statistics, ...) of one session that wait for their answer.
 CALLS_MAX: Final = 1_024
 #: ``async for`` and ``producer.send`` may skip the scheduler, but not longer than this many messages.

@@ -211,7 +211,9 @@ class AddressSettings:
     """How the addresses that fit a pattern behave.
 
     ``duplicate_id_cache_size``: duplicate ids remembered per address.  ``auto_create_queues``: an address or queue
-    comes into being on first use.  ``default_routing``: what such an address is.
+    comes into being on first use.  ``default_routing``: what such an address is.  ``auto_delete_queues``: such a queue
+    goes when it is empty and its last consumer has left, and such an address with its last queue, unless it remembers
+    duplicate ids or is of another routing than the default one.
 
     ``dead_letter_address``: where a message goes that is rejected, or was delivered ``max_delivery_attempts`` times in
     vain; None: what is rejected is gone, and nothing else is taken away however often it fails.  ``expiry_address``:
@@ -224,6 +226,7 @@ class AddressSettings:
         default=limits.DUPLICATE_IDS_DEFAULT, validator=in_range(0, 10_000_000, whole=True)
     )
     auto_create_queues: bool = attrs.field(default=True, validator=is_bool)
+    auto_delete_queues: bool = attrs.field(default=False, validator=is_bool)
     default_routing: str = attrs.field(default="anycast", validator=_routing)
     dead_letter_address: str | None = attrs.field(default=None, validator=_address)
     expiry_address: str | None = attrs.field(default=None, validator=_address)

@@ -150,7 +150,7 @@ def test_a_filter_in_the_journal_that_is_none_is_damage() -> None:
         Record(record.position, record.kind, record.payload.replace(b"size < 3", b"size <<3"))
         for record in house.log.recovered()
     ]
-    with pytest.raises(DamagedError, match="the filter of a queue"):
+    with pytest.raises(DamagedError, match="a filter that can be read"):
         make_core(records=records)
 
 

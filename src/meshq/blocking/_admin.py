@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from meshq import client as trio_client
-from meshq.client import QueueStatistics
+from meshq.client import Divert, QueueStatistics
 
 T = TypeVar("T")
 
@@ -140,6 +140,48 @@ class Administration(ABC):
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         return self._call(self._inner.queues)
+
+    def create_divert(
+        self,
+        name: str,
+        *,
+        address: str,
+        forwarding_address: str,
+        filter: str | None = None,
+        exclusive: bool = False,
+    ) -> None:
+        """Have what is sent to ``address`` go to ``forwarding_address``, too, or do nothing if it does already.
+
+        ``filter``: only messages of which this condition is true.  ``exclusive``: they go there only.  Diverts may
+        follow each other; an address gets a message once, however many ways lead there.
+
+        Interrupted: it may exist afterwards or not.
+        Raises:
+            SettingsError: a setting is not allowed.
+            FilterError: the filter is no condition; says where.
+            UsageError: it exists otherwise, or would close a loop.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        about = {"address": address, "forwarding_address": forwarding_address}
+        self._call(self._inner.create_divert, name, **about, filter=filter, exclusive=exclusive)
+
+    def delete_divert(self, name: str) -> None:
+        """Delete a divert; what went through it stays where it is.
+
+        Interrupted: it may exist afterwards or not.
+        Raises:
+            NotFoundError: there is no such divert.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.delete_divert, name)
+
+    def diverts(self) -> list[Divert]:
+        """All diverts, by name in alphabetical order.
+
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.diverts)
 
     def flush(self) -> None:
         """Return when everything that this session has sent and acknowledged is stored.

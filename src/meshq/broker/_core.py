@@ -202,7 +202,10 @@ class Core:
     def _is_over(self, queue: Queue) -> bool:
         """Whether a queue without consumers goes by itself."""
         owner = queue.terms.owner
-        return owner.ended if owner is not None else queue.used
+        if owner is not None:
+            return owner.ended
+        empty = not (queue.ready or queue.held or queue.delayed or queue.scheduled or self.ledger.holds(queue))
+        return queue.used and (empty or not queue.terms.on_use)
 
     def remove(self, queue: Queue) -> int:
         """Delete a queue that nobody consumes from; returns how many messages went with it.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
+
 from meshq import limits
 from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target, check_name, check_routing
+from meshq.broker._diverts import DivertRule
 from meshq.broker._ledger import Ledger
 from meshq.broker._marks import Marks
 from meshq.broker._queue_machine import Queue
 from meshq.broker._records import DEFINITION, encode_definition
 from meshq.broker._router import Address, Router
 from meshq.broker._subscribing import check_same
-from meshq.broker._terms import PLAIN, SUBSCRIPTIONS, Owner, Terms
+from meshq.broker._terms import ON_USE, PLAIN, SUBSCRIPTIONS, Owner, Terms
 from meshq.errors import DamagedError, FilterError, NotFoundError, UsageError
 from meshq.selector import Filter, parse_filter
 from meshq.settings import AddressSettings
@@ -36,13 +39,19 @@ class Definitions:
         """
         check_own(check_name("address", name))
         check_routing("routing", routing)
-        return self._router.check_address(name, routing) or self._add_address(name, routing)
+        address = self._router.check_address(name, routing)
+        if address is not None and address.on_use:
+            # Now somebody relies on it.
+            values = {"kind": "address", "name": name, "routing": routing}
+            address.position = self._write(values, [address.position] if address.position else None)
+            address.on_use = False
+        return address or self._add_address(name, routing)
 
-    def _add_address(self, name: str, routing: str) -> Address:
+    def _add_address(self, name: str, routing: str, *, on_use: bool = False) -> Address:
         # The journal may refuse: it is asked before anything has changed.
-        position = self._write({"kind": "address", "name": name, "routing": routing})
+        position = self._write({"kind": "address", "name": name, "routing": routing, "on_use": on_use})
         address = self._router.add_address(name, routing)
-        address.position = position
+        address.position, address.on_use = position, on_use
         return address
 
     def create_queue(
@@ -63,6 +72,10 @@ class Definitions:
             if queue.terms.filter != filter:
                 found, wanted = (one.text if one is not None else None for one in (queue.terms.filter, filter))
                 raise UsageError(f"the queue {name!r} exists with filter={found!r}, and keeps it: not {wanted!r}")
+            if queue.terms.on_use:
+                # Now somebody relies on it.
+                self._rewrite(queue, on_use=False)
+                queue.terms, queue.passing = attrs.evolve(queue.terms, on_use=False), False
             return queue
         terms = PLAIN if filter is None else Terms(filter=filter)
         return self._add_queue(name, self.create_address(bound_to, routing), durable=durable, terms=terms)
@@ -95,7 +108,7 @@ class Definitions:
         found = self._router.check_address(address, "multicast")
         if found is None:
             self._settings_on_demand("address", address, address)
-            found = self._add_address(address, "multicast")
+            found = self._add_address(address, "multicast", on_use=True)
         return self._add_queue(full, found, durable=durable, terms=Terms(subscription=kind, filter=filter))
 
     def _add_queue(self, name: str, address: Address, *, durable: bool, terms: Terms = PLAIN) -> Queue:
@@ -129,31 +142,92 @@ class Definitions:
         """
         if queue.paused is paused:
             return
-        if queue.durable:
-            values = {**_definition_of(queue), "paused": paused}
-            self._router.positions[queue.number] = self._write(values, [self._router.positions[queue.number]])
+        self._rewrite(queue, paused=paused)
         queue.paused = paused
 
+    def _rewrite(self, queue: Queue, **changed: Any) -> None:
+        """Write the definition of a queue anew; one record ends the old one."""
+        position = self._router.positions[queue.number]
+        if queue.durable:
+            values = {**_definition_of(queue), **changed}
+            self._router.positions[queue.number] = self._write(values, [position] if position else None)
+
     def delete_queue(self, queue: Queue) -> None:
-        """Forget an empty queue.  Its number is never given again."""
+        """Forget an empty queue, and its address if that goes with it.  Its number is never given again."""
         position = self._router.positions.pop(queue.number)
         self._router.remove_queue(queue)
         dead = [*self._marks.close(queue), position, self._numbers_position]
+        address = self._router.addresses.get(queue.address)
+        if address is not None and self._router.may_go(address):
+            del self._router.addresses[address.name]
+            dead.append(address.position)
         self._numbers_position = self._write(
             {"kind": "numbers", "last": self._router.last_number}, [kill for kill in dead if kill], vital=True
         )
+
+    def create_divert(
+        self, name: str, *, address: str, forwarding_address: str, filter: Filter | None, exclusive: bool
+    ) -> DivertRule:
+        """The divert; made unless it exists.
+
+        Raises:
+            UsageError: it exists in another way, would close a loop, or there is no room; or a name is not valid.
+        """
+        check_own(check_name("name", name))
+        check_own(check_name("address", address), check_name("forwarding_address", forwarding_address))
+        diverts = self._router.diverts
+        text = filter.text if filter is not None else ""
+        wanted = {
+            "address": address,
+            "forwarding_address": forwarding_address,
+            "filter": text,
+            "exclusive": exclusive,
+        }
+        rule = diverts.by_name.get(name)
+        if rule is not None:
+            for key, value in wanted.items():
+                found = rule.filter_text if key == "filter" else getattr(rule, key)
+                if found != value:
+                    raise UsageError(f"the divert {name!r} exists with {key}={found!r}, not {value!r}")
+            return rule
+        diverts.check_loop(address, forwarding_address)
+        if len(diverts.by_name) >= limits.DIVERTS_MAX:
+            raise UsageError(f"the node has its {limits.DIVERTS_MAX} diverts")
+        values = {"kind": "divert", "name": name, **wanted}
+        rule = _divert_of(values, self._write(values))
+        diverts.add(rule)
+        return rule
+
+    def delete_divert(self, name: str) -> None:
+        """Forget a divert.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        rule = self._router.diverts.by_name.get(name)
+        if rule is None:
+            raise NotFoundError(f"there is no divert {name!r}")
+        self._numbers_position = self._write(
+            {"kind": "numbers", "last": self._router.last_number},
+            [kill for kill in (rule.position, self._numbers_position) if kill],
+            vital=True,
+        )
+        self._router.diverts.remove(rule)
 
     def restore(self, values: dict[str, Any], position: int) -> None:
         """Take up a definition from the journal."""
         kind = values["kind"]
         if kind == "address":
-            self._router.add_address(values["name"], values["routing"]).position = position
+            made = self._router.add_address(values["name"], values["routing"])
+            made.position, made.on_use = position, values["on_use"]
+        elif kind == "divert":
+            self._router.diverts.add(_divert_of(values, position))
         elif kind == "queue":
             address = self._router.addresses[values["address"]]
             terms = PLAIN
-            if values["subscription"] or values["filter"]:
+            if values["subscription"] or values["filter"] or values["on_use"]:
                 filter = _kept_filter(values["filter"], position)
-                terms = Terms(subscription=values["subscription"], filter=filter)
+                terms = Terms(subscription=values["subscription"], filter=filter, on_use=values["on_use"])
             queue = Queue(values["number"], values["name"], address.name, durable=True, terms=terms)
             queue.paused = values["paused"]
             self._router.add_queue(queue, address)
@@ -179,12 +253,12 @@ class Definitions:
         if address is None:
             elsewhere = self._router.remote_routing(target.address)
             if elsewhere is not None and not self._router.settings(target.address).auto_create_queues:
-                return self._add_address(target.address, elsewhere), None
+                return self._add_address(target.address, elsewhere, on_use=True), None
             routing = elsewhere
             if routing is None:
                 routing = self._settings_on_demand("address", target.address, target.address).default_routing
             if routing == "multicast":
-                return self._add_address(target.address, routing), None
+                return self._add_address(target.address, routing, on_use=True), None
         elif address.queues or address.routing == "multicast" or address.rings:
             return address, None
         self._queue_on_demand(target.address, target.address, address)
@@ -195,7 +269,8 @@ class Definitions:
         own settings say of first use."""
         address = self._router.addresses.get(target.address)
         if target.queue is not None:
-            queue = self._router.queues.get(target.queue)
+            queues = self._router.queues
+            queue = queues.get(f"{target.address}{SEPARATOR}{target.queue}") or queues.get(target.queue)
             if address is not None and queue is not None and queue.address == target.address:
                 return address, queue
         if address is None:
@@ -236,8 +311,8 @@ class Definitions:
         if other is not None:
             raise UsageError(f"the queue {name!r} is bound to {other.address!r}, not to {address_name!r}")
         if address is None:
-            address = self._add_address(address_name, settings.default_routing)
-        return self._add_queue(name, address, durable=True)
+            address = self._add_address(address_name, settings.default_routing, on_use=True)
+        return self._add_queue(name, address, durable=True, terms=ON_USE)
 
     def _temporary_elsewhere(self, name: str) -> Address:
         """The address of a temporary queue of another node.
@@ -265,14 +340,26 @@ def _definition_of(queue: Queue) -> dict[str, Any]:
         "paused": queue.paused,
         "subscription": queue.terms.subscription,
         "filter": queue.terms.filter_text,
+        "on_use": queue.terms.on_use,
     }
+
+
+def _divert_of(values: dict[str, Any], position: int) -> DivertRule:
+    return DivertRule(
+        name=values["name"],
+        address=values["address"],
+        forwarding_address=values["forwarding_address"],
+        filter=_kept_filter(values["filter"], position),
+        exclusive=values["exclusive"],
+        position=position,
+    )
 
 
 def _kept_filter(text: str, position: int) -> Filter | None:
     try:
         return parse_filter(text) if text else None
     except FilterError as error:
-        raise DamagedError("journal", position, "the filter of a queue", text) from error
+        raise DamagedError("journal", position, "a filter that can be read", text) from error
 
 
 def check_own(*names: str) -> str:

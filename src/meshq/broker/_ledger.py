@@ -73,6 +73,10 @@ class Ledger:
         """Entries that are not released yet."""
         return len(self._entries)
 
+    def holds(self, queue: Queue) -> bool:
+        """Whether something that was placed in a queue is not released yet."""
+        return any(queue is one for _, views, _ in self._entries for one, _ in views)
+
     def doom(self, positions: Sequence[int]) -> None:
         """These records may die with whatever is written next."""
         self._doomed += positions

@@ -82,7 +82,39 @@ def _unsubscribe(core: Core, address: str, name: str) -> dict[str, Any]:
 
 
 def _purge_queue(core: Core, name: str) -> dict[str, Any]:
-    return {"removed": core.settler.purge(_existing(core, check_open(name)))}
+    queue = _existing(core, check_open(name))
+    removed = core.settler.purge(queue)
+    # It may have been what kept the queue.
+    core.touch(queue)
+    return {"removed": removed}
+
+
+def _create_divert(
+    core: Core, name: str, address: str, forwarding_address: str, filter: str | None = None, exclusive: bool = False
+) -> dict[str, Any]:
+    condition = parse_filter(filter) if filter else None
+    about = {"address": address, "forwarding_address": forwarding_address}
+    core.definitions.create_divert(name, **about, filter=condition, exclusive=exclusive)
+    return {"name": name}
+
+
+def _delete_divert(core: Core, name: str) -> dict[str, Any]:
+    core.definitions.delete_divert(name)
+    return {}
+
+
+def _diverts(core: Core, after: str = "") -> dict[str, Any]:
+    rules = core.router.diverts.by_name
+    size = 0
+    values: dict[str, Any] = {}
+    for index, name in enumerate(sorted(name for name in rules if name > after)):
+        rule = rules[name]
+        about = (name, rule.address, rule.forwarding_address, rule.filter_text)
+        size += sum(len(text.encode()) + 24 for text in about)
+        if size > _NAMES_BYTES_MAX and index:
+            return {**values, "more": True}
+        values |= dict(zip((f"{key}{index}" for key in _DIVERT), (*about, rule.exclusive), strict=True))
+    return {**values, "more": False}
 
 
 def _pause_queue(core: Core, name: str) -> dict[str, Any]:
@@ -121,6 +153,8 @@ def _existing(core: Core, name: str) -> Queue:
 
 
 _TEXT: Final = (str,)
+#: What is said of a divert, each key with the divert's place behind it.
+_DIVERT: Final = ("name", "address", "forwarding_address", "filter", "exclusive")
 #: Operations for which it matters who asks.
 _OF_SESSIONS: Final = ("create_temporary_queue",)
 _OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any]], Mapping[str, tuple[tuple[type, ...], bool]]]]] = {
@@ -143,4 +177,16 @@ _OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any]], Mapping[str
     "resume_queue": (_resume_queue, {"name": (_TEXT, True)}),
     "queue": (_queue, {"name": (_TEXT, True)}),
     "queues": (_queues, {"after": (_TEXT, False)}),
+    "create_divert": (
+        _create_divert,
+        {
+            "name": (_TEXT, True),
+            "address": (_TEXT, True),
+            "forwarding_address": (_TEXT, True),
+            "filter": ((str, type(None)), False),
+            "exclusive": ((bool,), False),
+        },
+    ),
+    "delete_divert": (_delete_divert, {"name": (_TEXT, True)}),
+    "diverts": (_diverts, {"after": (_TEXT, False)}),
 }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
-from meshq.broker._distribution_plan import Share, Wants, plan
+from meshq.broker._distribution_plan import Share, Wants, plan, takes
 from meshq.broker._duplicates import IdChunk
 from meshq.broker._ledger import Ledger
 from meshq.broker._marks import Marks
@@ -101,10 +101,11 @@ class Placer:
         targets = [queue] if queue is not None else address.queues
         among_nodes = queue is None and bool(address.rings)
         sifted = address.filtered > 0 and any(one.terms.filter is not None for one in targets)
-        if among_nodes or sifted or (kinds & SPECIAL and targets):
+        diverted = queue is None and self._definitions.router.diverts.any_leaving(address.name)
+        if among_nodes or sifted or diverted or (kinds & SPECIAL and targets):
             rows = _without(run.content.rows, skipped)
             asked = self._asked(run, kinds)
-            shares = _among_nodes(run, address, rows) if among_nodes else _here(run, address, targets, rows)
+            shares = self._diverted(run, address, rows) if diverted else _shared(run, address, queue, rows)
             self._place_shares(run, address, shares, (fresh, skipped), asked, then)
             self._producers.raise_to(run.producer, first, last)
             return
@@ -117,6 +118,42 @@ class Placer:
         self._producers.raise_to(run.producer, first, last)
         self._book(run, address, (fresh, skipped))
         self._ledger.release_after(position, views, then)
+
+    def _diverted(self, run: StoredRun, address: Address, rows: Sequence[int]) -> list[Share]:
+        """Who gets what of a run that is diverted.
+
+        An address gets each message once, however many ways lead there.  Behind a divert only the queues of this node
+        get something: the others have their own diverts.
+
+        Raises:
+            AddressFullError, JournalBrokenError: a queue can't be made.
+        """
+        diverts, wants = self._definitions.router.diverts, _wants(run)
+        reached: dict[str, dict[int, None]] = {address.name: dict.fromkeys(rows)}
+        shares: list[Share] = []
+        for name in diverts.order(address.name):
+            here = sorted(reached.get(name, ()))
+            kept = dict.fromkeys(here)
+            for rule in diverts.leaving(name):
+                for row in here:
+                    if takes(rule.filter, row, wants):
+                        reached.setdefault(rule.forwarding_address, {})[row] = None
+                        if rule.exclusive:
+                            kept.pop(row, None)
+            if not kept:
+                continue
+            if name == address.name:
+                shares += _shared(run, address, None, list(kept))
+            elif (found := self._address_here(name)) is not None:
+                shares += _here(run, found, found.queues, list(kept))
+        return shares
+
+    def _address_here(self, name: str) -> Address | None:
+        """An address, made if it may be; None if nobody is there."""
+        try:
+            return self._definitions.address_for(Target(name, None))[0]
+        except (NotFoundError, UsageError):
+            return None
 
     def _book(self, run: StoredRun, address: Address, judged: tuple[list[bytes], tuple[int, ...]]) -> None:
         """A run was placed: its duplicate ids are known from here on, and it takes memory."""
@@ -196,12 +233,8 @@ class Placer:
         self._ledger.release_after(position, views, then)
 
     def _route_here(self, run: StoredRun, rows: range) -> list[Share]:
-        try:
-            address, _ = self._definitions.address_for(Target(run.address, None))
-        except (NotFoundError, UsageError):
-            # Nobody is there, and nobody may be made.
-            return []
-        if address.routing == "multicast":
+        address = self._address_here(run.address)
+        if address is None or address.routing == "multicast":
             return []
         return _here(run, address, address.queues, rows)
 
@@ -355,6 +388,13 @@ def _without(count: int, skipped: tuple[int, ...]) -> Sequence[int]:
         return range(count)
     known = dict.fromkeys(skipped)
     return [row for row in range(count) if row not in known]
+
+
+def _shared(run: StoredRun, address: Address, queue: Queue | None, rows: Sequence[int]) -> list[Share]:
+    """Who gets what of a run that was sent to an address, or to one queue of it."""
+    if queue is not None:
+        return _here(run, address, [queue], rows)
+    return _among_nodes(run, address, rows) if address.rings else _here(run, address, address.queues, rows)
 
 
 def _among_nodes(run: StoredRun, address: Address, rows: Sequence[int]) -> list[Share]:

@@ -67,10 +67,13 @@ _DEFINITIONS: Final[dict[str, dict[str, type]]] = {
     "address": {"kind": str, "name": str, "routing": str},
     "queue": {"kind": str, "name": str, "address": str, "number": int},
     "numbers": {"kind": str, "last": int},
+    "divert": {"kind": str, "name": str, "address": str, "forwarding_address": str},
 }
 #: What it may say besides, and what holds if it doesn't: such a key is written only if it says something else.
 _OPTIONAL: Final[dict[str, dict[str, Any]]] = {
-    "queue": {"paused": False, "subscription": "", "filter": ""},
+    "address": {"on_use": False},
+    "queue": {"paused": False, "subscription": "", "filter": "", "on_use": False},
+    "divert": {"filter": "", "exclusive": False},
 }
 
 

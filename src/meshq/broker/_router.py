@@ -7,6 +7,7 @@ from typing import Any
 
 from meshq.address import SEPARATOR, TEMPORARY, Target
 from meshq.broker._distribution_plan import RemoteBinding, Ring
+from meshq.broker._diverts import Diverts
 from meshq.broker._duplicates import DuplicateIds
 from meshq.broker._queue_machine import Queue
 from meshq.errors import NotFoundError, UsageError
@@ -16,10 +17,22 @@ from meshq.settings import AddressSettings, settings_for
 class Address:
     """One address: its routing type, its queues, its window of duplicate ids."""
 
-    __slots__ = ("duplicates", "filtered", "name", "position", "queues", "rings", "routing", "turn")
+    __slots__ = (
+        "duplicates",
+        "filtered",
+        "name",
+        "on_use",
+        "position",
+        "queues",
+        "rings",
+        "routing",
+        "turn",
+    )
 
     def __init__(self, name: str, routing: str, settings: AddressSettings) -> None:
         self.name = name
+        # It came into being on first use.
+        self.on_use = False
         self.routing = routing
         self.queues: list[Queue] = []
         # How many of them take only some messages.
@@ -38,6 +51,7 @@ class Router:
 
     def __init__(self, patterns: dict[str, AddressSettings]) -> None:
         self._patterns = patterns
+        self.diverts = Diverts()
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.by_number: dict[int, Queue] = {}
@@ -66,6 +80,8 @@ class Router:
         """Enter a queue in all tables."""
         self.skip_numbers(queue.number)
         queue.settings = self.settings(address.name)
+        if queue.terms.on_use and queue.settings.auto_delete_queues:
+            queue.passing = True
         address.queues.append(queue)
         address.filtered += queue.terms.filter is not None
         self.queues[queue.name] = self.by_number[queue.number] = queue
@@ -161,6 +177,17 @@ class Router:
         address = self.addresses.get(name)
         if address is not None and name.startswith(TEMPORARY) and not address.queues and not address.rings:
             del self.addresses[name]
+
+    def may_go(self, address: Address) -> bool:
+        """Whether an address without queues goes by itself."""
+        settings = self.settings(address.name)
+        return (
+            address.on_use
+            and settings.auto_delete_queues
+            # On its next use it would be another one.
+            and address.routing == settings.default_routing
+            and not (address.queues or address.rings or len(address.duplicates) or self.diverts.uses(address.name))
+        )
 
     def check_address(self, name: str, routing: str | None) -> Address | None:
         """The address of a name, None if there is none yet.

@@ -33,6 +33,8 @@ class Terms:
     subscription: str = ""
     #: Whose end is the queue's end; nobody else consumes from it.
     owner: Owner | None = None
+    #: It came into being on first use.
+    on_use: bool = False
 
     @property
     def filter_text(self) -> str:
@@ -42,3 +44,5 @@ class Terms:
 
 #: Those of nearly every queue.
 PLAIN: Final = Terms()
+#: Those of a queue that somebody used before anybody created it.
+ON_USE: Final = Terms(on_use=True)

@@ -13,7 +13,7 @@ from meshq.client._peer_line import ForwardedRun, PeerEvents
 from meshq.client._peer_link import PeerLink
 from meshq.client._producer import Producer, ProducerStatistics
 from meshq.client._settings import ClientSettings
-from meshq.client._statistics import ClientStatistics, QueueStatistics
+from meshq.client._statistics import ClientStatistics, Divert, QueueStatistics
 
 __all__ = [
     "EVENTS_MAX",
@@ -28,6 +28,7 @@ __all__ = [
     "DeliveredRun",
     "Delivery",
     "Disconnected",
+    "Divert",
     "Event",
     "EventStream",
     "FailedOver",

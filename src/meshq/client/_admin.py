@@ -9,7 +9,7 @@ from meshq.address import check_name, check_routing, parse_target
 from meshq.client._calls import Call
 from meshq.client._connection import Connection
 from meshq.client._session import Session
-from meshq.client._statistics import QueueStatistics
+from meshq.client._statistics import Divert, QueueStatistics
 from meshq.errors import SettingsError
 from meshq.selector import parse_filter
 from meshq.wire import Call as WireCall
@@ -177,6 +177,63 @@ class Administration(ABC):
             names += found
             more = bool(values.get("more")) and bool(found)
         return names
+
+    async def create_divert(
+        self,
+        name: str,
+        *,
+        address: str,
+        forwarding_address: str,
+        filter: str | None = None,
+        exclusive: bool = False,
+    ) -> None:
+        """Have what is sent to ``address`` go to ``forwarding_address``, too, or do nothing if it does already.
+
+        ``filter``: only messages of which this condition is true.  ``exclusive``: they go there only.  Diverts may
+        follow each other; an address gets a message once, however many ways lead there.
+
+        Checkpoint: always.  Cancellation: it may exist afterwards or not.
+        Raises:
+            SettingsError: a setting is not allowed.
+            FilterError: the filter is no condition; says where.
+            UsageError: it exists otherwise, or would close a loop.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        names = {
+            "name": check_name("name", name),
+            "address": check_name("address", address),
+            "forwarding_address": check_name("forwarding_address", forwarding_address),
+        }
+        if type(exclusive) is not bool:
+            raise SettingsError("exclusive", exclusive, "True or False")
+        text = None if filter is None else parse_filter(filter).text
+        await self._ask("create_divert", **names, filter=text, exclusive=exclusive)
+
+    async def delete_divert(self, name: str) -> None:
+        """Delete a divert; what went through it stays where it is.
+
+        Checkpoint: always.  Cancellation: it may exist afterwards or not.
+        Raises:
+            NotFoundError: there is no such divert.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        await self._ask("delete_divert", name=check_name("name", name))
+
+    async def diverts(self) -> list[Divert]:
+        """All diverts, by name in alphabetical order.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        found: list[Divert] = []
+        more = True
+        while more:
+            values = await self._ask("diverts", after=found[-1].name if found else "")
+            part = [Divert.of(values, index) for index in range(len(values)) if f"name{index}" in values]
+            found += part
+            more = bool(values.get("more")) and bool(part)
+        return found
 
     async def flush(self) -> None:
         """Return when everything that this session has sent and acknowledged is stored.

@@ -53,6 +53,24 @@ class QueueStatistics:
 
 
 @attrs.frozen(kw_only=True)
+class Divert:
+    """What is sent to ``address`` goes to ``forwarding_address``, too, or only there."""
+
+    name: str
+    address: str
+    forwarding_address: str
+    #: Only messages of which this is true; None: all.
+    filter: str | None
+    exclusive: bool
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], index: int) -> Divert:
+        """From a broker's answer, by its place there."""
+        about = {name.name: values[f"{name.name}{index}"] for name in attrs.fields(cls)}
+        return cls(**{**about, "filter": about["filter"] or None})
+
+
+@attrs.frozen(kw_only=True)
 class ClientStatistics:
     """A client at one moment."""
 

@@ -1,0 +1,100 @@
+"""Diverts: what is sent to one address goes to another one, too, or only there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from meshq.errors import UsageError
+from meshq.selector import Filter
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class DivertRule:
+    """One divert, as it was made."""
+
+    name: str
+    address: str
+    forwarding_address: str
+    #: Only messages that it accepts are diverted.
+    filter: Filter | None
+    #: They don't go to the queues of ``address``.
+    exclusive: bool
+    #: Where its definition stands in the journal.
+    position: int = 0
+
+    @property
+    def filter_text(self) -> str:
+        """The filter, empty if there is none."""
+        return self.filter.text if self.filter is not None else ""
+
+
+class Diverts:
+    """All diverts of one node."""
+
+    __slots__ = ("_from", "by_name")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, DivertRule] = {}
+        # By the address that they leave.
+        self._from: dict[str, list[DivertRule]] = {}
+
+    def leaving(self, address: str) -> Sequence[DivertRule]:
+        """The diverts of an address, in the order in which they were made."""
+        return self._from.get(address, ())
+
+    def any_leaving(self, address: str) -> bool:
+        """Whether messages of an address are diverted."""
+        return address in self._from
+
+    def uses(self, address: str) -> bool:
+        """Whether a divert begins or ends at an address."""
+        return any(address in (rule.address, rule.forwarding_address) for rule in self.by_name.values())
+
+    def add(self, rule: DivertRule) -> None:
+        """Enter a divert."""
+        self.by_name[rule.name] = rule
+        self._from.setdefault(rule.address, []).append(rule)
+
+    def remove(self, rule: DivertRule) -> None:
+        """Forget a divert."""
+        del self.by_name[rule.name]
+        rules = self._from[rule.address]
+        rules.remove(rule)
+        if not rules:
+            del self._from[rule.address]
+
+    def check_loop(self, address: str, forwarding_address: str) -> None:
+        """See that a divert between two addresses leads nowhere back.
+
+        Raises:
+            UsageError: it does; names the loop.
+        """
+        way = self._way(forwarding_address, address, {})
+        if way is not None:
+            raise UsageError(f"the divert would close a loop: {' -> '.join([address, *way])}")
+
+    def _way(self, start: str, end: str, seen: dict[str, None]) -> list[str] | None:
+        """The addresses from one to another, by diverts; None: there is no way."""
+        if start == end:
+            return [start]
+        seen[start] = None
+        for rule in self._from.get(start, ()):
+            if rule.forwarding_address not in seen:
+                rest = self._way(rule.forwarding_address, end, seen)
+                if rest is not None:
+                    return [start, *rest]
+        return None
+
+    def order(self, address: str) -> list[str]:
+        """The addresses that messages of one may reach, itself first, each before those that it forwards to."""
+        found: dict[str, None] = {}
+        self._visit(address, found)
+        return list(reversed(found))
+
+    def _visit(self, address: str, found: dict[str, None]) -> None:
+        for rule in self._from.get(address, ()):
+            if rule.forwarding_address not in found:
+                self._visit(rule.forwarding_address, found)
+        found[address] = None
