@@ -100,6 +100,20 @@ def test_a_paused_queue_takes_messages_and_gives_none_until_it_is_resumed() -> N
     house.check()
 
 
+def test_a_queue_that_is_paused_while_it_waits_for_the_disk_gives_nothing_afterwards() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    client.put(client.produce(), b"1")
+    house.auto = False
+    consumer = client.consume()
+    client.call("pause_queue", name="q")
+    house.log.sync()
+    assert client.bodies(consumer) == []
+    client.call("resume_queue", name="q")
+    house.log.sync()
+    assert client.bodies(consumer) == [b"1"]
+
+
 def test_a_paused_queue_whose_filters_had_not_seen_everything_goes_on_from_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

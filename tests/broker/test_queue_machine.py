@@ -22,6 +22,19 @@ def test_a_run_is_dealt_evenly_and_by_stride_among_equal_consumers() -> None:
     assert dealt(queue) == {1: [1, 3, 5, 7, 9], 2: [2, 4, 6, 8, 10]}
 
 
+def test_a_paused_queue_grants_nothing_and_goes_on_where_it_stopped() -> None:
+    queue = make_queue()
+    put(queue, 4)
+    join(queue, 2, number=1)
+    assert dealt(queue) == {1: [1, 2]}
+    queue.paused = True
+    join(queue, number=2)
+    join(queue, number=3, filter="size = 10")
+    assert dealt(queue) == {1: [], 2: [], 3: []} and not queue.unfinished
+    queue.paused = False
+    assert dealt(queue) == {1: [], 2: [], 3: [3, 4]}
+
+
 def test_the_rotation_goes_on_across_runs_of_one_message() -> None:
     queue = make_queue()
     for number in (1, 2, 3):
