@@ -83,6 +83,19 @@ async def test_a_request_that_never_had_a_reply_queue_is_not_done(giving: FakeNo
         assert giving.bodies == [] and client.statistics().requests == 0
 
 
+async def test_a_session_that_is_lost_while_the_reply_queue_is_made_has_requested_nothing(giving: FakeNode) -> None:
+    env, _ = fake_env(giving)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        giving.answers = False
+        result = Result()
+        nursery.start_soon(result.of, lambda: client.request("a", b"x", timeout=60))
+        await wait_all_tasks_blocked()
+        giving.restart()
+        await until(lambda: result.done)
+        assert isinstance(result.error, UnblockedError) and result.error.outcome == "not_done"
+        assert giving.bodies == []
+
+
 async def test_an_answer_that_cannot_be_read_ends_nothing(giving: FakeNode) -> None:
     env, _ = fake_env(giving)
     async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
