@@ -102,6 +102,37 @@ class Administration(ABC):
         """
         return self._call(self._inner.purge_queue, name)
 
+    def move_messages(self, name: str, address: str, *, filter: str | None = None, limit: int | None = None) -> int:
+        """Move the messages that wait in a queue to an address, the ones that ``filter`` accepts and at most ``limit``;
+        returns how many.
+
+        What arrives meanwhile stays.  Each message is, whatever happens, in one of the two places; ``delivery.origin``
+        says where it was.  The address comes into being if need be.
+
+        Interrupted: it goes on; how many were moved is unknown.
+        Raises:
+            SettingsError: the filter, the limit or a name is not valid.
+            NotFoundError: there is no such queue.
+            AddressFullError: the disk is full; some may have been moved.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.move_messages, name, address, filter=filter, limit=limit)
+
+    def redrive(self, name: str, *, filter: str | None = None, limit: int | None = None) -> int:
+        """Send messages back to the queues from which they were moved to this one, as dead letters or expired; to their
+        addresses where these queues are gone.  Returns how many.
+
+        They begin anew: their deliveries are counted from 0.  Messages that were sent to this queue stay.
+
+        Interrupted: it goes on; how many were sent back is unknown.
+        Raises:
+            SettingsError: the filter or the limit is not valid.
+            NotFoundError: there is no such queue.
+            AddressFullError: the disk is full; some may have been sent back.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.redrive, name, filter=filter, limit=limit)
+
     def pause_queue(self, name: str) -> None:
         """Have a queue take messages and deliver none, until ``resume_queue``; a durable queue also after a restart.
 

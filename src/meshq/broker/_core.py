@@ -13,6 +13,7 @@ import attrs
 
 from meshq.broker._definitions import Definitions
 from meshq.broker._expiry import Expirer
+from meshq.broker._jobs import Job
 from meshq.broker._ledger import Ledger, Log, Views
 from meshq.broker._level import Level
 from meshq.broker._marks import Marks
@@ -89,6 +90,8 @@ class Core:
         #: others have had their turn.  None: it goes on at once.
         self.on_unfinished: Callable[[], None] | None = None
         self._unfinished: dict[Queue, None] = {}
+        # What operators have asked for and takes many steps.
+        self._jobs: list[Job] = []
         # Queues that may have something to grant, and sessions that have something to say; as ordered sets.
         self._dirty: dict[Queue, None] = {}
         self._talking: dict[Session, None] = {}
@@ -171,11 +174,27 @@ class Core:
         finally:
             self._turning = False
 
+    def pursue(self, job: Job) -> None:
+        """Begin what takes many steps; the first is done now."""
+        self._jobs.append(job)
+        self._advance()
+
     def go_on(self) -> None:
-        """Take up the queues that had not put everything to their filters."""
+        """Take up the queues that had not put everything to their filters, and what takes many steps."""
         self._dirty.update(self._unfinished)
         self._unfinished.clear()
+        if self._jobs:
+            self._advance()
         self.turn()
+
+    def _advance(self) -> None:
+        """A step of each job; all of them if nobody would call again."""
+        while self._jobs:
+            jobs, self._jobs = self._jobs, []
+            self._jobs += [job for job in jobs if not job.step(self.closing)]
+            if self._jobs and self.on_unfinished is not None:
+                self.on_unfinished()
+                break
 
     def _dispatch(self, queue: Queue) -> None:
         if self.closing is not None or queue.number not in self.router.by_number:

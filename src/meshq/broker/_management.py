@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from meshq.address import parse_target
+from meshq.address import check_name, parse_target
 from meshq.broker._definitions import check_open
+from meshq.broker._jobs import Steps
 from meshq.broker._subscribing import create_temporary, unsubscribe
+from meshq.broker._sweeping import sweep, to_address, to_origin
 from meshq.errors import NotFoundError, UsageError
 from meshq.selector import parse_filter
-from meshq.wire import decline
+from meshq.wire import COUNTER_MAX, decline
 
 if TYPE_CHECKING:
     from meshq.broker._core import Core
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 _NAMES_BYTES_MAX: Final = 3_000
 
 
-def answer_call(core: Core, operation: str, arguments: dict[str, Any], asker: Session | None = None) -> dict[str, Any]:
-    """Carry out one operation; ``asker`` is the session that asks for it.
+def answer_call(
+    core: Core, operation: str, arguments: dict[str, Any], asker: Session | None = None
+) -> dict[str, Any] | Steps:
+    """Carry out one operation, or return the steps in which it is; ``asker`` is the session that asks for it.
 
     Raises:
         UsageError: there is no such operation, or its arguments don't fit.
@@ -117,6 +121,19 @@ def _diverts(core: Core, after: str = "") -> dict[str, Any]:
     return {**values, "more": False}
 
 
+def _move_messages(core: Core, name: str, address: str, filter: str | None = None, limit: int = 0) -> Steps:
+    queue = _existing(core, check_open(name))
+    check_open(check_name("address", address))
+    condition = parse_filter(filter) if filter else None
+    return sweep(core, queue, condition, limit or _ALL, to_address(address), "moved")
+
+
+def _redrive(core: Core, name: str, filter: str | None = None, limit: int = 0) -> Steps:
+    queue = _existing(core, check_open(name))
+    condition = parse_filter(filter) if filter else None
+    return sweep(core, queue, condition, limit or _ALL, to_origin(core), "redriven")
+
+
 def _pause_queue(core: Core, name: str) -> dict[str, Any]:
     core.definitions.pause(_existing(core, check_open(name)), True)
     return {}
@@ -153,11 +170,14 @@ def _existing(core: Core, name: str) -> Queue:
 
 
 _TEXT: Final = (str,)
+#: More messages than a queue can have numbers.
+_ALL: Final = COUNTER_MAX
 #: What is said of a divert, each key with the divert's place behind it.
 _DIVERT: Final = ("name", "address", "forwarding_address", "filter", "exclusive")
 #: Operations for which it matters who asks.
 _OF_SESSIONS: Final = ("create_temporary_queue",)
-_OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any]], Mapping[str, tuple[tuple[type, ...], bool]]]]] = {
+_Parameters = Mapping[str, tuple[tuple[type, ...], bool]]
+_OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any] | Steps], _Parameters]]] = {
     "create_address": (_create_address, {"name": (_TEXT, True), "routing": (_TEXT, True)}),
     "create_queue": (
         _create_queue,
@@ -173,6 +193,19 @@ _OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any]], Mapping[str
     "unsubscribe": (_unsubscribe, {"address": (_TEXT, True), "name": (_TEXT, True)}),
     "delete_queue": (_delete_queue, {"name": (_TEXT, True)}),
     "purge_queue": (_purge_queue, {"name": (_TEXT, True)}),
+    "move_messages": (
+        _move_messages,
+        {
+            "name": (_TEXT, True),
+            "address": (_TEXT, True),
+            "filter": ((str, type(None)), False),
+            "limit": ((int,), False),
+        },
+    ),
+    "redrive": (
+        _redrive,
+        {"name": (_TEXT, True), "filter": ((str, type(None)), False), "limit": ((int,), False)},
+    ),
     "pause_queue": (_pause_queue, {"name": (_TEXT, True)}),
     "resume_queue": (_resume_queue, {"name": (_TEXT, True)}),
     "queue": (_queue, {"name": (_TEXT, True)}),

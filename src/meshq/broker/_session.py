@@ -7,6 +7,7 @@ keeping what it has to say, and says it when its client resumes it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from meshq import limits
@@ -14,6 +15,7 @@ from meshq.address import Target, parse_target
 from meshq.broker._consumer_state import ConsumerState, Grant
 from meshq.broker._core import Core
 from meshq.broker._deliveries import delivery
+from meshq.broker._jobs import Job, Steps
 from meshq.broker._management import answer_call
 from meshq.broker._peering import Peering
 from meshq.broker._queue_machine import Queue
@@ -260,7 +262,7 @@ class Session:
             self.core.settler.settle(consumer, ranges)
         self.core.touch(consumer.queue)
         if frame.first:
-            self._answer_when_durable(frame.first)
+            self._answer_when_durable(frame.first, {})
 
     def _produce(self, frame: Frame) -> None:
         header = header_of(frame, Produce)
@@ -327,14 +329,15 @@ class Session:
         call = header_of(frame, Call)
         self.begin_call(frame)
         if call.operation == "flush":
-            self._answer_when_durable(frame.first)
+            self._answer_when_durable(frame.first, {})
             return
         self.answering(frame, lambda: answer_call(self.core, call.operation, call.named, self))
 
     # -- out
 
-    def answering(self, frame: Frame, work: Callable[[], dict[str, Any]]) -> None:
-        """Answer a frame with what ``work`` returns once all that it placed is durable, or with its error."""
+    def answering(self, frame: Frame, work: Callable[[], dict[str, Any] | Steps]) -> None:
+        """Answer a frame with what ``work``, or the last of its steps, returns once all that it placed is durable, or
+        with its error."""
         try:
             if self.core.closing is not None:
                 raise NotActiveError(self.core.closing)
@@ -342,13 +345,19 @@ class Session:
         except RemoteProtocolError:
             raise
         except MeshqError as error:
-            refusal = refusal_of(error)
-            self._answer(frame.first, {}, code=refusal.number, text=str(error)[:1024])
+            self._decline(frame.first, error)
             return
-        self.core.ledger.when_all_is_durable(lambda: self._answer(frame.first, values))
+        if isinstance(values, dict):
+            self._answer_when_durable(frame.first, values)
+        else:
+            call = frame.first
+            self.core.pursue(Job(values, partial(self._answer_when_durable, call), partial(self._decline, call)))
 
-    def _answer_when_durable(self, call: int) -> None:
-        self.core.ledger.when_all_is_durable(lambda: self._answer(call, {}))
+    def _decline(self, call: int, error: MeshqError) -> None:
+        self._answer(call, {}, code=refusal_of(error).number, text=str(error)[:1024])
+
+    def _answer_when_durable(self, call: int, values: dict[str, Any]) -> None:
+        self.core.ledger.when_all_is_durable(lambda: self._answer(call, values))
 
     def _answer(self, call: int, values: dict[str, Any], *, code: int = 0, text: str = "") -> None:
         if self._calls.pop(call, False) is None:

@@ -12,8 +12,8 @@ from meshq.client._session import Session
 from meshq.client._statistics import Divert, QueueStatistics
 from meshq.errors import SettingsError
 from meshq.selector import parse_filter
+from meshq.wire import COUNTER_MAX, Frame, FrameType
 from meshq.wire import Call as WireCall
-from meshq.wire import Frame, FrameType
 
 
 class Administration(ABC):
@@ -128,6 +128,42 @@ class Administration(ABC):
         """
         values = await self._ask("purge_queue", name=_check_queue(name))
         return int(values.get("removed", 0))
+
+    async def move_messages(
+        self, name: str, address: str, *, filter: str | None = None, limit: int | None = None
+    ) -> int:
+        """Move the messages that wait in a queue to an address, the ones that ``filter`` accepts and at most ``limit``;
+        returns how many.
+
+        What arrives meanwhile stays.  Each message is, whatever happens, in one of the two places; ``delivery.origin``
+        says where it was.  The address comes into being if need be.
+
+        Checkpoint: always.  Cancellation: it goes on; how many were moved is unknown.
+        Raises:
+            SettingsError: the filter, the limit or a name is not valid.
+            NotFoundError: there is no such queue.
+            AddressFullError: the disk is full; some may have been moved.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        check_name("address", address)
+        arguments = {"name": _check_queue(name), "address": address, **_some(filter, limit)}
+        return int((await self._ask("move_messages", **arguments)).get("moved", 0))
+
+    async def redrive(self, name: str, *, filter: str | None = None, limit: int | None = None) -> int:
+        """Send messages back to the queues from which they were moved to this one, as dead letters or expired; to their
+        addresses where these queues are gone.  Returns how many.
+
+        They begin anew: their deliveries are counted from 0.  Messages that were sent to this queue stay.
+
+        Checkpoint: always.  Cancellation: it goes on; how many were sent back is unknown.
+        Raises:
+            SettingsError: the filter or the limit is not valid.
+            NotFoundError: there is no such queue.
+            AddressFullError: the disk is full; some may have been sent back.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        values = await self._ask("redrive", name=_check_queue(name), **_some(filter, limit))
+        return int(values.get("moved", 0))
 
     async def pause_queue(self, name: str) -> None:
         """Have a queue take messages and deliver none, until ``resume_queue``; a durable queue also after a restart.
@@ -256,3 +292,12 @@ class Administration(ABC):
 def _check_queue(name: str) -> str:
     parse_target(name, "name")
     return name
+
+
+def _some(filter: str | None, limit: int | None) -> dict[str, Any]:
+    """Which of a queue's messages are meant."""
+    if filter is not None:
+        parse_filter(filter)
+    if limit is not None and (type(limit) is not int or not 0 < limit <= COUNTER_MAX):
+        raise SettingsError("limit", limit, f"a whole number from 1 to {COUNTER_MAX}, or None")
+    return {"filter": filter, "limit": limit or 0}
