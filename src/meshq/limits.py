@@ -42,6 +42,8 @@ PRIORITY_DEFAULT: Final = 4
 PRIORITY_MAX: Final = 9
 #: Of a group's name.
 GROUP_BYTES_MAX: Final = 255
+#: Patterns whose settings were set while the node ran; each address is compared with all of them when one changes.
+ADDRESS_SETTINGS_MAX: Final = 1_024
 #: The longest time to live, or delay, of a message: a hundred years.
 TIME_S_MAX: Final = 100 * 366 * 86_400
 

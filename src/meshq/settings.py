@@ -220,6 +220,10 @@ class AddressSettings:
     where a message goes whose time to live is over; None: it is gone.  Both come into being on first use.
     ``redelivery_delay``: seconds after which a message comes again that was handed back, the first time; each time
     after that ``redelivery_delay_multiplier`` times as many, at most ``max_redelivery_delay``.
+
+    All of them can be changed while the broker runs (``client.set_address_settings``).  What is about first use holds
+    from the next first use on, ``auto_delete_queues`` and ``duplicate_id_cache_size`` at once, the others for what is
+    rejected, handed back or expires from then on.
     """
 
     duplicate_id_cache_size: int = attrs.field(
@@ -246,6 +250,30 @@ class AddressSettings:
 DEFAULT_ADDRESS_SETTINGS = AddressSettings()
 
 
+def check_pattern(value: object) -> str:
+    """A pattern of addresses.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    if type(value) is not str or not all(value.split(".")) or len(value.encode()) > limits.ADDRESS_BYTES_MAX:
+        raise SettingsError("address_settings", value, "patterns of words, '*' and '#' between dots")
+    return value
+
+
+def address_settings_of(fields: Mapping[str, Any]) -> AddressSettings:
+    """Settings from their names and values.
+
+    Raises:
+        SettingsError: a name is not known, or a value not allowed.
+    """
+    known = [field.name for field in attrs.fields(AddressSettings) if field.init]
+    for name in fields:
+        if name not in known:
+            raise SettingsError("address_settings", name, f"settings from {', '.join(known)}")
+    return AddressSettings(**fields)
+
+
 def check_address_settings(value: object) -> dict[str, AddressSettings]:
     """``address_settings`` of a broker, checked: patterns to settings.
 
@@ -257,8 +285,7 @@ def check_address_settings(value: object) -> dict[str, AddressSettings]:
     if not isinstance(value, Mapping):
         raise SettingsError("address_settings", value, "a mapping from patterns to AddressSettings")
     for pattern, settings in value.items():
-        if type(pattern) is not str or not all(pattern.split(".")):
-            raise SettingsError("address_settings", pattern, "patterns of words, '*' and '#' between dots")
+        check_pattern(pattern)
         if not isinstance(settings, AddressSettings):
             raise SettingsError(f"address_settings[{pattern!r}]", settings, "AddressSettings")
     return dict(value)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from meshq import client as trio_client
 from meshq.client import Divert, QueueStatistics
+from meshq.settings import AddressSettings
 
 T = TypeVar("T")
 
@@ -101,6 +102,39 @@ class Administration(ABC):
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         return self._call(self._inner.purge_queue, name)
+
+    def set_address_settings(self, pattern: str, settings: AddressSettings) -> None:
+        """Say how the addresses that fit a pattern behave, from now on and after a restart of the broker.
+
+        It takes the place of all that the pattern said before, in the broker's own settings too; other patterns hold as
+        they did.  When each setting takes effect is said with ``AddressSettings``.
+
+        Interrupted: it may hold afterwards or not.
+        Raises:
+            SettingsError: it is no pattern, or these are no settings.
+            UsageError: the broker has as many patterns that were set while it ran as it can have.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.set_address_settings, pattern, settings)
+
+    def remove_address_settings(self, pattern: str) -> None:
+        """Forget what was set for a pattern while the broker ran; what it was built with holds again.
+
+        Interrupted: it may hold afterwards or not.
+        Raises:
+            NotFoundError: nothing was set for it.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.remove_address_settings, pattern)
+
+    def address_settings(self, address: str) -> AddressSettings:
+        """What holds for an address now, all patterns taken together.
+
+        Interrupted: nothing has changed.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.address_settings, address)
 
     def move_messages(self, name: str, address: str, *, filter: str | None = None, limit: int | None = None) -> int:
         """Move the messages that wait in a queue to an address, the ones that ``filter`` accepts and at most ``limit``;

@@ -109,6 +109,10 @@ class Core:
         """Something changed by which the queue may have something to grant."""
         self._dirty[queue] = None
 
+    def touch_all(self) -> None:
+        """Something changed by which any queue may have something to grant, or may go."""
+        self._dirty.update(dict.fromkeys(self.router.queues.values()))
+
     def talk(self, session: Session) -> None:
         """The session has something to say at the end of the turn."""
         self._talking[session] = None

@@ -16,9 +16,9 @@ from meshq.broker._records import DEFINITION, encode_definition
 from meshq.broker._router import Address, Router
 from meshq.broker._subscribing import check_same
 from meshq.broker._terms import ON_USE, PLAIN, SUBSCRIPTIONS, Owner, Terms
-from meshq.errors import DamagedError, FilterError, NotFoundError, UsageError
+from meshq.errors import DamagedError, FilterError, NotFoundError, SettingsError, UsageError
 from meshq.selector import Filter, parse_filter
-from meshq.settings import AddressSettings
+from meshq.settings import AddressSettings, address_settings_of, check_pattern
 
 
 class Definitions:
@@ -156,14 +156,18 @@ class Definitions:
         """Forget an empty queue, and its address if that goes with it.  Its number is never given again."""
         position = self._router.positions.pop(queue.number)
         self._router.remove_queue(queue)
-        dead = [*self._marks.close(queue), position, self._numbers_position]
+        dead = [*self._marks.close(queue), position]
         address = self._router.addresses.get(queue.address)
         if address is not None and self._router.may_go(address):
             del self._router.addresses[address.name]
             dead.append(address.position)
-        self._numbers_position = self._write(
-            {"kind": "numbers", "last": self._router.last_number}, [kill for kill in dead if kill], vital=True
-        )
+        self._forget_at(dead)
+
+    def _forget_at(self, positions: list[int]) -> None:
+        """Have these records die, by the one that keeps the highest queue number that was ever given."""
+        kills = [kill for kill in (*positions, self._numbers_position) if kill]
+        values = {"kind": "numbers", "last": self._router.last_number}
+        self._numbers_position = self._write(values, kills, vital=True)
 
     def create_divert(
         self, name: str, *, address: str, forwarding_address: str, filter: Filter | None, exclusive: bool
@@ -207,12 +211,37 @@ class Definitions:
         rule = self._router.diverts.by_name.get(name)
         if rule is None:
             raise NotFoundError(f"there is no divert {name!r}")
-        self._numbers_position = self._write(
-            {"kind": "numbers", "last": self._router.last_number},
-            [kill for kill in (rule.position, self._numbers_position) if kill],
-            vital=True,
-        )
+        self._forget_at([rule.position])
         self._router.diverts.remove(rule)
+
+    def set_address_settings(self, pattern: str, fields: dict[str, Any]) -> None:
+        """What a pattern says from here on, in this life and the next ones, instead of all that it said before.
+
+        Raises:
+            SettingsError: the pattern, or a setting, is not valid; nothing changed.
+        """
+        check_own(check_pattern(pattern))
+        settings = address_settings_of(fields)
+        table = self._router.table
+        if pattern not in table.set and len(table.set) >= limits.ADDRESS_SETTINGS_MAX:
+            raise UsageError(f"the node has its {limits.ADDRESS_SETTINGS_MAX} patterns that were set while it ran")
+        old = table.positions.get(pattern, 0)
+        position = self._write({"kind": "settings", "pattern": pattern, **fields}, [old] if old else None)
+        table.put(pattern, settings, position)
+        self._ledger.doom(self._router.settings_changed())
+
+    def remove_address_settings(self, pattern: str) -> None:
+        """Forget what was set for a pattern while the node ran.
+
+        Raises:
+            NotFoundError: nothing was.
+        """
+        table = self._router.table
+        if pattern not in table.set:
+            raise NotFoundError(f"no address settings were set for {pattern!r} while the node ran")
+        self._forget_at([table.positions[pattern]])
+        table.drop(pattern)
+        self._ledger.doom(self._router.settings_changed())
 
     def restore(self, values: dict[str, Any], position: int) -> None:
         """Take up a definition from the journal."""
@@ -220,6 +249,14 @@ class Definitions:
         if kind == "address":
             made = self._router.add_address(values["name"], values["routing"])
             made.position, made.on_use = position, values["on_use"]
+        elif kind == "settings":
+            fields = {name: value for name, value in values.items() if name not in ("kind", "pattern")}
+            try:
+                settings = address_settings_of(fields)
+            except SettingsError as error:
+                raise DamagedError("journal", position, "settings that can be", str(error)) from error
+            self._router.table.put(values["pattern"], settings, position)
+            self._router.settings_changed()
         elif kind == "divert":
             self._router.diverts.add(_divert_of(values, position))
         elif kind == "queue":

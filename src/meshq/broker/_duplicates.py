@@ -70,6 +70,11 @@ class DuplicateIds:
         self._count += len(chunk.ids)
         return self._evict() if self._count > self.capacity else []
 
+    def resize(self, capacity: int) -> list[int]:
+        """Remember more ids from here on, or fewer; returns positions of id records that nobody needs any more."""
+        self.capacity = capacity
+        return self._evict() if self._count > capacity else []
+
     def _evict(self) -> list[int]:
         dead: list[int] = []
         over = self._count - self.capacity

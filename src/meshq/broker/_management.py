@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from meshq.address import check_name, parse_target
 from meshq.broker._definitions import check_open
 from meshq.broker._jobs import Steps
@@ -12,6 +14,7 @@ from meshq.broker._subscribing import create_temporary, unsubscribe
 from meshq.broker._sweeping import sweep, to_address, to_origin
 from meshq.errors import NotFoundError, UsageError
 from meshq.selector import parse_filter
+from meshq.settings import AddressSettings
 from meshq.wire import COUNTER_MAX, decline
 
 if TYPE_CHECKING:
@@ -134,6 +137,23 @@ def _redrive(core: Core, name: str, filter: str | None = None, limit: int = 0) -
     return sweep(core, queue, condition, limit or _ALL, to_origin(core), "redriven")
 
 
+def _set_address_settings(core: Core, pattern: str, **fields: Any) -> dict[str, Any]:
+    core.definitions.set_address_settings(pattern, fields)
+    core.touch_all()
+    return {}
+
+
+def _remove_address_settings(core: Core, pattern: str) -> dict[str, Any]:
+    core.definitions.remove_address_settings(pattern)
+    core.touch_all()
+    return {}
+
+
+def _address_settings(core: Core, address: str) -> dict[str, Any]:
+    settings = core.router.settings(check_name("address", address))
+    return {name: getattr(settings, name) for name in _SETTINGS}
+
+
 def _pause_queue(core: Core, name: str) -> dict[str, Any]:
     core.definitions.pause(_existing(core, check_open(name)), True)
     return {}
@@ -176,6 +196,9 @@ _ALL: Final = COUNTER_MAX
 _DIVERT: Final = ("name", "address", "forwarding_address", "filter", "exclusive")
 #: Operations for which it matters who asks.
 _OF_SESSIONS: Final = ("create_temporary_queue",)
+#: The settings of addresses; what each of them may be is their own affair.
+_SETTINGS: Final = tuple(field.name for field in attrs.fields(AddressSettings) if field.init)
+_SETTING: Final = (str, bool, int, float, type(None))
 _Parameters = Mapping[str, tuple[tuple[type, ...], bool]]
 _OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any] | Steps], _Parameters]]] = {
     "create_address": (_create_address, {"name": (_TEXT, True), "routing": (_TEXT, True)}),
@@ -206,6 +229,12 @@ _OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any] | Steps], _Pa
         _redrive,
         {"name": (_TEXT, True), "filter": ((str, type(None)), False), "limit": ((int,), False)},
     ),
+    "set_address_settings": (
+        _set_address_settings,
+        {"pattern": (_TEXT, True), **dict.fromkeys(_SETTINGS, (_SETTING, False))},
+    ),
+    "remove_address_settings": (_remove_address_settings, {"pattern": (_TEXT, True)}),
+    "address_settings": (_address_settings, {"address": (_TEXT, True)}),
     "pause_queue": (_pause_queue, {"name": (_TEXT, True)}),
     "resume_queue": (_resume_queue, {"name": (_TEXT, True)}),
     "queue": (_queue, {"name": (_TEXT, True)}),

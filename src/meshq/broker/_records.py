@@ -413,6 +413,9 @@ def decode_definition(payload: bytes) -> dict[str, Any]:
     except RemoteProtocolError as error:
         raise _unreadable("definition") from error
     kind = values.get("kind")
+    if kind == "settings" and type(values.get("pattern")) is str:
+        # What else it says is read as settings are.
+        return values
     schema = _DEFINITIONS.get(kind) if type(kind) is str else None
     if schema is None:
         raise _unreadable("definition")

@@ -10,8 +10,9 @@ from meshq.broker._distribution_plan import RemoteBinding, Ring
 from meshq.broker._diverts import Diverts
 from meshq.broker._duplicates import DuplicateIds
 from meshq.broker._queue_machine import Queue
+from meshq.broker._settings_table import SettingsTable
 from meshq.errors import NotFoundError, UsageError
-from meshq.settings import AddressSettings, settings_for
+from meshq.settings import AddressSettings
 
 
 class Address:
@@ -50,7 +51,7 @@ class Router:
     """All names of one node."""
 
     def __init__(self, patterns: dict[str, AddressSettings]) -> None:
-        self._patterns = patterns
+        self.table = SettingsTable(patterns)
         self.diverts = Diverts()
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
@@ -68,7 +69,7 @@ class Router:
 
     def settings(self, address: str) -> AddressSettings:
         """The settings of an address."""
-        return settings_for(self._patterns, address)
+        return self.table.of(address)
 
     def add_address(self, name: str, routing: str) -> Address:
         """Make an address that does not exist yet."""
@@ -79,15 +80,28 @@ class Router:
     def add_queue(self, queue: Queue, address: Address) -> Queue:
         """Enter a queue in all tables."""
         self.skip_numbers(queue.number)
-        queue.settings = self.settings(address.name)
-        if queue.terms.on_use and queue.settings.auto_delete_queues:
-            queue.passing = True
+        self._rule(queue)
         address.queues.append(queue)
         address.filtered += queue.terms.filter is not None
         self.queues[queue.name] = self.by_number[queue.number] = queue
         self._form_rings(address.name)
         self.on_queue(queue)
         return queue
+
+    def _rule(self, queue: Queue) -> None:
+        """Have a queue do as the settings of its address say now."""
+        queue.settings = self.settings(queue.address)
+        if queue.terms.on_use:
+            queue.passing = queue.settings.auto_delete_queues
+
+    def settings_changed(self) -> list[int]:
+        """The settings of addresses are others; returns records of duplicate ids that nobody needs any more."""
+        gone: list[int] = []
+        for address in self.addresses.values():
+            gone += address.duplicates.resize(self.settings(address.name).duplicate_id_cache_size)
+            for queue in address.queues:
+                self._rule(queue)
+        return gone
 
     def skip_numbers(self, last: int) -> None:
         """Queue numbers up to ``last`` were given to queues that are gone."""

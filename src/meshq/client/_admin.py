@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+import attrs
+
 from meshq.address import check_name, check_routing, parse_target
 from meshq.client._calls import Call
 from meshq.client._connection import Connection
@@ -12,6 +14,7 @@ from meshq.client._session import Session
 from meshq.client._statistics import Divert, QueueStatistics
 from meshq.errors import SettingsError
 from meshq.selector import parse_filter
+from meshq.settings import AddressSettings, check_address_settings, check_pattern
 from meshq.wire import COUNTER_MAX, Frame, FrameType
 from meshq.wire import Call as WireCall
 
@@ -128,6 +131,43 @@ class Administration(ABC):
         """
         values = await self._ask("purge_queue", name=_check_queue(name))
         return int(values.get("removed", 0))
+
+    async def set_address_settings(self, pattern: str, settings: AddressSettings) -> None:
+        """Say how the addresses that fit a pattern behave, from now on and after a restart of the broker.
+
+        It takes the place of all that the pattern said before, in the broker's own settings too; other patterns hold as
+        they did.  When each setting takes effect is said with ``AddressSettings``.
+
+        Checkpoint: always.  Cancellation: it may hold afterwards or not.
+        Raises:
+            SettingsError: it is no pattern, or these are no settings.
+            UsageError: the broker has as many patterns that were set while it ran as it can have.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        checked = check_address_settings({check_pattern(pattern): settings})[pattern]
+        fields = {name: getattr(checked, name) for name in checked.given}
+        await self._ask("set_address_settings", pattern=pattern, **fields)
+
+    async def remove_address_settings(self, pattern: str) -> None:
+        """Forget what was set for a pattern while the broker ran; what it was built with holds again.
+
+        Checkpoint: always.  Cancellation: it may hold afterwards or not.
+        Raises:
+            NotFoundError: nothing was set for it.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        await self._ask("remove_address_settings", pattern=check_pattern(pattern))
+
+    async def address_settings(self, address: str) -> AddressSettings:
+        """What holds for an address now, all patterns taken together.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        values = await self._ask("address_settings", address=check_name("address", address))
+        known = {field.name for field in attrs.fields(AddressSettings)}
+        return AddressSettings(**{name: value for name, value in values.items() if name in known})
 
     async def move_messages(
         self, name: str, address: str, *, filter: str | None = None, limit: int | None = None

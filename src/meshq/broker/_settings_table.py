@@ -1,0 +1,36 @@
+"""The settings of addresses: those that the broker was built with, and above them those that were set while it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from meshq.settings import AddressSettings, settings_for
+
+
+class SettingsTable:
+    """Settings by pattern."""
+
+    __slots__ = ("_given", "positions", "set")
+
+    def __init__(self, given: Mapping[str, AddressSettings]) -> None:
+        self._given = dict(given)
+        #: What was set at run time, by pattern, and where the journal says so (0: nowhere).
+        self.set: dict[str, AddressSettings] = {}
+        self.positions: dict[str, int] = {}
+
+    def of(self, address: str) -> AddressSettings:
+        """The settings of an address: field by field, the most specific pattern that sets it wins."""
+        return settings_for({**self._given, **self.set} if self.set else self._given, address)
+
+    def pattern(self, pattern: str) -> AddressSettings | None:
+        """What holds for a pattern; None: it is not there."""
+        return self.set.get(pattern) or self._given.get(pattern)
+
+    def put(self, pattern: str, settings: AddressSettings, position: int) -> None:
+        """Set the whole of what a pattern says."""
+        self.set[pattern] = settings
+        self.positions[pattern] = position
+
+    def drop(self, pattern: str) -> None:
+        """Forget what was set at run time; what the broker was built with holds again."""
+        del self.set[pattern], self.positions[pattern]
