@@ -36,21 +36,21 @@ async def take(client: Client, queue: str, count: int) -> list[tuple[bytes, Orig
 @pytest.mark.parametrize("near", [True, False])
 async def test_dead_letters_are_sent_back_by_hand(tmp_path: Path, near: bool) -> None:
     settings = {"orders": AddressSettings(dead_letter_address="dead", max_delivery_attempts=2)}
-    async with Broker("a", data_dir=tmp_path, acceptors=[TCP], address_settings=settings) as broker:
-        async with client_of(broker, near) as client:
-            await client.send("orders", b"bad")
-            await client.send("orders", b"worse")
-            async with client.consumer("orders") as consumer:
-                for _ in range(4):
-                    delivery = await consumer.receive(timeout=5)
-                    assert delivery is not None
-                    await delivery.nack()
-                await client.flush()
-            assert (await client.queue("orders")).dead_lettered == 2
-            assert await client.redrive("dead", limit=1) == 1
-            origin = Origin("dead", "dead", "redriven")
-            assert await take(client, "orders", 1) == [(b"bad", origin)]
-            assert await take(client, "dead", 1) == [(b"worse", Origin("orders", "orders", "attempts"))]
+    broker = Broker("a", data_dir=tmp_path, acceptors=[TCP], address_settings=settings)
+    async with broker, client_of(broker, near) as client:
+        await client.send("orders", b"bad")
+        await client.send("orders", b"worse")
+        async with client.consumer("orders") as consumer:
+            for _ in range(4):
+                delivery = await consumer.receive(timeout=5)
+                assert delivery is not None
+                await delivery.nack()
+            await client.flush()
+        assert (await client.queue("orders")).dead_lettered == 2
+        assert await client.redrive("dead", limit=1) == 1
+        origin = Origin("dead", "dead", "redriven")
+        assert await take(client, "orders", 1) == [(b"bad", origin)]
+        assert await take(client, "dead", 1) == [(b"worse", Origin("orders", "orders", "attempts"))]
 
 
 @pytest.mark.parametrize("near", [True, False])
