@@ -32,6 +32,8 @@ def test_defaults() -> None:
     assert settings.duplicate_id_cache_size == 20_000
     assert settings.auto_create_queues is True
     assert settings.default_routing == "anycast"
+    assert settings.default_exclusive is False
+    assert settings.default_group_rebalance is False
     assert JournalSettings().segment_bytes == limits.SEGMENT_BYTES == 10 * 1024 * 1024
 
 
@@ -46,6 +48,8 @@ def test_defaults() -> None:
         ("auto_create_queues", 1),
         ("auto_create_queues", None),
         ("default_routing", "unicast"),
+        ("default_exclusive", 1),
+        ("default_group_rebalance", "yes"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name(name: str, value: Any) -> None:

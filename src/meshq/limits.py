@@ -40,6 +40,8 @@ PROPERTIES_MAX: Final = 256
 PROPERTIES_BYTES_MAX: Final = 64 * KIB
 PRIORITY_DEFAULT: Final = 4
 PRIORITY_MAX: Final = 9
+#: Priorities of consumers: half of them are below 0.
+CONSUMER_PRIORITIES: Final = 256
 #: Of a group's name.
 GROUP_BYTES_MAX: Final = 255
 #: Patterns whose settings were set while the node ran; each address is compared with all of them when one changes.

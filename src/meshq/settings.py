@@ -221,9 +221,12 @@ class AddressSettings:
     ``redelivery_delay``: seconds after which a message comes again that was handed back, the first time; each time
     after that ``redelivery_delay_multiplier`` times as many, at most ``max_redelivery_delay``.
 
+    ``default_exclusive``: every consumer of its queues is an exclusive one.  ``default_group_rebalance``: when a
+    consumer joins, all groups of its queue are given anew.
+
     All of them can be changed while the broker runs (``client.set_address_settings``).  What is about first use holds
     from the next first use on, ``auto_delete_queues`` and ``duplicate_id_cache_size`` at once, the others for what is
-    rejected, handed back or expires from then on.
+    rejected, handed back or expires, and for who joins, from then on.
     """
 
     duplicate_id_cache_size: int = attrs.field(
@@ -238,6 +241,8 @@ class AddressSettings:
     redelivery_delay: float = attrs.field(default=0.0, validator=in_range(0, limits.TIME_S_MAX))
     redelivery_delay_multiplier: float = attrs.field(default=1.0, validator=in_range(1, 1_000))
     max_redelivery_delay: float = attrs.field(default=math.inf, validator=in_range(0, math.inf))
+    default_exclusive: bool = attrs.field(default=False, validator=is_bool)
+    default_group_rebalance: bool = attrs.field(default=False, validator=is_bool)
     # Names of the settings that were written out: a default that is written out wins over a wider pattern, too.
     given: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
 

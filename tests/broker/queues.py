@@ -8,6 +8,7 @@ from typing import Any
 from meshq.broker._consumer_state import ConsumerState, Grant, Span
 from meshq.broker._queue_machine import Queue
 from meshq.broker._run import QueueRun, StoredRun
+from meshq.broker._traits import Traits
 from meshq.selector import parse_filter
 from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map, encode_run
 
@@ -45,20 +46,32 @@ def put(
     sizes: Sequence[int] = (),
     durable: bool = True,
     values: Sequence[dict[str, Any] | None] | None = None,
+    groups: Sequence[str | None] = (),
+    priority: int = 4,
 ) -> QueueRun:
-    """Append a run of ``rows`` messages, or one of these sizes, or of these properties."""
-    run = make_run(sizes or [size] * (len(values) if values else rows), durable=durable, values=values)
+    """Append a run of ``rows`` messages, or one of these sizes, or of these properties or groups."""
+    run = make_run(sizes or [size] * len(values or groups or range(rows)), durable=durable, values=values)
+    if groups or priority != 4:
+        run.traits = Traits(0, priority, groups=tuple(groups) or None)
     view = QueueRun(run, queue.number_rows(run.content.rows))
     queue.append(view)
     return view
 
 
 def join(
-    queue: Queue, window: int = 1_000, window_bytes: int = 1 << 24, *, number: int = 1, filter: str | None = None
+    queue: Queue,
+    window: int = 1_000,
+    window_bytes: int = 1 << 24,
+    *,
+    number: int = 1,
+    filter: str | None = None,
+    priority: int = 0,
+    exclusive: bool = False,
 ) -> ConsumerState:
     """A consumer of the queue."""
     consumer = ConsumerState(queue, None, number, window, window_bytes)
     consumer.filter = parse_filter(filter) if filter is not None else None
+    consumer.priority, consumer.exclusive = priority, exclusive
     queue.add_consumer(consumer)
     return consumer
 

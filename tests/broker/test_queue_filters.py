@@ -294,14 +294,16 @@ def test_nothing_is_kept_of_runs_and_filters_that_are_gone() -> None:
     # The first one, the one that the full consumer holds.
     assert alive(_filtered_machine.QueueRun) - before[0] < 2 + 64 + 2
     assert len(queue.levels[0]._returned) <= 64 + 2
-    assert queue.levels[0].filtered is not None
-    sizes = [(len(lane.runs), len(lane.queued), len(lane._heap)) for lane in queue.levels[0].filtered._lanes.values()]
+    assert queue.levels[0].filtered
+    sizes = [
+        (len(lane.runs), len(lane.queued), len(lane._heap)) for lane in queue.levels[0].filtered[0]._lanes.values()
+    ]
     assert all(runs <= 2 and queued <= 2 and heap <= 2 * 2 + 64 for runs, queued, heap in sizes)
     leave(full)
     leave(busy)
     queue.check()
     assert alive(_filtered_machine.Lane) == before[1]
-    assert queue.levels[0].filtered is None
+    assert not queue.levels[0].filtered
 
 
 def test_a_filter_that_has_no_room_to_go_on_keeps_no_runs_that_are_gone() -> None:

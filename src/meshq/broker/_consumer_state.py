@@ -62,8 +62,8 @@ class ConsumerState:
     """
 
     __slots__ = (
-        "filter", "grants", "held", "held_bytes", "next_tag", "number", "owner", "queue", "willing", "window",
-        "window_bytes",
+        "exclusive", "filter", "grants", "held", "held_bytes", "next_tag", "number", "owner", "priority", "queue",
+        "served", "willing", "window", "window_bytes",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, owner: object, number: int, window: int, window_bytes: int) -> None:
@@ -75,6 +75,11 @@ class ConsumerState:
         self.window_bytes = window_bytes
         # Which messages it wants; None: all of them.
         self.filter: Filter | None = None
+        # The highest is served first.
+        self.priority = 0
+        # Whether it wants to be the only one that is served; and whether it is served, for the queue to say.
+        self.exclusive = False
+        self.served = False
         self.willing = True
         self.held = 0
         self.held_bytes = 0
@@ -87,6 +92,10 @@ class ConsumerState:
         if not self.willing or (self.held and self.held_bytes >= self.window_bytes):
             return 0
         return self.window - self.held
+
+    def fits(self, size: int) -> bool:
+        """Whether a message of this size fits into its window; one always does."""
+        return not self.held or size <= self.window_bytes - self.held_bytes
 
     def set_willing(self, willing: bool) -> None:
         """Its session can take more, or can't."""

@@ -13,7 +13,7 @@ from meshq.broker._consumer_state import Span
 from meshq.broker._moving import Mover
 from meshq.broker._queue_machine import Queue
 from meshq.broker._rows import pieces
-from meshq.broker._run import DELAYED, READY, QueueRun
+from meshq.broker._run import UNHELD, QueueRun
 from meshq.broker._timers import Timers
 
 #: On a full disk nothing can be moved: try again after so many ms.
@@ -35,7 +35,7 @@ class Expirer:
             return
         queue.expires = True
         states = view.states
-        times = [time for row, time in enumerate(traits.expires) if time and states[row] in (READY, DELAYED)]
+        times = [time for row, time in enumerate(traits.expires) if time and states[row] in UNHELD]
         if times:
             self._arm(queue, view, min(times))
 
@@ -53,7 +53,7 @@ class Expirer:
         if expires is None:
             return
         now, states = self._now_ms(), view.states
-        over = [row for row, time in enumerate(expires) if 0 < time <= now and states[row] in (READY, DELAYED)]
+        over = [row for row, time in enumerate(expires) if 0 < time <= now and states[row] in UNHELD]
         spans = [Span(view, rows.start, rows.stop, rows.step) for rows in pieces(over)]
         left = self._mover.move(queue, spans, queue.target_of("expired"), "expired")
         if left:

@@ -1,4 +1,4 @@
-"""Consumers with filters: which messages of one priority each of them gets, and who still has to look at what.
+"""Consumers with filters, of one priority: which messages of one list each gets, and who has to look at what.
 
 Consumers with the same filter are a lane.  All lanes look at the queue's runs together, each run once: the run's
 messages are put to the filters, and what they accept is noted beside the run, as rows by lane.  Filters that want one
@@ -11,6 +11,7 @@ by what was noted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from meshq.broker._consumer_state import ConsumerState, Grant, span_bytes
 from meshq.broker._lane import Lane, fitting_rows, stride
 from meshq.broker._run import GONE, QueueRun
 from meshq.broker._run_messages import RunMessages
-from meshq.errors import UsageError, invariant
+from meshq.errors import invariant
 from meshq.selector import Filter, MessageView, index_key
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class _Lookup:
 
 
 class FilteredConsumers:
-    """All consumers of a queue that have filters.
+    """All consumers of a queue that have filters and one priority.
 
     A lane that may have something to get stands in exactly one of ``_waiting`` (a run with messages for it is known),
     ``_stuck`` (so it is, and they can't be granted yet), ``_behind`` and ``_hungry`` (nothing is known; alone, or with
@@ -58,6 +59,7 @@ class FilteredConsumers:
         "_properties",
         "_queue",
         "_stuck",
+        "_until",
         "_waiting",
     )  # fmt: skip
 
@@ -80,6 +82,8 @@ class FilteredConsumers:
         self._stuck: dict[Lane, None] = {}
         self._behind: dict[Lane, None] = {}
         self._hungry: dict[Lane, None] = {}
+        # Up to which number the messages of the list may be granted in this step.
+        self._until = math.inf
 
     @property
     def empty(self) -> bool:
@@ -93,19 +97,12 @@ class FilteredConsumers:
             self._filters = tuple(self._lanes)
         return self._filters
 
+    @property
+    def asked(self) -> int:
+        """How many filters each message is put to."""
+        return len(self._asked)
+
     # -- who is there
-
-    def check_room(self, filter: Filter) -> None:
-        """See that there is room for a consumer with this filter.
-
-        Raises:
-            UsageError: the queue has as many filters as it can ask.
-        """
-        if filter.index is None and filter not in self._lanes and len(self._asked) >= limits.FILTERS_SCANNED_MAX:
-            raise UsageError(
-                f"the queue {self._queue.name!r} has its {limits.FILTERS_SCANNED_MAX} different filters of the kind "
-                "that each message is put to; those with 'name = literal' are not counted"
-            )
 
     def add(self, consumer: ConsumerState, filter: Filter) -> None:
         """A consumer joins."""
@@ -207,15 +204,18 @@ class FilteredConsumers:
     def returned(self, view: QueueRun) -> None:
         """Rows of a run came back."""
         for lane in view.lanes or ():
-            lane.push(view.first)
-            if lane not in self._stuck:
-                self._wake(lane)
+            if self._lanes.get(lane.filter) is lane:
+                lane.push(view.first)
+                if lane not in self._stuck:
+                    self._wake(lane)
 
     # -- what goes out
 
-    def serve(self, budget: int, grants: list[tuple[ConsumerState, Grant]]) -> int:
-        """Grant ready messages to consumers whose filters accept them; returns how many."""
+    def serve(self, budget: int, grants: list[tuple[ConsumerState, Grant]], until: float = math.inf) -> int:
+        """Grant ready messages to consumers whose filters accept them, with numbers below ``until``; returns how
+        many."""
         level = self._level
+        self._until = until
         self._waiting.update(self._stuck)
         self._stuck.clear()
         looks = limits.SCAN_MESSAGES_MAX
@@ -243,7 +243,9 @@ class FilteredConsumers:
             self._wake(lane)
             return 0
         view, rows = found
-        rows = self._below_mark(view, rows)
+        if view.first + rows[-1] >= self._until:
+            rows = [row for row in rows if view.first + row < self._until]
+        rows = self._below_mark(view, rows) if rows else []
         granted = self._deal(lane, view, rows, willing, grants) if rows else 0
         # Those that got something stand behind the others; the others may get something when the mark has moved, or
         # when the message that is too large for them is gone.
@@ -277,11 +279,7 @@ class FilteredConsumers:
         if not dealt:
             # As for consumers without filters: one message always fits.
             size = span_bytes(view, rows[0], rows[0] + 1)
-            chosen = [
-                consumer
-                for consumer in willing
-                if not consumer.held or size <= consumer.window_bytes - consumer.held_bytes
-            ][:1]
+            chosen = [consumer for consumer in willing if consumer.fits(size)][:1]
             dealt = len(chosen)
         count = min(len(chosen), dealt)
         for place, consumer in enumerate(chosen[:count]):
@@ -358,6 +356,8 @@ class FilteredConsumers:
 
     def check(self) -> None:
         """Assert what must hold between steps."""
+        for lane in (*self._waiting, *self._stuck, *self._behind, *self._hungry):
+            invariant(self._lanes.get(lane.filter) is lane, "a lane stands where its consumers are")
         for lane in self._lanes.values():
             places = [lane in lanes for lanes in (self._waiting, self._stuck, self._behind, self._hungry)]
             invariant(sum(places) <= 1, "a lane stands in one place")
@@ -371,8 +371,10 @@ class FilteredConsumers:
 
 
 def _live(view: QueueRun) -> list[int]:
-    """The rows that are ready, or may come back."""
+    """The rows that are ready, or may come back; those of groups are found another way."""
     states = view.states
+    if view.groups is not None:
+        return [row for row, state in enumerate(states) if state != GONE and view.groups[row] is None]
     if view.live == len(states):
         return list(range(len(states)))
     return [row for row, state in enumerate(states) if state != GONE]

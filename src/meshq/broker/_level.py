@@ -13,7 +13,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from meshq.broker._run import HELD, READY, QueueRun
+from meshq.broker._run import HELD, PARKED, READY, QueueRun
 from meshq.errors import invariant
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ class Level:
     """One priority of one queue."""
 
     __slots__ = (
-        "_dead_returned", "_returned", "durable", "filtered", "fresh", "head", "live_runs", "mark", "mark_wanted",
-        "priority", "reached", "ready", "tail",
+        "_dead_returned", "_returned", "durable", "filtered", "fresh", "grouped_runs", "head", "live_runs", "mark",
+        "mark_wanted", "parked", "priority", "reached", "ready", "tail",
     )  # fmt: skip
 
     def __init__(self, priority: int, *, durable: bool, mark: float = 0) -> None:
@@ -38,16 +38,19 @@ class Level:
         self.head: QueueRun | None = None
         self.tail: QueueRun | None = None
         self.fresh: QueueRun | None = None
-        #: Messages that may be granted as soon as somebody has room.
+        #: Messages that may be granted as soon as somebody has room, and those that only the owner of their group gets.
         self.ready = 0
+        self.parked = 0
+        #: Runs with messages of groups.
+        self.grouped_runs = 0
         self.live_runs = 0
         #: Durable messages up to this number may be granted, and the number up to which somebody would like to.
         self.mark = mark
         self.mark_wanted = 0
-        #: The highest number granted to a consumer with a filter.
+        #: The highest number granted to a consumer with a filter, or to the owner of a group.
         self.reached = 0
-        #: Whoever looks after the consumers with filters, if there are any.
-        self.filtered: FilteredConsumers | None = None
+        #: Whoever looks after the consumers with filters, if there are any, by the priority of these.
+        self.filtered: dict[int, FilteredConsumers] = {}
         # Runs with rows that came back, by their first number.
         self._returned: list[tuple[int, QueueRun]] = []
         self._dead_returned = 0
@@ -75,9 +78,10 @@ class Level:
         self.tail = view
         if self.fresh is None:
             self.fresh = view
-        if self.filtered is not None:
-            self.filtered.appended(view)
+        for filtered in self.filtered.values():
+            filtered.appended(view)
         self.live_runs += 1
+        self.grouped_runs += view.groups is not None
         self.ready += view.live
 
     def next_span(self) -> tuple[QueueRun, int, int, bool] | None:
@@ -116,8 +120,9 @@ class Level:
         if not view.returned:
             view.returned = True
             heappush(self._returned, (view.first, view))
-        if view.lanes and self.filtered is not None:
-            self.filtered.returned(view)
+        if view.lanes:
+            for filtered in self.filtered.values():
+                filtered.returned(view)
 
     def unlink(self, view: QueueRun) -> None:
         """A run has no messages left."""
@@ -133,8 +138,9 @@ class Level:
         if self.fresh is view:
             self.fresh = after
         self.live_runs -= 1
-        if self.filtered is not None:
-            self.filtered.unlinked(view)
+        self.grouped_runs -= view.groups is not None
+        for filtered in self.filtered.values():
+            filtered.unlinked(view)
         if view.returned:
             # Where nobody takes what comes back, what is gone must not be kept for its place in the heap.
             self._dead_returned += 1
@@ -169,7 +175,7 @@ class Level:
 
     def check(self) -> None:
         """Assert what must hold between steps."""
-        ready = first = 0
+        ready = parked = first = 0
         for view in self.runs():
             invariant(view.level is self, "a run stands in one list")
             invariant(view.first > first, "runs stand in the order of their numbers")
@@ -181,10 +187,11 @@ class Level:
                 "a ready row before the fresh ones is found through the heap",
             )
             ready += view.states.count(READY)
-        invariant(ready == self.ready, "ready is what the states say")
+            parked += view.states.count(PARKED)
+        invariant((ready, parked) == (self.ready, self.parked), "what is ready, or parked, is what the states say")
         invariant(
             self._dead_returned == sum(not view.live for _, view in self._returned),
             "what is gone in the heap is counted",
         )
-        if self.filtered is not None:
-            self.filtered.check()
+        for filtered in self.filtered.values():
+            filtered.check()

@@ -1,8 +1,7 @@
-"""The queue: runs in order, consumers with room, and nothing else; no clock, no I/O, no journal.
+"""The queue: runs in order, consumers, counts, and nothing else; no clock, no I/O, no journal.
 
-The messages of each priority stand in a list of their own (``_level``); the lists are served from the highest priority
-down.  In each, consumers with filters are served first, by ``_filtered_machine``; what they leave is dealt to the
-others here.
+The messages of each priority stand in a list of their own (``_level``); consumers of each priority in a tier
+(``_tier``).  Who gets what of that in a step, ``_dispatch_machine`` decides.
 """
 
 from __future__ import annotations
@@ -13,8 +12,10 @@ from typing import Final
 
 from meshq import limits
 from meshq.address import INTERNAL, Target
-from meshq.broker._consumer_state import ConsumerState, Grant, Span, fitting, span_bytes
+from meshq.broker._consumer_state import ConsumerState, Grant, Span
+from meshq.broker._dispatch_machine import Dispatch
 from meshq.broker._filtered_machine import FilteredConsumers
+from meshq.broker._grouped_machine import GroupedMessages
 from meshq.broker._level import Level
 from meshq.broker._rows import pieces
 from meshq.broker._run import (
@@ -24,13 +25,16 @@ from meshq.broker._run import (
     GONE_ROWS,
     HELD,
     HELD_ROWS,
+    PARKED,
     READY,
     READY_ROWS,
+    UNHELD,
     QueueRun,
     StoredRun,
 )
 from meshq.broker._terms import PLAIN, Terms
-from meshq.errors import invariant
+from meshq.broker._tier import Tier
+from meshq.errors import UsageError, invariant
 from meshq.selector import Filter
 from meshq.settings import DEFAULT_ADDRESS_SETTINGS
 
@@ -47,9 +51,9 @@ class Queue:
     """
 
     __slots__ = (
-        "_by_priority", "_main", "_plain", "_turn", "acknowledged", "added", "address", "consumers", "delayed",
-        "durable", "expires", "held", "last", "levels", "name", "number", "passing", "paused", "ready", "redelivered",
-        "removed", "scheduled", "settings", "terms", "unfinished", "used",
+        "_by_priority", "_handing_over", "_main", "_sole", "acknowledged", "added", "address", "consumers", "delayed",
+        "durable", "expires", "grouped", "held", "last", "levels", "name", "number", "passing", "paused", "ready",
+        "redelivered", "removed", "scheduled", "settings", "terms", "tiers", "unfinished", "used",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, address: str, *, durable: bool, terms: Terms = PLAIN) -> None:
@@ -73,12 +77,15 @@ class Queue:
         # Runs that are not due yet, and not to be seen anywhere else.
         self.scheduled: dict[QueueRun, None] = {}
         self.consumers: list[ConsumerState] = []
-        # Those without filters.
-        self._plain: list[ConsumerState] = []
+        # Those that may be served, by priority, from the highest down.
+        self.tiers: list[Tier] = []
+        # The exclusive consumer that alone is served; and whether others hold something that it has to wait for.
+        self._sole: ConsumerState | None = None
+        self._handing_over = False
+        # What belongs to groups, once there was such a message.
+        self.grouped: GroupedMessages | None = None
         # The last dispatch ended before everything was put to the filters.
         self.unfinished = False
-        # Whose turn it is among equal consumers.
-        self._turn = 0
         self.ready = 0
         self.held = 0
         # Handed back, and to wait before they may be granted again.
@@ -103,9 +110,24 @@ class Queue:
 
     def append(self, view: QueueRun) -> None:
         """A run becomes visible.  Runs are appended in the order of their numbers."""
+        traits = view.run.traits
+        if traits is not None and traits.groups is not None and not self.forwards:
+            view.groups = traits.groups
         self.level_for(view.run).append(view)
         self.ready += view.live
         self.added += view.live
+        if view.groups is not None:
+            self.groups().appended(view)
+
+    def groups(self) -> GroupedMessages:
+        """What belongs to groups."""
+        grouped = self.grouped
+        if grouped is None:
+            grouped = self.grouped = GroupedMessages(self)
+            for consumer in self.consumers:
+                if consumer.served:
+                    grouped.joined(consumer)
+        return grouped
 
     def target_of(self, reason: str) -> Target | None:
         """Where messages go that leave for this reason; None: nowhere.
@@ -134,7 +156,7 @@ class Queue:
             level = self._by_priority[priority] = Level(priority, durable=self.durable, mark=mark)
             self.levels = sorted(self._by_priority.values(), key=_from_the_highest)
             for consumer in self.consumers:
-                if consumer.filter is not None:
+                if consumer.filter is not None and consumer.served:
                     self._join_filtered(level, consumer, consumer.filter)
         return level
 
@@ -153,53 +175,108 @@ class Queue:
         """Runs that it holds, or parts of runs."""
         return sum(level.live_runs for level in self.levels)
 
-    def check_filter(self, filter: Filter) -> None:
+    def check_filter(self, filter: Filter, priority: int = 0) -> None:
         """See that a consumer with this filter can join.
 
         Raises:
             UsageError: the queue has as many filters as it can ask.
         """
-        if self._main.filtered is not None:
-            self._main.filtered.check_room(filter)
+        lanes = self._main.filtered
+        known = priority in lanes and filter in lanes[priority].filters
+        if known or filter.index is not None:
+            return
+        if sum(filtered.asked for filtered in lanes.values()) >= limits.FILTERS_SCANNED_MAX:
+            raise UsageError(
+                f"the queue {self.name!r} has its {limits.FILTERS_SCANNED_MAX} different filters of the kind that each "
+                "message is put to; those with 'name = literal' are not counted"
+            )
+
+    # -- who is there
 
     def add_consumer(self, consumer: ConsumerState) -> None:
         """A consumer joins, last in the rotation."""
         self.used = True
         self.consumers.append(consumer)
-        if consumer.filter is None:
-            self._plain.append(consumer)
-            return
-        for level in self.levels:
-            self._join_filtered(level, consumer, consumer.filter)
-
-    def _join_filtered(self, level: Level, consumer: ConsumerState, filter: Filter) -> None:
-        if level.filtered is None:
-            level.filtered = FilteredConsumers(self, level)
-        level.filtered.add(consumer, filter)
+        consumer.exclusive = consumer.exclusive or self.settings.default_exclusive
+        if consumer.exclusive or self._sole is not None:
+            self._elect()
+        else:
+            self._begin(consumer)
 
     def remove_consumer(self, consumer: ConsumerState) -> None:
         """A consumer leaves.  What it holds must have been given back."""
         invariant(not consumer.grants, "a consumer that leaves holds nothing")
         self.consumers.remove(consumer)
-        if consumer.filter is None:
-            index = self._plain.index(consumer)
-            del self._plain[index]
-            if index < self._turn:
-                self._turn -= 1
+        if consumer.served:
+            self._end(consumer)
+        if consumer is self._sole:
+            self._elect()
+
+    def _elect(self) -> None:
+        """Decide who is served: of the exclusive consumers the first of the highest priority; everybody if none is."""
+        exclusive = [consumer for consumer in self.consumers if consumer.exclusive]
+        sole = max(exclusive, key=_priority) if exclusive else None
+        if sole is self._sole is not None:
             return
+        served = self.consumers if sole is None else [sole]
+        for consumer in self.consumers:
+            if consumer.served and consumer not in served:
+                self._end(consumer)
+        for consumer in served:
+            if not consumer.served:
+                self._begin(consumer)
+        self._sole = sole
+        self._handing_over = sole is not None
+
+    def _begin(self, consumer: ConsumerState) -> None:
+        """A consumer may be served from now on."""
+        consumer.served = True
+        if self.grouped is not None:
+            self.grouped.joined(consumer)
+            if self.settings.default_group_rebalance:
+                self.grouped.renew()
+        tier = next((tier for tier in self.tiers if tier.priority == consumer.priority), None)
+        if tier is None:
+            tier = Tier(consumer.priority)
+            self.tiers = sorted([*self.tiers, tier], key=_from_the_highest)
+        if consumer.filter is None:
+            tier.consumers.append(consumer)
+            return
+        tier.choosy += 1
         for level in self.levels:
-            if level.filtered is not None:
-                level.filtered.remove(consumer)
-                if level.filtered.empty:
-                    level.filtered = None
-        if self._main.filtered is None:
-            self.unfinished = False
+            self._join_filtered(level, consumer, consumer.filter)
+
+    def _join_filtered(self, level: Level, consumer: ConsumerState, filter: Filter) -> None:
+        filtered = level.filtered.get(consumer.priority)
+        if filtered is None:
+            filtered = level.filtered[consumer.priority] = FilteredConsumers(self, level)
+        filtered.add(consumer, filter)
+
+    def _end(self, consumer: ConsumerState) -> None:
+        """A consumer is served no more."""
+        consumer.served = False
+        if self.grouped is not None:
+            self.grouped.left(consumer)
+        tier = next(tier for tier in self.tiers if tier.priority == consumer.priority)
+        if consumer.filter is None:
+            tier.remove(consumer)
+        else:
+            tier.choosy -= 1
+            for level in self.levels:
+                filtered = level.filtered[tier.priority]
+                filtered.remove(consumer)
+                if filtered.empty:
+                    del level.filtered[tier.priority]
+            if not self._main.filtered:
+                self.unfinished = False
+        if not tier.consumers and not tier.choosy:
+            self.tiers.remove(tier)
 
     def room_changed(self, consumer: ConsumerState) -> None:
         """A consumer with a filter has room again, or none any more."""
-        for level in self.levels:
-            if level.filtered is not None:
-                level.filtered.changed(consumer)
+        if consumer.served:
+            for level in self.levels:
+                level.filtered[consumer.priority].changed(consumer)
 
     # -- what goes out
 
@@ -208,122 +285,16 @@ class Queue:
 
         Whoever calls goes on while anything is granted.
         """
-        grants: list[tuple[ConsumerState, Grant]] = []
         self.unfinished = False
-        if self.paused:
-            return grants
-        consumers = self._plain
-        for level in self.levels:
-            if level.ready:
-                budget = self._dispatch(level, consumers, budget, grants)
-                if budget <= 0 or level.stuck or self.unfinished:
-                    # What waits for its mark goes before what is less urgent.
-                    break
-                if level.ready:
-                    # Whoever wants everything has no room for this, and gets nothing less urgent before it.
-                    consumers = []
-        return grants
+        if self.paused or (self._handing_over and self._held_by_others()):
+            return []
+        return Dispatch(self, budget).run()
 
-    def _dispatch(
-        self, level: Level, consumers: list[ConsumerState], budget: int, grants: list[tuple[ConsumerState, Grant]]
-    ) -> int:
-        """Grant what is ready in one list; returns what is left of the budget."""
-        if level.filtered is not None:
-            budget -= level.filtered.serve(budget, grants)
-        elif len(consumers) == 1:
-            only = consumers[0]
-            while budget > 0 and level.ready and (whole := self._grant_whole(level, only)) is not None:
-                grants.append((only, whole))
-                budget -= whole.rows
-        while budget > 0 and level.ready and consumers:
-            willing = self._willing()
-            if not willing:
-                break
-            span = level.next_span()
-            if span is None:
-                break
-            view, start, stop, fresh = span
-            granted = self._deal(willing, view, start, stop, grants)
-            if not granted:
-                break
-            if fresh:
-                view.fresh = start + granted
-            budget -= granted
-        return budget
-
-    def _grant_whole(self, level: Level, consumer: ConsumerState) -> Grant | None:
-        """The next run to the only consumer, if it is untouched and fits: nothing has to be searched or divided."""
-        view = level.untouched
-        if view is None or view.fresh:
-            return None
-        rows = len(view.states)
-        run = view.run
-        size = len(run.content.body)
-        if (
-            view.live != rows
-            or rows > consumer.room()
-            or size > consumer.window_bytes - consumer.held_bytes
-            or (view.first + rows - 1 > level.mark and run.durable and self.durable)
-        ):
-            return None
-        grant = Grant(view, 0, rows, 1, consumer.next_tag)
-        grant.size_bytes = size
-        self.hold(consumer, grant)
-        view.fresh = rows
-        level.fresh = view.next
-        return grant
-
-    def _willing(self) -> list[ConsumerState]:
-        """The consumers with room, whose turn it is first."""
-        consumers, turn = self._plain, self._turn
-        if len(consumers) == 1:
-            return consumers if consumers[0].room() > 0 else []
-        if turn:
-            consumers = consumers[turn:] + consumers[:turn]
-        return [consumer for consumer in consumers if consumer.room() > 0]
-
-    def _deal(
-        self,
-        willing: list[ConsumerState],
-        view: QueueRun,
-        start: int,
-        stop: int,
-        grants: list[tuple[ConsumerState, Grant]],
-    ) -> int:
-        """Deal rows to the consumers in turn, by stride; returns how many rows were dealt."""
-        count = min(len(willing), stop - start)
-        chosen = willing[:count]
-        if count == 1:
-            share = chosen[0].room()
-            room_bytes = chosen[0].window_bytes - chosen[0].held_bytes
-        else:
-            share = min(consumer.room() for consumer in chosen)
-            room_bytes = min(consumer.window_bytes - consumer.held_bytes for consumer in chosen)
-        rows = min(stop - start, share * count)
-        size = span_bytes(view, start, start + rows)
-        if size > room_bytes:
-            rows = fitting(view, start, start + rows, room_bytes)
-            if rows == 0:
-                # The first message is larger than that room: it goes to whoever has room for it, or holds nothing,
-                # as one message always fits.
-                first = span_bytes(view, start, start + 1)
-                chosen = [
-                    consumer
-                    for consumer in willing
-                    if not consumer.held or first <= consumer.window_bytes - consumer.held_bytes
-                ][:1]
-                rows = len(chosen)
-            count = len(chosen)
-            size = span_bytes(view, start, start + rows) if rows else 0
-        for index, consumer in enumerate(chosen[:rows]):
-            grant = Grant(view, start + index, start + rows, count, consumer.next_tag)
-            grant.size_bytes = size if grant.rows == rows else span_bytes(view, grant.start, grant.stop, count)
-            self.hold(consumer, grant)
-            grants.append((consumer, grant))
-        if rows:
-            last = chosen[(rows - 1) % count]
-            self._turn = (self._plain.index(last) + 1) % len(self._plain) if len(self._plain) > 1 else 0
-        return rows
+    def _held_by_others(self) -> bool:
+        """Whether an exclusive consumer has to wait for what those before it hold."""
+        assert self._sole is not None
+        self._handing_over = self.held > self._sole.held
+        return self._handing_over
 
     def hold(self, consumer: ConsumerState, grant: Grant) -> None:
         """The rows of a grant are the consumer's."""
@@ -344,19 +315,20 @@ class Queue:
         rows = span.rows
         self.held -= rows
         self.acknowledged += rows
-        return self._gone(span, rows)
+        return self._gone(span, rows, HELD_ROWS)
 
     def take_out(self, span: Span, fate: str) -> bool:
         """Rows leave, held, ready or delayed; True if this queue has no more use for their run."""
         view, rows = span.view, span.rows
         states = view.states[span.start : span.stop : span.step]
-        ready, held = states.count(READY), states.count(HELD)
-        self.ready -= ready
+        ready, held, parked = states.count(READY), states.count(HELD), states.count(PARKED)
+        self.ready -= ready + parked
         self.held -= held
-        self.delayed -= rows - ready - held
+        self.delayed -= rows - ready - held - parked
         level_of(view).ready -= ready
+        level_of(view).parked -= parked
         self.removed[fate] += rows
-        return self._gone(span, rows)
+        return self._gone(span, rows, states)
 
     def give_back(self, span: Span, *, counted: bool, waits: bool = False) -> None:
         """Rows of a grant return to their places; ``counted``: they may have reached an application; ``waits``: they
@@ -375,6 +347,8 @@ class Queue:
             self.delayed += rows
         else:
             self._make_ready(view, span, rows)
+        if view.groups is not None:
+            self.groups().changed(span, HELD_ROWS)
 
     def _make_ready(self, view: QueueRun, span: Span, rows: int) -> None:
         level = level_of(view)
@@ -385,11 +359,16 @@ class Queue:
 
     def put_off(self, span: Span) -> None:
         """Ready rows are not to be granted before ``wake``."""
-        rows = span.rows
-        span.view.states[span.start : span.stop : span.step] = DELAYED_ROWS[:rows]
+        view, rows = span.view, span.rows
+        states = view.states[span.start : span.stop : span.step]
+        parked = states.count(PARKED)
+        view.states[span.start : span.stop : span.step] = DELAYED_ROWS[:rows]
         self.ready -= rows
-        level_of(span.view).ready -= rows
+        level_of(view).ready -= rows - parked
+        level_of(view).parked -= parked
         self.delayed += rows
+        if parked:
+            self.groups().changed(span, states)
 
     def wake(self, span: Span) -> None:
         """The rows that still wait may be granted again."""
@@ -397,7 +376,10 @@ class Queue:
         waiting = [row for row in range(span.start, span.stop, span.step) if view.states[row] == DELAYED]
         self.delayed -= len(waiting)
         for rows in pieces(waiting):
-            self._make_ready(view, Span(view, rows.start, rows.stop, rows.step), len(rows))
+            woken = Span(view, rows.start, rows.stop, rows.step)
+            self._make_ready(view, woken, len(rows))
+            if view.groups is not None:
+                self.groups().changed(woken, DELAYED_ROWS)
 
     def waiting(self, budget: int) -> list[Span]:
         """Up to about ``budget`` messages that nobody holds, from the highest priority down, oldest first."""
@@ -405,7 +387,7 @@ class Queue:
         for view in self._walk():
             if budget <= 0:
                 break
-            rows = [row for row, state in enumerate(view.states) if state in (READY, DELAYED)]
+            rows = [row for row, state in enumerate(view.states) if state in UNHELD]
             spans += [Span(view, found.start, found.stop, found.step) for found in pieces(rows)]
             budget -= len(rows)
         return spans
@@ -427,9 +409,12 @@ class Queue:
                 yield view
                 view = following
 
-    def _gone(self, span: Span, rows: int) -> bool:
+    def _gone(self, span: Span, rows: int, before: bytes | bytearray) -> bool:
+        """Rows are gone; ``before``: the states that they had."""
         view = span.view
         view.states[span.start : span.stop : span.step] = GONE_ROWS[:rows]
+        if view.groups is not None:
+            self.groups().changed(span, before)
         view.live -= rows
         if view.live:
             return False
@@ -445,8 +430,12 @@ class Queue:
     @property
     def filters(self) -> tuple[Filter, ...]:
         """What its consumers want, if each of them wants something in particular; else nothing."""
-        filtered = self._main.filtered
-        return filtered.filters if filtered is not None and not self._plain else ()
+        lanes = self._main.filtered
+        if not lanes or any(tier.consumers for tier in self.tiers):
+            return ()
+        if len(lanes) == 1:
+            return next(iter(lanes.values())).filters
+        return tuple({filter: None for filtered in lanes.values() for filter in filtered.filters})
 
     @property
     def granted(self) -> dict[int, int]:
@@ -464,10 +453,12 @@ class Queue:
                 held += row_held
                 row_delayed = states.count(DELAYED)
                 delayed += row_delayed
-                row_live = states.count(READY) + row_held + row_delayed
+                row_live = states.count(READY) + states.count(PARKED) + row_held + row_delayed
                 invariant(view.live == row_live, "a run's live count is that of its states")
-                invariant(view.live + states.count(GONE) == len(states), "each row has one of four states")
-        invariant(sum(level.ready for level in self.levels) == self.ready, "ready is what the lists say")
+                invariant(view.live + states.count(GONE) == len(states), "each row has one of five states")
+        invariant(sum(level.ready + level.parked for level in self.levels) == self.ready, "ready is what the lists say")
+        if self.grouped is not None:
+            self.grouped.check()
         invariant(held == self.held, "held is what the states say")
         invariant(held == sum(consumer.held for consumer in self.consumers), "what is held, a consumer holds")
         invariant(delayed == self.delayed, "delayed is what the states say")
@@ -482,5 +473,9 @@ def level_of(view: QueueRun) -> Level:
     return level
 
 
-def _from_the_highest(level: Level) -> int:
-    return -level.priority
+def _from_the_highest(one: Level | Tier) -> int:
+    return -one.priority
+
+
+def _priority(consumer: ConsumerState) -> int:
+    return consumer.priority

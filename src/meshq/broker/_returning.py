@@ -14,7 +14,7 @@ from meshq.broker._moving import Mover
 from meshq.broker._queue_machine import Queue
 from meshq.broker._records import COUNTED, CountedRecord, CountedRow, encode_counted
 from meshq.broker._rows import pieces
-from meshq.broker._run import DELAYED, QueueRun
+from meshq.broker._run import DELAYED, UNHELD, QueueRun
 from meshq.broker._timers import Timers
 from meshq.errors import ClosedError, JournalBrokenError
 
@@ -175,7 +175,7 @@ class Returner:
         """What an earlier life has written; the run is visible."""
         view.counts = {row: count for row, count, _ in rows}
         for row, _, due_ms in rows:
-            if due_ms and not view.states[row]:
+            if due_ms and view.states[row] in UNHELD:
                 span = Span(view, row, row + 1, 1)
                 queue.put_off(span)
                 self._wake_at(queue, span, due_ms)

@@ -266,6 +266,7 @@ class Router:
             **queue.removed,
             "redelivered": queue.redelivered,
             "consumers": len(queue.consumers),
+            "groups": len(queue.grouped.table) if queue.grouped is not None else 0,
             "last_sequence": queue.last,
             "number": queue.number,
         }

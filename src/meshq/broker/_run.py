@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from meshq.broker._level import Level
     from meshq.broker._timers import Timer
     from meshq.broker._traits import Traits
+    from meshq.selector import Filter
 
 READY: Final = 0
 HELD: Final = 1
 GONE: Final = 2
 #: It was handed back, and waits until it may be granted again.
 DELAYED: Final = 3
+#: Ready, and to be had through its group only.
+PARKED: Final = 4
+#: The states of messages that are there and that nobody holds.
+UNHELD: Final = (READY, DELAYED, PARKED)
 
 _READY: Final = b"\0"
 #: ``_HELD_ROWS[:n]`` marks n rows as held, and so on: no allocation of a pattern per grant.
@@ -113,8 +118,8 @@ class QueueRun:
     """One queue's view of a run, an element of the queue's linked list."""
 
     __slots__ = (
-        "counted_at", "counts", "due", "first", "fresh", "lanes", "level", "live", "maybe", "next", "previous",
-        "remote", "returned", "run", "states", "timers", "watched",
+        "counted_at", "counts", "due", "first", "fresh", "groups", "lanes", "level", "live", "maybe", "next",
+        "previous", "remote", "returned", "run", "states", "timers", "verdicts", "watched",
     )  # fmt: skip
 
     def __init__(self, run: StoredRun, first: int, remote: tuple[int, ...] = ()) -> None:
@@ -124,7 +129,7 @@ class QueueRun:
         # The queue's number of the first message; the others follow by one.  0: they are not due yet and have none.
         self.first = first
         rows = run.content.rows
-        # READY, HELD, GONE or DELAYED, a byte a message.
+        # READY, HELD, GONE, DELAYED or PARKED, a byte a message.
         self.states = bytearray(rows)
         # Messages that are not GONE.
         self.live = rows
@@ -148,6 +153,9 @@ class QueueRun:
         self.level: Level | None = None
         # The rows that filters have accepted, by the lanes of these.
         self.lanes: dict[Lane, bytes] | None = None
+        # The group of each message, once it is visible; None: none has one.  And what filters say of these.
+        self.groups: tuple[str | None, ...] | None = None
+        self.verdicts: dict[Filter, bytearray] | None = None
         self.next: QueueRun | None = None
         self.previous: QueueRun | None = None
 

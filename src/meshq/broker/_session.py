@@ -284,18 +284,19 @@ class Session:
         header = header_of(frame, Consume)
         self.begin_call(frame)
         self.open_channel(frame)
-        if not header.window or not header.window_bytes:
-            raise violation("bad_header", "a consumer's window is empty")
+        if not header.window or not header.window_bytes or header.rank >= limits.CONSUMER_PRIORITIES:
+            raise violation("bad_header", "a consumer's window is empty, or its priority is none")
 
         def consume() -> dict[str, Any]:
             self._check_channels()
             # The filter of a subscription is its queue's.
             filter = parse_filter(header.filter) if header.filter and not header.subscription else None
             queue = queue_to_consume(self, header)
+            priority = header.rank - limits.CONSUMER_PRIORITIES // 2
             if filter is not None:
-                queue.check_filter(filter)
+                queue.check_filter(filter, priority)
             consumer = ConsumerState(queue, self, frame.channel, header.window, header.window_bytes)
-            consumer.filter = filter
+            consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
             consumer.willing = self._willing
             self._consumers[frame.channel] = consumer
             queue.add_consumer(consumer)

@@ -375,18 +375,35 @@ class Client(Patterns):
         """A consumer of a queue: an async iterator of ``Delivery``, in an ``async with``.
 
         ``filter``: a condition on properties and headers; messages of which it is not true stay for others.
+        ``priority``: from -128 to 127; who has a higher one is served first, until its window is full.
+        ``exclusive``: while this consumer is there, the queue's others get nothing; of several exclusive ones the
+        first of the highest priority is served, and the next when that one is gone.
 
         Raises:
             SettingsError: a setting is not allowed.
             FilterError: the filter is no condition; says where.
         """
-        unserved: dict[str, tuple[object, object]] = {
-            "browse": (browse, False),
-            "priority": (priority, 0),
-            "exclusive": (exclusive, False),
-        }
-        text = check_consumer(queue, window, window_bytes, ack, filter=filter, unserved=unserved)
-        return Consumer(self, queue, window=window, window_bytes=window_bytes, auto=ack == "auto", filter=text)
+        unserved: dict[str, tuple[object, object]] = {"browse": (browse, False)}
+        text = check_consumer(
+            queue,
+            window,
+            window_bytes,
+            ack,
+            filter=filter,
+            priority=priority,
+            exclusive=exclusive,
+            unserved=unserved,
+        )
+        return Consumer(
+            self,
+            queue,
+            window=window,
+            window_bytes=window_bytes,
+            auto=ack == "auto",
+            filter=text,
+            priority=priority,
+            exclusive=exclusive,
+        )
 
     # -- what the parts of a client use of each other
 

@@ -54,6 +54,8 @@ def check_consumer(
     ack: object,
     *,
     filter: object,
+    priority: object = 0,
+    exclusive: object = False,
     unserved: dict[str, tuple[object, object]],
 ) -> str:
     """Check what a consumer was asked for; returns its filter's text, empty for none.
@@ -68,6 +70,11 @@ def check_consumer(
             raise SettingsError(name, value, "a whole number from 1 to 2147483647")
     if ack not in ACKS:
         raise SettingsError("ack", ack, " or ".join(map(repr, ACKS)))
+    half = limits.CONSUMER_PRIORITIES // 2
+    if type(priority) is not int or not -half <= priority < half:
+        raise SettingsError("priority", priority, f"a whole number from {-half} to {half - 1}")
+    if type(exclusive) is not bool:
+        raise SettingsError("exclusive", exclusive, "True or False")
     for name, (value, default) in unserved.items():
         if value != default or type(value) is not type(default):
             raise SettingsError(name, value, f"{default!r} in this version")
@@ -91,16 +98,26 @@ class Consumer:
         auto: bool,
         filter: str = "",
         subscription: Subscription | None = None,
+        priority: int = 0,
+        exclusive: bool = False,
     ) -> None:
         #: The queue, as it was asked for.
         self.queue = queue
         self.client = client
         self._auto = auto
         about = {} if subscription is None else subscription._asdict()
-        header = Consume(queue=queue, window=window, window_bytes=window_bytes, filter=filter, **about).encode()
+        header = Consume(
+            queue=queue,
+            window=window,
+            window_bytes=window_bytes,
+            filter=filter,
+            rank=limits.CONSUMER_PRIORITIES // 2 + priority,
+            exclusive=exclusive,
+            **about,
+        )
         if subscription is not None and subscription.name:
             self.queue = queue = f"{queue}{SEPARATOR}{subscription.name}"
-        self._inbox = Inbox(self, header, auto=auto)
+        self._inbox = Inbox(self, header.encode(), auto=auto)
         self._inbox.on_change = self._changed
         self._session = client._session
         self._block = Block(f"the consumer of {queue!r}")

@@ -40,6 +40,8 @@ class QueueStatistics:
     moved: int = 0
     redelivered: int = 0
     consumers: int = 0
+    #: Groups of which it has messages.
+    groups: int = 0
     #: The highest number given in this queue.
     last_sequence: int = 0
     #: Of the queue itself: another queue of its name has another one.

@@ -133,3 +133,11 @@ def _check_values(values: Any, refusal: str, lists: bool) -> None:
                 _check_values(value, refusal, False)
     if float in types and any(value != value for value in values if type(value) is float):
         raise violation(refusal, "a value that is not a number")
+
+
+def by_name(flat: tuple[Any, ...], what: str) -> dict[str, Any]:
+    """Names and values in turn as a dictionary."""
+    names, values = flat[0::2], flat[1::2]
+    if len(names) != len(values) or not all(type(name) is str for name in names) or len(set(names)) != len(names):
+        raise violation("bad_header", f"{what} are not different names, and values, in turn")
+    return dict(zip(names, values, strict=True))

@@ -14,7 +14,7 @@ import attrs
 from meshq import limits
 from meshq.errors import LocalProtocolError, invariant
 from meshq.ids import IDENTITY_BYTES
-from meshq.wire._codec import decode_map, encode_map
+from meshq.wire._codec import by_name, decode_map, encode_map
 from meshq.wire._frames import COUNTER_MAX, FORMS, Frame, FrameType
 from meshq.wire._refusals import violation
 
@@ -155,14 +155,6 @@ def _problem(field: _Field, value: Any) -> str | None:
     return None
 
 
-def _by_name(flat: tuple[Any, ...], what: str) -> dict[str, Any]:
-    """Names and values in turn as a dictionary."""
-    names, values = flat[0::2], flat[1::2]
-    if len(names) != len(values) or not all(type(name) is str for name in names) or len(set(names)) != len(names):
-        raise violation("bad_header", f"{what} are not different names, and values, in turn")
-    return dict(zip(names, values, strict=True))
-
-
 @attrs.frozen(kw_only=True)
 class Hello(Header):
     """Client to server, first: who speaks, which protocol versions and features."""
@@ -271,7 +263,10 @@ class Produce(Header):
 @attrs.frozen(kw_only=True)
 class Consume(Header):
     """Open the frame's channel for deliveries from a queue; with a ``filter`` only of messages that it accepts; with a
-    ``subscription`` from the queue of that name on the address ``queue``, which has the filter then."""
+    ``subscription`` from the queue of that name on the address ``queue``, which has the filter then.
+
+    ``rank``: 128 more than the consumer's priority.  ``exclusive``: nobody else is to be served.
+    """
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME
     queue: str = _key((str,), size_max=TARGET_CHARACTERS_MAX)
@@ -281,6 +276,8 @@ class Consume(Header):
     subscription: str = _key((str,), default="", size_max=16)
     name: str = _key((str,), default="", size_max=limits.ADDRESS_BYTES_MAX)
     durable: bool = _key((bool,), default=False)
+    rank: int = _key((int,), default=limits.CONSUMER_PRIORITIES // 2)
+    exclusive: bool = _key((bool,), default=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -302,7 +299,7 @@ class Call(Header):
     @property
     def named(self) -> dict[str, Any]:
         """The arguments by name."""
-        return _by_name(self.arguments, "the arguments of a call")
+        return by_name(self.arguments, "the arguments of a call")
 
 
 @attrs.frozen(kw_only=True)
@@ -317,7 +314,7 @@ class Answer(Header):
     @property
     def named(self) -> dict[str, Any]:
         """The values by name."""
-        return _by_name(self.values, "the values of an answer")
+        return by_name(self.values, "the values of an answer")
 
 
 @attrs.frozen(kw_only=True)

@@ -1,0 +1,74 @@
+"""Who of a queue's consumers gets which message, from the application to the disk and back: over TCP and in process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshq import AddressSettings, Broker, Client, Consumer, Message, connect
+
+#: Over TCP, and in process.
+BOTH = pytest.mark.parametrize("which", [0, 1])
+
+
+@asynccontextmanager
+async def clients(data_dir: Path, **settings: Any) -> AsyncIterator[list[Client]]:
+    """A client over TCP and one in process, of the same broker."""
+    address_settings = {"q": AddressSettings(**settings)}
+    async with (
+        Broker("hq", data_dir=data_dir, acceptors=["tcp://127.0.0.1:0"], address_settings=address_settings) as broker,
+        connect(broker.urls[0]) as far,
+        broker.client() as near,
+    ):
+        yield [far, near]
+
+
+async def bodies(consumer: Consumer, count: int) -> list[bytes]:
+    """The bodies of so many messages, which it then holds."""
+    got: list[bytes] = []
+    while len(got) < count:
+        batch = await consumer.receive_many(count - len(got), timeout=10)
+        assert batch, got
+        got += [delivery.body for delivery in batch]
+    return got
+
+
+@BOTH
+async def test_the_consumer_of_the_highest_priority_gets_all_that_it_has_room_for(tmp_path: Path, which: int) -> None:
+    async with clients(tmp_path) as both:
+        client, other = both[which], both[1 - which]
+        async with other.consumer("q", priority=-5) as low, client.consumer("q", window=3) as high:
+            await client.send_many("q", [b"%d" % number for number in range(5)])
+            assert await bodies(high, 3) == [b"0", b"1", b"2"]
+            assert await bodies(low, 2) == [b"3", b"4"]
+
+
+@BOTH
+async def test_an_exclusive_consumer_is_served_alone_and_the_next_one_takes_over(tmp_path: Path, which: int) -> None:
+    async with clients(tmp_path) as both:
+        client, other = both[which], both[1 - which]
+        async with client.consumer("q", exclusive=True) as first, other.consumer("q", exclusive=True) as second:
+            await client.send_many("q", [b"a", b"b"])
+            assert await bodies(first, 2) == [b"a", b"b"]
+            assert await second.receive(timeout=0) is None
+            await first.close()
+            assert await bodies(second, 2) == [b"a", b"b"]
+
+
+@BOTH
+async def test_a_group_stays_with_one_consumer_and_goes_on_to_the_next_after_it(tmp_path: Path, which: int) -> None:
+    async with clients(tmp_path) as both:
+        client, other = both[which], both[1 - which]
+        async with client.consumer("q") as first, other.consumer("q") as second:
+            await client.send_many("q", [Message(b"%d" % number, group="ab"[number % 2]) for number in range(10)])
+            assert await bodies(first, 5) == [b"0", b"2", b"4", b"6", b"8"]
+            assert await bodies(second, 5) == [b"1", b"3", b"5", b"7", b"9"]
+            assert (await client.queue("q")).groups == 2
+            await first.close()
+            assert await bodies(second, 5) == [b"0", b"2", b"4", b"6", b"8"]
+    async with clients(tmp_path) as both, both[which].consumer("q", ack="auto") as consumer:
+        assert await bodies(consumer, 10) == [b"%d" % number for number in range(10)]
