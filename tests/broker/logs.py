@@ -86,7 +86,7 @@ class FakeLog:
         found = []
         for record in placed:
             alive = record.root and record.position not in dead
-            needed = not record.root and any(target not in dead for target in record.refs)
+            needed = not alive and any(target not in dead for target in record.refs)
             late = record.root and record.position > covered
             maybe = not record.root and (rng is None or rng.random() < 0.5)
             if alive or needed or late or maybe:

@@ -219,6 +219,28 @@ def test_what_waits_waits_on_over_a_crash(durable: bool) -> None:
     assert shop.got == ([(b"a", 2)] if durable else [])
 
 
+def test_what_waits_is_not_granted_with_the_run_that_it_is_in() -> None:
+    shop = Shop()
+    shop.send(b"a", b"b", b"c")
+    shop.settle(2, stamp=1_001)
+    shop.next_life()
+    assert [body for body, _ in shop.got] == [b"a", b"c"]
+    shop.house.check()
+    shop.pass_time(1_000)
+    assert shop.got[2:] == [(b"b", 2)]
+
+
+def test_what_another_holds_is_not_granted_with_the_run_that_it_is_in() -> None:
+    house = make_house()
+    client = house.client()
+    sender = client.produce()
+    choosy = client.consume(filter="priority = 4", rank=133, window=1)
+    client.put(sender, b"a", b"b")
+    reader = client.consume()
+    assert (client.bodies(choosy), client.bodies(reader)) == ([b"a"], [b"b"])
+    house.check()
+
+
 def test_a_purge_takes_what_waits_and_it_never_comes() -> None:
     shop = Shop()
     shop.send(b"a", b"b")

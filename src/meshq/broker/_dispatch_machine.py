@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from meshq.broker._consumer_state import ConsumerState, Grant
 from meshq.broker._level import Level
+from meshq.broker._run import READY
 from meshq.broker._tier import Tier
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Dispatch:
         run = view.run
         size = len(run.content.body)
         if (
-            view.live != rows
+            view.states.count(READY) != rows
             or rows > consumer.room()
             or size > consumer.window_bytes - consumer.held_bytes
             or (view.first + rows - 1 > level.mark and run.durable and level.durable)

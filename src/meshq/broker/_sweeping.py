@@ -14,7 +14,7 @@ from meshq.address import Target
 from meshq.broker._consumer_state import Span
 from meshq.broker._queue_machine import Queue
 from meshq.broker._rows import pieces
-from meshq.broker._run import DELAYED, READY, QueueRun
+from meshq.broker._run import UNHELD, QueueRun
 from meshq.broker._run_messages import RunMessages
 from meshq.errors import AddressFullError
 from meshq.message import Origin
@@ -81,7 +81,7 @@ def _way_back(core: Core, origin: Origin) -> Target:
 
 
 def _wanted(view: QueueRun, filter: Filter | None, last: int) -> list[int]:
-    rows = [row for row, state in enumerate(view.states) if state in (READY, DELAYED) and view.first + row <= last]
+    rows = [row for row, state in enumerate(view.states) if state in UNHELD and view.first + row <= last]
     if filter is None:
         return rows
     messages = RunMessages(view.run)

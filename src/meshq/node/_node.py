@@ -231,7 +231,8 @@ class Node:
     async def _alarm(self) -> None:
         """Do what is due by the wall clock, which may be set while we sleep."""
         wall, timers = self._env.wall, self.core.timers
-        while True:
+        # While the node stops, nothing becomes due.
+        while self.core.closing is None:
             due_ms = timers.next_ms
             wait_s = ALARM_S_MAX if due_ms is None else (due_ms - wall.now_ms()) / 1000
             with trio.move_on_after(min(max(wait_s, 0), ALARM_S_MAX)):

@@ -151,7 +151,7 @@ class Journal(Alone):
 
         Living roots, and the notes that are kept for what they speak about.  ``dead=True``: also the roots that
         were killed after the owner's last checkpoint (``record.dead``): soft state that only they carry, such as
-        the highest numbers given, is younger than that checkpoint.
+        the highest numbers given, is younger than that checkpoint; and those that refer to living roots.
 
         Blocks while it reads.  Raises: DamagedError, OSError.
         """

@@ -26,7 +26,8 @@ def make_record(data: bytes, position: int, row: int, span: tuple[int, int], ali
 
 
 def recovered_records(disk: Disk, layout: Layout, recovery: Recovery, *, dead: bool) -> Iterator[Record]:
-    """Living roots, notes, and with ``dead`` the dead roots behind the last checkpoint, by position."""
+    """Living roots and notes, by position; with ``dead`` also dead roots: those behind the last checkpoint, and those
+    that speak about living ones."""
     entries = recovery.manifest.numbers()
     books = sorted(recovery.ledger.books.values(), key=lambda book: (book.first, book.last))
     group: list[SegmentBook] = []
@@ -70,3 +71,8 @@ def _records(
             note = not row & ROOT and row >> KIND_SHIFT & 0xFF != INTERNAL
             if alive or note or (late and position > recovery.covered and not row & DEMOTED):
                 yield make_record(data, position, row, (start, end), alive)
+            elif dead and row & TARGETS:
+                # A dead root is a note to what it speaks about.
+                record = make_record(data, position, row, (start, end), alive)
+                if any(recovery.ledger.alive(target) for target in record.refs):
+                    yield record

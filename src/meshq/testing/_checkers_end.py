@@ -30,7 +30,7 @@ FATES: Final = (
     "dropped",
     "ready",
     "delivering",
-    "scheduled",
+    "delayed",
 )
 #: Simulated seconds after healing in which all has to work again.
 HEALING_S: Final = 10.0
@@ -39,8 +39,8 @@ HEALING_S: Final = 10.0
 def q8_conservation(history: History) -> Iterator[Violation]:
     """Q8: the counters of a queue balance, and agree with a recount from the journal.
 
-    added = the sum of ``FATES``; ready + delivering + scheduled = the messages found in the journal.  A counter
-    that is not given is 0, but for ``added``: without it there is nothing to check.
+    added = the sum of ``FATES``; ready + delivering + delayed + scheduled = the messages found in the journal.
+    A counter that is not given is 0, but for ``added``: without it there is nothing to check.
     """
     for queue, counters in history.statistics.items():
         added = counters.get("added")
@@ -51,7 +51,8 @@ def q8_conservation(history: History) -> Iterator[Violation]:
         if min(counters.values(), default=0) < 0:
             yield Violation("Q8", f"{queue} has a negative counter: {counters}")
         if queue in history.remaining:
-            here = fates["ready"] + fates["delivering"] + fates["scheduled"]
+            # What is not due is there, and has not been added yet.
+            here = fates["ready"] + fates["delivering"] + fates["delayed"] + counters.get("scheduled", 0)
             found = len(history.remaining[queue])
             if here != found:
                 yield Violation("Q8", f"{queue} counts {here} messages, its journal holds {found}")

@@ -16,6 +16,8 @@ def q7_first_in_first_out(history: History) -> Iterator[Violation]:
     began before any of the other.  A number is compared with those before it also across restarts.
     Whoever sent: what was confirmed before another message was first sent has the lower number.
     What a consumer gives back is given to it again before more than its window of what stands behind it.
+    Where messages wait, move, have priorities or groups, only those of one priority and group are compared, as they
+    are delivered.
     On a mesh each place of a queue is such a queue; and messages are compared that were sent to the same node.
     """
     yield from _numbers_given_once(history)
@@ -39,6 +41,8 @@ def _producers_in_order(history: History) -> Iterator[Violation]:
     sends_of = history.sends_by_uid()
     streams: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
     for place, uid in numbers:
+        if queue_of(place) in history.odd:
+            continue
         sends = [send for send in sends_of.get(uid, ()) if queue_of(place) in send.queues]
         if len({send.producer for send in sends}) == 1:
             stream = streams.setdefault((sends[0].producer, place), [])
@@ -74,7 +78,7 @@ def _confirmed_before(history: History) -> Iterator[Violation]:
     confirmed: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for place, uid in numbers:
         sends = [send for send in sends_of.get(uid, ()) if queue_of(place) in send.queues]
-        if not sends:
+        if not sends or queue_of(place) in history.odd:
             continue
         ends = [send.ended_s for send in sends if send.outcome == "done" and send.ended_s is not None]
         way = (sends[0].node, place)
@@ -100,15 +104,16 @@ def _consumers_in_order(history: History) -> Iterator[Violation]:
     consumers: dict[str, dict[str, None]] = {}
     for delivery in history.deliveries:
         consumers.setdefault(delivery.place, {})[delivery.consumer] = None
-    highest: dict[str, int] = {}
+    highest: dict[tuple[str, tuple[int, str | None]], int] = {}
     for delivery in history.deliveries:
         queue = delivery.place
         single = queue in history.sole or len(consumers[queue]) == 1
         if single and not delivery.redelivered:
-            if delivery.sequence < highest.get(queue, 0):
-                what = f"{delivery.consumer} got {delivery.sequence} after {highest[queue]} from {queue}"
+            line = (queue, delivery.line)
+            if delivery.sequence < highest.get(line, 0):
+                what = f"{delivery.consumer} got {delivery.sequence} after {highest[line]} from {queue}"
                 yield Violation("Q7", what, delivery.uid)
-            highest[queue] = max(delivery.sequence, highest.get(queue, 0))
+            highest[line] = max(delivery.sequence, highest.get(line, 0))
 
 
 def _returned_in_order(history: History) -> Iterator[Violation]:
@@ -121,7 +126,7 @@ def _returned_in_order(history: History) -> Iterator[Violation]:
             first = settlement.deliveries[0]
             at_s = settlement.invoked_s
             haunted = any(began <= at_s < ended for began, ended in history.haunted.get(first.place, ()))
-            if first.stream and first.place in history.sole and not haunted:
+            if first.stream and first.place in history.sole and not haunted and first.queue not in history.odd:
                 yield from _returned(history, settlement)
 
 

@@ -97,6 +97,8 @@ class Delivery:
     since_s: float | None = None
     #: The node from which it came.
     node: str = ""
+    #: What has an order of its own among the messages of a queue: those of one priority and group.
+    line: tuple[int, str | None] = (4, None)
     settlements: list[Settlement] = attrs.field(factory=list, repr=False)
 
     @property
@@ -170,6 +172,8 @@ class History:
         self.willing: dict[str, None] = {}
         #: Places that never have two consumers at a time.
         self.sole: dict[str, None] = {}
+        #: Queues whose messages move from place to place, and are not numbered in the order of sending.
+        self.odd: dict[str, None] = {}
         #: Place -> from when until when clients that died may still have a consumer there, for all the broker knows.
         self.haunted: dict[str, list[tuple[float, float]]] = {}
         #: How often the broker was started again.
@@ -238,6 +242,7 @@ class History:
         window: int = 0,
         since_s: float | None = None,
         node: str = "",
+        line: tuple[int, str | None] = (4, None),
     ) -> int:
         """The application was handed a message; returns the number of the delivery."""
         delivery = Delivery(
@@ -254,6 +259,7 @@ class History:
             window=window,
             since_s=since_s,
             node=node,
+            line=line,
         )
         self.deliveries.append(delivery)
         return delivery.number

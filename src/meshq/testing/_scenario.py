@@ -16,7 +16,7 @@ import trio
 from meshq.client import Client, connect
 from meshq.testing._checkers_end import check_history
 from meshq.testing._disk import SimDisk
-from meshq.testing._history import History
+from meshq.testing._history import History, place_of
 from meshq.testing._network import MemoryNetwork
 from meshq.testing._node import SimNode
 from meshq.testing._recovery import record_recoveries
@@ -25,6 +25,7 @@ from meshq.testing._scenario_broker import BrokerNode
 from meshq.testing._scenario_faults import Faults, Machine
 from meshq.testing._simulation import Simulation, SimulationResult, simulate
 from meshq.testing._workload import ADDRESSES, SETTINGS, SOLE, URL, Actor, Dial, Scene, Sender
+from meshq.testing._workload_odd import ODD, PLACES, OddReceiver, OddSender
 from meshq.testing._workload_receive import Clerk, Receiver
 
 #: Simulated seconds of faults, and the least that a seed has to have confirmed.
@@ -67,6 +68,10 @@ class Cast:
         receiver = Receiver(scene, "receiver", rng("actor/receiver"), dial(third), ("shared", "solo", "news-a"))
         news = Receiver(scene, "reader", rng("actor/reader"), dial(third), ("news-b",))
         parts: list[Actor] = [receiver]
+        if rng("cast/odd").random() < 0.5:
+            scene.history.odd[ODD] = None
+            others.append(OddSender(scene, "odd", rng("actor/odd"), dial(second)))
+            parts.append(OddReceiver(scene, "odd-reader", rng("actor/odd-reader"), dial(third)))
         if rng("cast/clerk").random() < 0.5:
             self.clerks.append(Clerk(scene, "clerk", rng("actor/clerk"), dial(second)))
             others += self.clerks
@@ -89,7 +94,7 @@ async def scenario(simulation: Simulation) -> Outcome:
     history = History(trio.current_time)
     scene = Scene(history)
     broker = BrokerNode(simulation.node("broker"), history, simulation.swarm)
-    history.sole = dict.fromkeys(SOLE)
+    history.sole = dict.fromkeys((*SOLE, *(place_of(ODD, place) for place in PLACES.values())))
     crashes = RECOVERY_CRASHES if simulation.swarm.rng("trials").random() < RECOVERY_SHARE else 0
     broker.start()
     await broker.started()

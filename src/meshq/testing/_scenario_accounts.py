@@ -9,6 +9,8 @@ import trio
 
 from meshq.abc import Env
 from meshq.broker import Core, CoreSettings, Recovery
+from meshq.broker._queue_machine import REMOVED
+from meshq.broker._run import GONE
 from meshq.errors import MeshqError, invariant
 from meshq.store import Journal
 from meshq.testing._history import body_of, place_of, uid_of
@@ -17,6 +19,7 @@ from meshq.testing._scenario_broker import DIRECTORY, SEGMENT_BYTES, BrokerNode
 from meshq.testing._scenario_faults import Machine
 from meshq.testing._simulation import Simulation
 from meshq.testing._workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Scene
+from meshq.testing._workload_odd import ODD, PLACES
 from meshq.testing._workload_receive import Clerk
 from meshq.wire import RunView
 
@@ -27,7 +30,7 @@ DRAINING_S: Final = 60
 #: How the names of store-and-forward queues begin.
 FORWARDING: Final = "$meshq.cluster."
 #: The counters of a queue that are compared with the rest.
-COUNTERS: Final = ("ready", "delivering", "added", "acknowledged", "rejected", "purged")
+COUNTERS: Final = ("ready", "delivering", "delayed", "scheduled", "added", "acknowledged", *REMOVED)
 
 
 async def barrier(actor: Actor) -> None:
@@ -52,13 +55,18 @@ async def barrier(actor: Actor) -> None:
                 history.send_ok(op)
 
 
+def known_as(queue: str) -> str:
+    """The place by which the history knows a queue."""
+    return place_of(ODD, PLACES[queue]) if queue in PLACES else queue
+
+
 async def settle_down(scene: Scene, brokers: Sequence[BrokerNode], machines: list[Machine]) -> None:
     """Let what is under way come to its end, and the queues be emptied; the checkers say what is left after a while.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     """
     history = scene.history
-    for queue in CONSUMED:
+    for queue in (*CONSUMED, *history.odd):
         history.drains(queue)
     actors = [actor for machine in machines for actor in machine.actors]
     actors += [actor for broker in brokers for actor in broker.hosted]
@@ -77,8 +85,10 @@ def _undrained(broker: BrokerNode) -> int:
     if broker.core is None:
         return 1
     queues = broker.core.router.queues
-    names = [name for name in queues if name in CONSUMED or name.startswith(FORWARDING)]
-    return sum(queues[name].ready + queues[name].held for name in names)
+    names = [name for name in queues if name in (*CONSUMED, *PLACES) or name.startswith(FORWARDING)]
+    return sum(
+        queues[name].ready + queues[name].held + queues[name].delayed + len(queues[name].scheduled) for name in names
+    )
 
 
 async def settle_accounts(simulation: Simulation, scene: Scene, broker: BrokerNode, clerks: list[Clerk]) -> None:
@@ -97,14 +107,14 @@ async def settle_accounts(simulation: Simulation, scene: Scene, broker: BrokerNo
     async with node.client() as client:
         for queue in await client.queues():
             counted = await client.queue(queue)
-            history.counted(queue, {name: getattr(counted, name) for name in COUNTERS})
+            history.counted(known_as(queue), {name: getattr(counted, name) for name in COUNTERS})
     await node.stop()
     broker.left("files open after a stop", broker.node.open_files)
     broker.node.kill()
     await record_recoveries(simulation, history, "the store", broker.node.disk, recount, crashes=0)
     state: Any = history.recoveries[0].state
     for queue, (live, _) in state["queues"].items():
-        history.recounted(queue, live)
+        history.recounted(known_as(queue), live)
     for clerk in clerks:
         for queue, stands in clerk.standing.items():
             if stands is not (queue in state["queues"]):
@@ -119,7 +129,7 @@ def leftovers(broker: BrokerNode, links: int = 0) -> None:
     for what, number in expected.items():
         broker.left(what, getattr(statistics, what) - number)
     core = broker.core
-    views = [view for queue in core.router.queues.values() for view in queue.runs()]
+    views = [view for queue in core.router.queues.values() for view in (*queue.runs(), *queue.scheduled)]
     runs = {id(run): run for run in (view.run.origin or view.run for view in views)}
     held = sum(run.size_bytes for run in runs.values())
     broker.left("bytes that nothing holds", statistics.memory_used - held)
@@ -154,11 +164,12 @@ async def recount(env: Env) -> dict[str, Any]:
     forwarding: dict[str, tuple[int, list[tuple[int, int, tuple[int, ...]]]]] = {}
     for queue in core.router.queues.values():
         live: list[tuple[int, int, tuple[int, ...]]] = []
-        for view in queue.runs():
+        for view in (*queue.runs(), *queue.scheduled):
             reader = RunView(view.run.content)
             for row, state in enumerate(view.states):
-                if not state:
-                    live.append((uid_of(reader.body(row)) or -1, view.first + row, view.remote))
+                if state != GONE:
+                    number = view.first + row if view.first else 0
+                    live.append((uid_of(reader.body(row)) or -1, number, view.remote))
         if queue.name.startswith(FORWARDING):
             forwarding[queue.name] = (queue.number, live)
         else:

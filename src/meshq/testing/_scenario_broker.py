@@ -17,6 +17,7 @@ from meshq.testing._history import History
 from meshq.testing._node import SimNode
 from meshq.testing._swarm import Swarm
 from meshq.testing._workload import ADDRESSES, URL, Actor
+from meshq.testing._workload_odd import ODD_SETTINGS, PLACES
 
 DIRECTORY: Final = "/data/broker"
 SEGMENT_BYTES: Final = 64 * 1024
@@ -154,9 +155,9 @@ class BrokerNode:
             data_dir=DIRECTORY,
             journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
             acceptors=[f"{URL}?insecure=true"],
-            queues=[address for address, queues in ADDRESSES.items() if len(queues) == 1],
+            queues=[*(address for address, queues in ADDRESSES.items() if len(queues) == 1), *PLACES],
             # A producer that comes back would make a deleted queue again.
-            address_settings={"clerk.#": AddressSettings(auto_create_queues=False)},
+            address_settings={"clerk.#": AddressSettings(auto_create_queues=False), **ODD_SETTINGS},
             memory_limit=MEMORY_BYTES,
             stop_timeout=STOP_S,
             env=self.node.env,

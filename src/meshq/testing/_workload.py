@@ -148,9 +148,24 @@ class Batch:
     with_id: bool
     durable: bool
 
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that get a copy each."""
+        return ADDRESSES[self.address]
+
+    def extras(self, uid: int) -> dict[str, Any]:
+        """What a message asks for, besides being kept."""
+        return {}
+
     def message(self, uid: int) -> Message:
         """One of them."""
-        return Message(body(uid), duplicate_id=self.duplicate_id(uid), durable=self.durable, properties={"uid": uid})
+        return Message(
+            body(uid),
+            duplicate_id=self.duplicate_id(uid),
+            durable=self.durable,
+            properties={"uid": uid},
+            **self.extras(uid),
+        )
 
     def duplicate_id(self, uid: int) -> str | None:
         """The duplicate id of a message, if it has one."""
@@ -166,6 +181,9 @@ def body(uid: int) -> bytes:
 
 class Sender(Actor):
     """Sends, in every way that there is; what has a duplicate id and failed in doubt is sent again."""
+
+    #: What its batches are made of.
+    batches = Batch
 
     def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial) -> None:
         super().__init__(scene, name, rng, dial)
@@ -204,21 +222,24 @@ class Sender(Actor):
         if self._old and self.rng.random() < 0.1:
             return self.rng.choice(self._old)
         size = BATCH_LARGE if self.rng.random() < 0.01 else self.rng.choice(BATCH_SIZES)
-        address = self.rng.choices(tuple(ADDRESSES), WEIGHTS)[0]
+        address = self._address()
         with_id = self.rng.random() < 0.5
         # What is kept to the end is counted in the journal.
         durable = with_id or address == "kept" or self.rng.random() < 0.8
-        batch = Batch(address, tuple(self.scene.uid() for _ in range(size)), with_id, durable)
+        batch = self.batches(address, tuple(self.scene.uid() for _ in range(size)), with_id, durable)
         if with_id:
             self._old.append(batch)
         return batch
+
+    def _address(self) -> str:
+        return self.rng.choices(tuple(ADDRESSES), WEIGHTS)[0]
 
     # -- what is written down
 
     def _sent(self, batch: Batch, uid: int, stream: str = "") -> int:
         return self.history.sent(
             self.name,
-            ADDRESSES[batch.address],
+            batch.queues,
             uid,
             producer=f"{self.name}/{self.clients}/{batch.address}{stream}",
             duplicate_id=batch.duplicate_id(uid),
@@ -254,7 +275,13 @@ class Sender(Actor):
         for uid in batch.uids:
             op = self._sent(batch, uid)
             try:
-                await client.send(batch.address, body(uid), duplicate_id=batch.duplicate_id(uid), durable=batch.durable)
+                await client.send(
+                    batch.address,
+                    body(uid),
+                    duplicate_id=batch.duplicate_id(uid),
+                    durable=batch.durable,
+                    **batch.extras(uid),
+                )
             except MeshqError as error:
                 self._failed([op], error)
             else:
@@ -279,7 +306,11 @@ class Sender(Actor):
                 for uid in batch.uids:
                     giving = self._sent(batch, uid, stream)
                     await producer.send(
-                        body(uid), duplicate_id=batch.duplicate_id(uid), durable=batch.durable, properties={"uid": uid}
+                        body(uid),
+                        duplicate_id=batch.duplicate_id(uid),
+                        durable=batch.durable,
+                        properties={"uid": uid},
+                        **batch.extras(uid),
                     )
                     taken.append(giving)
                     giving = None

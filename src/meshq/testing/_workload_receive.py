@@ -21,6 +21,8 @@ class Receiver(Actor):
     """Receives from each of its queues and settles, slowly or fast, now and then not at all."""
 
     ends = False
+    #: How often it acknowledges, gives back, rejects, and keeps what it has until it leaves.
+    kinds = (20, 3, 1, 1)
 
     def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, queues: Sequence[str]) -> None:
         super().__init__(scene, name, rng, dial)
@@ -36,7 +38,19 @@ class Receiver(Actor):
     def died(self) -> None:
         """Its process has died, and begins anew; the broker may not know that yet."""
         for queue in self.queues:
-            self.history.haunts(place_of(queue, self.node), HAUNTING_S)
+            self.haunt(place_of(queue, self.node))
+
+    def haunt(self, place: str) -> None:
+        """For all that the broker knows, a consumer is there for a while."""
+        self.history.haunts(place, HAUNTING_S)
+
+    def place(self, queue: str) -> tuple[str, str]:
+        """The queue and the place by which the history knows a queue."""
+        return queue, self.node
+
+    async def give_back(self, consumer: Any, batch: list[Delivery]) -> None:
+        """Give messages back.  Checkpoint: maybe.  Cancellation: they are not touched."""
+        await consumer.nack(*batch)
 
     async def use(self, client: Client) -> None:
         """Consume for a while.  Checkpoint: always.  Cancellation: ends it.  Raises: nothing."""
@@ -92,10 +106,11 @@ class Receiver(Actor):
                 await trio.sleep(0.05)
 
     def _delivered(self, stream: str, queue: str, delivery: Delivery, window: int) -> int:
+        known, node = self.place(queue)
         return self.history.delivered(
             self.name,
             stream.partition("#")[0],
-            queue,
+            known,
             delivery.body,
             sequence=delivery.sequence,
             redelivered=delivery.redelivered,
@@ -103,14 +118,15 @@ class Receiver(Actor):
             stream=stream,
             window=window,
             since_s=self._session_began,
-            node=self.node,
+            node=node,
+            line=(delivery.priority, delivery.group),
         )
 
     async def _settle(self, consumer: Any, batch: list[Delivery], numbers: list[int]) -> bool:
         """Settle them, or keep them until the consumer closes; whether they are off its hands."""
         kind = "ack"
         if not self.scene.closing:
-            kind = self.rng.choices(("ack", "nack", "reject", "leave"), (20, 3, 1, 1))[0]
+            kind = self.rng.choices(("ack", "nack", "reject", "leave"), self.kinds)[0]
         if kind == "leave":
             return False
         op = self.history.settling(numbers, kind)
@@ -119,7 +135,7 @@ class Receiver(Actor):
             if kind == "ack":
                 await consumer.ack(*batch, confirm=confirm)
             elif kind == "nack":
-                await consumer.nack(*batch)
+                await self.give_back(consumer, batch)
             else:
                 await consumer.reject(*batch)
         except MeshqError as error:

@@ -1,0 +1,38 @@
+"""A root that refers to another one and is killed first: what it says of that one stays as long as that one lives."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from meshq.store import Journal
+from tests.store.kit import Store
+
+
+async def _fill(journal: Journal, count: int) -> None:
+    """Let segments come and go: what is dead is reclaimed or compacted."""
+    for _ in range(count):
+        position = journal.place(1, [bytes(800)])
+        await journal.wait_durable(journal.place(8, [], root=False, kills=[position]))
+    await trio.sleep(20)
+
+
+@pytest.mark.parametrize("more", [0, 300])
+async def test_it_is_handed_out_as_dead_until_what_it_refers_to_is_dead(store: Store, more: int) -> None:
+    async with store.journal() as journal:
+        journal.checkpoint = list
+        spoken_of = journal.place(1, [b"spoken of"])
+        about = journal.place(2, [b"about it"], refs=[spoken_of])
+        alone = journal.place(3, [b"alone"])
+        journal.place(8, [], root=False, kills=[about, alone])
+        await _fill(journal, 100)
+        journal.place(4, [b"lives"])
+        await _fill(journal, more)
+    # Behind a checkpoint only what is needed is left.
+    found = {record.kind: record for record in store.records(dead=True)}
+    async with store.journal() as journal:
+        assert found[2].dead and found[2].refs == (spoken_of,) and found[2].payload == b"about it"
+        assert 3 not in found
+        journal.place(8, [], root=False, kills=[spoken_of])
+        await journal.wait_durable(journal.last)
+    assert not {record.payload for record in store.records(dead=True)} & {b"spoken of", b"about it"}
