@@ -93,8 +93,8 @@ BUGS: Final = (
     Bug(
         name="answer an acknowledgement before it is durable",
         file="broker/_session.py",
-        old="        self.core.ledger.when_all_is_durable(lambda: self._answer(call, {}))\n",
-        new="        self._answer(call, {})\n",
+        old="        self.core.ledger.when_all_is_durable(lambda: self._answer(call, values))\n",
+        new="        self._answer(call, values)\n",
         checkers=("Q6",),
     ),
     Bug(
@@ -131,6 +131,20 @@ BUGS: Final = (
         old="            if handed is None or tag + span.rows <= handed:\n",
         new="            if handed is None:\n                continue\n            if tag + span.rows <= handed:\n",
         checkers=("Q1", "Q14", "InvariantError"),
+    ),
+    Bug(
+        name="forget at restart that a dead letter left its queue",
+        file="broker/_recovery.py",
+        old="        self._settle(record.settled, position)\n",
+        new="",
+        checkers=("Q4", "Q5"),
+    ),
+    Bug(
+        name="grant what waits with the run that it is in",
+        file="broker/_dispatch_machine.py",
+        old="            view.states.count(READY) != rows\n",
+        new="            view.live != rows\n",
+        checkers=("Q5", "Q8", "InvariantError"),
     ),
     Bug(
         name="serve what came back last",

@@ -44,7 +44,8 @@ MESH_BUGS: Final = (
     Bug(
         name="balance twice",
         file="broker/_placing.py",
-        old="        shares = [Share(queue, rows, ()) for queue in targets]\n",
+        old="        shares = [share for queue in targets for share in "
+        "_dealt(run, [queue], rows, anycast=True, turn=0)]\n",
         new="        address = self._definitions.router.addresses[run.address]\n"
         '        shares = plan(list(address.rings.values()), rows, anycast=address.routing == "anycast", turn=0, '
         "wants=_wants(run))\n",
