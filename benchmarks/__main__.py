@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from benchmarks import report, results
+from benchmarks import against, report, results
 from benchmarks.processes import BenchmarkError
 from benchmarks.rows import SYSTEMS, Row, chosen
 from benchmarks.runner import measure
@@ -30,7 +30,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--systems", default=",".join(SYSTEMS), help="of %(default)s, which to run")
     made.add_argument("--seconds", type=float, default=SECONDS, help="about how long a run lasts (%(default)s)")
     made.add_argument("--messages", type=int, help="messages of each run, instead of --seconds")
-    made.add_argument("--pairs", type=int, default=1, help="times that the systems run in turn (%(default)s)")
+    made.add_argument(
+        "--pairs", type=int, help=f"times that the systems run in turn (1, with --against {against.PAIRS_MIN})"
+    )
+    made.add_argument(
+        "--against", metavar="COMMIT", help="run meshq of this checkout and of that commit in turn, and nothing else"
+    )
     made.add_argument("--quick", action="store_true", help="very short runs: they show that it works, no figures")
     made.add_argument("--result", metavar="NAME", help="add the runs to docs/results/NAME.json")
     made.add_argument("--replace", action="store_true", help="begin that file anew")
@@ -55,7 +60,8 @@ def run_row(row: Row, systems: Sequence[str], options: argparse.Namespace) -> tu
     """The row's systems in turn, as many times as asked for; a run that fails is said and counted."""
     runs: results.Runs = []
     failed = 0
-    for pair in range(options.pairs):
+    pairs = options.pairs or 1
+    for pair in range(pairs):
         run: dict[str, dict[str, float]] = {}
         for system in systems:
             if system not in row.workloads:
@@ -70,7 +76,7 @@ def run_row(row: Row, systems: Sequence[str], options: argparse.Namespace) -> tu
             shown = ", ".join(
                 f"{line.metric} {report.figure(run[system][line.metric], line.unit)}" for line in row.lines
             )
-            print(f"{row.key} {system} {pair + 1}/{options.pairs}: {shown}", file=sys.stderr, flush=True)
+            print(f"{row.key} {system} {pair + 1}/{pairs}: {shown}", file=sys.stderr, flush=True)
         if run:
             runs.append(run)
     return runs, failed
@@ -79,8 +85,6 @@ def run_row(row: Row, systems: Sequence[str], options: argparse.Namespace) -> tu
 def run_rows(options: argparse.Namespace, command: str) -> int:
     """Run, print the table, and keep the figures if a name was given."""
     if options.quick:
-        if options.result:
-            raise ValueError("--quick shows that everything works: its figures are not worth a --result")
         options.seconds = QUICK_SECONDS
     systems = systems_here(options.systems)
     name = options.result
@@ -98,6 +102,33 @@ def run_rows(options: argparse.Namespace, command: str) -> int:
     print(report.yardstick(result))
     if result["machine"]["file_system"] == "tmpfs":
         print("the temporary directory is a tmpfs: syncs cost nothing there, set TMPDIR to a real disk")
+    return 1 if failures else 0
+
+
+def run_against(options: argparse.Namespace, command: str) -> int:
+    """Run the product of this checkout and that of another commit in turn, and keep the figures unless it is quick."""
+    if options.systems != ",".join(SYSTEMS):
+        raise ValueError(f"--systems {options.systems}: --against runs meshq only, of two commits")
+    pairs = against.PAIRS_MIN if options.pairs is None else options.pairs
+    if options.quick:
+        options.seconds, pairs = QUICK_SECONDS, options.pairs or 1
+    elif pairs < against.PAIRS_MIN:
+        raise ValueError(f"--pairs {pairs}: --against takes at least {against.PAIRS_MIN}, or --quick")
+    failures = 0
+    with against.checked_out(options.against) as (commit, product):
+        name = options.result or against.NAME
+        result = against.empty(commit) if options.quick else against.opened(commit, name, replace=options.replace)
+        result["commands"].append(command)
+        for row in chosen(options.rows):
+            row = shortened(row) if options.quick else row
+            workload = row.workload("ours", options.seconds, options.messages)
+            runs, failed = against.run_pairs(row, workload, product, pairs)
+            failures += failed
+            if runs:
+                against.add(result, row, runs)
+            if runs and not options.quick:
+                results.save(result)
+    print(report.text_table(list(report.compared_lines(result)), report.COMPARED))
     return 1 if failures else 0
 
 
@@ -139,7 +170,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, ended)
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        return run_rows(options, shlex.join(["python", "-m", "benchmarks", *given]))
+        if options.quick and options.result:
+            raise ValueError("--quick shows that everything works: its figures are not worth a --result")
+        run = run_rows if options.against is None else run_against
+        return run(options, shlex.join(["python", "-m", "benchmarks", *given]))
     except (ValueError, results.ResultError) as error:
         print(f"python -m benchmarks: {error}", file=sys.stderr)
         return 2

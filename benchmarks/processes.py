@@ -47,10 +47,10 @@ def _dies_with_parent() -> Callable[[], None] | None:
 class Process:
     """One child process that speaks JSON lines; use it as a context manager."""
 
-    def __init__(self, command: Sequence[str], *, name: str, directory: Path) -> None:
+    def __init__(self, command: Sequence[str], *, name: str, directory: Path, product: str = "") -> None:
         self.name = name
         self.errors = directory / f"{name}.stderr"
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), product or str(ROOT / "src")])}
         with self.errors.open("ab") as errors:
             self._popen = subprocess.Popen(
                 command,
@@ -132,7 +132,8 @@ class Process:
 def python(module: str, role: str, workload: Workload, *, directory: Path) -> Process:
     """A benchmark role in an interpreter of its own."""
     command = [sys.executable, "-m", module, role, json.dumps(attrs.asdict(workload))]
-    return Process(command, name=f"{module.rpartition('.')[2]}-{role}", directory=directory)
+    name = f"{module.rpartition('.')[2]}-{role}"
+    return Process(command, name=name, directory=directory, product=workload.product)
 
 
 @contextmanager

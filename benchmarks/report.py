@@ -6,14 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import against
 from benchmarks.processes import ROOT
-from benchmarks.results import DIRECTORY, is_benchmark, load, verdict
+from benchmarks.results import DIRECTORY, KIND, is_benchmark, load, verdict
 from benchmarks.rows import Line, Row, Target, chosen
 
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN = "<!-- figures: made by `python -m benchmarks --docs` -->"
 END = "<!-- figures: end -->"
 HEADINGS = ("row", "what", "meshq", "floor", "Redis", "x floor", "x Redis", "target", "", "syncs/s")
+#: Of a comparison of two commits.
+COMPARED = ("row", "what", "now", "then", "now / then", "least", "most", "CPU now / then", "pairs", "")
 NOTHING = "-"
 #: The entry of a row that a result doesn't have: it was not there yet, or what it needs.
 NOT_MEASURED: Mapping[str, Any] = {"median": {}, "ratio": {}}
@@ -80,16 +83,39 @@ def yardstick(result: Mapping[str, Any]) -> str:
     return "The floor was not held against Redis."
 
 
-def text_table(body: Sequence[Sequence[str]]) -> str:
+def compared_lines(result: Mapping[str, Any]) -> Iterator[list[str]]:
+    """A line for each figure that a comparison of two commits has."""
+    for row in chosen(None):
+        entry = result["rows"].get(row.key, NOT_MEASURED)
+        for line in row.lines:
+            if line.metric in entry["ratio"]:
+                yield _compared_cells(row, line, entry)
+
+
+def _compared_cells(row: Row, line: Line, entry: Mapping[str, Any]) -> list[str]:
+    ratio, cpu = entry["ratio"][line.metric], entry["ratio"].get(against.CPU, {})
+    down = against.is_down(entry) if line.metric == "rate" else None
+    return [
+        row.key,
+        line.title,
+        *(figure(entry["median"][side][line.metric], line.unit) for side in against.SIDES),
+        *(figure(ratio[name]) for name in ("median", "minimum", "maximum")),
+        figure(cpu.get("median")),
+        str(len(entry["runs"])),
+        {True: "more than 10 % down", False: "ok", None: NOTHING}[down],
+    ]
+
+
+def text_table(body: Sequence[Sequence[str]], headings: Sequence[str] = HEADINGS) -> str:
     """For a terminal."""
-    table = [list(HEADINGS), *body]
-    widths = [max(len(cells[at]) for cells in table) for at in range(len(HEADINGS))]
+    table = [list(headings), *body]
+    widths = [max(len(cells[at]) for cells in table) for at in range(len(headings))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip() for cells in table)
 
 
-def markdown_table(body: Sequence[Sequence[str]]) -> str:
+def markdown_table(body: Sequence[Sequence[str]], headings: Sequence[str] = HEADINGS) -> str:
     """For the documentation."""
-    table = [list(HEADINGS), ["---"] * len(HEADINGS), *body]
+    table = [list(headings), ["---"] * len(headings), *body]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in table)
 
 
@@ -97,10 +123,13 @@ def markdown(results: Sequence[Mapping[str, Any]]) -> str:
     """The figures of all result files."""
     if not results:
         return "No figures are recorded yet."
-    return "\n\n".join(_section(result) for result in results)
+    return "\n\n".join(
+        _compared_section(result) if result["kind"] == against.KIND else _section(result) for result in results
+    )
 
 
-def _section(result: Mapping[str, Any]) -> str:
+def _facts(result: Mapping[str, Any]) -> str:
+    """What it ran on."""
     machine, versions = result["machine"], result["versions"]
     facts = [
         f"{machine['cores']} cores",
@@ -109,12 +138,29 @@ def _section(result: Mapping[str, Any]) -> str:
         machine["file_system"],
         *(f"{name} {version}" for name, version in versions.items()),
     ]
+    return f"{', '.join(facts)}."
+
+
+def _compared_section(result: Mapping[str, Any]) -> str:
+    return "\n\n".join(
+        [
+            f"## {result['name']}",
+            f"Commit `{result['commit']}` beside `{result['against']}`, {result['date']}; "
+            "by the same benchmarks, in turn, which goes first changing from pair to pair.\n"
+            "A ratio is taken within its pair; shown are the median, the least and the most of all pairs. "
+            "*CPU* is what all processes together spend on a message.\n"
+            f"{_facts(result)}",
+            markdown_table(list(compared_lines(result)), COMPARED),
+        ]
+    )
+
+
+def _section(result: Mapping[str, Any]) -> str:
     runs = max((len(entry["runs"]) for entry in result["rows"].values()), default=0)
     return "\n\n".join(
         [
             f"## {result['name']}",
-            f"Commit `{result['commit']}`, {result['date']}; medians of up to {runs} runs in turn.\n"
-            f"{', '.join(facts)}.",
+            f"Commit `{result['commit']}`, {result['date']}; medians of up to {runs} runs in turn.\n{_facts(result)}",
             markdown_table(list(lines(result, whole=True))),
             yardstick(result),
         ]
@@ -123,7 +169,8 @@ def _section(result: Mapping[str, Any]) -> str:
 
 def recorded(directory: Path = DIRECTORY) -> list[dict[str, Any]]:
     """Every result file of a benchmark, newest first; other figures may lie beside them."""
-    found = [load(path) for path in sorted(directory.glob("*.json")) if is_benchmark(path)]
+    kinds = (KIND, against.KIND)
+    found = [load(path) for path in sorted(directory.glob("*.json")) if any(is_benchmark(path, kind) for kind in kinds)]
     return sorted(found, key=lambda result: str(result["date"]), reverse=True)
 
 

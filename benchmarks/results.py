@@ -78,10 +78,10 @@ def file_system(path: Path) -> str:
     return kind
 
 
-def empty(name: str) -> dict[str, Any]:
+def empty(name: str, kind: str = KIND) -> dict[str, Any]:
     """A result without rows, about here and now."""
     return {
-        "kind": KIND,
+        "kind": kind,
         "format": FORMAT,
         "name": name,
         "commands": [],
@@ -93,10 +93,10 @@ def empty(name: str) -> dict[str, Any]:
     }
 
 
-def is_benchmark(path: Path) -> bool:
-    """Whether a JSON file says that it is one of ours."""
+def is_benchmark(path: Path, kind: str = KIND) -> bool:
+    """Whether a JSON file says that it is one of ours, of that kind."""
     found = json.loads(path.read_text())
-    return isinstance(found, dict) and found.get("kind") == KIND
+    return isinstance(found, dict) and found.get("kind") == kind
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -113,12 +113,22 @@ def load(path: Path) -> dict[str, Any]:
 
 def opened(name: str, *, replace: bool, directory: Path = DIRECTORY) -> dict[str, Any]:
     """The result to add to: a file of that name from the same commit and machine goes on, another is refused."""
-    path = directory / f"{name}.json"
-    fresh = empty(name)
+    return continued(empty(name), ("commit", "machine", "versions"), replace=replace, directory=directory)
+
+
+def continued(
+    fresh: dict[str, Any], same: Sequence[str], *, replace: bool, directory: Path = DIRECTORY
+) -> dict[str, Any]:
+    """The result of that name that lies there, or the fresh one; the fields ``same`` must be the same in both.
+
+    Raises:
+        ResultError: they aren't.
+    """
+    path = directory / f"{fresh['name']}.json"
     if replace or not path.exists():
         return fresh
     old = load(path)
-    for field in ("commit", "machine", "versions"):
+    for field in ("kind", *same):
         if old[field] != fresh[field]:
             raise ResultError(
                 f"{path} holds figures of {field} {old[field]}, here it is {fresh[field]}: "

@@ -42,6 +42,8 @@ class Workload:
     url: str = ""
     #: A directory of this run's own.
     directory: str = ""
+    #: The folder that meshq is imported from: another commit's, or, if empty, this checkout's.
+    product: str = ""
 
     @property
     def port(self) -> int:
