@@ -293,7 +293,7 @@ def test_nothing_is_kept_of_runs_and_filters_that_are_gone() -> None:
     queue.check()
     # The first one, the one that the full consumer holds.
     assert alive(_filtered_machine.QueueRun) - before[0] < 2 + 64 + 2
-    assert len(queue.levels[0]._returned) <= 64 + 2
+    assert len(queue.levels[0].returned) <= 64 + 2
     assert queue.levels[0].filtered
     sizes = [
         (len(lane.runs), len(lane.queued), len(lane._heap)) for lane in queue.levels[0].filtered[0]._lanes.values()

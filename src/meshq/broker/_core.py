@@ -219,7 +219,7 @@ class Core:
                 self.on_unfinished()
                 break
         for level in queue.levels:
-            if level.stuck:
+            if level.mark_wanted > level.mark:
                 self._wait_for_mark(queue, level)
 
     def _is_over(self, queue: Queue) -> bool:

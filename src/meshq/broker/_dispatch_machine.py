@@ -35,7 +35,13 @@ class Dispatch:
 
     def run(self) -> list[tuple[ConsumerState, Grant]]:
         """What is granted."""
-        for level in self._queue.levels:
+        levels, tiers = self._queue.levels, self._queue.tiers
+        if len(levels) == 1 == len(tiers) and not levels[0].grouped_runs:
+            # The usual queue: nothing in it is more urgent than anything else, and nobody goes first.
+            if levels[0].ready:
+                self._serve(levels[0], tiers[0])
+            return self._grants
+        for level in levels:
             if level.grouped_runs:
                 self._with_groups(level)
             elif level.ready:
@@ -123,8 +129,8 @@ class Dispatch:
 
     def _whole(self, level: Level, consumer: ConsumerState) -> Grant | None:
         """The next run to the only consumer, if it is untouched and fits: nothing has to be searched or divided."""
-        view = level.untouched
-        if view is None or view.fresh:
+        view = level.fresh
+        if view is None or view.fresh or level.returned:
             return None
         rows = len(view.states)
         run = view.run

@@ -33,20 +33,16 @@ class DivertRule:
 class Diverts:
     """All diverts of one node."""
 
-    __slots__ = ("_from", "by_name")
+    __slots__ = ("by_name", "from_address")
 
     def __init__(self) -> None:
         self.by_name: dict[str, DivertRule] = {}
-        # By the address that they leave.
-        self._from: dict[str, list[DivertRule]] = {}
+        #: By the address that they leave; an address without diverts is not in it.
+        self.from_address: dict[str, list[DivertRule]] = {}
 
     def leaving(self, address: str) -> Sequence[DivertRule]:
         """The diverts of an address, in the order in which they were made."""
-        return self._from.get(address, ())
-
-    def any_leaving(self, address: str) -> bool:
-        """Whether messages of an address are diverted."""
-        return address in self._from
+        return self.from_address.get(address, ())
 
     def uses(self, address: str) -> bool:
         """Whether a divert begins or ends at an address."""
@@ -55,15 +51,15 @@ class Diverts:
     def add(self, rule: DivertRule) -> None:
         """Enter a divert."""
         self.by_name[rule.name] = rule
-        self._from.setdefault(rule.address, []).append(rule)
+        self.from_address.setdefault(rule.address, []).append(rule)
 
     def remove(self, rule: DivertRule) -> None:
         """Forget a divert."""
         del self.by_name[rule.name]
-        rules = self._from[rule.address]
+        rules = self.from_address[rule.address]
         rules.remove(rule)
         if not rules:
-            del self._from[rule.address]
+            del self.from_address[rule.address]
 
     def check_loop(self, address: str, forwarding_address: str) -> None:
         """See that a divert between two addresses leads nowhere back.
@@ -80,7 +76,7 @@ class Diverts:
         if start == end:
             return [start]
         seen[start] = None
-        for rule in self._from.get(start, ()):
+        for rule in self.from_address.get(start, ()):
             if rule.forwarding_address not in seen:
                 rest = self._way(rule.forwarding_address, end, seen)
                 if rest is not None:
@@ -94,7 +90,7 @@ class Diverts:
         return list(reversed(found))
 
     def _visit(self, address: str, found: dict[str, None]) -> None:
-        for rule in self._from.get(address, ()):
+        for rule in self.from_address.get(address, ()):
             if rule.forwarding_address not in found:
                 self._visit(rule.forwarding_address, found)
         found[address] = None

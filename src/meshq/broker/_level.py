@@ -27,8 +27,8 @@ class Level:
     """One priority of one queue."""
 
     __slots__ = (
-        "_dead_returned", "_returned", "durable", "filtered", "fresh", "grouped_runs", "head", "live_runs", "mark",
-        "mark_wanted", "parked", "priority", "reached", "ready", "tail",
+        "_dead_returned", "durable", "filtered", "fresh", "grouped_runs", "head", "live_runs", "mark",
+        "mark_wanted", "parked", "priority", "reached", "ready", "returned", "tail",
     )  # fmt: skip
 
     def __init__(self, priority: int, *, durable: bool, mark: float = 0) -> None:
@@ -51,14 +51,9 @@ class Level:
         self.reached = 0
         #: Whoever looks after the consumers with filters, if there are any, by the priority of these.
         self.filtered: dict[int, FilteredConsumers] = {}
-        # Runs with rows that came back, by their first number.
-        self._returned: list[tuple[int, QueueRun]] = []
+        #: Runs with rows that came back, by their first number; a heap.
+        self.returned: list[tuple[int, QueueRun]] = []
         self._dead_returned = 0
-
-    @property
-    def untouched(self) -> QueueRun | None:
-        """The run that is next, if nothing that came back goes before it."""
-        return None if self._returned else self.fresh
 
     @property
     def stuck(self) -> bool:
@@ -78,20 +73,21 @@ class Level:
         self.tail = view
         if self.fresh is None:
             self.fresh = view
-        for filtered in self.filtered.values():
-            filtered.appended(view)
+        if self.filtered:
+            for filtered in self.filtered.values():
+                filtered.appended(view)
         self.live_runs += 1
         self.grouped_runs += view.groups is not None
         self.ready += view.live
 
     def next_span(self) -> tuple[QueueRun, int, int, bool] | None:
         """The next rows that may be granted and stand side by side: run, start, stop, whether they are fresh."""
-        while self._returned:
-            view = self._returned[0][1]
+        while self.returned:
+            view = self.returned[0][1]
             span = view.ready_span(0, view.fresh) if view.live else None
             if span is not None:
                 return view, *span, False
-            heappop(self._returned)
+            heappop(self.returned)
             view.returned = False
             if not view.live:
                 self._dead_returned -= 1
@@ -119,7 +115,7 @@ class Level:
         """Rows of a run are ready again."""
         if not view.returned:
             view.returned = True
-            heappush(self._returned, (view.first, view))
+            heappush(self.returned, (view.first, view))
         if view.lanes:
             for filtered in self.filtered.values():
                 filtered.returned(view)
@@ -139,14 +135,15 @@ class Level:
             self.fresh = after
         self.live_runs -= 1
         self.grouped_runs -= view.groups is not None
-        for filtered in self.filtered.values():
-            filtered.unlinked(view)
+        if self.filtered:
+            for filtered in self.filtered.values():
+                filtered.unlinked(view)
         if view.returned:
             # Where nobody takes what comes back, what is gone must not be kept for its place in the heap.
             self._dead_returned += 1
-            if 2 * self._dead_returned > len(self._returned) + _RETURNED_SLACK:
-                self._returned = [entry for entry in self._returned if entry[1].live]
-                heapify(self._returned)
+            if 2 * self._dead_returned > len(self.returned) + _RETURNED_SLACK:
+                self.returned = [entry for entry in self.returned if entry[1].live]
+                heapify(self.returned)
                 self._dead_returned = 0
 
     def runs(self) -> list[QueueRun]:
@@ -190,7 +187,7 @@ class Level:
             parked += view.states.count(PARKED)
         invariant((ready, parked) == (self.ready, self.parked), "what is ready, or parked, is what the states say")
         invariant(
-            self._dead_returned == sum(not view.live for _, view in self._returned),
+            self._dead_returned == sum(not view.live for _, view in self.returned),
             "what is gone in the heap is counted",
         )
         for filtered in self.filtered.values():

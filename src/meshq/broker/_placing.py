@@ -101,7 +101,7 @@ class Placer:
         targets = [queue] if queue is not None else address.queues
         among_nodes = queue is None and bool(address.rings)
         sifted = address.filtered > 0 and any(one.terms.filter is not None for one in targets)
-        diverted = queue is None and self._definitions.router.diverts.any_leaving(address.name)
+        diverted = queue is None and address.name in self._definitions.router.diverts.from_address
         if among_nodes or sifted or diverted or (kinds & SPECIAL and targets):
             rows = _without(run.content.rows, skipped)
             asked = self._asked(run, kinds)

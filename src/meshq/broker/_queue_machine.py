@@ -111,9 +111,12 @@ class Queue:
     def append(self, view: QueueRun) -> None:
         """A run becomes visible.  Runs are appended in the order of their numbers."""
         traits = view.run.traits
-        if traits is not None and traits.groups is not None and not self.forwards:
-            view.groups = traits.groups
-        self.level_for(view.run).append(view)
+        if traits is None:
+            self._main.append(view)
+        else:
+            if traits.groups is not None and not self.forwards:
+                view.groups = traits.groups
+            self.level_for(view.run).append(view)
         self.ready += view.live
         self.added += view.live
         if view.groups is not None:
@@ -299,12 +302,14 @@ class Queue:
     def hold(self, consumer: ConsumerState, grant: Grant) -> None:
         """The rows of a grant are the consumer's."""
         rows = grant.rows
+        level = grant.view.level
+        assert level is not None
         grant.view.states[grant.start : grant.stop : grant.step] = HELD_ROWS[:rows]
         consumer.next_tag += rows
         consumer.held += rows
         consumer.held_bytes += grant.size_bytes
         consumer.grants.append(grant)
-        level_of(grant.view).ready -= rows
+        level.ready -= rows
         self.ready -= rows
         self.held += rows
 
@@ -418,7 +423,9 @@ class Queue:
         view.live -= rows
         if view.live:
             return False
-        level_of(view).unlink(view)
+        level = view.level
+        assert level is not None
+        level.unlink(view)
         return True
 
     # -- what may be asked

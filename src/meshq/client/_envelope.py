@@ -89,11 +89,12 @@ class Encoder:
         if duplicate_id is not None:
             encoded_id = check_duplicate_id(duplicate_id)
             kind |= KIND_ID
-        headers = _control(ttl, delay, group)
-        if headers:
+        headers: dict[str, Any] | None = None
+        if ttl is not None or delay is not None or group is not None:
+            headers = _control(ttl, delay, group)
             kind |= KIND_CONTROL
         if headers or correlation_id is not None or reply_to is not None or content_type is not None:
-            encoded_headers = _headers(headers, correlation_id, reply_to, content_type)
+            encoded_headers = _headers(headers or {}, correlation_id, reply_to, content_type)
             kind |= KIND_HEADERS
         if len(encoded_properties) + len(encoded_headers) > _BYTES_MAX:
             size = len(encoded_headers) + len(encoded_properties)

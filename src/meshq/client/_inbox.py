@@ -7,15 +7,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol
 
 from meshq.client._delivery import DeliveredRun, Delivery, Received
 from meshq.errors import MeshqError, StaleDeliveryError, UsageError
 from meshq.message import check_span
 from meshq.wire import FLAG_RETURN, RANGES_MAX, Frame, FrameType, violation
-
-if TYPE_CHECKING:
-    from meshq.client._consumer import Consumer
 
 _RUN: Final = attrgetter("_run")
 _INDEX: Final = attrgetter("_index")
@@ -179,7 +176,7 @@ class Inbox:
         if frame.first != self._last_tag + 1 or not frame.count:
             raise violation("bad_tag", f"tag {frame.first} was delivered after {self._last_tag}")
         self._last_tag += frame.count
-        run = DeliveredRun(cast("Consumer", self.consumer), self.epoch, frame)
+        run = DeliveredRun(self.consumer, self.epoch, frame)  # type: ignore[arg-type]
         if run.view.run.base < 0:
             raise violation("bad_table", "the rows describe less than the body")
         if not self.closing:
