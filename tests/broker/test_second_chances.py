@@ -241,6 +241,19 @@ def test_what_another_holds_is_not_granted_with_the_run_that_it_is_in() -> None:
     house.check()
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_what_waits_over_a_crash_does_not_go_along_with_the_rest_of_its_run_or_another_one(together: bool) -> None:
+    shop = Shop()
+    for bodies in [(b"a", b"b")] if together else [(b"a",), (b"b",)]:
+        shop.send(*bodies)
+    shop.settle(1, stamp=1_001)
+    shop.next_life()
+    shop.house.check()
+    assert shop.got == [(b"b", 2)]
+    shop.pass_time(1_000)
+    assert shop.got == [(b"b", 2), (b"a", 2)]
+
+
 def test_a_purge_takes_what_waits_and_it_never_comes() -> None:
     shop = Shop()
     shop.send(b"a", b"b")

@@ -130,7 +130,7 @@ class Dispatch:
     def _whole(self, level: Level, consumer: ConsumerState) -> Grant | None:
         """The next run to the only consumer, if it is untouched and fits: nothing has to be searched or divided."""
         view = level.fresh
-        if view is None or view.fresh or level.returned:
+        if view is None or view.fresh or view.due or level.returned:
             return None
         rows = len(view.states)
         run = view.run
