@@ -218,9 +218,11 @@ class Core:
                 self._unfinished[queue] = None
                 self.on_unfinished()
                 break
-        for level in queue.levels:
-            if level.mark_wanted > level.mark:
-                self._wait_for_mark(queue, level)
+        if queue.ready:
+            # What waits for a mark is ready.
+            for level in queue.levels:
+                if level.mark_wanted > level.mark:
+                    self._wait_for_mark(queue, level)
 
     def _is_over(self, queue: Queue) -> bool:
         """Whether a queue without consumers goes by itself."""

@@ -24,17 +24,17 @@ class Dispatch:
 
     __slots__ = ("_budget", "_grants", "_plain", "_queue", "_until")
 
-    def __init__(self, queue: Queue, budget: int) -> None:
+    def __init__(self, queue: Queue, budget: int, grants: list[tuple[ConsumerState, Grant]]) -> None:
         self._queue = queue
         self._budget = budget
-        self._grants: list[tuple[ConsumerState, Grant]] = []
+        self._grants = grants
         # Whether those who want everything are served.
         self._plain = True
         # What is not of a group is granted up to this number, for the time being.
         self._until = math.inf
 
     def run(self) -> list[tuple[ConsumerState, Grant]]:
-        """What is granted."""
+        """What is granted, after what was already."""
         levels, tiers = self._queue.levels, self._queue.tiers
         if len(levels) == 1 == len(tiers) and not levels[0].grouped_runs:
             # The usual queue: nothing in it is more urgent than anything else, and nobody goes first.
@@ -105,9 +105,9 @@ class Dispatch:
         consumers = tier.consumers
         if len(consumers) == 1 and not tier.choosy and not level.grouped_runs:
             only = consumers[0]
-            while self._budget > 0 and level.ready and (whole := self._whole(level, only)) is not None:
-                self._grants.append((only, whole))
-                self._budget -= whole.rows
+            while self._budget > 0 and level.ready and (grant := whole(self._queue, level, only)) is not None:
+                self._grants.append((only, grant))
+                self._budget -= grant.rows
         while self._budget > 0 and level.ready and consumers:
             willing = tier.willing()
             if not willing:
@@ -127,24 +127,25 @@ class Dispatch:
                 view.fresh = start + granted
             self._budget -= granted
 
-    def _whole(self, level: Level, consumer: ConsumerState) -> Grant | None:
-        """The next run to the only consumer, if it is untouched and fits: nothing has to be searched or divided."""
-        view = level.fresh
-        if view is None or view.fresh or view.due or level.returned:
-            return None
-        rows = len(view.states)
-        run = view.run
-        size = len(run.content.body)
-        if (
-            view.states.count(READY) != rows
-            or rows > consumer.room()
-            or size > consumer.window_bytes - consumer.held_bytes
-            or (view.first + rows - 1 > level.mark and run.durable and level.durable)
-        ):
-            return None
-        grant = Grant(view, 0, rows, 1, consumer.next_tag)
-        grant.size_bytes = size
-        self._queue.hold(consumer, grant)
-        view.fresh = rows
-        level.fresh = view.next
-        return grant
+
+def whole(queue: Queue, level: Level, consumer: ConsumerState) -> Grant | None:
+    """The next run to the only consumer, if it is untouched and fits: nothing has to be searched or divided."""
+    view = level.fresh
+    if view is None or view.fresh or level.returned:
+        return None
+    rows = len(view.states)
+    run = view.run
+    size = len(run.content.body)
+    if (
+        view.states.count(READY) != rows
+        or rows > consumer.room()
+        or size > consumer.window_bytes - consumer.held_bytes
+        or (view.first + rows - 1 > level.mark and run.durable and level.durable)
+    ):
+        return None
+    grant = Grant(view, 0, rows, 1, consumer.next_tag)
+    grant.size_bytes = size
+    queue.hold(consumer, grant)
+    view.fresh = rows
+    level.fresh = view.next
+    return grant

@@ -192,3 +192,10 @@ class Level:
         )
         for filtered in self.filtered.values():
             filtered.check()
+
+
+def level_of(view: QueueRun) -> Level:
+    """The list that a visible run stands in."""
+    level = view.level
+    assert level is not None
+    return level

@@ -70,6 +70,7 @@ class Placer:
         self._now_ms = now_ms
         self._ledger = ledger
         self._definitions = definitions
+        self._diverts = definitions.router.diverts
         self._marks = marks
         self._producers = producers
         self._memory = memory
@@ -99,10 +100,9 @@ class Placer:
                 self._all_known(then)
                 return
         targets = [queue] if queue is not None else address.queues
-        among_nodes = queue is None and bool(address.rings)
-        sifted = address.filtered > 0 and any(one.terms.filter is not None for one in targets)
-        diverted = queue is None and address.name in self._definitions.router.diverts.from_address
-        if among_nodes or sifted or diverted or (kinds & SPECIAL and targets):
+        diverted = queue is None and address.name in self._diverts.from_address
+        special = (kinds & SPECIAL and targets) or (address.rings and queue is None)
+        if diverted or special or (address.filtered and any(one.terms.filter is not None for one in targets)):
             rows = _without(run.content.rows, skipped)
             asked = self._asked(run, kinds)
             shares = self._diverted(run, address, rows) if diverted else _shared(run, address, queue, rows)
@@ -128,7 +128,7 @@ class Placer:
         Raises:
             AddressFullError, JournalBrokenError: a queue can't be made.
         """
-        diverts, wants = self._definitions.router.diverts, _wants(run)
+        diverts, wants = self._diverts, _wants(run)
         reached: dict[str, dict[int, None]] = {address.name: dict.fromkeys(rows)}
         shares: list[Share] = []
         for name in diverts.order(address.name):

@@ -13,10 +13,10 @@ from typing import Final
 from meshq import limits
 from meshq.address import INTERNAL, Target
 from meshq.broker._consumer_state import ConsumerState, Grant, Span
-from meshq.broker._dispatch_machine import Dispatch
+from meshq.broker._dispatch_machine import Dispatch, whole
 from meshq.broker._filtered_machine import FilteredConsumers
 from meshq.broker._grouped_machine import GroupedMessages
-from meshq.broker._level import Level
+from meshq.broker._level import Level, level_of
 from meshq.broker._rows import pieces
 from meshq.broker._run import (
     DELAYED,
@@ -51,9 +51,9 @@ class Queue:
     """
 
     __slots__ = (
-        "_by_priority", "_handing_over", "_main", "_sole", "acknowledged", "added", "address", "consumers", "delayed",
-        "durable", "expires", "grouped", "held", "last", "levels", "name", "number", "passing", "paused", "ready",
-        "redelivered", "removed", "scheduled", "settings", "terms", "tiers", "unfinished", "used",
+        "_by_priority", "_handing_over", "_main", "_only", "_sole", "acknowledged", "added", "address", "consumers",
+        "delayed", "durable", "expires", "grouped", "held", "last", "levels", "name", "number", "passing", "paused",
+        "ready", "redelivered", "removed", "scheduled", "settings", "terms", "tiers", "unfinished", "used",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, address: str, *, durable: bool, terms: Terms = PLAIN) -> None:
@@ -79,6 +79,8 @@ class Queue:
         self.consumers: list[ConsumerState] = []
         # Those that may be served, by priority, from the highest down.
         self.tiers: list[Tier] = []
+        # The only one of them, if it wants everything and there is one list only: it gets runs whole, one by one.
+        self._only: ConsumerState | None = None
         # The exclusive consumer that alone is served; and whether others hold something that it has to wait for.
         self._sole: ConsumerState | None = None
         self._handing_over = False
@@ -110,15 +112,15 @@ class Queue:
 
     def append(self, view: QueueRun) -> None:
         """A run becomes visible.  Runs are appended in the order of their numbers."""
+        self.ready += view.live
+        self.added += view.live
         traits = view.run.traits
         if traits is None:
             self._main.append(view)
-        else:
-            if traits.groups is not None and not self.forwards:
-                view.groups = traits.groups
-            self.level_for(view.run).append(view)
-        self.ready += view.live
-        self.added += view.live
+            return
+        if traits.groups is not None and not self.forwards:
+            view.groups = traits.groups
+        self.level_for(view.run).append(view)
         if view.groups is not None:
             self.groups().appended(view)
 
@@ -161,6 +163,7 @@ class Queue:
             for consumer in self.consumers:
                 if consumer.filter is not None and consumer.served:
                     self._join_filtered(level, consumer, consumer.filter)
+            self._look_who_is_alone()
         return level
 
     @property
@@ -244,10 +247,17 @@ class Queue:
             self.tiers = sorted([*self.tiers, tier], key=_from_the_highest)
         if consumer.filter is None:
             tier.consumers.append(consumer)
+            self._look_who_is_alone()
             return
         tier.choosy += 1
         for level in self.levels:
             self._join_filtered(level, consumer, consumer.filter)
+        self._look_who_is_alone()
+
+    def _look_who_is_alone(self) -> None:
+        tiers = self.tiers
+        alone = len(tiers) == 1 and len(tiers[0].consumers) == 1 and not tiers[0].choosy and len(self.levels) == 1
+        self._only = tiers[0].consumers[0] if alone else None
 
     def _join_filtered(self, level: Level, consumer: ConsumerState, filter: Filter) -> None:
         filtered = level.filtered.get(consumer.priority)
@@ -274,6 +284,7 @@ class Queue:
                 self.unfinished = False
         if not tier.consumers and not tier.choosy:
             self.tiers.remove(tier)
+        self._look_who_is_alone()
 
     def room_changed(self, consumer: ConsumerState) -> None:
         """A consumer with a filter has room again, or none any more."""
@@ -289,9 +300,17 @@ class Queue:
         Whoever calls goes on while anything is granted.
         """
         self.unfinished = False
+        grants: list[tuple[ConsumerState, Grant]] = []
         if self.paused or (self._handing_over and self._held_by_others()):
-            return []
-        return Dispatch(self, budget).run()
+            return grants
+        only, level = self._only, self._main
+        if only is not None and not level.grouped_runs:
+            while budget > 0 and level.ready and (grant := whole(self, level, only)) is not None:
+                grants.append((only, grant))
+                budget -= grant.rows
+            if not level.ready:
+                return grants
+        return Dispatch(self, budget, grants).run()
 
     def _held_by_others(self) -> bool:
         """Whether an exclusive consumer has to wait for what those before it hold."""
@@ -423,9 +442,7 @@ class Queue:
         view.live -= rows
         if view.live:
             return False
-        level = view.level
-        assert level is not None
-        level.unlink(view)
+        level_of(view).unlink(view)
         return True
 
     # -- what may be asked
@@ -471,13 +488,6 @@ class Queue:
         invariant(delayed == self.delayed, "delayed is what the states say")
         out = self.acknowledged + sum(self.removed.values())
         invariant(self.added == out + self.ready + held + delayed, "added = acknowledged + removed + what is there")
-
-
-def level_of(view: QueueRun) -> Level:
-    """The list that a visible run stands in."""
-    level = view.level
-    assert level is not None
-    return level
 
 
 def _from_the_highest(one: Level | Tier) -> int:
