@@ -280,7 +280,8 @@ class Definitions:
             NotFoundError: it doesn't exist, and isn't made on first use.
             UsageError: it can't be made, as another queue has its name.
         """
-        check_open(target.address, target.queue)
+        if target.queue is not None or target.address.startswith(INTERNAL):
+            check_open(target.address, target.queue)
         address = self._router.addresses.get(target.address)
         if target.queue is not None:
             queue = self._router.find_queue(target) or self._queue_on_demand(target.queue, target.address, address)

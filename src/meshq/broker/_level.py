@@ -77,7 +77,8 @@ class Level:
             for filtered in self.filtered.values():
                 filtered.appended(view)
         self.live_runs += 1
-        self.grouped_runs += view.groups is not None
+        if view.groups is not None:
+            self.grouped_runs += 1
         self.ready += view.live
 
     def next_span(self) -> tuple[QueueRun, int, int, bool] | None:
@@ -134,7 +135,8 @@ class Level:
         if self.fresh is view:
             self.fresh = after
         self.live_runs -= 1
-        self.grouped_runs -= view.groups is not None
+        if view.groups is not None:
+            self.grouped_runs -= 1
         if self.filtered:
             for filtered in self.filtered.values():
                 filtered.unlinked(view)

@@ -321,14 +321,12 @@ class Queue:
     def hold(self, consumer: ConsumerState, grant: Grant) -> None:
         """The rows of a grant are the consumer's."""
         rows = grant.rows
-        level = grant.view.level
-        assert level is not None
         grant.view.states[grant.start : grant.stop : grant.step] = HELD_ROWS[:rows]
         consumer.next_tag += rows
         consumer.held += rows
         consumer.held_bytes += grant.size_bytes
         consumer.grants.append(grant)
-        level.ready -= rows
+        grant.view.level.ready -= rows  # type: ignore[union-attr]  # what is granted is visible
         self.ready -= rows
         self.held += rows
 
@@ -442,7 +440,7 @@ class Queue:
         view.live -= rows
         if view.live:
             return False
-        level_of(view).unlink(view)
+        view.level.unlink(view)  # type: ignore[union-attr]  # it was visible
         return True
 
     # -- what may be asked
