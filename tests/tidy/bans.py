@@ -130,4 +130,4 @@ def package_problems(source: Source) -> Iterator[Problem]:
 
 
 #: Modules in packages that are commands or plugins, and so have a public name.
-PUBLIC_MODULES: dict[str, tuple[str, ...]] = {"testing": ("simulate.py", "planted.py", "plugin.py")}
+PUBLIC_MODULES: dict[str, tuple[str, ...]] = {"testing": ("simulate.py", "planted.py", "matrix.py", "plugin.py")}

@@ -1,0 +1,13 @@
+"""All cells of the delivery matrix."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from meshq.testing._matrix import COLUMNS, Cell, Feature
+from meshq.testing._matrix_messages import MESSAGES
+from meshq.testing._matrix_queues import QUEUES
+
+#: Whoever adds a feature adds it there, and how it is switched off in ``_matrix_switches``.
+FEATURES: Final[tuple[Feature, ...]] = (*MESSAGES, *QUEUES)
+CELLS: Final = tuple(Cell(feature, column) for feature in FEATURES for column in COLUMNS)

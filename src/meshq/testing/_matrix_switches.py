@@ -1,0 +1,233 @@
+"""How each feature of the delivery matrix is switched off in a copy of the product: a change of a line or two.
+
+A switch that is ``lasting`` has the feature work, and not outlive its broker.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from meshq.testing._planted_bugs import Bug
+
+
+@attrs.frozen(kw_only=True)
+class Switch:
+    """One way of switching features off."""
+
+    #: What does not work any more; what uses it may fail, too.
+    features: tuple[str, ...]
+    #: Only across a restart.
+    lasting: bool = False
+    file: str
+    old: str
+    new: str
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        names = ", ".join(self.features)
+        return f"{names}, across a restart" if self.lasting else names
+
+    @property
+    def bug(self) -> Bug:
+        """The change."""
+        return Bug(name=self.name, file=self.file, old=self.old, new=self.new, checkers=())
+
+
+SWITCHES: Final = (
+    Switch(
+        features=("priority",),
+        file="broker/_queue_machine.py",
+        old="        return self._main if traits is None or self.forwards else self.level(traits.priority)\n",
+        new="        return self._main\n",
+    ),
+    Switch(
+        features=("delay",),
+        file="broker/_traits.py",
+        old="    return RowTraits(priority, arrival_ms + delay if delay else 0, ",
+        new="    return RowTraits(priority, 0, ",
+    ),
+    Switch(
+        features=("time to live",),
+        file="broker/_traits.py",
+        old="arrival_ms + ttl if ttl else 0, group)\n",
+        new="0, group)\n",
+    ),
+    Switch(
+        features=("expiry address",),
+        file="broker/_queue_machine.py",
+        old='settings.expiry_address if reason == "expired" else settings.dead_letter_address\n',
+        new='None if reason == "expired" else settings.dead_letter_address\n',
+    ),
+    Switch(
+        features=("dead letters",),
+        file="broker/_queue_machine.py",
+        old='settings.expiry_address if reason == "expired" else settings.dead_letter_address\n',
+        new='settings.expiry_address if reason == "expired" else None\n',
+    ),
+    Switch(
+        features=("maximum deliveries",),
+        file="broker/_returning.py",
+        old="    return queue.settings.max_delivery_attempts\n",
+        new="    return math.inf\n",
+    ),
+    Switch(
+        features=("redelivery delay",),
+        file="broker/_returning.py",
+        old="        delay = settings.redelivery_delay * settings.redelivery_delay_multiplier ** (count - 1)\n",
+        new="        delay = 0.0\n",
+    ),
+    Switch(
+        features=("delay of who hands back",),
+        file="broker/_session.py",
+        old="            self.core.returner.give_back(consumer, ranges, frame.stamp - 1 if frame.stamp else None)\n",
+        new="            self.core.returner.give_back(consumer, ranges)\n",
+    ),
+    Switch(
+        features=("redelivery delay", "delay of who hands back", "maximum deliveries"),
+        lasting=True,
+        file="broker/_recovery.py",
+        old="                core.returner.restore(queue, view, self._counts[view])\n",
+        new="                pass\n",
+    ),
+    Switch(
+        features=("delivery counts",),
+        file="broker/_deliveries.py",
+        old="        counts = _delivery_counts(grant)\n",
+        new="        counts = ()\n",
+    ),
+    Switch(
+        features=("duplicate ids",),
+        file="broker/_placing.py",
+        old="        if kinds & KIND_ID and address.duplicates.capacity:\n",
+        new="        if kinds & KIND_ID and not address.duplicates.capacity:\n",
+    ),
+    Switch(
+        features=("duplicate ids",),
+        lasting=True,
+        file="broker/_recovery.py",
+        old="                gone += address.duplicates.add(chunk)\n",
+        new="                gone += [chunk.record] if chunk.record else []\n",
+    ),
+    Switch(
+        features=("queue filter",),
+        file="broker/_placing.py",
+        old="        sifted = address.filtered > 0 and any(one.terms.filter is not None for one in targets)\n",
+        new="        sifted = False\n",
+    ),
+    Switch(
+        features=("queue filter",),
+        lasting=True,
+        file="broker/_definitions.py",
+        old='                filter = _kept_filter(values["filter"], position)\n',
+        new="                filter = None\n",
+    ),
+    Switch(
+        features=("consumer filter",),
+        file="broker/_session.py",
+        old="            consumer.filter = filter\n",
+        new="            consumer.filter = None\n",
+    ),
+    Switch(
+        features=("subscription without a name",),
+        file="broker/_subscribing.py",
+        old='            name = f"${session.core.settings.token(IDENTITY_BYTES).hex()}"\n',
+        new='            name = "$own"\n',
+    ),
+    Switch(
+        features=("named subscription",),
+        file="broker/_subscribing.py",
+        old='    if terms.subscription in ("own", "single") and queue.consumers:\n',
+        new='    if terms.subscription == "own" and queue.consumers:\n',
+    ),
+    Switch(
+        features=("durable subscription",),
+        file="broker/_subscribing.py",
+        old="durable=wanted.durable, filter=filter\n",
+        new="durable=False, filter=filter\n",
+    ),
+    Switch(
+        features=("durable subscription",),
+        lasting=True,
+        file="broker/_definitions.py",
+        old='        "subscription": queue.terms.subscription,\n',
+        new='        "subscription": "",\n',
+    ),
+    Switch(
+        features=("shared subscription",),
+        file="client/_patterns.py",
+        old='    return Subscription("shared" if shared else "single", ',
+        new='    return Subscription("single", ',
+    ),
+    Switch(
+        features=("temporary queue",),
+        file="broker/_queue_machine.py",
+        old="        self.passing = terms.owner is not None or (bool(terms.subscription) and not durable)\n",
+        new="        self.passing = bool(terms.subscription) and not durable\n",
+    ),
+    Switch(
+        features=("request and reply",),
+        file="client/_delivery.py",
+        old='        keywords.setdefault("correlation_id", self.correlation_id or str(self.message_id))\n',
+        new="",
+    ),
+    Switch(
+        features=("auto-delete",),
+        file="broker/_router.py",
+        old="            queue.passing = True\n",
+        new="            queue.passing = False\n",
+    ),
+    Switch(
+        features=("auto-delete",),
+        lasting=True,
+        file="broker/_definitions.py",
+        old='        "on_use": queue.terms.on_use,\n',
+        new='        "on_use": False,\n',
+    ),
+    Switch(
+        features=("divert",),
+        file="broker/_placing.py",
+        old="        diverted = queue is None and self._definitions.router.diverts.any_leaving(address.name)\n",
+        new="        diverted = False\n",
+    ),
+    Switch(
+        features=("divert",),
+        lasting=True,
+        file="broker/_definitions.py",
+        old="            self._router.diverts.add(_divert_of(values, position))\n",
+        new="            pass\n",
+    ),
+    Switch(
+        features=("exclusive divert",),
+        file="broker/_placing.py",
+        old="                        if rule.exclusive:\n",
+        new="                        if False:\n",
+    ),
+    Switch(
+        features=("filtered divert",),
+        file="broker/_placing.py",
+        old="                    if takes(rule.filter, row, wants):\n",
+        new="                    if takes(None, row, wants):\n",
+    ),
+    Switch(
+        features=("pause and resume",),
+        file="broker/_queue_machine.py",
+        old="        if self.paused:\n",
+        new="        if False:\n",
+    ),
+    Switch(
+        features=("pause and resume",),
+        lasting=True,
+        file="broker/_definitions.py",
+        old='            queue.paused = values["paused"]\n',
+        new="            queue.paused = False\n",
+    ),
+    Switch(
+        features=("purge",),
+        file="broker/_management.py",
+        old="    removed = core.settler.purge(queue)\n",
+        new="    removed = 0\n",
+    ),
+)

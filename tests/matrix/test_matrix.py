@@ -1,0 +1,159 @@
+"""Every feature of delivery in every surrounding: each cell has its expected outcome, and fails without its feature."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from meshq.errors import UsageError
+from meshq.testing import _matrix_check as matrix_check
+from meshq.testing._matrix import COLUMNS, FATES, STORAGES, TIMES, TO_COME, TRANSPORTS, Cell, Column, Feature
+from meshq.testing._matrix_cells import CELLS, FEATURES
+from meshq.testing._matrix_stage import Stage
+from meshq.testing._matrix_switches import SWITCHES, Switch
+from meshq.testing._planted import PACKAGE, planted_text
+
+#: Real sockets are for tests that may wait for the machine.
+PARAMETERS = [
+    pytest.param(cell, id=str(cell), marks=[pytest.mark.real] if cell.column.transport == "tcp" else [])
+    for cell in CELLS
+]
+BY_NAME = {str(cell): cell for cell in CELLS}
+
+
+@pytest.mark.parametrize("cell", PARAMETERS)
+def test_a_cell_has_its_expected_outcome(cell: Cell) -> None:
+    assert cell.play() is None
+
+
+def test_there_is_a_cell_for_every_feature_in_every_surrounding() -> None:
+    assert len(FEATURES) >= 24
+    assert len({feature.name for feature in FEATURES}) == len(FEATURES)
+    assert len(COLUMNS) == len(STORAGES) * len(TRANSPORTS) * len(TIMES) == 12
+    assert [(cell.feature, cell.column) for cell in CELLS] == [(one, column) for one in FEATURES for column in COLUMNS]
+    assert len(BY_NAME) == len(CELLS)
+    assert all(reason.endswith("yet") for reason in TO_COME.values())
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
+def test_an_entry_says_what_it_shows_and_every_outcome_of_it_is_told_from_nothing(feature: Feature) -> None:
+    names = {other.name for other in FEATURES} - {feature.name}
+    assert set(feature.uses) <= names
+    assert feature.shows.endswith(".") and "\n" not in feature.shows
+    for column in COLUMNS:
+        fate = feature.fate(column)
+        assert fate in FATES
+        assert (fate == "works") is (column.time == "before")
+        # What is kept, and what works, can be told from what is left of nothing.
+        assert fate == "gone" or feature.expected(column) != feature.gone
+        # Only what goes with its session may be gone from a broker that keeps things.
+        if fate == "gone":
+            assert column.storage == "memory" or feature.passing
+
+
+class Wrong(Feature):
+    """Never as expected."""
+
+    name = "wrong"
+    works = "nothing"
+    gone = None
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+    async def arrange(self, stage: Stage) -> None:
+        if self.error is not None:
+            raise self.error
+
+    async def act(self, stage: Stage) -> Any:
+        return "something"
+
+
+class Hanging(Wrong):
+    """Never at all."""
+
+    async def act(self, stage: Stage) -> Any:
+        await trio.sleep_forever()
+
+
+def test_a_cell_says_what_it_saw_and_what_it_should_have_seen() -> None:
+    column = Column("memory", "inproc", "before")
+    assert Cell(Wrong(), column).play() == "saw 'something', not 'nothing'"
+    assert Cell(Wrong(UsageError("no")), column).play() == "raised UsageError('no')"
+    assert Cell(Wrong(), Column("memory", "inproc", "restart")).play() == "saw 'something', not None"
+    assert Cell(Hanging(), column).play() == "took longer than 600 s of its own time"
+    with pytest.raises(BaseExceptionGroup):
+        Cell(Wrong(KeyboardInterrupt()), column).play()
+
+
+# -- without its feature
+
+
+def test_every_feature_has_a_switch_and_every_switch_is_of_features() -> None:
+    names = {feature.name for feature in FEATURES}
+    assert {name for switch in SWITCHES if not switch.lasting for name in switch.features} == names
+    assert {name for switch in SWITCHES for name in switch.features} == names
+    assert len({switch.name for switch in SWITCHES}) == len(SWITCHES)
+
+
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.name)
+def test_a_switch_is_a_line_or_two_that_fits_the_product_as_it_is(switch: Switch) -> None:
+    text = (PACKAGE / switch.file).read_text(encoding="utf-8")
+    compile(planted_text(switch.bug, text), switch.file, "exec")
+    assert switch.old.count("\n") <= 2
+    assert not switch.file.startswith("testing/")
+
+
+def switch_of(name: str) -> Switch:
+    (found,) = [switch for switch in SWITCHES if switch.name == name]
+    return found
+
+
+def test_the_cells_of_a_feature_that_is_switched_off_fail_and_no_others() -> None:
+    verdict = matrix_check.check(switch_of("pause and resume, across a restart"))
+    assert (verdict.missed, verdict.wrong) == ((), ())
+    assert set(verdict.failed) == {
+        f"pause and resume: durable, {transport}, {time}"
+        for transport in TRANSPORTS
+        for time in ("restart", "power cut")
+    }
+
+
+def test_a_cell_that_does_not_fail_without_its_feature_is_found_and_so_is_one_of_another_feature() -> None:
+    divert = switch_of("divert")
+    every = [str(cell) for cell in CELLS if "divert" in cell.feature.name and cell.decisive]
+    assert matrix_check.judge(divert, every).good
+    # Those of features that use it may fail, or not.
+    own = [name for name in every if name.startswith("divert:")]
+    assert matrix_check.judge(divert, own).good
+    assert matrix_check.judge(divert, own[1:]).missed == (own[0],)
+    other = "priority: memory, tcp, before"
+    assert matrix_check.judge(divert, [*own, other]).wrong == (other,)
+    lasting = switch_of("divert, across a restart")
+    before = [name for name in own if name.endswith("before")]
+    assert matrix_check.judge(lasting, own).wrong == tuple(before)
+
+
+def test_the_command_plays_and_checks_what_it_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        matrix_check, "CELLS", [cell for cell in CELLS if cell.column == Column("memory", "inproc", "before")]
+    )
+    assert matrix_check.main(["--feature", "purge"]) == 0
+    assert capsys.readouterr().out == "1 cells, 0 failed\n"
+    monkeypatch.setattr(
+        matrix_check, "check", lambda switch: matrix_check.judge(switch, ["delay: memory, inproc, before"])
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    assert matrix_check.main(["--check", "--feature", "purge", "--result", "x"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "FAILED purge: 1 cells failed",
+        "       should have failed: purge: memory, inproc, before",
+        "       should not have failed: delay: memory, inproc, before",
+    ]
+    assert '"failed_and_should_not_have": {\n    "delay": [' in (tmp_path / "docs" / "results" / "x.json").read_text()
