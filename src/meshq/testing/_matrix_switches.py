@@ -127,8 +127,8 @@ SWITCHES: Final = (
     Switch(
         features=("consumer filter",),
         file="broker/_session.py",
-        old="            consumer.filter = filter\n",
-        new="            consumer.filter = None\n",
+        old="            consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive\n",
+        new="            consumer.filter, consumer.priority, consumer.exclusive = None, priority, header.exclusive\n",
     ),
     Switch(
         features=("subscription without a name",),
@@ -176,7 +176,7 @@ SWITCHES: Final = (
     Switch(
         features=("auto-delete",),
         file="broker/_router.py",
-        old="            queue.passing = True\n",
+        old="            queue.passing = queue.settings.auto_delete_queues\n",
         new="            queue.passing = False\n",
     ),
     Switch(
@@ -214,8 +214,8 @@ SWITCHES: Final = (
     Switch(
         features=("pause and resume",),
         file="broker/_queue_machine.py",
-        old="        if self.paused:\n",
-        new="        if False:\n",
+        old="        if self.paused or (self._handing_over and self._held_by_others()):\n",
+        new="        if self._handing_over and self._held_by_others():\n",
     ),
     Switch(
         features=("pause and resume",),
@@ -229,5 +229,60 @@ SWITCHES: Final = (
         file="broker/_management.py",
         old="    removed = core.settler.purge(queue)\n",
         new="    removed = 0\n",
+    ),
+    Switch(
+        features=("message groups",),
+        file="broker/_traits.py",
+        old=" if ttl else 0, group)\n",
+        new=" if ttl else 0, None)\n",
+    ),
+    Switch(
+        features=("group rebalance",),
+        file="broker/_queue_machine.py",
+        old="            if self.settings.default_group_rebalance:\n",
+        new="            if False:\n",
+    ),
+    Switch(
+        features=("consumer priority",),
+        file="broker/_session.py",
+        old="            consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive\n",
+        new="            consumer.filter, consumer.priority, consumer.exclusive = filter, 0, header.exclusive\n",
+    ),
+    Switch(
+        features=("exclusive consumer",),
+        file="broker/_session.py",
+        old="            consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive\n",
+        new="            consumer.filter, consumer.priority, consumer.exclusive = filter, priority, False\n",
+    ),
+    Switch(
+        features=("exclusive by default",),
+        file="broker/_queue_machine.py",
+        old="        consumer.exclusive = consumer.exclusive or self.settings.default_exclusive\n",
+        new="        consumer.exclusive = bool(consumer.exclusive)\n",
+    ),
+    Switch(
+        features=("moving messages",),
+        file="broker/_management.py",
+        old='limit or _ALL, to_address(address), "moved")\n',
+        new='limit or _ALL, lambda view: None, "moved")\n',
+    ),
+    Switch(
+        features=("sending dead letters back",),
+        file="broker/_sweeping.py",
+        old="        return _way_back(core, origin) if origin is not None else None\n",
+        new="        return None\n",
+    ),
+    Switch(
+        features=("settings at run time",),
+        file="broker/_settings_table.py",
+        old="        return settings_for({**self._given, **self.set} if self.set else self._given, address)\n",
+        new="        return settings_for(self._given, address)\n",
+    ),
+    Switch(
+        features=("settings at run time",),
+        lasting=True,
+        file="broker/_definitions.py",
+        old='            self._router.table.put(values["pattern"], settings, position)\n',
+        new="            pass\n",
     ),
 )
