@@ -9,6 +9,7 @@ from meshq.broker._run import GONE
 from meshq.wire import FLAG_REJECT, KIND_PROPERTIES, Envelope, RunView, encode_map
 from tests.broker.kit import House, make_house
 from tests.broker.logs import FakeLog
+from tests.broker.test_groups import named
 from tests.broker.test_second_chances import DEAD, Shop
 
 
@@ -43,6 +44,18 @@ def test_what_waits_is_moved_in_order_and_what_is_held_stays() -> None:
     house.check()
     later = make_house(house.log.after_crash(), records=house.log.after_crash().recovered())
     assert (bodies(later, "q"), bodies(later, "other")) == (numbered(3), numbered(10)[3:])
+
+
+def test_what_waits_for_the_consumer_of_its_group_is_moved_too() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    client.put(client.produce(), *numbered(4), envelopes=named("a", "a", "a", "a"))
+    client.consume(window=1)
+    client.consume()
+    house.rest()
+    assert client.call("move_messages", name="q", address="other") == {"moved": 3}
+    assert (bodies(house, "q"), bodies(house, "other")) == ([b"0"], [b"1", b"2", b"3"])
+    house.check()
 
 
 def test_a_filter_and_a_limit_say_which() -> None:
