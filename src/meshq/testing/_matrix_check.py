@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -128,13 +129,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m meshq.testing.matrix", description=__doc__)
     parser.add_argument("--feature", action="append", metavar="NAME", help="only features whose name contains this")
     parser.add_argument("--check", action="store_true", help="switch each feature off and see that its cells fail")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="copies at a time (all cores)"
+    )
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end, and nothing else")
     parser.add_argument("--result", metavar="NAME", help=f"write what --check has found to {RESULTS}/NAME.json")
     options = parser.parse_args(arguments)
     said = sys.argv[1:] if arguments is None else list(arguments)
     wanted: list[str] = options.feature or [""]
     if options.check:
-        return _check(wanted, options.result, said)
+        return _check(wanted, options.jobs, options.result, said)
     cells = [cell for cell in CELLS if any(part in cell.feature.name for part in wanted)]
     failed = play(cells)
     if options.json:
@@ -146,21 +150,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _check(wanted: Sequence[str], result: str | None, said: Sequence[str]) -> int:
+def _check(wanted: Sequence[str], jobs: int, result: str | None, said: Sequence[str]) -> int:
+    chosen = [switch for switch in SWITCHES if any(part in switch.name for part in wanted)]
     verdicts: list[Verdict] = []
-    for switch in SWITCHES:
-        if any(part in switch.name for part in wanted):
-            verdict = check(switch)
+    # Each thread waits for a process of its own.
+    with ThreadPoolExecutor(jobs) as pool:
+        for verdict in pool.map(check, chosen):
             verdicts.append(verdict)
-            _say(f"{'ok    ' if verdict.good else 'FAILED'} {switch.name}: {len(verdict.failed)} cells failed")
-            for name in verdict.missed:
-                _say(f"       should have failed: {name}")
-            for name in verdict.wrong:
-                _say(f"       should not have failed: {name}")
+            _report(verdict)
     if result:
         path = Path(RESULTS) / f"{result}.json"
         path.write_text(json.dumps(result_of(verdicts, said), indent=1) + "\n", encoding="utf-8")
     return 0 if all(verdict.good for verdict in verdicts) else 1
+
+
+def _report(verdict: Verdict) -> None:
+    _say(f"{'ok    ' if verdict.good else 'FAILED'} {verdict.switch.name}: {len(verdict.failed)} cells failed")
+    for name in verdict.missed:
+        _say(f"       should have failed: {name}")
+    for name in verdict.wrong:
+        _say(f"       should not have failed: {name}")
 
 
 def _say(text: str) -> None:

@@ -1,0 +1,136 @@
+"""Draw the delivery matrix from its entries and the last check: ``python tools/draw_delivery_matrix.py``.
+
+``python -m meshq.testing.matrix --check --result matrix`` makes the result; a test compares the page with all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from meshq.testing._matrix import COLUMNS, FATES, STORAGES, TIMES, TO_COME, TRANSPORTS, Column, Feature
+from meshq.testing._matrix_cells import CELLS, FEATURES
+from meshq.testing._matrix_switches import SWITCHES, Switch
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "delivery-matrix.md"
+RESULT = ROOT / "docs" / "results" / "matrix.json"
+
+#: A sentence to a line.
+INTRODUCTION = (
+    "# Delivery matrix",
+    "",
+    "Every feature of delivery is played in every surrounding: on a durable broker and on one in memory,",
+    "by clients in the same process and over TCP, and with what may happen to the broker",
+    "between what is arranged and what is done: nothing, a restart while its clients are there, or a power cut.",
+    "Each of the {cells} cells is a test with an expected outcome.",
+    "",
+    "A table of tests that pass proves nothing by itself.",
+    "So each feature is switched off in a copy of the product, by a change of a line or two,",
+    "and the copy plays all cells.",
+    "The cells of that feature have to fail wherever something is to be seen of it,",
+    "and of the others only those may fail that use it.",
+    "",
+    "`python -m meshq.testing.matrix` plays the cells, and with `--check` switches the features off one by one;",
+    "`--feature NAME` for one of them.",
+    "",
+    "This page is drawn by `python tools/draw_delivery_matrix.py`",
+    "from the entries in `src/meshq/testing/_matrix_*.py` and from `docs/results/matrix.json`",
+    "({date}, commit {commit}). A test fails when it is stale.",
+)
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of the page."""
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def fates(feature: Feature) -> list[str]:
+    """What becomes of a feature in each surrounding, which is the same over each kind of connection."""
+    found = []
+    for storage in STORAGES:
+        for time in TIMES:
+            every = {feature.fate(Column(storage, transport, time)) for transport in TRANSPORTS}
+            (fate,) = every
+            found.append(fate)
+    return found
+
+
+def cells() -> str:
+    """The table of the cells."""
+    titles = ["feature", *[f"{storage}: {time}" for storage in STORAGES for time in TIMES], *TO_COME, "uses"]
+    later = ["to come"] * len(TO_COME)
+    rows = [[feature.name, *fates(feature), *later, ", ".join(feature.uses)] for feature in FEATURES]
+    return table(titles, rows)
+
+
+def outcomes() -> str:
+    """What the words in the table mean, and which columns there are none of yet."""
+    lines = [f"- *{fate}*: {meaning}." for fate, meaning in FATES.items()]
+    lines += [f"- *to come*, {name}: {reason}." for name, reason in TO_COME.items()]
+    return "\n".join(lines)
+
+
+def count(found: dict[str, list[str]]) -> int:
+    """How many cells these are."""
+    return sum(map(len, found.values()))
+
+
+def switched_off(results: dict[str, Any]) -> str:
+    """What happened when each feature was switched off."""
+    rows = []
+    for switch in SWITCHES:
+        result = results[switch.name]
+        own = {name: columns for name, columns in result["failed"].items() if name in switch.features}
+        others = [name for name in result["failed"] if name not in switch.features]
+        mistakes = count(result["failed_and_should_not_have"]), count(result["should_have_failed"])
+        rows.append(
+            [switch.name, f"`{switch.file}`", str(count(own)), ", ".join(others), str(mistakes[0]), str(mistakes[1])]
+        )
+    titles = [
+        "switched off",
+        "file",
+        "its cells that failed",
+        "and cells of",
+        "should not have",
+        "should have, did not",
+    ]
+    return table(titles, rows)
+
+
+def change(switch: Switch) -> str:
+    """What a switch changes, as a diff."""
+    old = textwrap.dedent(switch.old).splitlines()
+    new = textwrap.dedent(switch.new).splitlines()
+    lines = [f"-{line}" for line in old] + [f"+{line}" for line in new]
+    return f"### {switch.name[0].upper()}{switch.name[1:]}\n\n```diff\n" + "\n".join(lines) + "\n```"
+
+
+def page() -> str:
+    """The whole page."""
+    result = json.loads(RESULT.read_text(encoding="utf-8"))
+    about = {"cells": len(CELLS), "date": result["date"], "commit": result["commit"]}
+    transports = " and ".join(TRANSPORTS)
+    shown = "\n".join(f"- **{feature.name}**: {feature.shows}" for feature in FEATURES)
+    parts = [
+        "\n".join(INTRODUCTION).format(**about),
+        "## The cells",
+        f"Each entry stands for {len(COLUMNS) // len(STORAGES) // len(TIMES)} cells, {transports}.",
+        cells(),
+        outcomes(),
+        "## What is shown",
+        shown,
+        "## Switched off",
+        switched_off(result["switched_off"]),
+        "## The changes",
+        *[change(switch) for switch in SWITCHES],
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
