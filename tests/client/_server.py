@@ -219,7 +219,7 @@ class FakeNode:
         )
         self.flush()
 
-    def lose_consumer(self, queue: str) -> None:
+    def lose_consumer(self, queue: str, code: int = BY_NAME["queue_deleted"].number) -> None:
         session, channel = next(
             (session, channel)
             for session in self.sessions.values()
@@ -227,7 +227,6 @@ class FakeNode:
             if session.consumers[channel] == queue
         )
         del session.consumers[channel]
-        code = BY_NAME["queue_deleted"].number
         header = ConsumerLost(code=code, text=f"the queue {queue!r} was deleted")
         session.say(Frame(T.CONSUMER_LOST, channel=channel, header=header.encode()))
         self.flush()

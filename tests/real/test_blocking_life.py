@@ -291,7 +291,7 @@ def test_what_is_not_allowed_is_said_at_once_and_changes_nothing() -> None:
                     lambda c=consumer: c.receive_many(0),
                     lambda c=consumer: c.nack(delay=1),
                     lambda c=client: c.producer("q", window=0),
-                    lambda c=client: c.consumer("q", browse=True),
+                    lambda c=client: c.consumer("q", browse="yes"),
                     lambda c=client: c.send("q", b"x", delay=3),
                     lambda c=client: c.send_many("q", [b"x", "y"]),
                 ):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from meshq import AddressSettings, Broker, Client, Consumer, Message, connect
+from meshq import AddressSettings, Broker, Client, Consumer, Message, UsageError, blocking, connect
 
 #: Over TCP, and in process.
 BOTH = pytest.mark.parametrize("which", [0, 1])
@@ -72,3 +72,46 @@ async def test_a_group_stays_with_one_consumer_and_goes_on_to_the_next_after_it(
             assert await bodies(second, 5) == [b"0", b"2", b"4", b"6", b"8"]
     async with clients(tmp_path) as both, both[which].consumer("q", ack="auto") as consumer:
         assert await bodies(consumer, 10) == [b"%d" % number for number in range(10)]
+
+
+@BOTH
+async def test_a_browse_shows_everything_takes_nothing_and_ends(tmp_path: Path, which: int) -> None:
+    async with clients(tmp_path) as both:
+        client, other = both[which], both[1 - which]
+        await client.send_many("q", [Message(b"%d" % number, properties={"n": number}) for number in range(50)])
+        async with other.consumer("q", window=3) as reader:
+            held = await bodies(reader, 3)
+            async with client.consumer("q", browse=True, window=7) as browse:
+                shown = [delivery async for delivery in browse]
+                assert [delivery.body for delivery in shown] == [b"%d" % number for number in range(50)]
+                assert await browse.receive() is None and await browse.receive_many(5) == []
+                for settle in (shown[0].ack, shown[0].nack, shown[0].reject, lambda: shown[0].ack(confirm=True)):
+                    with pytest.raises(UsageError, match="only looks"):
+                        await settle()
+                assert held == [b"0", b"1", b"2"]
+            async with client.consumer("q", browse=True, filter="n >= 48") as browse:
+                assert [delivery.body async for delivery in browse] == [b"48", b"49"]
+            statistics = await client.queue("q")
+            assert (statistics.ready, statistics.delivering, statistics.consumers) == (47, 3, 1)
+        async with client.consumer("nothing", browse=True) as browse:
+            assert await browse.receive(timeout=10) is None
+
+
+def test_threads_have_all_of_this_too() -> None:
+    with (
+        blocking.Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"]) as broker,
+        blocking.connect(broker.urls[0]) as client,
+    ):
+        client.send_many("q", [Message(b"%d" % number, group="ab"[number % 2]) for number in range(20)])
+        with client.consumer("q", browse=True, window=3) as browse:
+            shown = list(browse)
+            assert [delivery.body for delivery in shown] == [b"%d" % number for number in range(20)]
+            assert browse.receive() is None and browse.receive_many(5) == []
+            for settle in (shown[0].ack, shown[0].nack, lambda: shown[0].ack(confirm=True)):
+                with pytest.raises(UsageError, match="only looks"):
+                    settle()
+        with client.consumer("q", priority=3, window=1) as high, client.consumer("q", exclusive=True) as alone:
+            first = high.receive(timeout=10)
+            assert first is not None and first.body == b"0" and alone.receive(timeout=0) is None
+            first.ack()
+            assert [delivery.body for delivery in alone.receive_many(1, timeout=10)] == [b"1"]

@@ -113,7 +113,7 @@ class Consumer:
     # -- receiving
 
     def receive(self, timeout: float | None = None) -> Delivery | None:
-        """The next message; None when the time is up.  Interrupted: no message is lost.
+        """The next message; None when the time is up, or a browse at its end.  Interrupted: no message is lost.
 
         Raises:
             BusyError: another thread is receiving.
@@ -130,7 +130,8 @@ class Consumer:
         return Delivery(run, index, self)
 
     def receive_many(self, n: int, timeout: float | None = None) -> list[Delivery]:
-        """Up to ``n`` messages: as soon as there is one, all that are here; ``[]`` when the time is up.
+        """Up to ``n`` messages: as soon as there is one, all that are here; ``[]`` when the time is up, or a browse at
+        its end.
 
         Interrupted: no message is lost.
         Raises:
@@ -210,7 +211,7 @@ class Consumer:
         return False
 
     def _stirred(self) -> bool:
-        return self._ready() or self._closed or self._lending.failure is not None
+        return self._ready() or self._closed or self._lending.ended or self._lending.failure is not None
 
     def _check(self) -> None:
         failure = self._lending.failure
@@ -224,16 +225,20 @@ class Consumer:
         return self
 
     def __next__(self) -> Delivery:
-        """The next message; the iteration ends when the consumer is closed.  Interrupted: no message is lost.
+        """The next message; the iteration ends when the consumer is closed, or a browse at its end.
+
+        Interrupted: no message is lost.
 
         Raises:
-            StopIteration: the consumer was closed.
+            StopIteration: the consumer was closed, or has shown everything.
         """
         try:
             delivery = self.receive()
         except ClosedError:
             raise StopIteration from None
-        assert delivery is not None
+        if delivery is None:
+            # It was a browse.
+            raise StopIteration
         return delivery
 
     # -- settling
@@ -245,12 +250,13 @@ class Consumer:
 
         Interrupted: without ``confirm`` it is in line or not touched; with it, unknown.
         Raises:
-            UsageError: a delivery was settled before, or is another consumer's; nothing changed.
+            UsageError: a delivery was settled before, or is another consumer's, or was only looked at; nothing changed.
             StaleDeliveryError: deliveries belong to a session or consumer that is gone and come again; the others
                 are acknowledged; ``results`` says which is which.
             UnblockedError, CallTimeoutError, ConnectionBrokenError: with ``confirm``: unknown.
         """
         if confirm:
+            self._lending.check_settling()
             self._host.check()
             self._loop.call(self._ack_and_confirm, deliveries)
         else:
@@ -282,6 +288,7 @@ class Consumer:
     def _settle(self, deliveries: Sequence[Delivery], fate: int) -> None:
         if self._loop.forked:
             self._loop.check_thread()
+        self._lending.check_settling()
         if not deliveries:
             return
         with self._arrived:

@@ -12,6 +12,7 @@ from meshq.broker._run import QueueRun
 from meshq.wire import RUN_ROW_BYTES, violation
 
 if TYPE_CHECKING:
+    from meshq.broker._browsing import Browser
     from meshq.broker._queue_machine import Queue
     from meshq.selector import Filter
 
@@ -62,8 +63,8 @@ class ConsumerState:
     """
 
     __slots__ = (
-        "exclusive", "filter", "grants", "held", "held_bytes", "next_tag", "number", "owner", "priority", "queue",
-        "served", "willing", "window", "window_bytes",
+        "browser", "exclusive", "filter", "grants", "held", "held_bytes", "next_tag", "number", "owner", "priority",
+        "queue", "served", "willing", "window", "window_bytes",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, owner: object, number: int, window: int, window_bytes: int) -> None:
@@ -75,6 +76,8 @@ class ConsumerState:
         self.window_bytes = window_bytes
         # Which messages it wants; None: all of them.
         self.filter: Filter | None = None
+        # It only looks at what the queue has, which does not know it.
+        self.browser: Browser | None = None
         # The highest is served first.
         self.priority = 0
         # Whether it wants to be the only one that is served; and whether it is served, for the queue to say.

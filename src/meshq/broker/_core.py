@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from meshq.broker._consumer_state import ConsumerState
 from meshq.broker._definitions import Definitions
 from meshq.broker._expiry import Expirer
 from meshq.broker._jobs import Job
@@ -207,7 +208,9 @@ class Core:
         if queue.expires and (due := self.timers.next_ms) is not None and due <= self.settings.now_ms():
             # The alarm is late: nobody gets what has expired.
             self.timers.run(self.settings.now_ms())
-        if queue.passing and not queue.consumers and self._is_over(queue):
+        if queue.browsers:
+            self._show(queue)
+        if queue.passing and not queue.consumers and not queue.browsers and self._is_over(queue):
             self.remove(queue)
             return
         while queue.ready and ((grants := queue.dispatch()) or queue.unfinished):
@@ -223,6 +226,31 @@ class Core:
             for level in queue.levels:
                 if level.mark_wanted > level.mark:
                     self._wait_for_mark(queue, level)
+
+    def begin_browse(self, consumer: ConsumerState | None) -> None:
+        """A browse that is still wanted begins."""
+        if consumer is not None and consumer.browser is not None:
+            consumer.browser.begin()
+            self.touch(consumer.queue)
+
+    def _show(self, queue: Queue) -> None:
+        """Go on with those who only look."""
+        for browser in list(queue.browsers):
+            session: Session = browser.consumer.owner  # type: ignore[assignment]
+            for grant in browser.look():
+                session.deliver(browser.consumer, grant)
+            if browser.ended:
+                session.lose_consumer(browser.consumer, 0, "")
+            elif browser.unfinished:
+                self._look_later(queue)
+
+    def _look_later(self, queue: Queue) -> None:
+        """There is more to look at, when others have had their turn."""
+        if self.on_unfinished is None:
+            self._dirty[queue] = None
+        else:
+            self._unfinished[queue] = None
+            self.on_unfinished()
 
     def _is_over(self, queue: Queue) -> bool:
         """Whether a queue without consumers goes by itself."""

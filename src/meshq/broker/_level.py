@@ -17,6 +17,7 @@ from meshq.broker._run import HELD, PARKED, READY, QueueRun
 from meshq.errors import invariant
 
 if TYPE_CHECKING:
+    from meshq.broker._browsing import Browser
     from meshq.broker._filtered_machine import FilteredConsumers
 
 #: Runs that are gone may stay in the heap of those with returned rows, but not many more than half of it.
@@ -27,7 +28,7 @@ class Level:
     """One priority of one queue."""
 
     __slots__ = (
-        "_dead_returned", "durable", "filtered", "fresh", "grouped_runs", "head", "live_runs", "mark",
+        "_dead_returned", "browsers", "durable", "filtered", "fresh", "grouped_runs", "head", "live_runs", "mark",
         "mark_wanted", "parked", "priority", "reached", "ready", "returned", "tail",
     )  # fmt: skip
 
@@ -51,6 +52,8 @@ class Level:
         self.reached = 0
         #: Whoever looks after the consumers with filters, if there are any, by the priority of these.
         self.filtered: dict[int, FilteredConsumers] = {}
+        #: Those who look at what is here.
+        self.browsers: dict[Browser, None] = {}
         #: Runs with rows that came back, by their first number; a heap.
         self.returned: list[tuple[int, QueueRun]] = []
         self._dead_returned = 0
@@ -140,6 +143,9 @@ class Level:
         if self.filtered:
             for filtered in self.filtered.values():
                 filtered.unlinked(view)
+        if self.browsers:
+            for browser in self.browsers:
+                browser.unlinked(view)
         if view.returned:
             # Where nobody takes what comes back, what is gone must not be kept for its place in the heap.
             self._dead_returned += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from meshq import limits
 from meshq.address import INTERNAL, Target
@@ -38,6 +38,9 @@ from meshq.errors import UsageError, invariant
 from meshq.selector import Filter
 from meshq.settings import DEFAULT_ADDRESS_SETTINGS
 
+if TYPE_CHECKING:
+    from meshq.broker._browsing import Browser
+
 #: What becomes of messages that are not acknowledged.
 REMOVED: Final = ("rejected", "purged", "expired", "dead_lettered", "moved")
 #: A mark is moved ahead by so many messages at a time, so that it costs a record in thousands of messages.
@@ -51,7 +54,8 @@ class Queue:
     """
 
     __slots__ = (
-        "_by_priority", "_handing_over", "_main", "_only", "_sole", "acknowledged", "added", "address", "consumers",
+        "_by_priority", "_handing_over", "_main", "_only", "_sole", "acknowledged", "added", "address", "browsers",
+        "consumers",
         "delayed", "durable", "expires", "grouped", "held", "last", "levels", "name", "number", "passing", "paused",
         "ready", "redelivered", "removed", "scheduled", "settings", "terms", "tiers", "unfinished", "used",
     )  # fmt: skip
@@ -77,6 +81,8 @@ class Queue:
         # Runs that are not due yet, and not to be seen anywhere else.
         self.scheduled: dict[QueueRun, None] = {}
         self.consumers: list[ConsumerState] = []
+        # Those who only look at what is here.
+        self.browsers: dict[Browser, None] = {}
         # Those that may be served, by priority, from the highest down.
         self.tiers: list[Tier] = []
         # The only one of them, if it wants everything and there is one list only: it gets runs whole, one by one.

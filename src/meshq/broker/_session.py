@@ -12,6 +12,7 @@ from typing import Any
 
 from meshq import limits
 from meshq.address import Target, parse_target
+from meshq.broker._browsing import Browser
 from meshq.broker._consumer_state import ConsumerState, Grant
 from meshq.broker._core import Core
 from meshq.broker._deliveries import delivery
@@ -254,7 +255,9 @@ class Session:
             self._answer(frame.first, {}, code=entry.number, text=entry.sentence)
             return
         ranges = decode_ranges(frame.table)
-        if frame.flags & FLAG_RETURN:
+        if consumer.browser is not None:
+            consumer.browser.settled(ranges)
+        elif frame.flags & FLAG_RETURN:
             self.core.returner.give_back(consumer, ranges, frame.stamp - 1 if frame.stamp else None)
         elif frame.flags & FLAG_REJECT:
             self.core.returner.reject(consumer, ranges)
@@ -293,18 +296,24 @@ class Session:
             filter = parse_filter(header.filter) if header.filter and not header.subscription else None
             queue = queue_to_consume(self, header)
             priority = header.rank - limits.CONSUMER_PRIORITIES // 2
-            if filter is not None:
+            if filter is not None and not header.browse:
                 queue.check_filter(filter, priority)
             consumer = ConsumerState(queue, self, frame.channel, header.window, header.window_bytes)
-            consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
             consumer.willing = self._willing
+            if header.browse:
+                consumer.browser = Browser(consumer, filter)
+            else:
+                consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
+                queue.add_consumer(consumer)
+                self.core.touch(queue)
+                self.core.demand.changed(queue)
             self._consumers[frame.channel] = consumer
-            queue.add_consumer(consumer)
-            self.core.touch(queue)
-            self.core.demand.changed(queue)
             return {"queue": queue.name, "address": queue.address}
 
         self.answering(frame, consume)
+        if header.browse:
+            # Behind the answer: it may end at once.
+            self.core.ledger.when_all_is_durable(lambda: self.core.begin_browse(self._consumers.get(frame.channel)))
 
     def open_channel(self, frame: Frame) -> None:
         """Take note of a channel, which is used once."""
@@ -463,17 +472,26 @@ class Session:
 
     def lose_queue(self, name: str, error: MeshqError) -> None:
         """A queue was deleted: tell the consumers that it had here."""
-        for channel, consumer in list(self._consumers.items()):
+        for consumer in list(self._consumers.values()):
             if consumer.queue.name == name:
-                del self._consumers[channel]
-                self._drop_consumer(consumer, None)
-                header = ConsumerLost(code=refusal_of(error).number, text=str(error)[:1024])
-                self._say(Frame(FrameType.CONSUMER_LOST, channel=channel, header=header.encode()))
-                self._lost[channel] = None
-                if len(self._lost) > limits.CHANNELS_MAX:
-                    del self._lost[next(iter(self._lost))]
+                self.lose_consumer(consumer, refusal_of(error).number, str(error)[:1024])
+
+    def lose_consumer(self, consumer: ConsumerState, code: int, text: str) -> None:
+        """A consumer ends here, and its client is told why; 0: it has looked at everything."""
+        channel = consumer.number
+        del self._consumers[channel]
+        self._drop_consumer(consumer, None)
+        header = ConsumerLost(code=code, text=text)
+        self._say(Frame(FrameType.CONSUMER_LOST, channel=channel, header=header.encode()))
+        self._lost[channel] = None
+        if len(self._lost) > limits.CHANNELS_MAX:
+            del self._lost[next(iter(self._lost))]
 
     def _drop_consumer(self, consumer: ConsumerState, handed: int | None) -> None:
+        if consumer.browser is not None:
+            consumer.browser.end()
+            self.core.touch(consumer.queue)
+            return
         self.core.returner.abandon(consumer, handed)
         consumer.queue.remove_consumer(consumer)
         self.core.touch(consumer.queue)

@@ -36,12 +36,12 @@ def queue_to_consume(session: Session, wanted: Consume) -> Queue:
         )
     else:
         queue = definitions.queue_for(parse_target(wanted.queue, "queue"))
-    check_free(queue, session)
+    check_free(queue, session, browse=wanted.browse)
     return queue
 
 
-def check_free(queue: Queue, session: Session) -> None:
-    """See that a session may consume from a queue.
+def check_free(queue: Queue, session: Session, *, browse: bool = False) -> None:
+    """See that a session may consume from a queue, or look at it.
 
     Raises:
         RefusedError: it is somebody else's, or has the one consumer that it may have.
@@ -49,7 +49,7 @@ def check_free(queue: Queue, session: Session) -> None:
     terms = queue.terms
     if terms.owner is not None and terms.owner is not session:
         raise decline("not_owner", f"{queue.name!r} is temporary, and only the session that made it consumes from it")
-    if terms.subscription in ("own", "single") and queue.consumers:
+    if terms.subscription in ("own", "single") and queue.consumers and not browse:
         raise decline("in_use", f"{_named(queue)} is not shared, and {_user(queue)} consumes from it")
 
 

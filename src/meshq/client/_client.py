@@ -378,12 +378,13 @@ class Client(Patterns):
         ``priority``: from -128 to 127; who has a higher one is served first, until its window is full.
         ``exclusive``: while this consumer is there, the queue's others get nothing; of several exclusive ones the
         first of the highest priority is served, and the next when that one is gone.
+        ``browse``: look only.  All that is in the queue now, handed out or not, comes in the order of delivery, and
+        then the iteration ends; nothing is taken, counted or to be settled.
 
         Raises:
             SettingsError: a setting is not allowed.
             FilterError: the filter is no condition; says where.
         """
-        unserved: dict[str, tuple[object, object]] = {"browse": (browse, False)}
         text = check_consumer(
             queue,
             window,
@@ -392,7 +393,7 @@ class Client(Patterns):
             filter=filter,
             priority=priority,
             exclusive=exclusive,
-            unserved=unserved,
+            browse=browse,
         )
         return Consumer(
             self,
@@ -403,6 +404,7 @@ class Client(Patterns):
             filter=text,
             priority=priority,
             exclusive=exclusive,
+            browse=browse,
         )
 
     # -- what the parts of a client use of each other

@@ -56,7 +56,7 @@ def check_consumer(
     filter: object,
     priority: object = 0,
     exclusive: object = False,
-    unserved: dict[str, tuple[object, object]],
+    browse: object = False,
 ) -> str:
     """Check what a consumer was asked for; returns its filter's text, empty for none.
 
@@ -75,9 +75,10 @@ def check_consumer(
         raise SettingsError("priority", priority, f"a whole number from {-half} to {half - 1}")
     if type(exclusive) is not bool:
         raise SettingsError("exclusive", exclusive, "True or False")
-    for name, (value, default) in unserved.items():
-        if value != default or type(value) is not type(default):
-            raise SettingsError(name, value, f"{default!r} in this version")
+    if type(browse) is not bool:
+        raise SettingsError("browse", browse, "True or False")
+    if browse and (priority or exclusive):
+        raise SettingsError("browse", browse, "False where there is a priority, or exclusive=True")
     return "" if filter is None else parse_filter(filter).text
 
 
@@ -100,11 +101,13 @@ class Consumer:
         subscription: Subscription | None = None,
         priority: int = 0,
         exclusive: bool = False,
+        browse: bool = False,
     ) -> None:
         #: The queue, as it was asked for.
         self.queue = queue
         self.client = client
-        self._auto = auto
+        # What is looked at is acknowledged by being handed over: that is what makes room for more.
+        auto = auto or browse
         about = {} if subscription is None else subscription._asdict()
         header = Consume(
             queue=queue,
@@ -113,11 +116,13 @@ class Consumer:
             filter=filter,
             rank=limits.CONSUMER_PRIORITIES // 2 + priority,
             exclusive=exclusive,
+            browse=browse,
             **about,
         )
         if subscription is not None and subscription.name:
             self.queue = queue = f"{queue}{SEPARATOR}{subscription.name}"
         self._inbox = Inbox(self, header.encode(), auto=auto)
+        self._inbox.browse = browse
         self._inbox.on_change = self._changed
         self._session = client._session
         self._block = Block(f"the consumer of {queue!r}")
@@ -218,7 +223,7 @@ class Consumer:
     # -- receiving
 
     async def receive(self, timeout: float | None = None) -> Delivery | None:  # noqa: ASYNC109
-        """The next message; None when the time is up.
+        """The next message; None when the time is up, or a browse at its end.
 
         Checkpoint: when nothing is waiting here, else at least every 64th call.
         Cancellation: no message is lost.
@@ -233,12 +238,13 @@ class Consumer:
         self._calls += 1
         self._received += 1
         delivery = inbox.take()
-        if self._auto:
+        if inbox.auto:
             self._session.gathered(inbox)
         return delivery
 
     async def receive_many(self, n: int, timeout: float | None = None) -> list[Delivery]:  # noqa: ASYNC109
-        """Up to ``n`` messages: as soon as there is one, all that are here; ``[]`` when the time is up.
+        """Up to ``n`` messages: as soon as there is one, all that are here; ``[]`` when the time is up, or a browse at
+        its end.
 
         Checkpoint: when nothing is waiting here, else at least once for every 64 messages handed over.
         Cancellation: no message is lost.
@@ -256,7 +262,7 @@ class Consumer:
         taken = inbox.take_many(n)
         self._calls += len(taken)
         self._received += len(taken)
-        if self._auto and taken:
+        if inbox.auto and taken:
             self._session.gathered(inbox)
         return taken
 
@@ -270,11 +276,11 @@ class Consumer:
         self._busy = True
         self._calls = 0
         try:
-            if not inbox.empty or timeout == 0:
+            if not inbox.empty or timeout == 0 or inbox.ended:
                 await trio.lowlevel.checkpoint()
             if inbox.empty and timeout != 0:
                 if timeout is None:
-                    while inbox.empty:
+                    while inbox.empty and not inbox.ended:
                         self._check()
                         await self._bell.wait()
                 else:
@@ -291,7 +297,7 @@ class Consumer:
         session.alarms[bell] = deadline
         session.look_at(deadline)
         try:
-            while inbox.empty:
+            while inbox.empty and not inbox.ended:
                 self._check()
                 await bell.wait()
                 if inbox.empty and trio.current_time() >= deadline:
@@ -309,17 +315,19 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
-        """The next message; the iteration ends when the consumer is closed.
+        """The next message; the iteration ends when the consumer is closed, or a browse at its end.
 
         Checkpoint: when nothing is waiting here, else at least every 64th call.  Cancellation: no message is lost.
         Raises:
-            StopAsyncIteration: the consumer was closed.
+            StopAsyncIteration: the consumer was closed, or has shown everything.
         """
         try:
             delivery = await self.receive()
         except ClosedError:
             raise StopAsyncIteration from None
-        assert delivery is not None
+        if delivery is None:
+            # It was a browse.
+            raise StopAsyncIteration
         return delivery
 
     # -- settling
@@ -332,11 +340,12 @@ class Consumer:
         Checkpoint: with ``confirm`` always, else at least every 64th call.
         Cancellation: without ``confirm`` it is in line or not touched; with it, unknown.
         Raises:
-            UsageError: a delivery was settled before, or is another consumer's; nothing changed.
+            UsageError: a delivery was settled before, or is another consumer's, or was only looked at; nothing changed.
             StaleDeliveryError: deliveries belong to a session or consumer that is gone and come again; the others
                 are acknowledged; ``results`` says which is which.
             UnblockedError, CallTimeoutError, ConnectionBrokenError: with ``confirm``: unknown.
         """
+        self._inbox.check_settling()
         stale = self._inbox.settle(deliveries, 0) if deliveries else None
         some = stale is None or None in stale.results
         if confirm and some:
@@ -377,6 +386,7 @@ class Consumer:
         await self._settle(deliveries, FLAG_REJECT)
 
     async def _settle(self, deliveries: Sequence[Delivery], fate: int) -> None:
+        self._inbox.check_settling()
         stale = self._inbox.settle(deliveries, fate) if deliveries else None
         if deliveries and (stale is None or None in stale.results):
             self._session.gathered(self._inbox)

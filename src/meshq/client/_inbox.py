@@ -102,9 +102,11 @@ class Inbox:
         "_position",
         "_runs",
         "auto",
+        "browse",
         "channel",
         "closing",
         "consumer",
+        "ended",
         "epoch",
         "failed",
         "handed",
@@ -123,6 +125,9 @@ class Inbox:
         self.auto = auto
         #: Its queue goes with the session: it is not asked for again in another one.
         self.temporary = temporary
+        #: It only looks at what its queue has; and everything has arrived.
+        self.browse = False
+        self.ended = False
         #: The session's channel and epoch; 0 when there is none.
         self.channel = 0
         self.epoch = 0
@@ -270,6 +275,15 @@ class Inbox:
 
     # -- settling
 
+    def check_settling(self) -> None:
+        """See that its messages are to be settled.
+
+        Raises:
+            UsageError: they were only looked at.
+        """
+        if self.browse:
+            raise UsageError(f"the consumer of {self.consumer.queue!r} only looks: there is nothing to settle")
+
     def settle(self, deliveries: Sequence[Received], fate: int) -> StaleDeliveryError | None:
         """Gather what becomes of deliveries, as ``returning`` or the flags say; whoever calls tells the session.
 
@@ -362,6 +376,13 @@ class Inbox:
         ]
 
     # -- life
+
+    def end_browse(self) -> None:
+        """Nothing more arrives; what is here is still handed over, and nobody waits for acknowledgements of that."""
+        self.ended = True
+        self.auto = self.ready = False
+        self._pending.clear()
+        self.on_change()
 
     def fail(self, error: MeshqError) -> None:
         """The consumer is gone for good."""

@@ -46,6 +46,19 @@ class Lending:
         """Whether what is handed over is acknowledged by that."""
         return self._inbox.auto
 
+    @property
+    def ended(self) -> bool:
+        """Whether a browse has brought everything."""
+        return self._inbox.ended
+
+    def check_settling(self) -> None:
+        """See that its messages are to be settled.
+
+        Raises:
+            UsageError: they were only looked at.
+        """
+        self._inbox.check_settling()
+
     def current(self, run: DeliveredRun) -> bool:
         """Whether messages of this run may be handed over: if its session is gone they come again."""
         return run.epoch == self._inbox.epoch
@@ -67,7 +80,7 @@ class Lending:
     def report(self, handed: Sequence[Span], settled: Sequence[tuple[int, Span]]) -> None:
         """What the other thread has handed over since the last time, and what has become of messages."""
         self._inbox.handed_over(handed)
-        if self._inbox.gather(settled):
+        if not self._inbox.ended and self._inbox.gather(settled):
             self._consumer._session.gathered(self._inbox)
 
     def settle(self, deliveries: Sequence[Received]) -> StaleDeliveryError | None:

@@ -54,7 +54,7 @@ class Patterns(Administration):
             FilterError: the filter is no condition; says where.
         """
         subscription = check_subscription(address, name, durable=durable, shared=shared)
-        text = check_consumer(address, window, window_bytes, ack, filter=filter, unserved={})
+        text = check_consumer(address, window, window_bytes, ack, filter=filter)
         client: Client = self  # type: ignore[assignment]
         return Consumer(
             client,

@@ -322,6 +322,9 @@ class Session:
         header = header_of(frame, ConsumerLost)
         self.inboxes.pop(inbox, None)
         self.settling.pop(inbox, None)
+        if not header.code and inbox.browse:
+            inbox.end_browse()
+            return
         inbox.fail(error_of(header.code, header.text))
 
     def _ping(self, frame: Frame) -> None:
@@ -399,6 +402,10 @@ class Session:
             elif inbox.temporary:
                 del self.inboxes[inbox]
                 inbox.fail(UnblockedError("its temporary queue is gone with its session"))
+            elif inbox.browse and inbox.ready:
+                # From its beginning it would show again what was seen.
+                del self.inboxes[inbox]
+                inbox.fail(UnblockedError("the browse is gone with its session: begin another one"))
             else:
                 self._consume(inbox)
 

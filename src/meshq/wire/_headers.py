@@ -266,6 +266,7 @@ class Consume(Header):
     ``subscription`` from the queue of that name on the address ``queue``, which has the filter then.
 
     ``rank``: 128 more than the consumer's priority.  ``exclusive``: nobody else is to be served.
+    ``browse``: look only.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME
@@ -278,6 +279,7 @@ class Consume(Header):
     durable: bool = _key((bool,), default=False)
     rank: int = _key((int,), default=limits.CONSUMER_PRIORITIES // 2)
     exclusive: bool = _key((bool,), default=False)
+    browse: bool = _key((bool,), default=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -329,7 +331,7 @@ class Refuse(Header):
 
 @attrs.frozen(kw_only=True)
 class ConsumerLost(Header):
-    """The broker closed the channel's consumer."""
+    """The broker closed the channel's consumer; ``code`` 0: it was a browse, and has shown everything."""
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUMER_LOST
     code: int = _key((int,))
