@@ -34,6 +34,7 @@ def test_defaults() -> None:
     assert settings.default_routing == "anycast"
     assert settings.default_exclusive is False
     assert settings.default_group_rebalance is False
+    assert settings.default_last_value_key is None
     assert JournalSettings().segment_bytes == limits.SEGMENT_BYTES == 10 * 1024 * 1024
 
 
@@ -50,6 +51,9 @@ def test_defaults() -> None:
         ("default_routing", "unicast"),
         ("default_exclusive", 1),
         ("default_group_rebalance", "yes"),
+        ("default_last_value_key", ""),
+        ("default_last_value_key", "k" * 256),
+        ("default_last_value_key", 7),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name(name: str, value: Any) -> None:

@@ -206,6 +206,12 @@ def _address(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None
         raise SettingsError(attribute.name, value, f"an address of one's own: {INTERNAL!r} begins those of the broker")
 
 
+def _property_name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and (type(value) is not str or not 1 <= len(value.encode()) <= limits.PROPERTY_NAME_BYTES_MAX):
+        allowed = f"the name of a property, 1 to {limits.PROPERTY_NAME_BYTES_MAX} bytes, or None"
+        raise SettingsError(attribute.name, value, allowed)
+
+
 @attrs.frozen(kw_only=True)
 class AddressSettings:
     """How the addresses that fit a pattern behave.
@@ -222,7 +228,8 @@ class AddressSettings:
     after that ``redelivery_delay_multiplier`` times as many, at most ``max_redelivery_delay``.
 
     ``default_exclusive``: every consumer of its queues is an exclusive one.  ``default_group_rebalance``: when a
-    consumer joins, all groups of its queue are given anew.
+    consumer joins, all groups of its queue are given anew.  ``default_last_value_key``: the name of a property; of the
+    messages with one value of it a queue keeps only the newest, and those that a consumer holds; None: all.
 
     All of them can be changed while the broker runs (``client.set_address_settings``).  What is about first use holds
     from the next first use on, ``auto_delete_queues`` and ``duplicate_id_cache_size`` at once, the others for what is
@@ -243,6 +250,7 @@ class AddressSettings:
     max_redelivery_delay: float = attrs.field(default=math.inf, validator=in_range(0, math.inf))
     default_exclusive: bool = attrs.field(default=False, validator=is_bool)
     default_group_rebalance: bool = attrs.field(default=False, validator=is_bool)
+    default_last_value_key: str | None = attrs.field(default=None, validator=_property_name)
     # Names of the settings that were written out: a default that is written out wins over a wider pattern, too.
     given: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
 

@@ -161,6 +161,33 @@ def test_a_session_that_ends_leaves_no_browse_behind() -> None:
     house.check()
 
 
+def test_a_browse_that_stands_still_keeps_nothing_that_is_gone() -> None:
+    house = make_house()
+    client = house.client()
+    sender, reader = client.produce(), client.consume()
+    for number in range(5):
+        client.put(sender, b"%d" % number)
+    client.consume(browse=True, window=1)
+    (browser,) = house.queue().browsers
+    client.settle(reader, (1, 5))
+    assert browser._view is None and house.queue().live_runs == 0
+
+
+def test_a_queue_that_goes_by_itself_waits_for_those_who_look() -> None:
+    house = make_house()
+    client = house.client()
+    client.call("create_address", name="news", routing="multicast")
+    reader = client.consume("news", window=1, subscription="shared", name="mine")
+    client.put(client.produce("news"), b"a", b"b")
+    browse = client.consume("news::mine", browse=True, window=1)
+    assert client.bodies(browse) == [b"a"]
+    client.leave(reader)
+    assert "news::mine" in house.core.router.queues
+    client.settle(browse, (1, 1))
+    assert client.bodies(browse) == [b"a", b"b"] and over(client, browse)
+    assert "news::mine" not in house.core.router.queues
+
+
 def test_it_shows_nothing_before_it_is_on_disk_and_marks_nothing_as_delivered() -> None:
     house = make_house(
         FakeLog(),

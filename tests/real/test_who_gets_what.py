@@ -115,3 +115,18 @@ def test_threads_have_all_of_this_too() -> None:
             assert first is not None and first.body == b"0" and alone.receive(timeout=0) is None
             first.ack()
             assert [delivery.body for delivery in alone.receive_many(1, timeout=10)] == [b"1"]
+
+
+@BOTH
+async def test_a_queue_keeps_the_last_value_of_each_key_also_over_a_restart(tmp_path: Path, which: int) -> None:
+    prices = [("eur", 1), ("usd", 2), ("eur", 3), ("usd", 4), ("gbp", 5)]
+    messages = [Message(b"%d" % price, properties={"k": currency}) for currency, price in prices]
+    async with clients(tmp_path, default_last_value_key="k") as both:
+        await both[which].send_many("q", messages[:3])
+        for message in messages[3:]:
+            await both[which].send_many("q", [message])
+        statistics = await both[which].queue("q")
+        assert (statistics.ready, statistics.replaced, statistics.added) == (3, 2, 5)
+    async with clients(tmp_path, default_last_value_key="k") as both, both[which].consumer("q") as consumer:
+        assert await bodies(consumer, 3) == [b"3", b"4", b"5"]
+        assert await consumer.receive(timeout=0) is None

@@ -208,6 +208,8 @@ class Core:
         if queue.expires and (due := self.timers.next_ms) is not None and due <= self.settings.now_ms():
             # The alarm is late: nobody gets what has expired.
             self.timers.run(self.settings.now_ms())
+        if queue.outdated:
+            self.settler.settle_outdated(queue)
         if queue.browsers:
             self._show(queue)
         if queue.passing and not queue.consumers and not queue.browsers and self._is_over(queue):

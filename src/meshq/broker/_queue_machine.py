@@ -16,6 +16,7 @@ from meshq.broker._consumer_state import ConsumerState, Grant, Span
 from meshq.broker._dispatch_machine import Dispatch, whole
 from meshq.broker._filtered_machine import FilteredConsumers
 from meshq.broker._grouped_machine import GroupedMessages
+from meshq.broker._last_value_machine import LastValues
 from meshq.broker._level import Level, level_of
 from meshq.broker._rows import pieces
 from meshq.broker._run import (
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from meshq.broker._browsing import Browser
 
 #: What becomes of messages that are not acknowledged.
-REMOVED: Final = ("rejected", "purged", "expired", "dead_lettered", "moved")
+REMOVED: Final = ("rejected", "purged", "expired", "dead_lettered", "moved", "replaced")
 #: A mark is moved ahead by so many messages at a time, so that it costs a record in thousands of messages.
 MARK_BLOCK: Final = 8_192
 
@@ -55,9 +56,9 @@ class Queue:
 
     __slots__ = (
         "_by_priority", "_handing_over", "_main", "_only", "_sole", "acknowledged", "added", "address", "browsers",
-        "consumers",
-        "delayed", "durable", "expires", "grouped", "held", "last", "levels", "name", "number", "passing", "paused",
-        "ready", "redelivered", "removed", "scheduled", "settings", "terms", "tiers", "unfinished", "used",
+        "consumers", "delayed", "durable", "expires", "grouped", "held", "last", "last_values", "levels", "name",
+        "number", "outdated", "passing", "paused", "ready", "redelivered", "removed", "scheduled", "settings", "terms",
+        "tiers", "unfinished", "used",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, address: str, *, durable: bool, terms: Terms = PLAIN) -> None:
@@ -92,6 +93,9 @@ class Queue:
         self._handing_over = False
         # What belongs to groups, once there was such a message.
         self.grouped: GroupedMessages | None = None
+        # If it keeps the newest of each value only: which these are, and what has gone that the journal is to be told.
+        self.last_values: LastValues | None = None
+        self.outdated: list[tuple[Span, bool]] = []
         # The last dispatch ended before everything was put to the filters.
         self.unfinished = False
         self.ready = 0
@@ -121,14 +125,16 @@ class Queue:
         self.ready += view.live
         self.added += view.live
         traits = view.run.traits
-        if traits is None:
+        if traits is None and self.last_values is None:
             self._main.append(view)
             return
-        if traits.groups is not None and not self.forwards:
+        if traits is not None and traits.groups is not None and not self.forwards:
             view.groups = traits.groups
         self.level_for(view.run).append(view)
         if view.groups is not None:
             self.groups().appended(view)
+        if self.last_values is not None:
+            self.last_values.appeared(Span(view, 0, len(view.states), 1))
 
     def groups(self) -> GroupedMessages:
         """What belongs to groups."""
@@ -377,6 +383,8 @@ class Queue:
             self._make_ready(view, span, rows)
         if view.groups is not None:
             self.groups().changed(span, HELD_ROWS)
+        if self.last_values is not None:
+            self.last_values.appeared(span)
 
     def _make_ready(self, view: QueueRun, span: Span, rows: int) -> None:
         level = level_of(view)
@@ -443,6 +451,8 @@ class Queue:
         view.states[span.start : span.stop : span.step] = GONE_ROWS[:rows]
         if view.groups is not None:
             self.groups().changed(span, before)
+        if self.last_values is not None:
+            self.last_values.gone(span)
         view.live -= rows
         if view.live:
             return False
@@ -487,6 +497,8 @@ class Queue:
         invariant(sum(level.ready + level.parked for level in self.levels) == self.ready, "ready is what the lists say")
         if self.grouped is not None:
             self.grouped.check()
+        if self.last_values is not None:
+            self.last_values.check()
         invariant(held == self.held, "held is what the states say")
         invariant(held == sum(consumer.held for consumer in self.consumers), "what is held, a consumer holds")
         invariant(delayed == self.delayed, "delayed is what the states say")

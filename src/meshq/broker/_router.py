@@ -9,6 +9,7 @@ from meshq.address import SEPARATOR, TEMPORARY, Target
 from meshq.broker._distribution_plan import RemoteBinding, Ring
 from meshq.broker._diverts import Diverts
 from meshq.broker._duplicates import DuplicateIds
+from meshq.broker._last_value_machine import LastValues
 from meshq.broker._queue_machine import Queue
 from meshq.broker._settings_table import SettingsTable
 from meshq.errors import NotFoundError, UsageError
@@ -90,7 +91,12 @@ class Router:
 
     def _rule(self, queue: Queue) -> None:
         """Have a queue do as the settings of its address say now."""
-        queue.settings = self.settings(queue.address)
+        settings = queue.settings = self.settings(queue.address)
+        known, key = queue.last_values, settings.default_last_value_key
+        if key is None or queue.forwards:
+            queue.last_values = None
+        elif known is None or known.key != key:
+            queue.last_values = LastValues(queue, key)
         if queue.terms.on_use:
             queue.passing = queue.settings.auto_delete_queues
 

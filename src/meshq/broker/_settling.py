@@ -46,8 +46,15 @@ class Settler:
         """Rows leave for another reason; ``logged``: the journal knows already."""
         self._record(queue, [span], [queue.take_out(span, fate)], logged=logged)
 
+    def settle_outdated(self, queue: Queue) -> None:
+        """The journal is told what newer messages have replaced."""
+        outdated, queue.outdated = queue.outdated, []
+        if outdated:
+            self._record(queue, [span for span, _ in outdated], [ended for _, ended in outdated])
+
     def purge(self, queue: Queue) -> int:
         """Take everything out that nobody holds; returns how many messages that were."""
+        self.settle_outdated(queue)
         removed = self._purge_scheduled(queue)
         if not queue.ready and not queue.delayed:
             return removed
@@ -73,6 +80,9 @@ class Settler:
     def _record(self, queue: Queue, spans: Sequence[Span], ended: Sequence[bool], *, logged: bool = False) -> None:
         """Write what was settled: rows of runs that live on, unless that is ``logged``, and the end of those that
         don't."""
+        if queue.outdated:
+            # A record speaks only of runs that the ones before it have left alive.
+            self.settle_outdated(queue)
         rows: list[SettledRow] = []
         kills: list[int] = []
         refs: list[int] = []

@@ -40,6 +40,8 @@ class QueueStatistics:
     moved: int = 0
     redelivered: int = 0
     consumers: int = 0
+    #: Gone because a newer message had the same value.
+    replaced: int = 0
     #: Groups of which it has messages.
     groups: int = 0
     #: The highest number given in this queue.
