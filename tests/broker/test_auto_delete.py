@@ -70,6 +70,24 @@ def test_what_waits_or_comes_back_keeps_the_queue_and_a_purge_ends_it() -> None:
     assert names(here) == ([], [])
 
 
+def test_what_comes_again_later_and_what_is_not_due_keep_the_queue() -> None:
+    now = [1_000_000]
+    going = AddressSettings(auto_delete_queues=True, redelivery_delay=5)
+    here = House(make_core(settings={"#": going}, now_ms=lambda: now[0]))
+    client = here.client()
+    client.put(client.produce("work"), b"1")
+    channel = client.consume("work")
+    client.settle(channel, (1, 1), flags=FLAG_RETURN)
+    client.leave(channel, handed=2)
+    assert (here.queue("work").ready, here.queue("work").delayed) == (0, 1)
+    now[0] += 5_000
+    here.core.clock_moved()
+    channel = client.consume("work")
+    client.settle(channel, (1, 1))
+    client.leave(channel)
+    assert names(here) == ([], [])
+
+
 def test_what_is_on_its_way_to_the_disk_keeps_the_queue() -> None:
     here = house(FakeLog())
     client = here.client()

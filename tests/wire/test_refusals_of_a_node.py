@@ -206,6 +206,24 @@ def bad_filter() -> NodePeer:
     return peer
 
 
+def not_owner() -> NodePeer:
+    node = MemoryNode()
+    owner, peer = attached(node), attached(node)
+    owner.say(said(FrameType.CALL, Call(operation="create_temporary_queue"), number=1, first=1))
+    (name,) = node.core.router.queues
+    peer.say(said(FrameType.CONSUME, Consume(queue=name, window=1, window_bytes=1), channel=1, number=1, first=1))
+    return peer
+
+
+def in_use() -> NodePeer:
+    node = MemoryNode()
+    for _ in range(2):
+        peer = attached(node)
+        header = Consume(queue="a", window=1, window_bytes=1, subscription="single", name="s")
+        peer.say(said(FrameType.CONSUME, header, channel=1, number=1, first=1))
+    return peer
+
+
 class FullLog:
     """A journal whose disk is full."""
 
@@ -246,6 +264,8 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     "too_many_sessions": too_many_sessions,
     "queue_deleted": queue_deleted,
     "bad_filter": bad_filter,
+    "not_owner": not_owner,
+    "in_use": in_use,
 }
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
-from meshq.broker._distribution_plan import Share, Wants, plan, takes
+from meshq.broker._distribution_plan import Share, takes
 from meshq.broker._duplicates import IdChunk
 from meshq.broker._ledger import Ledger
 from meshq.broker._marks import Marks
@@ -30,13 +30,11 @@ from meshq.broker._records import (
     encode_run_head,
 )
 from meshq.broker._router import Address
-from meshq.broker._rows import pieces
 from meshq.broker._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
-from meshq.broker._run_messages import RunMessages
-from meshq.broker._sifting_plan import placed, sift
+from meshq.broker._sharing import deal, deal_here, shared, wants_of
+from meshq.broker._sifting_plan import placed
 from meshq.broker._traits import SPECIAL, RowTraits, Traits, asked_of_moved, divide, read_traits
 from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
-from meshq.selector import Filter
 from meshq.wire import KIND_ID, duplicate_ids
 
 
@@ -105,7 +103,7 @@ class Placer:
         if diverted or special or (address.filtered and any(one.terms.filter is not None for one in targets)):
             rows = _without(run.content.rows, skipped)
             asked = self._asked(run, kinds)
-            shares = self._diverted(run, address, rows) if diverted else _shared(run, address, queue, rows)
+            shares = self._diverted(run, address, rows) if diverted else shared(run, address, queue, rows)
             self._place_shares(run, address, shares, (fresh, skipped), asked, then)
             self._producers.raise_to(run.producer, first, last)
             return
@@ -128,7 +126,7 @@ class Placer:
         Raises:
             AddressFullError, JournalBrokenError: a queue can't be made.
         """
-        diverts, wants = self._diverts, _wants(run)
+        diverts, wants = self._diverts, wants_of(run)
         reached: dict[str, dict[int, None]] = {address.name: dict.fromkeys(rows)}
         shares: list[Share] = []
         for name in diverts.order(address.name):
@@ -143,9 +141,9 @@ class Placer:
             if not kept:
                 continue
             if name == address.name:
-                shares += _shared(run, address, None, list(kept))
+                shares += shared(run, address, None, list(kept))
             elif (found := self._address_here(name)) is not None:
-                shares += _here(run, found, found.queues, list(kept))
+                shares += deal_here(run, found, found.queues, list(kept))
         return shares
 
     def _address_here(self, name: str) -> Address | None:
@@ -218,7 +216,7 @@ class Placer:
         router = self._definitions.router
         found = [router.by_number.get(number) for number in queues]
         targets = dict.fromkeys(queue for queue in found if queue is not None and queue.address == run.address)
-        shares = [share for queue in targets for share in _dealt(run, [queue], rows, anycast=True, turn=0)]
+        shares = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, turn=0)]
         if not targets:
             shares = self._route_here(run, rows)
         if not shares:
@@ -236,7 +234,7 @@ class Placer:
         address = self._address_here(run.address)
         if address is None or address.routing == "multicast":
             return []
-        return _here(run, address, address.queues, rows)
+        return deal_here(run, address, address.queues, rows)
 
     def place_moved(self, run: StoredRun, target: Target, gone: tuple[SettledRow, ...]) -> bool:
         """Place what leaves one of the queues here; ``gone``: what the same record says of that queue.
@@ -253,7 +251,7 @@ class Placer:
         invariant(traits is not None and traits.origin is not None, "what is moved has an origin")
         assert traits is not None and traits.origin is not None
         asked = asked_of_moved(read_traits(run.content, traits.arrival), traits.origin)
-        shares = _here(run, address, queues, range(run.content.rows))
+        shares = deal_here(run, address, queues, range(run.content.rows))
         if not shares:
             self.unrouted += run.content.rows
             return False
@@ -390,43 +388,6 @@ def _without(count: int, skipped: tuple[int, ...]) -> Sequence[int]:
     return [row for row in range(count) if row not in known]
 
 
-def _shared(run: StoredRun, address: Address, queue: Queue | None, rows: Sequence[int]) -> list[Share]:
-    """Who gets what of a run that was sent to an address, or to one queue of it."""
-    if queue is not None:
-        return _here(run, address, [queue], rows)
-    return _among_nodes(run, address, rows) if address.rings else _here(run, address, address.queues, rows)
-
-
-def _among_nodes(run: StoredRun, address: Address, rows: Sequence[int]) -> list[Share]:
-    """Who gets what of a run where other nodes have queues, too."""
-    anycast = address.routing == "anycast"
-    shares = plan(list(address.rings.values()), rows, anycast=anycast, turn=address.turn, wants=_wants(run))
-    address.turn += len(rows)
-    return shares
-
-
-def _here(run: StoredRun, address: Address, queues: Sequence[Queue], rows: Sequence[int]) -> list[Share]:
-    """Who gets what of a run where only this node has queues."""
-    anycast = address.routing == "anycast"
-    shares = _dealt(run, queues, rows, anycast=anycast, turn=address.turn)
-    if anycast and len(queues) > 1:
-        address.turn += len(rows)
-    return shares
-
-
-def _dealt(run: StoredRun, queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, turn: int) -> list[Share]:
-    """Deal rows to queues here: to all that take them, or to each queue in turn."""
-    if any(queue.terms.filter is not None for queue in queues):
-        return sift(queues, rows, anycast=anycast, turn=turn, wants=_wants(run))
-    count = len(queues) if anycast else 1
-    dealt = [
-        Share(queue, part, ())
-        for index, queue in enumerate(queues)
-        for part in pieces(rows[(index - turn) % count :: count])
-    ]
-    return [share for share in dealt if share.rows]
-
-
 def _parts(run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | None) -> list[_Part]:
     """Divide shares so that the messages of each part ask for the same."""
     traits = run.traits
@@ -482,18 +443,3 @@ def skip_rows(view: QueueRun, skipped: tuple[int, ...]) -> None:
         if view.states[row] != GONE:
             view.states[row] = GONE
             view.live -= 1
-
-
-def _wants(run: StoredRun) -> Wants:
-    """Judges the messages of a run by filters; each message is read once."""
-    messages = RunMessages(run)
-    seen = -1
-
-    def wants(filters: tuple[Filter, ...], row: int) -> bool:
-        nonlocal seen
-        if row != seen:
-            seen = row
-            messages.move(row, properties=True)
-        return any(filter.matches(messages) for filter in filters)
-
-    return wants

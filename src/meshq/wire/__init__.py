@@ -30,6 +30,7 @@ from meshq.wire._frames import (
     FrameType,
     encode,
 )
+from meshq.wire._header_schema import Header
 from meshq.wire._headers import (
     NONCE_BYTES,
     PROOF_BYTES,
@@ -48,7 +49,6 @@ from meshq.wire._headers import (
     ConsumerLost,
     Deliver,
     Forward,
-    Header,
     Hello,
     Leave,
     LinkOpening,

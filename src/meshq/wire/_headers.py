@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 
 import attrs
 
 from meshq import limits
-from meshq.errors import LocalProtocolError, invariant
+from meshq.errors import invariant
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire._codec import by_name, decode_map, encode_map
 from meshq.wire._frames import COUNTER_MAX, FORMS, Frame, FrameType
+from meshq.wire._header_schema import Header, list_of, scalar, sentence
 from meshq.wire._refusals import violation
 
 Role = Literal["client", "peer"]
 H = TypeVar("H", bound="Header")
 
-#: Bytes of an explanation: enough for a sentence, and any header that has one stays far under its limit.
-TEXT_BYTES_MAX: Final = 1_024
 #: ``address::queue``, both names of the largest size.
 TARGET_CHARACTERS_MAX: Final = limits.ADDRESS_BYTES_MAX * 2 + 2
 #: Both nonces: as many bytes as the hash has, so that no two connections ever share one.
@@ -33,138 +32,16 @@ PROOF_BYTES: Final = 32
 _SCALARS: Final = (str, bytes, bool, int, float, type(None))
 
 
-def _key(types: tuple[type, ...], *, size: int | None = None, size_max: int = 1024, **kwargs: Any) -> Any:
-    """A field: the types that its value may have, and the exact or the largest length of a string."""
-    return attrs.field(metadata={"types": types, "size": size, "size_max": size_max}, **kwargs)
-
-
-def _list_of(*items: type, item_min: int | None = None) -> Any:
-    """A field that holds a flat list; ``item_min`` bounds the numbers in it."""
-    return attrs.field(default=(), metadata={"types": (list,), "items": items, "item_min": item_min})
-
-
-def _clipped(text: str) -> str:
-    """An explanation cut to what a header may hold: whoever says why must not fail for saying too much."""
-    data = text.encode("utf-8", "replace")
-    return data[:TEXT_BYTES_MAX].decode("utf-8", "ignore")
-
-
-def _text() -> Any:
-    return _key((str,), default="", size_max=TEXT_BYTES_MAX, converter=_clipped)
-
-
-@attrs.frozen(kw_only=True)
-class Header:
-    """A typed header.  Fields are the map's keys; a field without a default is required."""
-
-    frame_type: ClassVar[FrameType]
-
-    def encode(self) -> bytes:
-        """The header as msgpack; fields that have their default are left out.
-
-        Raises:
-            LocalProtocolError: a value is not what the other side will insist on.
-        """
-        values = {}
-        for field in _FIELDS[self.__class__]:
-            value = getattr(self, field.name)
-            if value != field.default:
-                if type(value) is tuple:
-                    value = list(value)
-                problem = _problem(field, value)
-                if problem is not None:
-                    raise LocalProtocolError(f"{self.frame_type.name} would have {problem}")
-                values[field.name] = value
-        data = encode_map(values)
-        if len(data) > limits.HEADER_BYTES_MAX:
-            name = self.frame_type.name
-            raise LocalProtocolError(
-                f"the header of a {name} frame has {len(data)} bytes; allowed: {limits.HEADER_BYTES_MAX}"
-            )
-        return data
-
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """The typed header in ``data``.
-
-        Raises:
-            RemoteProtocolError: it does not fit the schema.
-        """
-        values = decode_map(data, limits.HEADER_BYTES_MAX) if data else {}
-        taken: dict[str, Any] = {}
-        for field in _FIELDS[cls]:
-            name = field.name
-            if name in values:
-                value = values.pop(name)
-                problem = _problem(field, value)
-                if problem is not None:
-                    raise violation("bad_header", f"{cls.frame_type.name} has {problem}")
-                taken[name] = tuple(value) if type(value) is list else value
-            elif field.default is attrs.NOTHING:
-                raise violation("bad_header", f"{cls.frame_type.name} lacks its key {name!r}")
-        # What is left over is not known here.
-        for name in values:
-            if not name.startswith("~"):
-                raise violation("bad_header", f"{cls.frame_type.name} has a key that it does not know")
-        return cls(**taken)
-
-
-class _Field(NamedTuple):
-    name: str
-    default: Any
-    types: tuple[type, ...]
-    size: int | None
-    size_max: int
-    items: tuple[type, ...]
-    item_min: int | None
-
-
-def _fields(schema: type[Header]) -> tuple[_Field, ...]:
-    return tuple(
-        _Field(
-            field.name,
-            field.default,
-            field.metadata["types"],
-            field.metadata.get("size"),
-            field.metadata.get("size_max", 0),
-            field.metadata.get("items", ()),
-            field.metadata.get("item_min"),
-        )
-        for field in attrs.fields(schema)
-    )
-
-
-def _problem(field: _Field, value: Any) -> str | None:
-    """What is wrong with a value, if anything; the value itself is never part of the answer."""
-    kind = type(value)
-    if kind not in field.types:
-        return f"a {kind.__name__} under {field.name!r}"
-    if kind is int:
-        if not 0 <= value <= COUNTER_MAX:
-            return f"a number under {field.name!r} that is not from 0 to {COUNTER_MAX}"
-    elif kind is list:
-        if not all(type(item) in field.items and item == item for item in value):
-            return f"a wrong item under {field.name!r}"
-        if field.item_min is not None and value and min(value) < field.item_min:
-            return f"an item under {field.name!r} below {field.item_min}"
-    elif kind is not bool:
-        if field.size is not None and len(value) != field.size:
-            return f"{len(value)} bytes under {field.name!r}, not {field.size}"
-        if len(value) > field.size_max:
-            return f"{len(value)} characters or bytes under {field.name!r}, more than {field.size_max}"
-    return None
-
-
 @attrs.frozen(kw_only=True)
 class Hello(Header):
     """Client to server, first: who speaks, which protocol versions and features."""
 
     frame_type: ClassVar[FrameType] = FrameType.HELLO
-    oldest: int = _key((int,))
-    newest: int = _key((int,))
-    role: str = _key((str,), default="client", size_max=16)
-    label: str = _key((str,), default="", size_max=256)
-    features: tuple[str, ...] = _list_of(str)
+    oldest: int = scalar((int,))
+    newest: int = scalar((int,))
+    role: str = scalar((str,), default="client", size_max=16)
+    label: str = scalar((str,), default="", size_max=256)
+    features: tuple[str, ...] = list_of(str)
 
 
 @attrs.frozen(kw_only=True)
@@ -172,11 +49,11 @@ class Welcome(Header):
     """Server to client: what was agreed, who the node is, how one may authenticate."""
 
     frame_type: ClassVar[FrameType] = FrameType.WELCOME
-    version: int = _key((int,))
-    node_id: bytes = _key((bytes,), size=IDENTITY_BYTES)
-    node_name: str = _key((str,), size_max=256)
-    features: tuple[str, ...] = _list_of(str)
-    mechanisms: tuple[str, ...] = _list_of(str)
+    version: int = scalar((int,))
+    node_id: bytes = scalar((bytes,), size=IDENTITY_BYTES)
+    node_name: str = scalar((str,), size_max=256)
+    features: tuple[str, ...] = list_of(str)
+    mechanisms: tuple[str, ...] = list_of(str)
 
 
 @attrs.frozen(kw_only=True)
@@ -184,9 +61,9 @@ class Authenticate(Header):
     """Client to server: the chosen mechanism, and what ``scram-sha-256`` begins with."""
 
     frame_type: ClassVar[FrameType] = FrameType.AUTHENTICATE
-    mechanism: str = _key((str,), size_max=32)
-    user: str = _key((str,), default="", size_max=limits.USER_CHARACTERS_MAX)
-    nonce: bytes = _key((bytes,), default=b"", size_max=NONCE_BYTES)
+    mechanism: str = scalar((str,), size_max=32)
+    user: str = scalar((str,), default="", size_max=limits.USER_CHARACTERS_MAX)
+    nonce: bytes = scalar((bytes,), default=b"", size_max=NONCE_BYTES)
 
 
 @attrs.frozen(kw_only=True)
@@ -194,9 +71,9 @@ class Challenge(Header):
     """Server to client: what the proof has to be made with."""
 
     frame_type: ClassVar[FrameType] = FrameType.CHALLENGE
-    salt: bytes = _key((bytes,), size=SALT_BYTES)
-    iterations: int = _key((int,))
-    nonce: bytes = _key((bytes,), size=NONCE_BYTES)
+    salt: bytes = scalar((bytes,), size=SALT_BYTES)
+    iterations: int = scalar((int,))
+    nonce: bytes = scalar((bytes,), size=NONCE_BYTES)
 
 
 @attrs.frozen(kw_only=True)
@@ -204,7 +81,7 @@ class Proof(Header):
     """Client to server: I know the password, and mean this very connection."""
 
     frame_type: ClassVar[FrameType] = FrameType.PROOF
-    proof: bytes = _key((bytes,), size=PROOF_BYTES)
+    proof: bytes = scalar((bytes,), size=PROOF_BYTES)
 
 
 @attrs.frozen(kw_only=True)
@@ -212,7 +89,7 @@ class Authenticated(Header):
     """Server to client: you are who you say, and here is the proof that I am, too; empty for ``none``."""
 
     frame_type: ClassVar[FrameType] = FrameType.AUTHENTICATED
-    proof: bytes = _key((bytes,), default=b"", size_max=PROOF_BYTES)
+    proof: bytes = scalar((bytes,), default=b"", size_max=PROOF_BYTES)
 
 
 @attrs.frozen(kw_only=True)
@@ -223,11 +100,11 @@ class Attach(Header):
     """
 
     frame_type: ClassVar[FrameType] = FrameType.ATTACH
-    session: int = _key((int,), default=0)
-    key: bytes = _key((bytes,), default=b"", size_max=IDENTITY_BYTES)
-    received: int = _key((int,), default=0)
-    ttl_ms: int = _key((int,), default=60_000)
-    window_bytes: int = _key((int,), default=limits.CONFIRMATION_WINDOW_BYTES)
+    session: int = scalar((int,), default=0)
+    key: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES)
+    received: int = scalar((int,), default=0)
+    ttl_ms: int = scalar((int,), default=60_000)
+    window_bytes: int = scalar((int,), default=limits.CONFIRMATION_WINDOW_BYTES)
 
 
 @attrs.frozen(kw_only=True)
@@ -235,11 +112,11 @@ class Attached(Header):
     """Server to client: the session, whether it is the old one resumed, and what of yours has arrived."""
 
     frame_type: ClassVar[FrameType] = FrameType.ATTACHED
-    session: int = _key((int,))
-    key: bytes = _key((bytes,), size=IDENTITY_BYTES)
-    resumed: bool = _key((bool,), default=False)
-    received: int = _key((int,), default=0)
-    ttl_ms: int = _key((int,), default=60_000)
+    session: int = scalar((int,))
+    key: bytes = scalar((bytes,), size=IDENTITY_BYTES)
+    resumed: bool = scalar((bool,), default=False)
+    received: int = scalar((int,), default=0)
+    ttl_ms: int = scalar((int,), default=60_000)
 
 
 @attrs.frozen(kw_only=True)
@@ -247,8 +124,8 @@ class Close(Header):
     """Either way, last: why the connection ends.  ``code`` 0: in peace, and the session ends with it."""
 
     frame_type: ClassVar[FrameType] = FrameType.CLOSE
-    code: int = _key((int,), default=0)
-    text: str = _text()
+    code: int = scalar((int,), default=0)
+    text: str = sentence()
 
 
 @attrs.frozen(kw_only=True)
@@ -256,8 +133,8 @@ class Produce(Header):
     """Open the frame's channel for sends to one address under a producer's id."""
 
     frame_type: ClassVar[FrameType] = FrameType.PRODUCE
-    producer: bytes = _key((bytes,), size=IDENTITY_BYTES)
-    address: str = _key((str,), size_max=TARGET_CHARACTERS_MAX)
+    producer: bytes = scalar((bytes,), size=IDENTITY_BYTES)
+    address: str = scalar((str,), size_max=TARGET_CHARACTERS_MAX)
 
 
 @attrs.frozen(kw_only=True)
@@ -270,16 +147,16 @@ class Consume(Header):
     """
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME
-    queue: str = _key((str,), size_max=TARGET_CHARACTERS_MAX)
-    window: int = _key((int,))
-    window_bytes: int = _key((int,))
-    filter: str = _key((str,), default="", size_max=limits.FILTER_BYTES_MAX)
-    subscription: str = _key((str,), default="", size_max=16)
-    name: str = _key((str,), default="", size_max=limits.ADDRESS_BYTES_MAX)
-    durable: bool = _key((bool,), default=False)
-    rank: int = _key((int,), default=limits.CONSUMER_PRIORITIES // 2)
-    exclusive: bool = _key((bool,), default=False)
-    browse: bool = _key((bool,), default=False)
+    queue: str = scalar((str,), size_max=TARGET_CHARACTERS_MAX)
+    window: int = scalar((int,))
+    window_bytes: int = scalar((int,))
+    filter: str = scalar((str,), default="", size_max=limits.FILTER_BYTES_MAX)
+    subscription: str = scalar((str,), default="", size_max=16)
+    name: str = scalar((str,), default="", size_max=limits.ADDRESS_BYTES_MAX)
+    durable: bool = scalar((bool,), default=False)
+    rank: int = scalar((int,), default=limits.CONSUMER_PRIORITIES // 2)
+    exclusive: bool = scalar((bool,), default=False)
+    browse: bool = scalar((bool,), default=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -287,7 +164,7 @@ class Leave(Header):
     """Close the frame's channel.  For a consumer: every delivery tag below ``handed`` reached the application."""
 
     frame_type: ClassVar[FrameType] = FrameType.LEAVE
-    handed: int = _key((int,), default=0)
+    handed: int = scalar((int,), default=0)
 
 
 @attrs.frozen(kw_only=True)
@@ -295,8 +172,8 @@ class Call(Header):
     """An administrative call; ``first`` is its id.  ``arguments`` alternates names and values."""
 
     frame_type: ClassVar[FrameType] = FrameType.CALL
-    operation: str = _key((str,), size_max=64)
-    arguments: tuple[Any, ...] = _list_of(*_SCALARS)
+    operation: str = scalar((str,), size_max=64)
+    arguments: tuple[Any, ...] = list_of(*_SCALARS)
 
     @property
     def named(self) -> dict[str, Any]:
@@ -309,9 +186,9 @@ class Answer(Header):
     """The answer to the call whose id is ``first``; ``code`` 0: it is done, ``values`` alternates names and values."""
 
     frame_type: ClassVar[FrameType] = FrameType.ANSWER
-    code: int = _key((int,), default=0)
-    text: str = _text()
-    values: tuple[Any, ...] = _list_of(*_SCALARS)
+    code: int = scalar((int,), default=0)
+    text: str = sentence()
+    values: tuple[Any, ...] = list_of(*_SCALARS)
 
     @property
     def named(self) -> dict[str, Any]:
@@ -324,9 +201,9 @@ class Refuse(Header):
     """The run of ``messages`` messages from number ``first`` on was not taken: none of it was stored."""
 
     frame_type: ClassVar[FrameType] = FrameType.REFUSE
-    messages: int = _key((int,))
-    code: int = _key((int,))
-    text: str = _text()
+    messages: int = scalar((int,))
+    code: int = scalar((int,))
+    text: str = sentence()
 
 
 @attrs.frozen(kw_only=True)
@@ -334,8 +211,8 @@ class ConsumerLost(Header):
     """The broker closed the channel's consumer; ``code`` 0: it was a browse, and has shown everything."""
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUMER_LOST
-    code: int = _key((int,))
-    text: str = _text()
+    code: int = scalar((int,))
+    text: str = sentence()
 
 
 _DELIVER_KEYS: Final = ("address", "producer", "number", "sequence")
@@ -370,16 +247,16 @@ class Deliver(Header):
     """
 
     frame_type: ClassVar[FrameType] = FrameType.DELIVER
-    address: str = _key((str,), size_max=TARGET_CHARACTERS_MAX)
-    producer: bytes = _key((bytes,), size=IDENTITY_BYTES)
-    number: int = _key((int,))
-    sequence: int = _key((int,))
-    step: int = _key((int,), default=1)
-    stride: int = _key((int,), default=1)
-    base: int = _key((int,), default=0)
-    counts: tuple[int, ...] = _list_of(int, item_min=0)
-    arrival: int = _key((int,), default=0)
-    origin: tuple[str, ...] = _list_of(str)
+    address: str = scalar((str,), size_max=TARGET_CHARACTERS_MAX)
+    producer: bytes = scalar((bytes,), size=IDENTITY_BYTES)
+    number: int = scalar((int,))
+    sequence: int = scalar((int,))
+    step: int = scalar((int,), default=1)
+    stride: int = scalar((int,), default=1)
+    base: int = scalar((int,), default=0)
+    counts: tuple[int, ...] = list_of(int, item_min=0)
+    arrival: int = scalar((int,), default=0)
+    origin: tuple[str, ...] = list_of(str)
 
     def encode(self) -> bytes:
         """As every header's; the usual one with numbers of a fixed width, so that it can be made in one step."""
@@ -434,11 +311,11 @@ class LinkOpening(Header):
     """
 
     frame_type: ClassVar[FrameType] = FrameType.LINK
-    link: bytes = _key((bytes,), size=IDENTITY_BYTES)
-    node_id: bytes = _key((bytes,), size=IDENTITY_BYTES)
-    instance: bytes = _key((bytes,), size=IDENTITY_BYTES)
-    node_name: str = _key((str,), size_max=256)
-    connector: str = _key((str,), default="", size_max=TARGET_CHARACTERS_MAX)
+    link: bytes = scalar((bytes,), size=IDENTITY_BYTES)
+    node_id: bytes = scalar((bytes,), size=IDENTITY_BYTES)
+    instance: bytes = scalar((bytes,), size=IDENTITY_BYTES)
+    node_name: str = scalar((str,), size_max=256)
+    connector: str = scalar((str,), default="", size_max=TARGET_CHARACTERS_MAX)
 
 
 @attrs.frozen(kw_only=True)
@@ -452,14 +329,14 @@ class Forward(Header):
     """
 
     frame_type: ClassVar[FrameType] = FrameType.FORWARD
-    address: str = _key((str,), size_max=TARGET_CHARACTERS_MAX)
-    producer: bytes = _key((bytes,), size=IDENTITY_BYTES)
-    number: int = _key((int,))
-    step: int = _key((int,), default=1)
-    stride: int = _key((int,), default=1)
-    queues: tuple[int, ...] = _list_of(int, item_min=1)
-    more: bool = _key((bool,), default=False)
-    arrival: int = _key((int,), default=0)
+    address: str = scalar((str,), size_max=TARGET_CHARACTERS_MAX)
+    producer: bytes = scalar((bytes,), size=IDENTITY_BYTES)
+    number: int = scalar((int,))
+    step: int = scalar((int,), default=1)
+    stride: int = scalar((int,), default=1)
+    queues: tuple[int, ...] = list_of(int, item_min=1)
+    more: bool = scalar((bool,), default=False)
+    arrival: int = scalar((int,), default=0)
 
 
 @attrs.frozen(kw_only=True)
@@ -470,14 +347,14 @@ class Binding(Header):
     """
 
     frame_type: ClassVar[FrameType] = FrameType.BINDING
-    queue: int = _key((int,))
-    name: str = _key((str,), default="", size_max=TARGET_CHARACTERS_MAX)
-    address: str = _key((str,), default="", size_max=TARGET_CHARACTERS_MAX)
-    routing: str = _key((str,), default="anycast", size_max=16)
-    consumers: int = _key((int,), default=0)
-    filters: tuple[str, ...] = _list_of(str)
-    filter: str = _key((str,), default="", size_max=limits.FILTER_BYTES_MAX)
-    gone: bool = _key((bool,), default=False)
+    queue: int = scalar((int,))
+    name: str = scalar((str,), default="", size_max=TARGET_CHARACTERS_MAX)
+    address: str = scalar((str,), default="", size_max=TARGET_CHARACTERS_MAX)
+    routing: str = scalar((str,), default="anycast", size_max=16)
+    consumers: int = scalar((int,), default=0)
+    filters: tuple[str, ...] = list_of(str)
+    filter: str = scalar((str,), default="", size_max=limits.FILTER_BYTES_MAX)
+    gone: bool = scalar((bool,), default=False)
 
 
 SCHEMAS: Final[dict[FrameType, type[Header]]] = {
@@ -489,7 +366,6 @@ SCHEMAS: Final[dict[FrameType, type[Header]]] = {
 }  # fmt: skip
 
 
-_FIELDS: Final = {schema: _fields(schema) for schema in SCHEMAS.values()}
 assert SCHEMAS.keys() == {frame_type for frame_type, form in FORMS.items() if form.has_header}, "one schema each"
 
 

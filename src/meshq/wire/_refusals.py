@@ -98,9 +98,8 @@ _ENTRIES: Final = (
     Refusal(71, "too_many", errors.UsageError, "the session has too many of these"),
     Refusal(72, "stale_delivery", errors.StaleDeliveryError, "the delivery's consumer is gone"),
     Refusal(73, "bad_filter", errors.FilterError, "the filter is no condition"),
-    Refusal(80, "refused", errors.RefusedError, "the request is refused"),
-    Refusal(81, "not_owner", errors.RefusedError, "the queue is another session's"),
-    Refusal(82, "in_use", errors.RefusedError, "somebody else uses it"),
+    Refusal(80, "not_owner", errors.RefusedError, "the queue is another session's"),
+    Refusal(81, "in_use", errors.RefusedError, "somebody else uses it"),
 )
 
 BY_NAME: Final = {entry.name: entry for entry in _ENTRIES}
@@ -111,6 +110,8 @@ assert len(BY_NAME) == len(BY_NUMBER) == len(_ENTRIES), "a refusal's name and nu
 _OF_ERROR: Final[dict[type, Refusal]] = {
     **{entry.error: entry for entry in reversed(_ENTRIES) if entry.number >= 64},
     errors.NotActiveError: BY_NAME["not_active"],
+    # Those that are nothing else have their entry's name with them.
+    errors.RefusedError: BY_NAME["usage"],
 }
 
 

@@ -1,0 +1,141 @@
+"""What every header of a control frame is: a flat map with a schema, checked when it is written and when it is read."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, ClassVar, Final, NamedTuple, Self
+
+import attrs
+
+from meshq import limits
+from meshq.errors import LocalProtocolError
+from meshq.wire._codec import decode_map, encode_map
+from meshq.wire._frames import COUNTER_MAX, FrameType
+from meshq.wire._refusals import violation
+
+#: Bytes of an explanation: enough for a sentence, and any header that has one stays far under its limit.
+TEXT_BYTES_MAX: Final = 1_024
+
+
+def scalar(types: tuple[type, ...], *, size: int | None = None, size_max: int = 1024, **kwargs: Any) -> Any:
+    """A field: the types that its value may have, and the exact or the largest length of a string."""
+    return attrs.field(metadata={"types": types, "size": size, "size_max": size_max}, **kwargs)
+
+
+def list_of(*items: type, item_min: int | None = None) -> Any:
+    """A field that holds a flat list; ``item_min`` bounds the numbers in it."""
+    return attrs.field(default=(), metadata={"types": (list,), "items": items, "item_min": item_min})
+
+
+def _clipped(text: str) -> str:
+    """An explanation cut to what a header may hold: whoever says why must not fail for saying too much."""
+    data = text.encode("utf-8", "replace")
+    return data[:TEXT_BYTES_MAX].decode("utf-8", "ignore")
+
+
+def sentence() -> Any:
+    """A field for an explanation, cut to what fits."""
+    return scalar((str,), default="", size_max=TEXT_BYTES_MAX, converter=_clipped)
+
+
+@attrs.frozen(kw_only=True)
+class Header:
+    """A typed header.  Fields are the map's keys; a field without a default is required."""
+
+    frame_type: ClassVar[FrameType]
+
+    def encode(self) -> bytes:
+        """The header as msgpack; fields that have their default are left out.
+
+        Raises:
+            LocalProtocolError: a value is not what the other side will insist on.
+        """
+        values = {}
+        for field in _fields(self.__class__):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if value != field.default:
+                if type(value) is tuple:
+                    value = list(value)
+                problem = _problem(field, value)
+                if problem is not None:
+                    raise LocalProtocolError(f"{self.frame_type.name} would have {problem}")
+                values[field.name] = value
+        data = encode_map(values)
+        if len(data) > limits.HEADER_BYTES_MAX:
+            name = self.frame_type.name
+            raise LocalProtocolError(
+                f"the header of a {name} frame has {len(data)} bytes; allowed: {limits.HEADER_BYTES_MAX}"
+            )
+        return data
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """The typed header in ``data``.
+
+        Raises:
+            RemoteProtocolError: it does not fit the schema.
+        """
+        values = decode_map(data, limits.HEADER_BYTES_MAX) if data else {}
+        taken: dict[str, Any] = {}
+        for field in _fields(cls):  # type: ignore[arg-type]
+            name = field.name
+            if name in values:
+                value = values.pop(name)
+                problem = _problem(field, value)
+                if problem is not None:
+                    raise violation("bad_header", f"{cls.frame_type.name} has {problem}")
+                taken[name] = tuple(value) if type(value) is list else value
+            elif field.default is attrs.NOTHING:
+                raise violation("bad_header", f"{cls.frame_type.name} lacks its key {name!r}")
+        # What is left over is not known here.
+        for name in values:
+            if not name.startswith("~"):
+                raise violation("bad_header", f"{cls.frame_type.name} has a key that it does not know")
+        return cls(**taken)
+
+
+class _Field(NamedTuple):
+    name: str
+    default: Any
+    types: tuple[type, ...]
+    size: int | None
+    size_max: int
+    items: tuple[type, ...]
+    item_min: int | None
+
+
+@cache
+def _fields(schema: Any) -> tuple[_Field, ...]:
+    return tuple(
+        _Field(
+            field.name,
+            field.default,
+            field.metadata["types"],
+            field.metadata.get("size"),
+            field.metadata.get("size_max", 0),
+            field.metadata.get("items", ()),
+            field.metadata.get("item_min"),
+        )
+        for field in attrs.fields(schema)
+    )
+
+
+def _problem(field: _Field, value: Any) -> str | None:
+    """What is wrong with a value, if anything; the value itself is never part of the answer."""
+    kind = type(value)
+    if kind not in field.types:
+        return f"a {kind.__name__} under {field.name!r}"
+    if kind is int:
+        if not 0 <= value <= COUNTER_MAX:
+            return f"a number under {field.name!r} that is not from 0 to {COUNTER_MAX}"
+    elif kind is list:
+        if not all(type(item) in field.items and item == item for item in value):
+            return f"a wrong item under {field.name!r}"
+        if field.item_min is not None and value and min(value) < field.item_min:
+            return f"an item under {field.name!r} below {field.item_min}"
+    elif kind is not bool:
+        if field.size is not None and len(value) != field.size:
+            return f"{len(value)} bytes under {field.name!r}, not {field.size}"
+        if len(value) > field.size_max:
+            return f"{len(value)} characters or bytes under {field.name!r}, more than {field.size_max}"
+    return None
