@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 import attrs
 
 from meshq import limits
-from meshq.address import INTERNAL, check_name, check_routing, matches, specificity
+from meshq.address import INTERNAL, TEMPORARY, check_name, check_routing, matches, specificity
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 
@@ -202,8 +202,9 @@ def _routing(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None
 
 
 def _address(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value is not None and check_name(attribute.name, value).startswith(INTERNAL):
-        raise SettingsError(attribute.name, value, f"an address of one's own: {INTERNAL!r} begins those of the broker")
+    if value is not None and check_name(attribute.name, value).startswith((INTERNAL, TEMPORARY)):
+        own = f"{INTERNAL!r} and {TEMPORARY!r} begin those of the broker"
+        raise SettingsError(attribute.name, value, f"an address of one's own: {own}")
 
 
 def _property_name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:

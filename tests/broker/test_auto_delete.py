@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from meshq.errors import SettingsError
 from meshq.settings import AddressSettings
-from meshq.wire import FLAG_RETURN, Consume, FrameType
+from meshq.wire import FLAG_REJECT, FLAG_RETURN, KIND_CONTROL, KIND_HEADERS, Consume, Envelope, FrameType, encode_map
 from tests.broker.kit import FakeLog, House, make_core, with_ids
 
 GOING = {
@@ -157,3 +158,42 @@ def test_an_address_of_a_routing_that_it_would_not_have_again_stays() -> None:
         client.request(FrameType.CONSUME, header, channel=client.channels)
         client.leave(client.channels)
     assert names(here) == (["x", "odd"], ["q"])
+
+
+def test_a_queue_goes_when_its_last_message_is_moved_or_expires() -> None:
+    now = [1_000_000]
+    here = House(make_core(settings=GOING, now_ms=lambda: now[0]))
+    client = here.client()
+    producer = client.produce("work")
+    for operation in ("moved", "expired"):
+        ttl = Envelope(4 << 8 | KIND_CONTROL | KIND_HEADERS, b"", encode_map({"x": 50}), b"")
+        client.put(producer, b"x", envelopes=[ttl])
+        client.leave(client.consume("work"))
+        assert "work" in names(here)[1]
+        if operation == "moved":
+            assert client.call("move_messages", name="work", address="made") == {"moved": 1}
+        else:
+            now[0] += 100
+            here.core.clock_moved()
+        assert "work" not in names(here)[1]
+
+
+def test_nothing_is_moved_to_a_temporary_queue_that_is_gone() -> None:
+    settings = {"#": AddressSettings(dead_letter_address="dead")}
+    here = House(make_core(settings=settings))
+    client, owner = here.client(), here.client()
+    found = owner.call("create_temporary_queue")
+    assert found is not None
+    name = str(found["name"])
+    client.put(client.produce(name), b"1")
+    channel = owner.consume(name)
+    owner.settle(channel, (1, 1), flags=FLAG_REJECT)
+    assert here.queue("dead").ready == 1
+    assert client.call("redrive", name="dead") == {"moved": 1}
+    owner.settle(channel, (2, 2), flags=FLAG_REJECT)
+    owner.close()
+    assert client.call("redrive", name="dead") == {"moved": 0}
+    client.call("move_messages", name="dead", address=name)
+    assert client.code and here.queue("dead").ready == 1 and name not in here.core.router.addresses
+    with pytest.raises(SettingsError):
+        AddressSettings(dead_letter_address="$temporary.x")

@@ -80,6 +80,7 @@ class Core:
         self.on_stranger: Callable[[LinkOpening, MeshqError], None] = _ignore
         self.settler = Settler(self.ledger, self.router, self.marks, self.memory, self.timers)
         self.mover = Mover(self.placer, self.settler)
+        self.mover.on_taken = self.touch
         self.expirer = Expirer(self.mover, self.timers, settings.now_ms)
         self.returner = Returner(self.ledger, self.mover, self.expirer, self.timers, settings.now_ms)
         self.returner.on_ready = self.touch

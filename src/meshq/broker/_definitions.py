@@ -304,17 +304,24 @@ class Definitions:
 
     def address_of_moved(self, target: Target) -> tuple[Address, Queue | None]:
         """Where messages go that settings, or an operator, send to ``target``; made if need be, whatever the address's
-        own settings say of first use."""
+        own settings say of first use.
+
+        Raises:
+            UsageError: it is a temporary queue that is gone.
+            AddressFullError, JournalBrokenError: it can't be made.
+        """
         address = self._router.addresses.get(target.address)
         if target.queue is not None:
             queues = self._router.queues
             queue = queues.get(f"{target.address}{SEPARATOR}{target.queue}") or queues.get(target.queue)
             if address is not None and queue is not None and queue.address == target.address:
                 return address, queue
+        if address is None and target.address.startswith(TEMPORARY):
+            raise UsageError(f"the temporary queue {target.address!r} is gone")
         if address is None:
-            address = self._add_address(target.address, "anycast")
+            address = self._add_address(target.address, "anycast", on_use=True)
         if not address.queues and address.routing == "anycast" and target.address not in self._router.queues:
-            self._add_queue(target.address, address, durable=True)
+            self._add_queue(target.address, address, durable=True, terms=ON_USE)
         return address, None
 
     def queue_for(self, target: Target) -> Queue:

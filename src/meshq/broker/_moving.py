@@ -6,7 +6,7 @@ they were.  So there is no crash after which a message is in both places, or in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from meshq.address import Target
@@ -39,6 +39,8 @@ class Mover:
     def __init__(self, placer: Placer, settler: Settler) -> None:
         self._placer = placer
         self._settler = settler
+        #: Called when messages have left a queue that may go by itself.
+        self.on_taken: Callable[[Queue], None] = _nobody
 
     def move(self, queue: Queue, spans: Sequence[Span], target: Target | None, reason: str) -> list[Span]:
         """Move messages that a consumer has held, or that wait; ``target`` None: they are gone.
@@ -54,6 +56,8 @@ class Mover:
                 left.append(span)
                 continue
             self._settler.remove(queue, span, FATES[reason], logged=logged)
+        if queue.passing:
+            self.on_taken(queue)
         return left
 
     def _place(self, queue: Queue, span: Span, target: Target, reason: str) -> bool:
@@ -78,6 +82,10 @@ class Mover:
         if whole.position and queue.durable:
             gone = (settled_row(queue, span),)
         return self._placer.place_moved(moved, target, gone)
+
+
+def _nobody(queue: Queue) -> None:
+    """For a callback that nobody has set."""
 
 
 def settled_row(queue: Queue, span: Span) -> SettledRow:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from meshq import limits
-from meshq.address import Target
+from meshq.address import TEMPORARY, Target
 from meshq.broker._consumer_state import Span
 from meshq.broker._queue_machine import Queue
 from meshq.broker._rows import pieces
@@ -65,7 +65,7 @@ def to_address(address: str) -> Aim:
 
 
 def to_origin(core: Core) -> Aim:
-    """What was moved goes back: to its queue if that is there still, else to its address."""
+    """What was moved goes back: to its queue if that is there still, else to its address, if that can be made anew."""
 
     def aim(view: QueueRun) -> Target | None:
         origin = view.run.traits.origin if view.run.traits is not None else None
@@ -74,7 +74,10 @@ def to_origin(core: Core) -> Aim:
     return aim
 
 
-def _way_back(core: Core, origin: Origin) -> Target:
+def _way_back(core: Core, origin: Origin) -> Target | None:
+    if origin.address.startswith(TEMPORARY) and origin.address not in core.router.addresses:
+        # Who waited for it is gone.
+        return None
     queue = core.router.queues.get(origin.queue)
     there = queue is not None and queue.address == origin.address
     return Target(origin.address, origin.queue if there else None)
