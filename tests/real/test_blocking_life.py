@@ -286,13 +286,13 @@ def test_what_is_not_allowed_is_said_at_once_and_changes_nothing() -> None:
                     lambda p=producer: p.send("text"),
                     lambda p=producer: p.send(b"x", properties={"a": object()}),
                     lambda p=producer: p.send(b"x", durable=1),
-                    lambda p=producer: p.send(b"x", ttl=1.0),
+                    lambda p=producer: p.send(b"x", ttl=-1.0),
                     lambda c=consumer: c.receive(timeout=-1),
                     lambda c=consumer: c.receive_many(0),
-                    lambda c=consumer: c.nack(delay=1),
+                    lambda c=consumer: c.nack(delay=-1),
                     lambda c=client: c.producer("q", window=0),
                     lambda c=client: c.consumer("q", browse="yes"),
-                    lambda c=client: c.send("q", b"x", delay=3),
+                    lambda c=client: c.send("q", b"x", delay="3"),
                     lambda c=client: c.send_many("q", [b"x", "y"]),
                 ):
                     with pytest.raises(SettingsError):

@@ -18,11 +18,11 @@ from meshq.broker._filtered_machine import FilteredConsumers
 from meshq.broker._grouped_machine import GroupedMessages
 from meshq.broker._last_value_machine import LastValues
 from meshq.broker._level import Level, level_of
+from meshq.broker._queue_check import check_queue
 from meshq.broker._rows import pieces
 from meshq.broker._run import (
     DELAYED,
     DELAYED_ROWS,
-    GONE,
     GONE_ROWS,
     HELD,
     HELD_ROWS,
@@ -482,28 +482,7 @@ class Queue:
 
     def check(self) -> None:
         """Assert what must hold between steps."""
-        held = delayed = 0
-        for level in self.levels:
-            level.check()
-            for view in level.runs():
-                states = view.states
-                row_held = states.count(HELD)
-                held += row_held
-                row_delayed = states.count(DELAYED)
-                delayed += row_delayed
-                row_live = states.count(READY) + states.count(PARKED) + row_held + row_delayed
-                invariant(view.live == row_live, "a run's live count is that of its states")
-                invariant(view.live + states.count(GONE) == len(states), "each row has one of five states")
-        invariant(sum(level.ready + level.parked for level in self.levels) == self.ready, "ready is what the lists say")
-        if self.grouped is not None:
-            self.grouped.check()
-        if self.last_values is not None:
-            self.last_values.check()
-        invariant(held == self.held, "held is what the states say")
-        invariant(held == sum(consumer.held for consumer in self.consumers), "what is held, a consumer holds")
-        invariant(delayed == self.delayed, "delayed is what the states say")
-        out = self.acknowledged + sum(self.removed.values())
-        invariant(self.added == out + self.ready + held + delayed, "added = acknowledged + removed + what is there")
+        check_queue(self)
 
 
 def _from_the_highest(one: Level | Tier) -> int:
