@@ -220,6 +220,17 @@ def test_durable_messages_of_groups_wait_for_the_mark() -> None:
     assert queue.granted == {4: 3}
 
 
+def test_what_is_urgent_and_waits_for_its_mark_is_not_overtaken() -> None:
+    queue = make_queue(mark=0)
+    join(queue)
+    put(queue, groups=["a"], priority=9)
+    put(queue, 1, durable=False)
+    queue.level(9).mark = 0
+    assert dealt(queue) == {1: []} and queue.level(9).mark_wanted == 1
+    queue.mark = 1
+    assert dealt(queue) == {1: [1, 2]}
+
+
 def test_what_was_handed_out_ahead_of_others_counts_as_delivered() -> None:
     queue = make_queue()
     join(queue, filter="k = 1")

@@ -46,7 +46,7 @@ class Dispatch:
                 self._with_groups(level)
             elif level.ready:
                 self._serve_all(level)
-            if self._ends(level):
+            if self._budget <= 0 or ((level.ready or level.parked) and self._ends(level)):
                 # What waits for its mark, or has to be looked at, goes before what is less urgent.
                 break
             if level.ready:
@@ -92,7 +92,7 @@ class Dispatch:
         """Grant what is ready in one list, but for messages of groups."""
         for tier in self._queue.tiers:
             self._serve(level, tier)
-            if self._ends(level) or not level.ready:
+            if not level.ready or self._ends(level):
                 # What waits for its mark, or has to be looked at, is not for whoever has a lower priority.
                 break
 

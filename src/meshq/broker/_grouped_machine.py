@@ -61,6 +61,10 @@ class GroupedMessages:
     def left(self, consumer: ConsumerState) -> None:
         """A consumer is served no more; what it holds, if anything, is waited for."""
         del self._turns[consumer]
+        # What the last step worked with must not keep it.
+        self._line.clear()
+        self._open.clear()
+        self._found = None
         filter = consumer.filter
         if all(other.filter != filter for other in self._turns):
             del self._offers[filter]
