@@ -142,15 +142,15 @@ BUGS: Final = (
     Bug(
         name="grant what waits with the run that it is in",
         file="broker/_dispatch_machine.py",
-        old="            view.states.count(READY) != rows\n",
-        new="            view.live != rows\n",
+        old="        view.states.count(READY) != rows\n",
+        new="        view.live != rows\n",
         checkers=("Q5", "Q8", "InvariantError"),
     ),
     Bug(
         name="serve what came back last",
         file="broker/_level.py",
-        old="        while self._returned:\n",
-        new="        while self._returned and self.fresh is None:\n",
+        old="        while self.returned:\n",
+        new="        while self.returned and self.fresh is None:\n",
         checkers=("Q7",),
     ),
     Bug(
