@@ -105,22 +105,26 @@ def by_feature(names: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def result_of(verdicts: Sequence[Verdict], arguments: Sequence[str]) -> dict[str, Any]:
-    """What is kept of a check."""
+def result_of(verdicts: Sequence[Verdict], arguments: Sequence[str], before: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a check; of switches that were not checked, what was found ``before``."""
+    here = about_here()
+    found = {
+        verdict.switch.name: {
+            "commit": here["commit"],
+            "cells": len(CELLS),
+            "failed": by_feature(verdict.failed),
+            "failed_and_should_not_have": by_feature(verdict.wrong),
+            "should_have_failed": by_feature(verdict.missed),
+        }
+        for verdict in verdicts
+    }
+    known = {**before, **found}
     return {
         "kind": KIND,
         "format": 1,
         "command": " ".join(["python -m meshq.testing.matrix", *arguments]).strip(),
-        **about_here(),
-        "cells": len(CELLS),
-        "switched_off": {
-            verdict.switch.name: {
-                "failed": by_feature(verdict.failed),
-                "failed_and_should_not_have": by_feature(verdict.wrong),
-                "should_have_failed": by_feature(verdict.missed),
-            }
-            for verdict in verdicts
-        },
+        **here,
+        "switched_off": {switch.name: known[switch.name] for switch in SWITCHES if switch.name in known},
     }
 
 
@@ -133,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="copies at a time (all cores)"
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end, and nothing else")
-    parser.add_argument("--result", metavar="NAME", help=f"write what --check has found to {RESULTS}/NAME.json")
+    parser.add_argument("--result", metavar="NAME", help=f"write what --check has found into {RESULTS}/NAME.json")
     options = parser.parse_args(arguments)
     said = sys.argv[1:] if arguments is None else list(arguments)
     wanted: list[str] = options.feature or [""]
@@ -160,7 +164,8 @@ def _check(wanted: Sequence[str], jobs: int, result: str | None, said: Sequence[
             _report(verdict)
     if result:
         path = Path(RESULTS) / f"{result}.json"
-        path.write_text(json.dumps(result_of(verdicts, said), indent=1) + "\n", encoding="utf-8")
+        before = json.loads(path.read_text(encoding="utf-8"))["switched_off"] if path.exists() else {}
+        path.write_text(json.dumps(result_of(verdicts, said, before), indent=1) + "\n", encoding="utf-8")
     return 0 if all(verdict.good for verdict in verdicts) else 1
 
 

@@ -47,21 +47,21 @@ class GroupRebalance(Feature):
     uses = ("message groups",)
     settings: ClassVar = {"work": AddressSettings(default_group_rebalance=True)}
     works = ((b"a1", b"b1"), ((b"a2",), (b"b2",)))
-    gone = ((), ((b"a2",), (b"b2",)))
+    gone = ((), ((), ()))
 
     async def arrange(self, stage: Stage) -> None:
-        await self._send(stage, "1")
+        messages = [Message(name.encode(), group=name[0]) for name in ("a1", "b1", "a2", "b2")]
+        await stage.client.send_many("work", messages)
 
     async def act(self, stage: Stage) -> Any:
-        async with stage.client.consumer("work") as one:
-            alone = await bodies(one)
+        async with stage.client.consumer("work", window=2) as one:
+            first = [await one.receive(timeout=1) for _ in range(2)]
+            taken = [delivery for delivery in first if delivery is not None]
             async with stage.client.consumer("work") as two:
-                await self._send(stage, "2")
-                return alone, sorted([await bodies(consumer) for consumer in (one, two)])
-
-    async def _send(self, stage: Stage, number: str) -> None:
-        messages = [Message(f"{group}{number}".encode(), group=group) for group in "ab"]
-        await stage.client.send_many("work", messages)
+                if taken:
+                    await one.ack(*taken, confirm=True)
+                shares = sorted([await held(consumer) for consumer in (one, two)])
+                return [delivery.body for delivery in taken], shares
 
 
 class ConsumerPriority(Feature):

@@ -114,8 +114,8 @@ SWITCHES: Final = (
     Switch(
         features=("queue filter",),
         file="broker/_placing.py",
-        old="        sifted = address.filtered > 0 and any(one.terms.filter is not None for one in targets)\n",
-        new="        sifted = False\n",
+        old="special or (address.filtered and any(one.terms.filter is not None for one in targets)):\n",
+        new="special:\n",
     ),
     Switch(
         features=("queue filter",),
@@ -139,8 +139,8 @@ SWITCHES: Final = (
     Switch(
         features=("named subscription",),
         file="broker/_subscribing.py",
-        old='    if terms.subscription in ("own", "single") and queue.consumers:\n',
-        new='    if terms.subscription == "own" and queue.consumers:\n',
+        old='    if terms.subscription in ("own", "single") and queue.consumers and not browse:\n',
+        new='    if terms.subscription == "own" and queue.consumers and not browse:\n',
     ),
     Switch(
         features=("durable subscription",),
@@ -189,7 +189,7 @@ SWITCHES: Final = (
     Switch(
         features=("divert",),
         file="broker/_placing.py",
-        old="        diverted = queue is None and self._definitions.router.diverts.any_leaving(address.name)\n",
+        old="        diverted = queue is None and address.name in self._diverts.from_address\n",
         new="        diverted = False\n",
     ),
     Switch(
