@@ -110,6 +110,51 @@ class ExclusiveByDefault(ExclusiveConsumer):
     options: ClassVar[dict[str, Any]] = {}
 
 
+class Browsing(Feature):
+    """Whoever browses sees all that is there, and takes nothing."""
+
+    name = "browsing"
+    works = ((b"1", b"2", b"3"), 3, ((b"1", 1), (b"2", 1), (b"3", 1)))
+    gone = ((b"3",), 1, ((b"3", 1),))
+
+    async def arrange(self, stage: Stage) -> None:
+        await stage.client.send_many("work", [b"1", b"2"])
+        async with stage.client.consumer("work", browse=True) as looking:
+            assert [delivery.body async for delivery in looking] == [b"1", b"2"]
+
+    async def act(self, stage: Stage) -> Any:
+        await stage.client.send("work", b"3")
+        async with stage.client.consumer("work", browse=True) as looking:
+            seen = [delivery.body async for delivery in looking]
+        left = (await stage.client.queue("work")).ready
+        taken = []
+        async with stage.client.consumer("work") as consumer:
+            while (delivery := await consumer.receive(timeout=QUIET_S)) is not None:
+                taken.append((delivery.body, delivery.delivery_count))
+                await delivery.ack()
+        return seen, left, taken
+
+
+class LastValue(Feature):
+    """Of the messages with one value of the key a queue keeps the newest."""
+
+    name = "last value"
+    settings: ClassVar = {"work": AddressSettings(default_last_value_key="stock")}
+    works = (b"B1", b"A3")
+    gone = (b"A3",)
+
+    async def arrange(self, stage: Stage) -> None:
+        for price in ("A1", "A2", "B1"):
+            await self._send(stage, price)
+
+    async def act(self, stage: Stage) -> Any:
+        await self._send(stage, "A3")
+        return await stage.drain("work")
+
+    async def _send(self, stage: Stage, price: str) -> None:
+        await stage.client.send("work", price.encode(), properties={"stock": price[0]})
+
+
 class Moving(Feature):
     """What an operator moves, before and after, is where it was moved to, and the rest where it was."""
 
@@ -182,6 +227,8 @@ CONSUMERS = (
     ConsumerPriority(),
     ExclusiveConsumer(),
     ExclusiveByDefault(),
+    Browsing(),
+    LastValue(),
     Moving(),
     Redrive(),
     SettingsAtRunTime(),

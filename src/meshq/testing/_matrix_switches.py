@@ -285,4 +285,16 @@ SWITCHES: Final = (
         old='            self._router.table.put(values["pattern"], settings, position)\n',
         new="            pass\n",
     ),
+    Switch(
+        features=("browsing",),
+        file="broker/_session.py",
+        old="            if header.browse:\n",
+        new="            if False:\n",
+    ),
+    Switch(
+        features=("last value",),
+        file="broker/_router.py",
+        old="        if key is None or queue.forwards:\n",
+        new="        if key is None or not queue.forwards:\n",
+    ),
 )
