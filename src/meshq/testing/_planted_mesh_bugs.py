@@ -45,10 +45,8 @@ MESH_BUGS: Final = (
         name="balance twice",
         file="broker/_placing.py",
         old="        shares = [share for queue in targets for share in "
-        "_dealt(run, [queue], rows, anycast=True, turn=0)]\n",
-        new="        address = self._definitions.router.addresses[run.address]\n"
-        '        shares = plan(list(address.rings.values()), rows, anycast=address.routing == "anycast", turn=0, '
-        "wants=_wants(run))\n",
+        "deal(run, [queue], rows, anycast=True, turn=0)]\n",
+        new="        shares = shared(run, self._definitions.router.addresses[run.address], None, rows)\n",
         checkers=("Q4", "Q5", "Q7"),
         required=True,
         mesh=True,
