@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from tools import draw_delivery_matrix
 
 from meshq.errors import UsageError
 from meshq.testing import _matrix_check as matrix_check
@@ -157,3 +159,20 @@ def test_the_command_plays_and_checks_what_it_is_told(
         "       should not have failed: delay: memory, inproc, before",
     ]
     assert '"failed_and_should_not_have": {\n    "delay": [' in (tmp_path / "docs" / "results" / "x.json").read_text()
+
+
+# -- what is written down
+
+
+def test_in_the_last_check_every_feature_was_switched_off_and_only_what_had_to_fail_failed() -> None:
+    result = json.loads(draw_delivery_matrix.RESULT.read_text(encoding="utf-8"))
+    assert list(result["switched_off"]) == [switch.name for switch in SWITCHES]
+    for switch in SWITCHES:
+        found = result["switched_off"][switch.name]
+        failed = [f"{feature}: {column}" for feature, columns in found["failed"].items() for column in columns]
+        assert failed and matrix_check.judge(switch, failed).good, switch.name
+        assert (found["failed_and_should_not_have"], found["should_have_failed"]) == ({}, {})
+
+
+def test_the_page_is_not_stale() -> None:
+    assert draw_delivery_matrix.PAGE.read_text(encoding="utf-8") == draw_delivery_matrix.page()
