@@ -270,8 +270,11 @@ def test_what_an_earlier_life_may_have_delivered_counts_once() -> None:
     view.maybe = 1
     assert [view.deliveries(0), view.deliveries(1)] == [1, 0]
     view.counts = {0: 2}
-    # What has come back since says it all: the life before is in its first count.
+    # What is counted says it all.
     assert [view.deliveries(0), view.deliveries(1)] == [2, 0]
+    view.counts = None
+    view.count_return(0)
+    assert (view.deliveries(0), view.returns(0)) == (2, 1), "of the life before nothing is sure"
 
 
 def test_what_came_back_goes_before_a_run_that_nobody_has_seen() -> None:

@@ -371,11 +371,8 @@ class Queue:
         self.held -= rows
         if counted:
             self.redelivered += rows
-            counts = view.counts
-            if counts is None:
-                counts = view.counts = {}
             for row in range(span.start, span.stop, span.step):
-                counts[row] = view.deliveries(row) + 1
+                view.count_return(row)
         if waits:
             view.states[span.start : span.stop : span.step] = DELAYED_ROWS[:rows]
             self.delayed += rows

@@ -40,8 +40,10 @@ _PLACED_HEAD: Final = struct.Struct("<HH")
 _DUE_ROW: Final = struct.Struct("<IQHHHQ")
 # queue, run's position, first row, stop row, step of the share
 _COUNTED_HEAD: Final = struct.Struct("<IQHHH")
-# row of the share, deliveries, when it may be granted again (ms)
-_COUNTED_ROW: Final = struct.Struct("<HHQ")
+# row of the share, deliveries, returns, when it may be granted again (ms)
+_COUNTED_ROW: Final = struct.Struct("<HHHQ")
+#: Beyond that nobody counts.
+COUNT_MAX: Final = 2**16 - 1
 # queue, run's position, first row, stop row, step
 _SETTLED_ROW: Final = struct.Struct("<IQHHH")
 # position of the run that the ids came with, address bytes, number of ids
@@ -293,10 +295,12 @@ def decode_due(payload: bytes) -> DueRow:
 
 
 class CountedRow(NamedTuple):
-    """How often a message was delivered, and when it may be again (ms; 0: at once)."""
+    """How often a message was delivered, how often it came back for sure, and when it may be delivered again (ms; 0: at
+    once)."""
 
     row: int
     deliveries: int
+    returns: int
     due: int
 
 

@@ -12,7 +12,7 @@ from meshq.broker._expiry import Expirer
 from meshq.broker._ledger import Ledger
 from meshq.broker._moving import Mover
 from meshq.broker._queue_machine import Queue
-from meshq.broker._records import COUNTED, CountedRecord, CountedRow, encode_counted
+from meshq.broker._records import COUNT_MAX, COUNTED, CountedRecord, CountedRow, encode_counted
 from meshq.broker._rows import pieces
 from meshq.broker._run import DELAYED, UNHELD, QueueRun
 from meshq.broker._timers import Timers
@@ -107,7 +107,7 @@ class Returner:
         failed: list[int] = []
         by_delay: dict[int, list[int]] = {}
         for row in range(span.start, span.stop, span.step):
-            count = view.deliveries(row) + 1
+            count = view.returns(row) + 1
             if expires is not None and 0 < expires[row] <= now:
                 over.append(row)
             elif count >= most:
@@ -159,7 +159,12 @@ class Returner:
             whole.position,
             (rows.start, rows.stop, rows.step),
             tuple(
-                CountedRow(row, min(count, 0xFFFF), due.get(row, 0) if view.states[row] == DELAYED else 0)
+                CountedRow(
+                    row,
+                    min(count, COUNT_MAX),
+                    min(view.returns(row), COUNT_MAX),
+                    due.get(row, 0) if view.states[row] == DELAYED else 0,
+                )
                 for row, count in counts.items()
             ),
         )
@@ -173,8 +178,9 @@ class Returner:
 
     def restore(self, queue: Queue, view: QueueRun, rows: Sequence[CountedRow]) -> None:
         """What an earlier life has written; the run is visible."""
-        view.counts = {row: count for row, count, _ in rows}
-        for row, _, due_ms in rows:
+        view.counts = {row: count for row, count, _, _ in rows}
+        view.sure = {row: sure for row, _, sure, _ in rows}
+        for row, _, _, due_ms in rows:
             if due_ms and view.states[row] in UNHELD:
                 span = Span(view, row, row + 1, 1)
                 queue.put_off(span)

@@ -119,7 +119,7 @@ class QueueRun:
 
     __slots__ = (
         "counted_at", "counts", "due", "first", "fresh", "groups", "lanes", "level", "live", "maybe", "next",
-        "previous", "remote", "returned", "run", "states", "timers", "verdicts", "watched",
+        "previous", "remote", "returned", "run", "states", "sure", "timers", "verdicts", "watched",
     )  # fmt: skip
 
     def __init__(self, run: StoredRun, first: int, remote: tuple[int, ...] = ()) -> None:
@@ -137,8 +137,10 @@ class QueueRun:
         self.fresh = 0
         # Rows below this one may have been delivered before the broker was started.
         self.maybe = 0
-        # How often single rows were delivered, if more often than `maybe` says.
+        # How often single rows were delivered, if more often than `maybe` says; and how often they came back for sure:
+        # the delivery of which only `maybe` speaks does not count there.
         self.counts: dict[int, int] | None = None
+        self.sure: dict[int, int] | None = None
         # Where the journal says so; 0: nowhere.
         self.counted_at = 0
         # When the rows that wait may be granted again, ms.
@@ -163,6 +165,17 @@ class QueueRun:
         """How often a row may have been handed to an application before."""
         counted = self.counts.get(row, 0) if self.counts else 0
         return counted or int(row < self.maybe)
+
+    def returns(self, row: int) -> int:
+        """How often a row came back for sure from whoever it was handed to."""
+        return self.sure.get(row, 0) if self.sure else 0
+
+    def count_return(self, row: int) -> None:
+        """A row comes back that may have reached an application."""
+        if self.counts is None or self.sure is None:
+            self.counts, self.sure = {}, {}
+        self.counts[row] = self.deliveries(row) + 1
+        self.sure[row] = self.sure.get(row, 0) + 1
 
     def ready_span(self, start: int, stop: int) -> tuple[int, int] | None:
         """The first rows in ``start..stop`` that are ready and stand side by side."""
