@@ -129,14 +129,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Hunt bugs; returns the exit status: 0, or 1 if one was missed."""
     parser = argparse.ArgumentParser(prog="python -m meshq.testing.planted", description=__doc__)
     parser.add_argument("--bug", action="append", metavar="NAME", help="only bugs whose name contains this")
-    parser.add_argument("--mesh", action="store_true", help="only bugs that are looked for on the mesh")
+    parser.add_argument(
+        "--mesh",
+        action=argparse.BooleanOptionalAction,
+        help="only bugs of the mesh, or only the others",
+    )
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help="seeds for each (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (all cores)")
     parser.add_argument("--result", metavar="NAME", help=f"write {RESULTS}/NAME.json")
     options = parser.parse_args(arguments)
     chosen = [bug for bug in ALL_BUGS if not options.bug or any(part in bug.name for part in options.bug)]
-    if options.mesh:
-        chosen = [bug for bug in chosen if bug.mesh]
+    if options.mesh is not None:
+        chosen = [bug for bug in chosen if bug.mesh is options.mesh]
     hunts: list[Hunt] = []
     for bug in chosen:
         found = hunt(bug, seeds=options.seeds, jobs=options.jobs)
