@@ -1,7 +1,7 @@
 """Draw the table of planted bugs from their list and the last result: ``python tools/draw_planted_bugs.py``.
 
-``python -m meshq.testing.planted --no-mesh --result planted`` makes the result, with ``--mesh --result planted-mesh`` that of the
-mesh; a test compares the page with all of them.
+``python -m meshq.testing.planted --no-mesh --result planted`` makes the result, with ``--mesh --result planted-mesh``
+that of the mesh; a test compares the page with all of them.
 """
 
 from __future__ import annotations
