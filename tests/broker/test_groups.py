@@ -366,3 +366,21 @@ def test_the_settings_say_whether_groups_are_given_anew() -> None:
         second = client.consume()
         assert client.bodies(second) == ([b"3"] if rebalance else [])
         house.check()
+
+
+def test_who_has_no_room_for_an_urgent_message_of_its_group_is_given_no_other_group_before_it() -> None:
+    house = make_house()
+    client = house.client()
+    sender = client.produce()
+    reader = client.consume(window_bytes=100)
+    urgent = [one._replace(kind=one.kind & ~(0xF << 8) | 9 << 8) for one in named("a")]
+    client.put(sender, b"a" * 60, envelopes=urgent)
+    client.put(sender, b"A" * 90, envelopes=urgent)
+    client.put(sender, b"b", envelopes=named("b"))
+    assert client.bodies(reader) == [b"a" * 60]
+    house.check()
+    client.settle(reader, (1, 1))
+    assert client.bodies(reader)[1:] == [b"A" * 90]
+    client.settle(reader, (2, 2))
+    assert client.bodies(reader)[2:] == [b"b"]
+    house.check()

@@ -99,7 +99,7 @@ def test_order_is_promised_to_those_that_sent_to_the_same_node() -> None:
     for node, broken in (("a", {"Q7"}), ("c", set[str]())):
         history = history_of_a_mesh()
         history.send_ok(history.sent("t", "q", 3, node=node))
-        history.recounted("q@b", [(3, 0), (2, 2)])
+        history.recounted("q@b", [(3, 2), (2, 3)])
         assert found(history) == broken
 
 

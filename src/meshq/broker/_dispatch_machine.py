@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 class Dispatch:
     """One step, of about ``budget`` messages."""
 
-    __slots__ = ("_budget", "_grants", "_plain", "_queue", "_until")
+    __slots__ = ("_budget", "_full", "_grants", "_plain", "_queue", "_until")
 
     def __init__(self, queue: Queue, budget: int, grants: list[tuple[ConsumerState, Grant]]) -> None:
         self._queue = queue
         self._budget = budget
         self._grants = grants
+        # Owners of groups of which a message is larger than their room.
+        self._full: list[ConsumerState] = []
         # Whether those who want everything are served.
         self._plain = True
         # What is not of a group is granted up to this number, for the time being.
@@ -52,6 +54,8 @@ class Dispatch:
             if level.ready:
                 # Whoever wants everything has no room for this, and gets nothing less urgent before it.
                 self._plain = False
+        for consumer in self._full:
+            consumer.set_willing(True)
         return self._grants
 
     def _ends(self, level: Level) -> bool:
@@ -61,7 +65,6 @@ class Dispatch:
         """Serve a list in which there are messages of groups: these go at their places in it."""
         grouped = self._queue.groups()
         grouped.begin(level, plain=self._plain)
-        full: list[ConsumerState] = []
         while self._budget > 0 and not self._queue.unfinished:
             found = grouped.next(level)
             self._until = found if found is not None else math.inf
@@ -80,13 +83,12 @@ class Dispatch:
             elif not granted:
                 break
             else:
-                # The message is larger than their room: it must not be overtaken for ever by what is smaller.
-                full += granted
+                # The message is larger than their room: it must not be overtaken for ever by what is smaller, nor at
+                # all by what is less urgent.
+                self._full += granted
                 for consumer in granted:
                     consumer.set_willing(False)
         self._until = math.inf
-        for consumer in full:
-            consumer.set_willing(True)
 
     def _serve_all(self, level: Level) -> None:
         """Grant what is ready in one list, but for messages of groups."""
