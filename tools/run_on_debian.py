@@ -119,14 +119,14 @@ def main() -> int:
             platforms.append(run_on(release, Path(name), options.arguments))
         print(json.dumps(platforms[-1]), flush=True)
     command = " ".join(["python", "tools/run_on_debian.py", *sys.argv[1:]])
-    result = {"command": command, "commit": commit.strip(), "platforms": platforms}
+    for platform in platforms:
+        platform |= {"command": command, "commit": commit.strip()}
     if options.release and options.output.exists():
-        # What was run of the same commit stays beside it.
-        before = json.loads(options.output.read_text(encoding="utf-8"))
-        if before["commit"] == result["commit"]:
-            names = [platform["debian"] for platform in platforms]
-            result["platforms"] = [one for one in before["platforms"] if one["debian"] not in names] + platforms
-            result["command"] = f"{before['command']}; {command}"
+        # What was run of the other releases stays beside it.
+        before = json.loads(options.output.read_text(encoding="utf-8"))["platforms"]
+        names = [platform["debian"] for platform in platforms]
+        platforms = [one for one in before if one["debian"] not in names] + platforms
+    result = {"platforms": platforms}
     options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return 1 if any(platform["failed"] or not platform["passed"] for platform in platforms) else 0
 
