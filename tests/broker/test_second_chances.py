@@ -452,3 +452,18 @@ def test_the_session_of_a_client_that_dies_counts_as_a_delivery_and_what_was_onl
     shop.house.rest()
     assert (shop.count("dead_lettered"), shop.count("ready")) == (1, 2)
     assert [body for body, _ in shop.there("dead")] == [b"a"]
+
+
+@pytest.mark.parametrize("how", ["a queue of that name is elsewhere", "the queue there wants others"])
+def test_a_dead_letter_that_no_queue_takes_stays_where_it_is(how: str) -> None:
+    shop = Shop(**DEAD)
+    if how == "the queue there wants others":
+        shop.client.call("create_queue", name="dead", filter="priority = 9")
+    else:
+        shop.client.call("create_queue", name="dead", address="elsewhere")
+    shop.send(b"a")
+    shop.settle(1, flags=FLAG_REJECT)
+    assert (shop.count("rejected"), shop.count("delayed")) == (0, 1)
+    shop.pass_time(1_000)
+    assert shop.got[1:] == [(b"a", 2)]
+    shop.house.check()

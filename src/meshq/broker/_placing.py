@@ -242,6 +242,7 @@ class Placer:
         The address comes into being if need be.  Returns whether a record was written.
 
         Raises:
+            UsageError: no queue of an anycast address takes all of it; nothing changed.
             AddressFullError: the disk is full; nothing changed.
             JournalBrokenError: the disk has failed.
         """
@@ -252,6 +253,9 @@ class Placer:
         assert traits is not None and traits.origin is not None
         asked = asked_of_moved(read_traits(run.content, traits.arrival), traits.origin)
         shares = deal_here(run, address, queues, range(run.content.rows))
+        if address.routing == "anycast" and len(placed(shares)) < run.content.rows:
+            # A topic may have no subscriber; here somebody counts on a queue.
+            raise UsageError(f"no queue of {target.address!r} takes the message")
         if not shares:
             self.unrouted += run.content.rows
             return False
