@@ -21,7 +21,7 @@ PERCENT_MIN = 95.0
 PARTS = {
     "wire": "src/meshq/wire/*",
     "store": "src/meshq/store/*",
-    "queue machine": "src/meshq/broker/_queue_machine.py",
+    "queue machine": "src/meshq/broker/queue/_queue_machine.py",
 }
 TESTS = ("tests/wire", "tests/store", "tests/broker")
 

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Recovery, ServerConnection, Sessions
-from meshq.broker._queue_machine import Queue
+from meshq.broker.queue._queue_machine import Queue
 from meshq.settings import AddressSettings
 from meshq.store import Record
 from meshq.wire import (

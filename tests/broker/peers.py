@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from meshq.broker import RemoteBinding
-from meshq.broker._queue_machine import Queue
+from meshq.broker.queue._queue_machine import Queue
 from meshq.wire import (
     FLAG_DURABLE,
     Attach,

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from meshq import AddressSettings
-from meshq.broker._queue_machine import Queue
+from meshq.broker.queue._queue_machine import Queue
 from tests.broker.kit import make_house
 from tests.broker.logs import FakeLog
 from tests.broker.queues import dealt, give_back, join, leave, make_queue, put, settle

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshq.broker._distribution_plan import RemoteBinding, Ring, Share, pieces, plan
-from meshq.broker._queue_machine import Queue
-from meshq.broker._sifting_plan import placed, sift
-from meshq.broker._terms import Terms
+from meshq.broker.placing._distribution_plan import RemoteBinding, Ring, Share, pieces, plan
+from meshq.broker.placing._sifting_plan import placed, sift
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._terms import Terms
 from meshq.selector import Filter, parse_filter
 from tests.broker.queues import join
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from meshq import AddressSettings, limits
-from meshq.broker._consumer_state import ConsumerState, Span
-from meshq.broker._grouped_machine import GroupedMessages
+from meshq.broker.queue._consumer_state import ConsumerState, Span
+from meshq.broker.queue._grouped_machine import GroupedMessages
 from tests.broker.queues import dealt, give_back, join, leave, make_queue, put, settle
 
 

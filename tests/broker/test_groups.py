@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshq import AddressSettings
-from meshq.broker._queue_machine import Queue
+from meshq.broker.queue._queue_machine import Queue
 from meshq.wire import FLAG_RETURN, KIND_CONTROL, KIND_HEADERS, Envelope, encode_map
 from tests.broker.kit import House, make_house
 from tests.broker.logs import FakeLog

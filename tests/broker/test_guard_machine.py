@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshq import limits
-from meshq.broker._guard_machine import DELAY_S_MAX, DELAY_S_MIN, FAILURES_MAX, FORGET_S, Guard, address_of
+from meshq.broker.session._guard_machine import DELAY_S_MAX, DELAY_S_MIN, FAILURES_MAX, FORGET_S, Guard, address_of
 from meshq.errors import InvariantError
 
 MANY = limits.UNAUTHENTICATED_PER_ADDRESS_MAX

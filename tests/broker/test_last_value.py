@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from meshq import AddressSettings
-from meshq.broker._last_value_machine import LastValues
-from meshq.broker._queue_machine import Queue
+from meshq.broker.queue._last_value_machine import LastValues
+from meshq.broker.queue._queue_machine import Queue
 from meshq.wire import FLAG_RETURN, KIND_PROPERTIES, Envelope, FrameType, encode_map, encode_run
 from tests.broker.kit import House, make_house
 from tests.broker.logs import FakeLog
@@ -229,7 +229,7 @@ def test_a_key_that_is_set_while_the_node_runs_holds_at_once_and_in_the_next_lif
 
 
 def test_a_queue_without_a_key_decodes_no_property(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meshq.broker._run_messages.decode_map", None)
+    monkeypatch.setattr("meshq.broker.queue._run_messages.decode_map", None)
     queue = make_queue()
     reader = join(queue)
     put(queue, values=keys(1, 1))

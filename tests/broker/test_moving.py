@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshq import limits
-from meshq.broker._run import GONE
+from meshq.broker.queue._run import GONE
 from meshq.wire import FLAG_REJECT, KIND_PROPERTIES, Envelope, RunView, encode_map
 from tests.broker.kit import House, make_house
 from tests.broker.logs import FakeLog

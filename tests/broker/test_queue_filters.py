@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from meshq import limits
-from meshq.broker import _filtered_machine, _run_messages
-from meshq.broker._run_messages import RunMessages
+from meshq.broker.queue import _filtered_machine, _run_messages
+from meshq.broker.queue._run_messages import RunMessages
 from meshq.errors import UsageError
 from meshq.selector import parse_filter
 from tests.broker.queues import dealt, give_back, join, leave, make_queue, numbers, put, settle

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.broker._consumer_state import ConsumerState, fitting, span_bytes
-from meshq.broker._placing import skip_rows
-from meshq.broker._queue_machine import Queue
-from meshq.broker._run import QueueRun
+from meshq.broker.placing._placing import skip_rows
+from meshq.broker.queue._consumer_state import ConsumerState, fitting, span_bytes
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import QueueRun
 from meshq.errors import InvariantError
 from tests.broker.queues import dealt, give_back, join, leave, make_queue, make_run, numbers, put, settle
 

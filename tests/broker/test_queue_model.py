@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from meshq import limits
-from meshq.broker._consumer_state import ConsumerState
+from meshq.broker.queue._consumer_state import ConsumerState
 from meshq.errors import RemoteProtocolError
 from tests.broker.queues import give_back, join, make_queue, numbers, properties, put, settle
 

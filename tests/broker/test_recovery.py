@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from meshq import limits
-from meshq.broker import _marks, _placing
+from meshq.broker.placing import _marks, _placing
 from tests.broker.lives import Lives
 
 

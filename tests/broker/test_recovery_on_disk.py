@@ -13,7 +13,7 @@ import trio
 
 from meshq import limits
 from meshq.abc import Buffer
-from meshq.broker import _marks, _placing
+from meshq.broker.placing import _marks, _placing
 from meshq.env import real_env
 from meshq.errors import AddressFullError
 from meshq.store import Draft, Journal, Record

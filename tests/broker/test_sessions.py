@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshq import limits
-from meshq.broker._sessions import SESSION_TTL_MIN_S
+from meshq.broker.session._sessions import SESSION_TTL_MIN_S
 from meshq.wire import (
     BY_NAME,
     FLAG_RESENT,

@@ -13,8 +13,8 @@ import trio
 
 from meshq.abc import Stream
 from meshq.broker import Credentials, Listeners
-from meshq.broker._connection import HANDSHAKE_S
-from meshq.broker._guard_machine import DELAY_S_MIN
+from meshq.broker.session._connection import HANDSHAKE_S
+from meshq.broker.session._guard_machine import DELAY_S_MIN
 from meshq.errors import ConnectionBrokenError
 from meshq.limits import UNAUTHENTICATED_PER_ADDRESS_MAX, UNAUTHENTICATED_READ_BYTES_MAX
 from meshq.settings import Acceptor, Secret

@@ -10,7 +10,7 @@ import trio
 
 from meshq import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, NotFoundError, UsageError
 from meshq.broker._definitions import Definitions
-from meshq.broker._queue_machine import Queue
+from meshq.broker.queue._queue_machine import Queue
 from meshq.message import Message
 from meshq.settings import AddressSettings, JournalSettings
 from tests.cluster.kit import Mesh, bodies, ids, mesh, until

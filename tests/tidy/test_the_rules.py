@@ -24,10 +24,10 @@ def planted(path: str, *lines: str) -> Source:
 @pytest.mark.parametrize(
     ("path", "line", "message"),
     [
-        ("broker/_router.py", "from meshq.client import connect", "broker may not import client"),
-        ("broker/_router.py", "import meshq.client", "broker may not import client"),
-        ("broker/_router.py", "from meshq import client", "broker may not import client"),
-        ("broker/_router.py", "from meshq import connect", "broker may not import client"),
+        ("broker/placing/_router.py", "from meshq.client import connect", "broker may not import client"),
+        ("broker/placing/_router.py", "import meshq.client", "broker may not import client"),
+        ("broker/placing/_router.py", "from meshq import client", "broker may not import client"),
+        ("broker/placing/_router.py", "from meshq import connect", "broker may not import client"),
         ("broker/_router.py", "from ..client import connect", "broker may not import client"),
         ("client/_link.py", "def f():\n    import meshq.broker", "client may not import broker"),
         ("client/_link.py", "if TYPE_CHECKING:\n    from meshq.broker import Core", "client may not import broker"),
@@ -54,10 +54,10 @@ def test_an_import_that_goes_down_is_fine() -> None:
 @pytest.mark.parametrize(
     ("path", "line", "message"),
     [
-        ("broker/_queue_machine.py", "import trio", "may not import trio"),
-        ("broker/_queue_machine.py", "from time import monotonic", "may not import time"),
-        ("broker/_queue_machine.py", "import concurrent.futures", "may not import concurrent"),
-        ("broker/_queue_machine.py", "from meshq.store._journal import Journal", "doer meshq.store._journal"),
+        ("broker/queue/_queue_machine.py", "import trio", "may not import trio"),
+        ("broker/queue/_queue_machine.py", "from time import monotonic", "may not import time"),
+        ("broker/queue/_queue_machine.py", "import concurrent.futures", "may not import concurrent"),
+        ("broker/queue/_queue_machine.py", "from meshq.store._journal import Journal", "doer meshq.store._journal"),
         ("wire/_codec.py", "import os", "may not import os"),
         ("settings.py", "import logging", "may not import logging"),
         ("store/_reclaim_plan.py", "import random", "may not import random"),
@@ -72,7 +72,9 @@ def test_a_decider_that_knows_the_world_is_found(path: str, line: str, message: 
 def test_a_doer_may_know_trio_and_a_decider_what_knows_nothing() -> None:
     doer = planted("broker/_queue.py", "import trio")
     assert said(imports.purity_problems(doer, MODULES, WORLDLY)) == []
-    decider = planted("broker/_queue_machine.py", "from meshq.wire import X", "from meshq.broker._run import Y")
+    decider = planted(
+        "broker/queue/_queue_machine.py", "from meshq.wire import X", "from meshq.broker.queue._run import Y"
+    )
     assert said(imports.purity_problems(decider, MODULES, WORLDLY)) == []
 
 
@@ -171,6 +173,9 @@ def test_a_public_module_in_a_package_and_code_in_an_init_are_found() -> None:
     ]
     silent = planted("broker/__init__.py", "from meshq.broker._x import X")
     assert "__all__" in said(bans.package_problems(silent))[0]
+    assert said(bans.package_problems(planted("broker/queue/__init__.py", "'''Doc.'''"))) == []
+    offering = planted("broker/queue/__init__.py", "'''Doc.'''", "from meshq.broker.queue._run import Run")
+    assert "for its own package" in said(bans.package_problems(offering))[0]
 
 
 def test_what_is_too_long_is_found() -> None:

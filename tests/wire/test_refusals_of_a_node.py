@@ -13,7 +13,7 @@ import trio
 
 from meshq import Broker, abc, limits
 from meshq.broker import Credentials
-from meshq.broker._connection import HANDSHAKE_S
+from meshq.broker.session._connection import HANDSHAKE_S
 from meshq.endpoint import Endpoint
 from meshq.env import real_env
 from meshq.errors import AddressFullError, JournalBrokenError

@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from meshq.broker._consumer_state import ConsumerState
 from meshq.broker._definitions import Definitions
-from meshq.broker._expiry import Expirer
-from meshq.broker._jobs import Job
-from meshq.broker._ledger import Ledger, Log, Views
-from meshq.broker._level import Level
-from meshq.broker._marks import Marks
-from meshq.broker._memory import MemoryBound
-from meshq.broker._moving import Mover
-from meshq.broker._peering import Demand
-from meshq.broker._placing import Placer
-from meshq.broker._producers import ProducerMarks
-from meshq.broker._queue_machine import Queue
 from meshq.broker._records import LINKS, PRODUCERS, encode_links
-from meshq.broker._returning import Returner
-from meshq.broker._router import Router
-from meshq.broker._scheduling import Scheduler
-from meshq.broker._settling import Settler
-from meshq.broker._timers import Timers
+from meshq.broker.leaving._expiry import Expirer
+from meshq.broker.leaving._moving import Mover
+from meshq.broker.leaving._returning import Returner
+from meshq.broker.leaving._scheduling import Scheduler
+from meshq.broker.leaving._settling import Settler
+from meshq.broker.placing._ledger import Ledger, Log, Views
+from meshq.broker.placing._marks import Marks
+from meshq.broker.placing._memory import MemoryBound
+from meshq.broker.placing._placing import Placer
+from meshq.broker.placing._producers import ProducerMarks
+from meshq.broker.placing._router import Router
+from meshq.broker.queue._consumer_state import ConsumerState
+from meshq.broker.queue._level import Level
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._timers import Timers
+from meshq.broker.session._jobs import Job
+from meshq.broker.session._peering import Demand
 from meshq.errors import MeshqError
 from meshq.settings import AddressSettings
 from meshq.wire import LinkOpening
 
 if TYPE_CHECKING:
-    from meshq.broker._session import Session
+    from meshq.broker.session._session import Session
 
 
 @attrs.frozen(kw_only=True)

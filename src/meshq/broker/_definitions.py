@@ -8,14 +8,14 @@ import attrs
 
 from meshq import limits
 from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target, check_name, check_routing
-from meshq.broker._diverts import DivertRule
-from meshq.broker._ledger import Ledger
-from meshq.broker._marks import Marks
-from meshq.broker._queue_machine import Queue
 from meshq.broker._records import DEFINITION, encode_definition
-from meshq.broker._router import Address, Router
-from meshq.broker._subscribing import check_same
-from meshq.broker._terms import ON_USE, PLAIN, SUBSCRIPTIONS, Owner, Terms
+from meshq.broker.placing._diverts import DivertRule
+from meshq.broker.placing._ledger import Ledger
+from meshq.broker.placing._marks import Marks
+from meshq.broker.placing._router import Address, Router
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._terms import ON_USE, PLAIN, SUBSCRIPTIONS, Owner, Terms
+from meshq.broker.session._subscribing import check_same
 from meshq.errors import DamagedError, FilterError, NotFoundError, SettingsError, UsageError
 from meshq.selector import Filter, parse_filter
 from meshq.settings import AddressSettings, address_settings_of, check_pattern

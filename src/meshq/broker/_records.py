@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from meshq import limits
-from meshq.broker._traits import readable
+from meshq.broker.queue._traits import readable
 from meshq.errors import DamagedError, RemoteProtocolError
 from meshq.wire import RUN_ROW_BYTES, RunBytes, decode_map, encode_map
 

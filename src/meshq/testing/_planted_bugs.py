@@ -29,7 +29,7 @@ class Bug:
 BUGS: Final = (
     Bug(
         name="acknowledge without sync",
-        file="broker/_ledger.py",
+        file="broker/placing/_ledger.py",
         old="        if log is None or (not self._entries and position <= log.durable):\n",
         new="        if log is None or (not self._entries and position <= log.last):\n",
         checkers=("Q1",),
@@ -69,7 +69,7 @@ BUGS: Final = (
     ),
     Bug(
         name="deliver before durable",
-        file="broker/_ledger.py",
+        file="broker/placing/_ledger.py",
         old="            self._entries.append((position, views, then))\n",
         new="            self._release_views(views)\n            self._entries.append((position, (), then))\n",
         checkers=("Q4", "Q5", "Q7"),
@@ -85,21 +85,21 @@ BUGS: Final = (
     ),
     Bug(
         name="confirm a duplicate before its original is durable",
-        file="broker/_placing.py",
+        file="broker/placing/_placing.py",
         old="        self._ledger.release_after(log.last if log is not None else 0, (), then)\n",
         new="        then()\n",
         checkers=("Q1", "Q7"),
     ),
     Bug(
         name="answer an acknowledgement before it is durable",
-        file="broker/_session.py",
+        file="broker/session/_session.py",
         old="        self.core.ledger.when_all_is_durable(lambda: self._answer(call, values))\n",
         new="        self._answer(call, values)\n",
         checkers=("Q6",),
     ),
     Bug(
         name="store again what was resent",
-        file="broker/_session.py",
+        file="broker/session/_session.py",
         old="        if frame.first > mark:\n",
         new="        if frame.first:\n",
         checkers=("Q5",),
@@ -113,7 +113,7 @@ BUGS: Final = (
     ),
     Bug(
         name="let the duplicate ids of a settled run die with it",
-        file="broker/_settling.py",
+        file="broker/leaving/_settling.py",
         old="        if not run.has_ids:\n",
         new="        if run.position:\n",
         checkers=("Q4",),
@@ -127,7 +127,7 @@ BUGS: Final = (
     ),
     Bug(
         name="keep what a dead session held",
-        file="broker/_returning.py",
+        file="broker/leaving/_returning.py",
         old="            if handed is None or tag + span.rows <= handed:\n",
         new="            if handed is None:\n                continue\n            if tag + span.rows <= handed:\n",
         checkers=("Q1", "Q14", "InvariantError"),
@@ -141,21 +141,21 @@ BUGS: Final = (
     ),
     Bug(
         name="grant what waits with the run that it is in",
-        file="broker/_dispatch_machine.py",
+        file="broker/queue/_dispatch_machine.py",
         old="        view.states.count(READY) != rows\n",
         new="        view.live != rows\n",
         checkers=("Q5", "Q8", "InvariantError"),
     ),
     Bug(
         name="serve what came back last",
-        file="broker/_level.py",
+        file="broker/queue/_level.py",
         old="        while self.returned:\n",
         new="        while self.returned and self.fresh is None:\n",
         checkers=("Q7",),
     ),
     Bug(
         name="never take back the credit of a session that ended",
-        file="broker/_memory.py",
+        file="broker/placing/_memory.py",
         old="        self._reserved -= max(0, sender.granted_bytes - sender.sent_bytes)\n",
         new="",
         checkers=("Q14",),

@@ -27,7 +27,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="keep a stale binding after a snapshot",
-        file="broker/_router.py",
+        file="broker/placing/_router.py",
         old="            if number not in fresh:\n",
         new="            if not fresh:\n",
         checkers=("Q1",),
@@ -43,7 +43,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="balance twice",
-        file="broker/_placing.py",
+        file="broker/placing/_placing.py",
         old="        shares = [share for queue in targets for share in "
         "deal(run, [queue], rows, anycast=True, turn=0)]\n",
         new="        shares = shared(run, self._definitions.router.addresses[run.address], None, rows)\n",
@@ -53,7 +53,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="let a message overtake on the way to a peer's second queue",
-        file="broker/_distribution_plan.py",
+        file="broker/placing/_distribution_plan.py",
         old="        if index < 0 or any(newest[number] != index for number in remote):\n",
         new="        if index < 0:\n",
         checkers=("Q7",),
@@ -61,7 +61,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="let a settled share stop behind its run",
-        file="broker/_moving.py",
+        file="broker/leaving/_moving.py",
         old="taken.start, taken[-1] + 1, taken.step",
         new="taken.start, taken.stop, taken.step",
         checkers=("Q1",),

@@ -9,8 +9,8 @@ import trio
 
 from meshq.abc import Env
 from meshq.broker import Core, CoreSettings, Recovery
-from meshq.broker._queue_machine import REMOVED
-from meshq.broker._run import GONE
+from meshq.broker.queue._queue_machine import REMOVED
+from meshq.broker.queue._run import GONE
 from meshq.errors import MeshqError, invariant
 from meshq.store import Journal
 from meshq.testing._history import body_of, place_of, uid_of

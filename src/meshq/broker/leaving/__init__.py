@@ -1,0 +1,1 @@
+"""How messages go: settled, back, elsewhere, expired, due later."""

@@ -1,0 +1,98 @@
+"""Moving messages from a queue to an address: dead letters, what has expired, what somebody moves.
+
+What goes and what comes is one record: it stores the messages where they go and says that they are gone from where
+they were.  So there is no crash after which a message is in both places, or in none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from meshq.address import Target
+from meshq.broker._records import SettledRow
+from meshq.broker.placing._placing import Placer
+from meshq.broker.queue._consumer_state import Span
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import StoredRun
+from meshq.broker.queue._traits import Traits
+from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, UsageError
+from meshq.message import Origin
+from meshq.wire import pick
+
+if TYPE_CHECKING:
+    from meshq.broker.leaving._settling import Settler
+
+#: What becomes of messages that are moved, by why they are: the count of their queue.
+FATES: Final = {
+    "rejected": "rejected",
+    "attempts": "dead_lettered",
+    "expired": "expired",
+    "moved": "moved",
+    "redriven": "moved",
+}
+
+
+class Mover:
+    """Takes messages out of a queue and places them at an address."""
+
+    def __init__(self, placer: Placer, settler: Settler) -> None:
+        self._placer = placer
+        self._settler = settler
+        #: Called when messages have left a queue that may go by itself.
+        self.on_taken: Callable[[Queue], None] = _nobody
+
+    def move(self, queue: Queue, spans: Sequence[Span], target: Target | None, reason: str) -> list[Span]:
+        """Move messages that a consumer has held, or that wait; ``target`` None: they are gone.
+
+        Returns those that could not be moved: nothing has changed for them.
+        """
+        left: list[Span] = []
+        for span in spans:
+            try:
+                logged = target is not None and self._place(queue, span, target, reason)
+            except (AddressFullError, UsageError, JournalBrokenError, ClosedError):
+                # There is no room, or the address can't be made, or the node is ending, for which it says why.
+                left.append(span)
+                continue
+            self._settler.remove(queue, span, FATES[reason], logged=logged)
+        if queue.passing:
+            self.on_taken(queue)
+        return left
+
+    def _place(self, queue: Queue, span: Span, target: Target, reason: str) -> bool:
+        """Place the messages; whether the record that does so says that they are gone from here."""
+        run = span.view.run
+        whole = run.origin or run
+        rows = range(span.start, span.stop, span.step)
+        traits = run.traits
+        moved = StoredRun(
+            target.address,
+            run.content if len(rows) == run.content.rows else pick(run.content, rows),
+            durable=run.durable,
+            producer=run.producer,
+            number=run.number + rows.start * run.number_step,
+            stamp=run.stamp,
+            number_step=run.number_step * rows.step,
+        )
+        moved.traits = Traits(
+            traits.arrival if traits is not None else 0, origin=Origin(queue.address, queue.name, reason)
+        )
+        gone: tuple[SettledRow, ...] = ()
+        if whole.position and queue.durable:
+            gone = (settled_row(queue, span),)
+        return self._placer.place_moved(moved, target, gone)
+
+
+def _nobody(queue: Queue) -> None:
+    """For a callback that nobody has set."""
+
+
+def settled_row(queue: Queue, span: Span) -> SettledRow:
+    """What the journal is told of rows that a queue has no more use for."""
+    run = span.view.run
+    taken = range(span.start, span.stop, span.step)
+    if run.rows is not None:
+        taken = run.rows[span.start : span.stop : span.step]
+    # A slice may end behind the last row of the run: the record says where the rows themselves end.
+    return SettledRow(queue.number, (run.origin or run).position, taken.start, taken[-1] + 1, taken.step)

@@ -1,0 +1,219 @@
+"""What comes back: at once, later, or never again because it came too often or too late."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from meshq import limits
+from meshq.broker._records import COUNT_MAX, COUNTED, CountedRecord, CountedRow, encode_counted
+from meshq.broker.leaving._expiry import Expirer
+from meshq.broker.leaving._moving import Mover
+from meshq.broker.placing._ledger import Ledger
+from meshq.broker.queue._consumer_state import ConsumerState, Span
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._run import DELAYED, UNHELD, QueueRun
+from meshq.broker.queue._timers import Timers
+from meshq.errors import ClosedError, JournalBrokenError
+
+#: On a full disk nothing can be moved: what should be waits for so many ms and is tried again.
+RETRY_MS = 1_000
+
+
+class Returner:
+    """Gives messages back to their queues."""
+
+    def __init__(
+        self, ledger: Ledger, mover: Mover, expirer: Expirer, timers: Timers, now_ms: Callable[[], int]
+    ) -> None:
+        self._ledger = ledger
+        self._mover = mover
+        self._expirer = expirer
+        self._timers = timers
+        self._now_ms = now_ms
+        #: Called when a queue may grant something that it could not before.
+        self.on_ready: Callable[[Queue], None] = _nobody
+
+    def give_back(
+        self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]], delay_ms: int | None = None
+    ) -> None:
+        """Return ranges of tags to their queue; they count as delivered.  ``delay_ms`` None: by its settings.
+
+        Raises:
+            RemoteProtocolError: a tag was not given or is settled already; the ranges before it are settled.
+        """
+        for first, last in ranges:
+            self._return(consumer.queue, consumer.take(first, last), delay_ms)
+
+    def reject(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
+        """Messages that are refused for good leave for the dead-letter address.
+
+        Raises:
+            RemoteProtocolError: as for ``give_back``.
+        """
+        queue = consumer.queue
+        for first, last in ranges:
+            spans = consumer.take(first, last)
+            for span in self._mover.move(queue, spans, queue.target_of("rejected"), "rejected"):
+                # The disk is full: whoever gets it next may refuse it again.
+                self._put_off(queue, span, self._now_ms() + RETRY_MS)
+
+    def abandon(self, consumer: ConsumerState, handed: int | None) -> None:
+        """A consumer is gone: what it held returns.  ``handed``: tags from there on never reached the application;
+        None: nobody knows."""
+        queue = consumer.queue
+        counted: list[Span] = []
+        for tag, span in consumer.unsettled():
+            if handed is None or tag + span.rows <= handed:
+                counted.append(span)
+            elif tag >= handed:
+                self._give_back(queue, span, counted=False)
+            else:
+                middle = span.start + (handed - tag) * span.step
+                counted.append(Span(span.view, span.start, middle, span.step))
+                self._give_back(queue, Span(span.view, middle, span.stop, span.step), counted=False)
+        self._return(queue, counted, None)
+
+    # -- what becomes of them
+
+    def _give_back(self, queue: Queue, span: Span, *, counted: bool, waits: bool = False) -> None:
+        queue.give_back(span, counted=counted, waits=waits)
+        if span.view.run.traits is not None:
+            self._expirer.watch(queue, span.view)
+
+    def _return(self, queue: Queue, spans: Sequence[Span], delay_ms: int | None) -> None:
+        """Messages come back that may have reached an application."""
+        simple = delay_ms is None and _lenient(queue)
+        views: dict[QueueRun, None] = {}
+        for span in spans:
+            views[span.view] = None
+            traits = span.view.run.traits
+            if simple and (traits is None or traits.expires is None):
+                queue.give_back(span, counted=True)
+            else:
+                self._judge(queue, span, delay_ms)
+        if not queue.forwards:
+            for view in views:
+                self._write(queue, view)
+
+    def _judge(self, queue: Queue, span: Span, delay_ms: int | None) -> None:
+        view, now = span.view, self._now_ms()
+        traits = view.run.traits
+        expires = traits.expires if traits is not None and not queue.forwards else None
+        most = _most(queue)
+        over: list[int] = []
+        failed: list[int] = []
+        by_delay: dict[int, list[int]] = {}
+        for row in range(span.start, span.stop, span.step):
+            count = view.returns(row) + 1
+            if expires is not None and 0 < expires[row] <= now:
+                over.append(row)
+            elif count >= most:
+                failed.append(row)
+            else:
+                by_delay.setdefault(_delay_ms(queue, count) if delay_ms is None else delay_ms, []).append(row)
+        for wait_ms, rows in by_delay.items():
+            for part in _spans(view, rows):
+                if wait_ms:
+                    self._put_off(queue, part, now + wait_ms)
+                else:
+                    self._give_back(queue, part, counted=True)
+        for reason, rows in (("expired", over), ("attempts", failed)):
+            for part in self._mover.move(queue, _spans(view, rows), queue.target_of(reason), reason):
+                self._put_off(queue, part, now + RETRY_MS)
+
+    def _put_off(self, queue: Queue, span: Span, due_ms: int) -> None:
+        self._give_back(queue, span, counted=True, waits=True)
+        self._wake_at(queue, span, due_ms)
+
+    def _wake_at(self, queue: Queue, span: Span, due_ms: int) -> None:
+        view = span.view
+        due = view.due
+        if due is None:
+            due = view.due = {}
+        due.update(dict.fromkeys(range(span.start, span.stop, span.step), due_ms))
+        self._timers.at(due_ms, view, partial(self._wake, queue, span, due_ms))
+
+    def _wake(self, queue: Queue, span: Span, due_ms: int) -> None:
+        due = span.view.due or {}
+        rows = [row for row in range(span.start, span.stop, span.step) if due.get(row) == due_ms]
+        for row in rows:
+            del due[row]
+        for part in _spans(span.view, rows):
+            queue.wake(part)
+        self.on_ready(queue)
+
+    # -- over a restart
+
+    def _write(self, queue: Queue, view: QueueRun) -> None:
+        """The journal knows how often messages of a run came back, and until when they wait."""
+        whole = view.run.origin or view.run
+        if not whole.position or not queue.durable or not view.live:
+            return
+        counts, due = view.counts or {}, view.due or {}
+        rows = view.run.rows if view.run.rows is not None else range(view.run.content.rows)
+        record = CountedRecord(
+            queue.number,
+            whole.position,
+            (rows.start, rows.stop, rows.step),
+            tuple(
+                CountedRow(
+                    row,
+                    min(count, COUNT_MAX),
+                    min(view.returns(row), COUNT_MAX),
+                    due.get(row, 0) if view.states[row] == DELAYED else 0,
+                )
+                for row, count in counts.items()
+            ),
+        )
+        kills = [view.counted_at] if view.counted_at else []
+        payload = encode_counted(record)
+        try:
+            view.counted_at = self._ledger.write(COUNTED, [payload], kills=kills, lazy=True, vital=True)
+        except (ClosedError, JournalBrokenError):
+            # The node ends and says why; what came back is known in this life only.
+            return
+
+    def restore(self, queue: Queue, view: QueueRun, rows: Sequence[CountedRow]) -> None:
+        """What an earlier life has written; the run is visible."""
+        view.counts = {row: count for row, count, _, _ in rows}
+        view.sure = {row: sure for row, _, sure, _ in rows}
+        for row, _, _, due_ms in rows:
+            if due_ms and view.states[row] in UNHELD:
+                span = Span(view, row, row + 1, 1)
+                queue.put_off(span)
+                self._wake_at(queue, span, due_ms)
+
+
+def _lenient(queue: Queue) -> bool:
+    """Whether the queue lets everything come again at once, however often."""
+    return queue.forwards or (not queue.settings.redelivery_delay and _most(queue) == math.inf)
+
+
+def _most(queue: Queue) -> float:
+    """Deliveries after which a message is taken away: never, if there is no place for it."""
+    if queue.forwards or queue.target_of("attempts") is None:
+        return math.inf
+    return queue.settings.max_delivery_attempts
+
+
+def _delay_ms(queue: Queue, count: int) -> int:
+    """How long a message waits that was delivered ``count`` times."""
+    settings = queue.settings
+    if not settings.redelivery_delay or queue.forwards:
+        return 0
+    try:
+        delay = settings.redelivery_delay * settings.redelivery_delay_multiplier ** (count - 1)
+    except OverflowError:
+        delay = math.inf
+    return round(min(delay, settings.max_redelivery_delay, limits.TIME_S_MAX) * 1000)
+
+
+def _spans(view: QueueRun, rows: Sequence[int]) -> list[Span]:
+    return [Span(view, found.start, found.stop, found.step) for found in pieces(rows)]
+
+
+def _nobody(queue: Queue) -> None:
+    """For a callback that nobody has set."""

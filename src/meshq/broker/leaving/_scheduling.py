@@ -1,0 +1,52 @@
+"""Messages that are not due yet: they are stored and belong to their queues, and nobody sees them.
+
+A message gets its number when it becomes visible, by a record of its own, so that the order of numbers stays the order
+in which messages appear.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from meshq.broker._records import DUE, DueRow, encode_due
+from meshq.broker.placing._ledger import Ledger
+from meshq.broker.placing._marks import Marks
+from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
+from meshq.broker.queue._run import QueueRun
+from meshq.broker.queue._timers import Timers
+
+
+class Scheduler:
+    """Makes messages visible when they are due."""
+
+    def __init__(self, ledger: Ledger, marks: Marks, timers: Timers) -> None:
+        self._ledger = ledger
+        self._marks = marks
+        self._timers = timers
+
+    def schedule(self, queue: Queue, view: QueueRun) -> None:
+        """A run is stored that is not due yet; its queue may hold it back for longer than that, but not for less."""
+        queue.scheduled[view] = None
+        traits = view.run.traits
+        due_ms = traits.due if traits is not None else 0
+        self._timers.at(due_ms, view, partial(self._due, queue, view))
+
+    def _due(self, queue: Queue, view: QueueRun) -> None:
+        del queue.scheduled[view]
+        run = view.run
+        whole = run.origin or run
+        rows = run.rows if run.rows is not None else range(run.content.rows)
+        view.first = queue.number_rows(len(view.states))
+        if whole.position and queue.durable:
+            row = DueRow(queue.number, whole.position, rows.start, rows.stop, rows.step, view.first)
+            # A note without which the messages would come again, under other numbers: vital as an acknowledgement is.
+            position = self._ledger.write(DUE, [encode_due(row)], root=False, refs=[whole.position])
+            if queue.consumers:
+                self._marks.cover_delivered(queue, queue.level_for(run), queue.last, MARK_BLOCK // 2)
+        else:
+            position = self._marks.cover_given(queue)
+        self._ledger.release_after(position, [(queue, view)], _nothing)
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""

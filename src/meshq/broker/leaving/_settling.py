@@ -1,0 +1,126 @@
+"""Settling: what becomes of messages that a consumer is done with, in memory and in the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshq import limits
+from meshq.broker._records import IDS, SETTLED, SettledRow, encode_ids, encode_settled
+from meshq.broker.leaving._moving import settled_row
+from meshq.broker.placing._ledger import Ledger
+from meshq.broker.placing._marks import Marks
+from meshq.broker.placing._memory import MemoryBound
+from meshq.broker.placing._router import Router
+from meshq.broker.queue._consumer_state import ConsumerState, Span
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import QueueRun, StoredRun
+from meshq.broker.queue._timers import Timers
+
+
+class Settler:
+    """Takes settled rows out of queues, and their records out of the journal."""
+
+    def __init__(self, ledger: Ledger, router: Router, marks: Marks, memory: MemoryBound, timers: Timers) -> None:
+        self._timers = timers
+        self._ledger = ledger
+        self._router = router
+        self._marks = marks
+        self._memory = memory
+
+    def settle(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
+        """Acknowledge ranges of tags.
+
+        Raises:
+            RemoteProtocolError: a tag was not given or is settled already; the ranges before it are settled.
+        """
+        queue = consumer.queue
+        done: list[Span] = []
+        try:
+            for first, last in ranges:
+                done += consumer.take(first, last)
+        finally:
+            ended = [queue.settled(span) for span in done]
+            self._record(queue, done, ended)
+
+    def remove(self, queue: Queue, span: Span, fate: str, *, logged: bool = False) -> None:
+        """Rows leave for another reason; ``logged``: the journal knows already."""
+        self._record(queue, [span], [queue.take_out(span, fate)], logged=logged)
+
+    def settle_outdated(self, queue: Queue) -> None:
+        """The journal is told what newer messages have replaced."""
+        outdated, queue.outdated = queue.outdated, []
+        if outdated:
+            self._record(queue, [span for span, _ in outdated], [ended for _, ended in outdated])
+
+    def purge(self, queue: Queue) -> int:
+        """Take everything out that nobody holds; returns how many messages that were."""
+        self.settle_outdated(queue)
+        removed = self._purge_scheduled(queue)
+        if not queue.ready and not queue.delayed:
+            return removed
+        # A number that was purged must not be given again, though nobody may ever have seen it.
+        self._marks.cover_given(queue)
+        while queue.ready or queue.delayed:
+            spans, ended = queue.purge(limits.STEP_MESSAGES_MAX)
+            removed += sum(span.rows for span in spans)
+            self._record(queue, spans, ended)
+        return removed
+
+    def _purge_scheduled(self, queue: Queue) -> int:
+        """Take out what is not due yet."""
+        scheduled, queue.scheduled = queue.scheduled, {}
+        for view in scheduled:
+            self.discard(queue, view)
+        return sum(view.live for view in scheduled)
+
+    def discard(self, queue: Queue, view: QueueRun) -> None:
+        """A run that never became visible goes."""
+        self._record(queue, [Span(view, 0, len(view.states), 1)], [True])
+
+    def _record(self, queue: Queue, spans: Sequence[Span], ended: Sequence[bool], *, logged: bool = False) -> None:
+        """Write what was settled: rows of runs that live on, unless that is ``logged``, and the end of those that
+        don't."""
+        if queue.outdated:
+            # A record speaks only of runs that the ones before it have left alive.
+            self.settle_outdated(queue)
+        rows: list[SettledRow] = []
+        kills: list[int] = []
+        refs: list[int] = []
+        freed = 0
+        for span, view_ended in zip(spans, ended, strict=True):
+            run = span.view.run.origin or span.view.run
+            position = run.position
+            if view_ended:
+                if span.view.timers:
+                    self._timers.cancel(span.view)
+                if span.view.counted_at:
+                    kills.append(span.view.counted_at)
+                run.views -= 1
+                if not run.views:
+                    freed += run.size_bytes
+                    if position and not self._move_ids(run):
+                        kills.append(position)
+                    continue
+            if position and queue.durable and not logged:
+                rows.append(settled_row(queue, span))
+                refs.append(position)
+        if rows or kills:
+            self._ledger.write(
+                SETTLED, [encode_settled(rows)], root=False, kills=kills, refs=list(dict.fromkeys(refs)), lazy=True
+            )
+        if freed:
+            self._memory.released(freed)
+
+    def _move_ids(self, run: StoredRun) -> bool:
+        """If ids of a run outlive it, write them in the one record that kills the run's own."""
+        if not run.has_ids:
+            return False
+        address = self._router.addresses.get(run.address)
+        chunk = address.duplicates.surviving(run.position) if address is not None else None
+        if chunk is None:
+            return False
+        ids = chunk.ids[chunk.start :]
+        payload = encode_ids(run.position, run.address, ids)
+        chunk.record = self._ledger.write(IDS, [payload], kills=[run.position], lazy=True, vital=True)
+        chunk.ids, chunk.start = ids, 0
+        return True

@@ -1,0 +1,124 @@
+"""The line between placing and release: what was placed waits here until the journal says that it is durable.
+
+Placing is the only ordering point of a node.  Entries are released strictly in the order in which they were
+placed, so a queue's messages become visible in the order of their numbers, and confirms go in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from meshq.abc import Buffer
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import QueueRun
+
+Views = Sequence[tuple[Queue, QueueRun]]
+#: Records that one record kills on the side: their positions must fit beside a run of the largest size.
+_DOOMED_MAX: Final = 1_000
+
+
+class Log(Protocol):
+    """The journal, as far as the broker knows it."""
+
+    @property
+    def durable(self) -> int:
+        """Everything up to this position is on disk."""
+
+    @property
+    def last(self) -> int:
+        """The last position given."""
+
+    def place(
+        self,
+        kind: int,
+        parts: Sequence[Buffer],
+        *,
+        root: bool = True,
+        kills: Sequence[int] = (),
+        refs: Sequence[int] = (),
+        lazy: bool = False,
+        vital: bool = False,
+    ) -> int:
+        """Put a record into the open batch; returns its position.
+
+        A root lives until a record kills it, a note (``root=False``) as long as what it speaks about.  A full disk
+        refuses roots that are not ``vital``.
+        """
+
+    def hurry(self) -> None:
+        """Somebody waits: don't wait for company."""
+
+
+class Ledger:
+    """Places records, and releases what waits for them.
+
+    Without a log everything is as durable as it will ever be: it is released at once.
+    """
+
+    __slots__ = ("_doomed", "_entries", "_release_views", "log")
+
+    def __init__(self, log: Log | None, release_views: Callable[[Views], None]) -> None:
+        self.log = log
+        self._release_views = release_views
+        # (position, views that become visible, what to call then), in the order of placing; whoever is first in line
+        # holds up those behind, whatever their positions.
+        self._entries: deque[tuple[int, Views, Callable[[], None]]] = deque()
+        # Records that nobody needs any more; the next record that is placed kills them.
+        self._doomed: list[int] = []
+
+    @property
+    def waiting(self) -> int:
+        """Entries that are not released yet."""
+        return len(self._entries)
+
+    def holds(self, queue: Queue) -> bool:
+        """Whether something that was placed in a queue is not released yet."""
+        return any(queue is one for _, views, _ in self._entries for one, _ in views)
+
+    def doom(self, positions: Sequence[int]) -> None:
+        """These records may die with whatever is written next."""
+        self._doomed += positions
+
+    def write(
+        self, kind: int, parts: Sequence[Buffer], *, root: bool = True, kills: Sequence[int] = (), **options: Any
+    ) -> int:
+        """Place a record; returns its position, 0 without a log."""
+        log = self.log
+        if log is None:
+            return 0
+        doomed = self._doomed[:_DOOMED_MAX]
+        if doomed:
+            kills = [*kills, *doomed]
+        position = log.place(kind, parts, root=root, kills=kills, **options)
+        if doomed:
+            del self._doomed[: len(doomed)]
+        return position
+
+    def release_after(self, position: int, views: Views, then: Callable[[], None]) -> None:
+        """Release ``views`` and call ``then`` once ``position`` is durable and everything placed before is released."""
+        log = self.log
+        if log is None or (not self._entries and position <= log.durable):
+            if views:
+                self._release_views(views)
+            then()
+        else:
+            self._entries.append((position, views, then))
+
+    def when_all_is_durable(self, then: Callable[[], None]) -> None:
+        """Call ``then`` once everything that is placed now is durable."""
+        if self.log is not None:
+            self.log.hurry()
+            self.release_after(self.log.last, (), then)
+        else:
+            then()
+
+    def durable_moved(self, position: int) -> None:
+        """Everything up to ``position`` is on disk."""
+        entries = self._entries
+        while entries and entries[0][0] <= position:
+            _, views, then = entries.popleft()
+            if views:
+                self._release_views(views)
+            then()

@@ -1,0 +1,96 @@
+"""How far each queue's numbers reach on disk, so that none is given twice and what may have been delivered is known.
+
+Both marks are moved ahead by blocks.  A number that leaves no trace (a message that is not durable) may be used
+only below the first mark, a durable message may be granted only below the second.  Of the second kind each priority
+has its own: what is urgent overtakes, and must not make everything that it overtakes look delivered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from meshq import limits
+from meshq.abc import no_chaos
+from meshq.broker._records import MARKS, encode_marks
+from meshq.broker.placing._ledger import Ledger
+from meshq.broker.queue._level import Level
+from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
+
+
+class _QueueMark:
+    __slots__ = ("delivered", "given", "position")
+
+    def __init__(self, given: int, delivered: dict[int, int], position: int) -> None:
+        self.given = given
+        # By priority.
+        self.delivered = delivered
+        # Of the record that says so.
+        self.position = position
+
+
+class Marks:
+    """The marks of all durable queues of a node with a journal."""
+
+    def __init__(self, ledger: Ledger, chaos: Callable[[str], bool] = no_chaos) -> None:
+        self._ledger = ledger
+        self._chaos = chaos
+        self._marks: dict[int, _QueueMark] = {}
+
+    def open(self, queue: Queue, given: int = 0, delivered: dict[int, int] | None = None, position: int = 0) -> None:
+        """A queue was made or restored; ``delivered`` has the marks by priority."""
+        if self._ledger.log is None or not queue.durable:
+            queue.mark = math.inf
+            return
+        self._marks[queue.number] = _QueueMark(given, delivered or {}, position)
+        for priority, mark in (delivered or {}).items():
+            queue.level(priority).mark = mark
+
+    def close(self, queue: Queue) -> list[int]:
+        """A queue was deleted; returns the records that go with it."""
+        mark = self._marks.pop(queue.number, None)
+        return [mark.position] if mark is not None and mark.position else []
+
+    def cover_given(self, queue: Queue) -> int:
+        """See to it that the queue's last number is covered; returns the position that has to be durable for it."""
+        mark = self._marks.get(queue.number)
+        if mark is None:
+            return 0
+        if queue.last > mark.given:
+            self._write(queue, mark, given=queue.last + self._block(limits.SEQUENCE_RESERVE), delivered=mark.delivered)
+        return mark.position
+
+    def cover_delivered(self, queue: Queue, level: Level, number: int, ahead: int = 0) -> None:
+        """See to it that messages of a priority up to ``number`` may be granted; ``ahead``: move before it gets as
+        close as this."""
+        mark = self._marks.get(queue.number)
+        if mark is None:
+            return
+        covered = mark.delivered.get(level.priority, 0)
+        if number + ahead <= covered:
+            return
+        delivered = max(covered, number + self._block(MARK_BLOCK))
+        self._write(queue, mark, given=mark.given, delivered={**mark.delivered, level.priority: delivered})
+
+        def raise_mark() -> None:
+            level.mark = max(level.mark, delivered)
+
+        self._ledger.release_after(mark.position, (), raise_mark)
+
+    def _block(self, size: int) -> int:
+        """How far a mark is moved ahead; with chaos not at all, so that the next message has to wait for another."""
+        return 0 if self._chaos("broker.no_block") else size
+
+    def settle(self, queue: Queue, delivered: dict[int, int]) -> None:
+        """Write the exact marks, those of delivery by priority: the node stops in peace."""
+        mark = self._marks.get(queue.number)
+        if mark is not None and (mark.given, mark.delivered) != (queue.last, delivered):
+            self._write(queue, mark, given=queue.last, delivered=delivered)
+
+    def _write(self, queue: Queue, mark: _QueueMark, *, given: int, delivered: dict[int, int]) -> None:
+        kills = [mark.position] if mark.position else []
+        payload = encode_marks(queue.number, given, delivered)
+        # Vital: without it a full disk could not be drained.
+        mark.position = self._ledger.write(MARKS, [payload], kills=kills, vital=True)
+        mark.given = given
+        mark.delivered = delivered

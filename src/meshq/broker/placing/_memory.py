@@ -1,0 +1,132 @@
+"""One bound on what a broker holds in memory, at which producers wait.
+
+A session may send only what it was granted.  What is granted and not yet sent counts against the bound, too, and as
+what it may come to: a run of one small message takes several times the bytes that its frame has.  So the bound holds
+however many producers there are; apart from the last frame of each, which may be as large as a frame can be.
+
+Nobody can take a grant back.  So that sessions which send nothing don't keep others from sending, whoever waits
+while memory is there, but promised to others, is granted a single byte: one frame, of any size.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from meshq import limits
+from meshq.broker.queue._run import RUN_OVERHEAD_BYTES
+from meshq.wire import HEAD_BYTES, RUN_ROW_BYTES
+
+#: The least that is granted where there is room: one small run.
+GRANT_BYTES_MIN: Final = 64 * limits.KIB
+#: Of the room that is left, one grant takes such a part at most.
+GRANT_SHARE: Final = 4
+#: Bytes of memory for a byte of a frame, at worst: a message without a body (rounded up).
+MEMORY_PER_FRAME: Final = -(-(RUN_OVERHEAD_BYTES + RUN_ROW_BYTES) // (HEAD_BYTES + RUN_ROW_BYTES))
+
+
+class Sender(Protocol):
+    """A session, as far as the bound knows it."""
+
+    #: Bytes granted and bytes received of SEND frames, in all.
+    granted_bytes: int
+    sent_bytes: int
+
+    def credit_changed(self) -> None:
+        """More was granted: the other side must be told."""
+
+
+class MemoryBound:
+    """What is held, what is promised, and who waits."""
+
+    __slots__ = ("_reserved", "_waiting", "blocked", "limit_bytes", "used_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        #: Bytes of runs held.
+        self.used_bytes = 0
+        # Bytes granted and not yet sent.
+        self._reserved = 0
+        # Sessions without credit, first come first served; a dict as an ordered set.
+        self._waiting: dict[Sender, None] = {}
+        #: Grants are withheld for another reason: the disk is full.
+        self.blocked = False
+
+    @property
+    def waiting(self) -> int:
+        """Sessions that wait for credit."""
+        return len(self._waiting)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes granted and not yet sent."""
+        return self._reserved
+
+    def open(self, sender: Sender) -> None:
+        """A session begins; it starts small and earns more."""
+        offer = 0 if self._waiting else self._offer()
+        if offer:
+            self._grant(sender, min(offer, GRANT_BYTES_MIN))
+        else:
+            self._waiting[sender] = None
+
+    def received(self, sender: Sender, size_bytes: int) -> None:
+        """A frame of a session was taken in, and is used memory if it is kept.
+
+        The session is granted more once it has used half of what a step allows.
+        """
+        left = sender.granted_bytes - sender.sent_bytes - size_bytes
+        if left > limits.SEND_CREDIT_BYTES // 2 and not self._waiting:
+            # More than half of the largest step: nothing to decide.
+            sender.sent_bytes += size_bytes
+            self._reserved -= size_bytes
+            return
+        before = max(0, sender.granted_bytes - sender.sent_bytes)
+        sender.sent_bytes += size_bytes
+        after = max(0, sender.granted_bytes - sender.sent_bytes)
+        self._reserved -= before - after
+        step = min(limits.SEND_CREDIT_BYTES, max(GRANT_BYTES_MIN, sender.sent_bytes))
+        if after <= step // 2:
+            offer = 0 if self._waiting else self._offer()
+            if offer >= GRANT_BYTES_MIN or (offer and not after):
+                self._grant(sender, min(offer, step))
+                return
+            if not after:
+                self._waiting[sender] = None
+        if self._waiting:
+            self._serve()
+
+    def close(self, sender: Sender) -> None:
+        """A session ends; what it was promised is free."""
+        self._reserved -= max(0, sender.granted_bytes - sender.sent_bytes)
+        sender.granted_bytes = sender.sent_bytes
+        self._waiting.pop(sender, None)
+        self._serve()
+
+    def released(self, size_bytes: int) -> None:
+        """Runs are gone; whoever waits may go on."""
+        self.used_bytes -= size_bytes
+        if self._waiting:
+            self._serve()
+
+    def _serve(self) -> None:
+        while self._waiting and (offer := self._offer()):
+            sender = next(iter(self._waiting))
+            del self._waiting[sender]
+            self._grant(sender, offer)
+
+    def _offer(self) -> int:
+        """Bytes of frames that the next one may be granted; 0: nothing."""
+        free = self.limit_bytes - self.used_bytes
+        if self.blocked or free <= 0:
+            return 0
+        room = free // MEMORY_PER_FRAME - self._reserved
+        if room < GRANT_BYTES_MIN:
+            return 1
+        return min(limits.SEND_CREDIT_BYTES, max(GRANT_BYTES_MIN, room // GRANT_SHARE))
+
+    def _grant(self, sender: Sender, size_bytes: int) -> None:
+        # What was overdrawn by the last frame is made good first.
+        base = max(sender.granted_bytes, sender.sent_bytes)
+        sender.granted_bytes = base + size_bytes
+        self._reserved += size_bytes
+        sender.credit_changed()

@@ -1,0 +1,286 @@
+"""Addresses and their queues: who gets a message that is sent to a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from meshq.address import SEPARATOR, TEMPORARY, Target
+from meshq.broker.placing._distribution_plan import RemoteBinding, Ring
+from meshq.broker.placing._diverts import Diverts
+from meshq.broker.placing._duplicates import DuplicateIds
+from meshq.broker.placing._settings_table import SettingsTable
+from meshq.broker.queue._last_value_machine import LastValues
+from meshq.broker.queue._queue_machine import Queue
+from meshq.errors import NotFoundError, UsageError
+from meshq.settings import AddressSettings
+
+
+class Address:
+    """One address: its routing type, its queues, its window of duplicate ids."""
+
+    __slots__ = (
+        "duplicates",
+        "filtered",
+        "name",
+        "on_use",
+        "position",
+        "queues",
+        "rings",
+        "routing",
+        "turn",
+    )
+
+    def __init__(self, name: str, routing: str, settings: AddressSettings) -> None:
+        self.name = name
+        # It came into being on first use.
+        self.on_use = False
+        self.routing = routing
+        self.queues: list[Queue] = []
+        # How many of them take only some messages.
+        self.filtered = 0
+        # Which of several anycast queues is next.
+        self.turn = 0
+        self.duplicates = DuplicateIds(settings.duplicate_id_cache_size)
+        # Where its definition stands in the journal.
+        self.position = 0
+        # Its queues by name, where other nodes have some, too; empty where only this node has.
+        self.rings: dict[str, Ring] = {}
+
+
+class Router:
+    """All names of one node."""
+
+    def __init__(self, patterns: dict[str, AddressSettings]) -> None:
+        self.table = SettingsTable(patterns)
+        self.diverts = Diverts()
+        self.addresses: dict[str, Address] = {}
+        self.queues: dict[str, Queue] = {}
+        self.by_number: dict[int, Queue] = {}
+        #: Journal positions of queue definitions, by queue number; 0: nowhere.
+        self.positions: dict[int, int] = {}
+        #: The highest queue number ever given.
+        self.last_number = 0
+        #: Called when a queue was made or deleted.
+        self.on_queue: Callable[[Queue], None] = _nobody
+        #: Queues of other nodes: by address, then by link and by their number there.
+        self._remote: dict[str, dict[tuple[bytes, int], RemoteBinding]] = {}
+        #: What of them each link has described.
+        self._by_link: dict[bytes, dict[int, RemoteBinding]] = {}
+
+    def settings(self, address: str) -> AddressSettings:
+        """The settings of an address."""
+        return self.table.of(address)
+
+    def add_address(self, name: str, routing: str) -> Address:
+        """Make an address that does not exist yet."""
+        address = self.addresses[name] = Address(name, routing, self.settings(name))
+        self._form_rings(name)
+        return address
+
+    def add_queue(self, queue: Queue, address: Address) -> Queue:
+        """Enter a queue in all tables."""
+        self.skip_numbers(queue.number)
+        self._rule(queue)
+        address.queues.append(queue)
+        address.filtered += queue.terms.filter is not None
+        self.queues[queue.name] = self.by_number[queue.number] = queue
+        self._form_rings(address.name)
+        self.on_queue(queue)
+        return queue
+
+    def _rule(self, queue: Queue) -> None:
+        """Have a queue do as the settings of its address say now."""
+        settings = queue.settings = self.settings(queue.address)
+        known, key = queue.last_values, settings.default_last_value_key
+        if key is None or queue.forwards:
+            queue.last_values = None
+        elif known is None or known.key != key:
+            queue.last_values = LastValues(queue, key)
+        if queue.terms.on_use:
+            queue.passing = queue.settings.auto_delete_queues
+
+    def settings_changed(self) -> list[int]:
+        """The settings of addresses are others; returns records of duplicate ids that nobody needs any more."""
+        gone: list[int] = []
+        for address in self.addresses.values():
+            gone += address.duplicates.resize(self.settings(address.name).duplicate_id_cache_size)
+            for queue in address.queues:
+                self._rule(queue)
+        return gone
+
+    def skip_numbers(self, last: int) -> None:
+        """Queue numbers up to ``last`` were given to queues that are gone."""
+        self.last_number = max(self.last_number, last)
+
+    def remove_queue(self, queue: Queue) -> None:
+        """Take a queue out of all tables."""
+        del self.queues[queue.name], self.by_number[queue.number]
+        self.addresses[queue.address].queues.remove(queue)
+        self.addresses[queue.address].filtered -= queue.terms.filter is not None
+        self._form_rings(queue.address)
+        self._forget_temporary(queue.address)
+        self.on_queue(queue)
+
+    # -- queues of other nodes
+
+    def bind(self, link: bytes, binding: RemoteBinding) -> None:
+        """A link has described a queue of its peer, for the first time or anew."""
+        self._unbind(link, binding.number)
+        self._by_link.setdefault(link, {})[binding.number] = binding
+        self._remote.setdefault(binding.address, {})[link, binding.number] = binding
+        self._form_rings(binding.address)
+
+    def unbind(self, link: bytes, number: int) -> None:
+        """A queue of a peer is gone."""
+        binding = self._unbind(link, number)
+        if binding is not None:
+            self._form_rings(binding.address)
+            self._forget_temporary(binding.address)
+
+    def replace(self, link: bytes, bindings: Iterable[RemoteBinding]) -> None:
+        """All that a link has to say, instead of all that it said before."""
+        fresh = {binding.number: binding for binding in bindings}
+        for number in list(self._by_link.get(link, ())):
+            if number not in fresh:
+                self.unbind(link, number)
+        for binding in fresh.values():
+            self.bind(link, binding)
+
+    def remote(self, link: bytes) -> list[RemoteBinding]:
+        """What a link has described."""
+        return list(self._by_link.get(link, {}).values())
+
+    def remote_routing(self, address: str) -> str | None:
+        """The routing type of an address on other nodes; None if no messages may go there."""
+        found = self._sharing(address)
+        return found[0].routing if found else None
+
+    def _sharing(self, address: str) -> list[RemoteBinding]:
+        """The queues of other nodes that messages may be sent to, in the order of their links."""
+        known = sorted(self._remote.get(address, {}).items(), key=_by_link_and_number)
+        return [binding for _, binding in known if binding.mode != "off"]
+
+    def _unbind(self, link: bytes, number: int) -> RemoteBinding | None:
+        binding = self._by_link.get(link, {}).pop(number, None)
+        if binding is not None:
+            known = self._remote[binding.address]
+            del known[link, number]
+            if not known:
+                del self._remote[binding.address]
+        return binding
+
+    def _form_rings(self, name: str) -> None:
+        """Work out anew who shares an address; the turns go on."""
+        address = self.addresses.get(name)
+        if address is None:
+            return
+        old, address.rings = address.rings, {}
+        remotes = self._sharing(name)
+        if not remotes:
+            return
+        for queue in address.queues:
+            self._ring(address, old, queue.name).local = queue
+        for binding in remotes:
+            if binding.routing == address.routing:
+                self._ring(address, old, binding.name).remotes.append(binding)
+
+    def _ring(self, address: Address, old: dict[str, Ring], name: str) -> Ring:
+        ring = address.rings.get(name)
+        if ring is None:
+            ring = address.rings[name] = Ring(name)
+            ring.turn = old[name].turn if name in old else 0
+        return ring
+
+    def _forget_temporary(self, name: str) -> None:
+        """The address of a temporary queue is there as long as the queue, here or elsewhere."""
+        address = self.addresses.get(name)
+        if address is not None and name.startswith(TEMPORARY) and not address.queues and not address.rings:
+            del self.addresses[name]
+
+    def may_go(self, address: Address) -> bool:
+        """Whether an address without queues goes by itself."""
+        settings = self.settings(address.name)
+        return (
+            address.on_use
+            and settings.auto_delete_queues
+            # On its next use it would be another one.
+            and address.routing == settings.default_routing
+            and not (address.queues or address.rings or len(address.duplicates) or self.diverts.uses(address.name))
+        )
+
+    def check_address(self, name: str, routing: str | None) -> Address | None:
+        """The address of a name, None if there is none yet.
+
+        Raises:
+            UsageError: it has the other routing type.
+        """
+        address = self.addresses.get(name)
+        if address is not None and routing is not None and address.routing != routing:
+            raise UsageError(f"the address {name!r} is {address.routing}, and stays it: {routing} is not possible")
+        return address
+
+    def check_queue(self, name: str, address: str | None, durable: bool | None) -> Queue | None:
+        """The queue of a name, None if there is none yet.
+
+        Raises:
+            UsageError: it is bound to another address, or its durability is another.
+        """
+        queue = self.queues.get(name)
+        if queue is None:
+            return None
+        if address is not None and queue.address != address:
+            raise UsageError(f"the queue {name!r} is bound to {queue.address!r}, not to {address!r}")
+        if durable is not None and queue.durable != durable:
+            raise UsageError(f"the queue {name!r} exists with durable={queue.durable}")
+        return queue
+
+    def find_queue(self, target: Target) -> Queue | None:
+        """The queue that a consumer means by ``queue`` or ``address::queue``; None if it doesn't exist.
+
+        Raises:
+            NotFoundError: the queue exists on another address.
+        """
+        if target.queue is not None:
+            subscription = self.queues.get(f"{target.address}{SEPARATOR}{target.queue}")
+            if subscription is not None:
+                return subscription
+        queue = self.queues.get(target.queue or target.address)
+        if queue is not None and target.queue is not None and queue.address != target.address:
+            raise NotFoundError(
+                f"the queue {target.queue!r} is on the address {queue.address!r}, not {target.address!r}"
+            )
+        return queue
+
+    def statistics(self, queue: Queue) -> dict[str, Any]:
+        """What is known of a queue, by name."""
+        return {
+            "name": queue.name,
+            "address": queue.address,
+            "routing": self.addresses[queue.address].routing,
+            "durable": queue.durable,
+            "paused": queue.paused,
+            "temporary": queue.terms.owner is not None,
+            "subscription": queue.terms.subscription,
+            "filter": queue.terms.filter_text,
+            "ready": queue.ready,
+            "delivering": queue.held,
+            "delayed": queue.delayed,
+            "scheduled": sum(view.live for view in queue.scheduled),
+            "added": queue.added,
+            "acknowledged": queue.acknowledged,
+            **queue.removed,
+            "redelivered": queue.redelivered,
+            "consumers": len(queue.consumers),
+            "groups": len(queue.grouped.table) if queue.grouped is not None else 0,
+            "last_sequence": queue.last,
+            "number": queue.number,
+        }
+
+
+def _by_link_and_number(item: tuple[tuple[bytes, int], RemoteBinding]) -> tuple[bytes, int]:
+    return item[0]
+
+
+def _nobody(queue: Queue) -> None:
+    """For a callback that nobody has set."""

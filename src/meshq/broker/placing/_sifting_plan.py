@@ -1,0 +1,36 @@
+"""Who gets which messages of a run where queues of this node have filters and no other node has a share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from meshq.broker.placing._distribution_plan import Share, Wants, takes
+from meshq.broker.queue._rows import pieces
+
+if TYPE_CHECKING:
+    from meshq.broker.queue._queue_machine import Queue
+
+
+def sift(queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, turn: int, wants: Wants) -> list[Share]:
+    """Deal the ``rows`` of a run among queues.
+
+    On an anycast address each message goes to the next queue in turn that takes it, on a multicast one to all that do.
+    A message that no queue takes is in no share.
+    """
+    taken: list[list[int]] = [[] for _ in queues]
+    filters = [queue.terms.filter for queue in queues]
+    count = len(queues)
+    for index, row in enumerate(rows):
+        for step in range(count):
+            place = (turn + index + step) % count if anycast else step
+            if takes(filters[place], row, wants):
+                taken[place].append(row)
+                if anycast:
+                    break
+    return [Share(queue, part, ()) for queue, found in zip(queues, taken, strict=True) for part in pieces(found)]
+
+
+def placed(shares: Sequence[Share]) -> dict[int, None]:
+    """The rows that somebody gets."""
+    return dict.fromkeys(row for share in shares for row in share.rows)

@@ -1,0 +1,137 @@
+"""Looking at what a queue has, without taking anything: ready or held, in the order in which it would be delivered.
+
+A browse ends with what was last in the queue when it began.  It stands at a run, and the run's list tells it when that
+goes; so it needs no copy of anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from meshq import limits
+from meshq.broker.queue._consumer_state import ConsumerState, Grant, span_bytes
+from meshq.broker.queue._lane import fitting_rows
+from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._run import GONE, QueueRun
+from meshq.broker.queue._run_messages import RunMessages
+from meshq.selector import Filter
+
+if TYPE_CHECKING:
+    from meshq.broker.queue._level import Level
+
+
+class Browser:
+    """One browse.  ``consumer`` has the window and the tags; its queue does not know it as one of its consumers."""
+
+    __slots__ = ("_ahead", "_filter", "_level", "_row", "_until", "_view", "consumer", "ended", "unfinished")
+
+    def __init__(self, consumer: ConsumerState, filter: Filter | None) -> None:
+        self.consumer = consumer
+        self._filter = filter
+        #: Everything was shown.
+        self.ended = False
+        #: There is more to look at, and it was enough for one step.
+        self.unfinished = False
+        # The lists that come later, the list and run that it stands in, and the row.
+        self._ahead: list[Level] = []
+        self._level: Level | None = None
+        self._view: QueueRun | None = None
+        self._row = 0
+        # The last message that is shown.
+        self._until = 0
+
+    def begin(self) -> None:
+        """Stand at the head of the queue, as it is now."""
+        queue = self.consumer.queue
+        tails = [level.tail for level in queue.levels if level.tail is not None]
+        self._until = max((tail.first + len(tail.states) - 1 for tail in tails), default=0)
+        self._ahead = queue.levels[::-1]
+        queue.browsers[self] = None
+        self._next_list()
+
+    def end(self) -> None:
+        """Nobody looks any more."""
+        self.consumer.unsettled()
+        self.consumer.queue.browsers.pop(self, None)
+        if self._level is not None:
+            self._level.browsers.pop(self, None)
+        self._level = self._view = None
+
+    def _next_list(self) -> None:
+        if self._level is not None:
+            del self._level.browsers[self]
+        self._level = self._ahead.pop() if self._ahead else None
+        if self._level is not None:
+            self._level.browsers[self] = None
+            self._view, self._row = self._level.head, 0
+
+    def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """These tags were handed over: nothing was taken, so there is room again, and that is all.
+
+        Raises:
+            RemoteProtocolError: a tag was not given, or came before.
+        """
+        for first, last in ranges:
+            self.consumer.take(first, last)
+
+    def unlinked(self, view: QueueRun) -> None:
+        """A run of its list is gone."""
+        if self._view is view:
+            self._view, self._row = view.next, 0
+
+    def look(self) -> list[Grant]:
+        """What is shown next, as far as there is room."""
+        shown: list[Grant] = []
+        looks = limits.SCAN_MESSAGES_MAX
+        self.unfinished = False
+        while self._level is not None:
+            view = self._view
+            if view is None or view.first > self._until:
+                self._next_list()
+                continue
+            if self.consumer.room() <= 0:
+                break
+            if looks <= 0:
+                self.unfinished = True
+                break
+            looks -= len(view.states)
+            rows = self._rows(view)
+            count = self._fitting(view, rows)
+            shown += [self._show(view, part) for part in pieces(rows[:count])]
+            if count < len(rows):
+                self._row = rows[count]
+                break
+            self._view, self._row = view.next, 0
+        self.ended = self._level is None
+        return shown
+
+    def _rows(self, view: QueueRun) -> list[int]:
+        """The rows of a run, from where it stands on, that are there and accepted."""
+        states, filter = view.states, self._filter
+        rows = [row for row in range(self._row, len(states)) if states[row] != GONE]
+        if filter is None:
+            return rows
+        messages = RunMessages(view.run)
+        accepted = []
+        for row in rows:
+            messages.move(row, properties=filter.uses_properties)
+            if filter.verdict(messages) is True:
+                accepted.append(row)
+        return accepted
+
+    def _fitting(self, view: QueueRun, rows: list[int]) -> int:
+        consumer = self.consumer
+        count = fitting_rows(view, rows[: consumer.room()], consumer.window_bytes - consumer.held_bytes)
+        # One message always fits.
+        return 1 if rows and not count and not consumer.held else count
+
+    def _show(self, view: QueueRun, rows: range) -> Grant:
+        consumer = self.consumer
+        grant = Grant(view, rows.start, rows.stop, rows.step, consumer.next_tag)
+        grant.size_bytes = span_bytes(view, grant.start, grant.stop, grant.step)
+        consumer.next_tag += grant.rows
+        consumer.held += grant.rows
+        consumer.held_bytes += grant.size_bytes
+        consumer.grants.append(grant)
+        return grant

@@ -1,0 +1,383 @@
+"""Messages that belong to groups: each group is one consumer's at a time, and its messages go there in order.
+
+They are *parked*: neither consumers with filters nor those without find them, only this machine hands them out.  A
+group that nobody has is offered under each filter, by the first message that this accepts; so neither a group whose
+owner has no room nor one that nobody wants is looked at again before something of that has changed.
+
+A group that nobody has, and of which somebody still holds messages, is offered when these are settled or back.  One
+without any messages is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from meshq.broker.queue._consumer_state import ConsumerState, Grant, Span, span_bytes
+from meshq.broker.queue._group import Group, Key, Place, accepts, key_of
+from meshq.broker.queue._run import DELAYED, HELD, PARKED, READY, QueueRun
+from meshq.errors import invariant
+from meshq.selector import Filter
+
+if TYPE_CHECKING:
+    from meshq.broker.queue._level import Level
+    from meshq.broker.queue._queue_machine import Queue
+
+
+class GroupedMessages:
+    """The groups of a queue."""
+
+    __slots__ = ("_found", "_line", "_offers", "_open", "_places", "_queue", "_serial", "_turns", "table")
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        #: The groups of which there are messages, by name.
+        self.table: dict[str, Group] = {}
+        # Where the messages of each owner's groups wait.
+        self._places: dict[ConsumerState, Place] = {}
+        # By the filters of those who are served: groups to be had, by the first message that each accepts.
+        self._offers: dict[Filter | None, list[tuple[Key, int, Group]]] = {}
+        # When each consumer was last given a group: whoever has waited longest is next.
+        self._turns: dict[ConsumerState, int] = {}
+        self._serial = 0
+        # For one step: owners with room by their first message, and consumers with room by filter.
+        self._line: list[tuple[Key, int, ConsumerState]] = []
+        self._open: dict[Filter | None, list[ConsumerState]] = {}
+        # What is next, if that is of a group that nobody has.
+        self._found: tuple[Key, Group] | None = None
+
+    # -- who is there
+
+    def joined(self, consumer: ConsumerState) -> None:
+        """A consumer is served from now on."""
+        self._turns[consumer] = 0
+        filter = consumer.filter
+        if filter not in self._offers:
+            self._offers[filter] = []
+            for group in self.table.values():
+                self._offer_to(group, (filter,))
+
+    def left(self, consumer: ConsumerState) -> None:
+        """A consumer is served no more; what it holds, if anything, is waited for."""
+        del self._turns[consumer]
+        # What the last step worked with must not keep it.
+        self._line.clear()
+        self._open.clear()
+        self._found = None
+        filter = consumer.filter
+        if all(other.filter != filter for other in self._turns):
+            del self._offers[filter]
+            for group in self.table.values():
+                group.offers.pop(filter, None)
+            for level in self._queue.levels:
+                for view in level.runs():
+                    if view.verdicts is not None and filter is not None:
+                        view.verdicts.pop(filter, None)
+        self._disband(consumer)
+
+    def renew(self) -> None:
+        """All groups are given anew."""
+        for consumer in list(self._places):
+            self._disband(consumer)
+
+    def _disband(self, consumer: ConsumerState) -> None:
+        """The groups of a consumer are nobody's."""
+        place = self._places.pop(consumer, None)
+        if place is None:
+            return
+        for group in place.groups:
+            group.owner = None
+            group.place = Place(None)
+            group.place.groups[group] = None
+        for view in place.views():
+            for group in dict.fromkeys(self._group(view, row) for row in _parked(view)):
+                if group in place.groups:
+                    group.place.push(view)
+        for group in place.groups:
+            self._offer(group)
+
+    def _group(self, view: QueueRun, row: int) -> Group:
+        assert view.groups is not None
+        name = view.groups[row]
+        assert name is not None
+        return self.table[name]
+
+    def _offer(self, group: Group) -> None:
+        """The group is to be had by whoever accepts something of it, unless it must wait."""
+        group.withdraw()
+        self._offer_to(group, self._offers)
+
+    def _offer_to(self, group: Group, filters: Iterable[Filter | None]) -> None:
+        if group.owner is not None or group.held:
+            return
+        wanted = dict.fromkeys(filters)
+        for view in group.place.views():
+            for row in _parked(view):
+                if not wanted:
+                    return
+                if self._group(view, row) is group:
+                    for filter in [filter for filter in wanted if accepts(filter, view, row)]:
+                        del wanted[filter]
+                        self._post(group, filter, view, row)
+
+    def _post(self, group: Group, filter: Filter | None, view: QueueRun, row: int) -> None:
+        key = key_of(view, row)
+        group.offers[filter] = key
+        group.firsts[key] = view
+        heappush(self._offers[filter], (key, id(group), group))
+
+    # -- what becomes of messages
+
+    def appended(self, view: QueueRun) -> None:
+        """A run with messages of groups became visible."""
+        for row in self._park(view, range(len(view.states))):
+            group = self._group(view, row)
+            if group.owner is None and not group.held:
+                key = key_of(view, row)
+                for filter in self._offers:
+                    known = group.offers.get(filter)
+                    if (known is None or key < known) and accepts(filter, view, row):
+                        self._post(group, filter, view, row)
+
+    def _park(self, view: QueueRun, rows: range) -> list[int]:
+        """Of the rows that are ready, those that have a group wait for it from now on."""
+        names, states, level = view.groups, view.states, view.level
+        assert names is not None and level is not None
+        parked = []
+        for row in rows:
+            name = names[row]
+            if states[row] == READY and name is not None:
+                group = self.table.get(name)
+                if group is None:
+                    group = self.table[name] = Group(name)
+                states[row] = PARKED
+                group.waiting += 1
+                group.place.push(view)
+                parked.append(row)
+        level.ready -= len(parked)
+        level.parked += len(parked)
+        return parked
+
+    def changed(self, span: Span, before: bytes | bytearray) -> None:
+        """Rows have another state, and had these; those that are ready again wait for their groups."""
+        view = span.view
+        names, states = view.groups, view.states
+        assert names is not None
+        groups: dict[Group, None] = {}
+        left: dict[Place, None] = {}
+        rows = range(span.start, min(span.stop, len(names)), span.step)
+        for row, old in zip(rows, before, strict=False):
+            name = names[row]
+            if name is not None:
+                group = self.table[name]
+                groups[group] = None
+                if old == HELD:
+                    group.held -= 1
+                elif old == PARKED:
+                    group.waiting -= 1
+                    left[group.place] = None
+                else:
+                    group.delayed -= 1
+                group.delayed += states[row] == DELAYED
+        self._park(view, rows)
+        for place in left:
+            if not any(self._group(view, row).place is place for row in _parked(view)):
+                place.forget(view)
+        for group in groups:
+            self._settle(group)
+
+    def _settle(self, group: Group) -> None:
+        """Other messages of a group wait or are held: it may be had, or forgotten."""
+        if group.held:
+            return
+        if group.waiting or group.delayed:
+            if group.owner is None:
+                self._offer(group)
+            return
+        group.withdraw()
+        del self.table[group.name]
+        del group.place.groups[group]
+        if group.owner is not None and not group.place.groups:
+            del self._places[group.owner]
+
+    # -- what goes out
+
+    def begin(self, level: Level, *, plain: bool) -> None:
+        """A step begins: who has room for what of one list; unless ``plain`` only consumers with filters get any."""
+        self._line.clear()
+        for consumer in self._places:
+            if plain or consumer.filter is not None:
+                self._stand_in_line(consumer, level)
+        self._open.clear()
+        for consumer in self._turns:
+            if consumer.room() > 0 and (plain or consumer.filter is not None):
+                self._open.setdefault(consumer.filter, []).append(consumer)
+
+    def _stand_in_line(self, consumer: ConsumerState, level: Level) -> None:
+        head = self._places[consumer].head(self.table) if consumer.room() > 0 else None
+        if head is not None and head[0].level is level:
+            heappush(self._line, (key_of(*head), id(consumer), consumer))
+
+    def next(self, level: Level) -> int | None:
+        """The number of the first message of the list that somebody may be given: ``grant`` does."""
+        self._found = self._next_offer(level)
+        line = self._line
+        while line and line[0][2].room() <= 0:
+            heappop(line)
+        if line and (self._found is None or line[0][0] < self._found[0]):
+            self._found = None
+            return line[0][0][1]
+        return self._found[0][1] if self._found is not None else None
+
+    def grant(self, budget: int, level: Level) -> tuple[ConsumerState, Grant] | list[ConsumerState]:
+        """Grant what ``next`` has found; else those of whom each has too little room for it, none if it waits for
+        the mark."""
+        if self._found is None:
+            consumer = self._line[0][2]
+            grant = self._grant(consumer, budget, level)
+            return [consumer] if grant is None and not level.stuck else [] if grant is None else (consumer, grant)
+        key, group = self._found
+        view = group.firsts[key]
+        size = span_bytes(view, key[1] - view.first, key[1] - view.first + 1)
+        if view.run.durable and level.durable and key[1] > level.mark:
+            level.mark_wanted = max(level.mark_wanted, key[1])
+            return []
+        wanting = self._wanting(group, key)
+        fitting = [consumer for consumer in wanting if consumer.fits(size)]
+        if not fitting:
+            return wanting
+        consumer = min(fitting, key=self._turn)
+        self._give(group, consumer)
+        self._line = [entry for entry in self._line if entry[2] is not consumer]
+        heapify(self._line)
+        self._stand_in_line(consumer, level)
+        grant = self._grant(consumer, budget, level)
+        assert grant is not None
+        return consumer, grant
+
+    def _next_offer(self, level: Level) -> tuple[Key, Group] | None:
+        """The first message of a group to be had that somebody with room would take."""
+        best: tuple[Key, Group] | None = None
+        for filter, consumers in list(self._open.items()):
+            while consumers and consumers[-1].room() <= 0:
+                del consumers[-1]
+            if not consumers:
+                del self._open[filter]
+                continue
+            offers = self._offers[filter]
+            while offers and offers[0][2].offers.get(filter) != offers[0][0]:
+                heappop(offers)
+            if offers and offers[0][0][0] == -level.priority and (best is None or offers[0][0] < best[0]):
+                best = offers[0][0], offers[0][2]
+        return best
+
+    def _wanting(self, group: Group, key: Key) -> list[ConsumerState]:
+        """Those who accept a group's first message and have room."""
+        filters = [filter for filter, first in group.offers.items() if first == key]
+        return [consumer for filter in filters for consumer in self._open.get(filter, ()) if consumer.room() > 0]
+
+    def _turn(self, consumer: ConsumerState) -> tuple[int, bool, int]:
+        """Who is next: the highest priority, those with filters, who has waited longest."""
+        return -consumer.priority, consumer.filter is None, self._turns[consumer]
+
+    def _give(self, group: Group, consumer: ConsumerState) -> None:
+        """The group is the consumer's."""
+        self._serial += 1
+        self._turns[consumer] = self._serial
+        place = self._places.get(consumer)
+        if place is None:
+            place = self._places[consumer] = Place(consumer.filter)
+        for view in group.place.views():
+            place.push(view)
+        place.groups[group] = None
+        group.owner, group.place = consumer, place
+        group.withdraw()
+
+    def _grant(self, consumer: ConsumerState, budget: int, level: Level) -> Grant | None:
+        """Grant a consumer the first messages of its groups, as far as they stand side by side; None: not now."""
+        place = self._places[consumer]
+        head = place.head(self.table)
+        assert head is not None
+        view, start = head
+        limit = len(view.states)
+        if view.run.durable and level.durable and view.first + limit - 1 > level.mark:
+            level.mark_wanted = max(level.mark_wanted, view.first + start)
+            limit = int(level.mark) - view.first + 1
+        if start >= limit:
+            return None
+        limit = min(limit, start + consumer.room(), start + budget)
+        stop, size = start, 0
+        while stop < limit and place.takes(view, stop, self.table):
+            more = span_bytes(view, stop, stop + 1)
+            if not consumer.fits(size + more) and (size or consumer.held):
+                break
+            stop, size = stop + 1, size + more
+        if stop == start:
+            return None
+        grant = Grant(view, start, stop, 1, consumer.next_tag)
+        grant.size_bytes = size
+        for row in range(start, stop):
+            group = self._group(view, row)
+            group.waiting -= 1
+            group.held += 1
+        level.parked -= grant.rows
+        level.ready += grant.rows
+        level.reached = max(level.reached, view.first + stop - 1)
+        self._queue.hold(consumer, grant)
+        # It stands at the head of the line, for what it has now.
+        heappop(self._line)
+        self._stand_in_line(consumer, level)
+        return grant
+
+    def check(self) -> None:
+        """Assert what must hold between steps."""
+        waiting: dict[str, int] = {}
+        held: dict[str, int] = {}
+        delayed: dict[str, int] = {}
+        for level in self._queue.levels:
+            for view in level.runs():
+                for name, state in zip(view.groups or (), view.states, strict=False):
+                    if name is not None:
+                        invariant(state != READY, "a message of a group is found through its group only")
+                        waiting[name] = waiting.get(name, 0) + (state == PARKED)
+                        held[name] = held.get(name, 0) + (state == HELD)
+                        delayed[name] = delayed.get(name, 0) + (state == DELAYED)
+                        invariant(state != PARKED or self.table[name].place.knows(view), "what waits is in its place")
+        for name, group in self.table.items():
+            known = group.waiting, group.held, group.delayed
+            invariant(known == (waiting.pop(name), held.pop(name), delayed.pop(name)), "a group knows its messages")
+            invariant(any(known), "a group without messages is forgotten")
+            for filter in self._offers:
+                first = self._first_for(group, filter) if group.owner is None and not group.held else None
+                invariant(group.offers.get(filter) == first, "what may be given is offered, by its first message")
+            invariant(group.owner is None or group.place is self._places[group.owner], "a group waits at its owner's")
+        invariant(
+            not any([*waiting.values(), *held.values(), *delayed.values()]), "each message of a group is in the table"
+        )
+        self._check_holders()
+
+    def _first_for(self, group: Group, filter: Filter | None) -> Key | None:
+        keys = [
+            key_of(view, row)
+            for view in group.place.views()
+            for row in _parked(view)
+            if self._group(view, row) is group and accepts(filter, view, row)
+        ]
+        return min(keys, default=None)
+
+    def _check_holders(self) -> None:
+        holders: dict[str, ConsumerState] = {}
+        for consumer in self._queue.consumers:
+            for grant in consumer.grants:
+                names = (grant.view.groups or ())[grant.start : grant.stop : grant.step]
+                settled = grant.settled or bytes(grant.rows)
+                for name, done in zip(names, settled, strict=False):
+                    if name is not None and not done:
+                        holder = holders.setdefault(name, consumer)
+                        invariant(holder is consumer, "one consumer at a time holds messages of a group")
+
+
+def _parked(view: QueueRun) -> list[int]:
+    """The rows that wait for their groups."""
+    return [row for row, state in enumerate(view.states) if state == PARKED]

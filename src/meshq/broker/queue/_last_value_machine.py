@@ -1,0 +1,88 @@
+"""Queues that keep, of the messages with one value of a property, the newest that nobody holds.
+
+The table has, by value, what is visible and not settled.  Whatever of that is not the newest, and not held, goes: when
+the newer one becomes visible, or when it comes back.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import TYPE_CHECKING, Any
+
+from meshq.broker.queue._consumer_state import Span
+from meshq.broker.queue._run import GONE, HELD, QueueRun
+from meshq.broker.queue._run_messages import RunMessages
+from meshq.errors import invariant
+
+if TYPE_CHECKING:
+    from meshq.broker.queue._queue_machine import Queue
+
+#: Values of different types are never the same.
+Value = tuple[type, Any]
+
+
+class LastValues:
+    """The values of one queue."""
+
+    __slots__ = ("_queue", "_there", "key")
+
+    def __init__(self, queue: Queue, key: str) -> None:
+        self._queue = queue
+        self.key = key
+        # The messages of each value, by rising number: at most one that nobody holds.
+        self._there: dict[Value, list[tuple[int, QueueRun, int]]] = {}
+        for view in sorted(queue.runs(), key=_first):
+            self.appeared(Span(view, 0, len(view.states), 1))
+
+    def _values(self, span: Span) -> list[tuple[int, Value]]:
+        """The values of messages, by row; those without one are left out."""
+        messages = RunMessages(span.view.run)
+        found: list[tuple[int, Value]] = []
+        for row in range(span.start, min(span.stop, len(span.view.states)), span.step):
+            messages.move(row, properties=True)
+            value = messages.properties.get(self.key)
+            if value is not None:
+                found.append((row, (type(value), value)))
+        return found
+
+    def appeared(self, span: Span) -> None:
+        """Messages became visible, or came back: of each value the older one goes, unless somebody holds it."""
+        view = span.view
+        for row, value in self._values(span):
+            if view.states[row] == GONE:
+                continue
+            there = self._there.setdefault(value, [])
+            one = view.first + row, view, row
+            if one not in there:
+                insort(there, one)
+            for _, older, index in there[:-1]:
+                if older.states[index] != HELD:
+                    self._replace(older, index)
+
+    def _replace(self, view: QueueRun, row: int) -> None:
+        span = Span(view, row, row + 1, 1)
+        self._queue.outdated.append((span, self._queue.take_out(span, "replaced")))
+
+    def gone(self, span: Span) -> None:
+        """Messages left the queue."""
+        for row, value in self._values(span):
+            there = self._there[value]
+            there.remove((span.view.first + row, span.view, row))
+            if not there:
+                del self._there[value]
+
+    def check(self) -> None:
+        """Assert what must hold between steps."""
+        found: dict[Value, list[tuple[int, QueueRun, int]]] = {}
+        for view in sorted(self._queue.runs(), key=_first):
+            for row, value in self._values(Span(view, 0, len(view.states), 1)):
+                if view.states[row] != GONE:
+                    found.setdefault(value, []).append((view.first + row, view, row))
+        invariant(found == self._there, "what there is of each value is known")
+        for there in found.values():
+            older = [view.states[row] for _, view, row in there[:-1]]
+            invariant(older.count(HELD) == len(older), "of a value the newest is kept")
+
+
+def _first(view: QueueRun) -> int:
+    return view.first

@@ -1,0 +1,189 @@
+"""What a broker holds: runs of messages, and each queue's view of them.
+
+No object per message outlives a call.  A ``StoredRun`` is the content, shared by every queue that holds it; a
+``QueueRun`` is one queue's view: where it stands in the queue's order, and a state byte per message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from meshq import limits
+from meshq.wire import RunBytes, pick
+
+if TYPE_CHECKING:
+    from meshq.broker.queue._lane import Lane
+    from meshq.broker.queue._level import Level
+    from meshq.broker.queue._timers import Timer
+    from meshq.broker.queue._traits import Traits
+    from meshq.selector import Filter
+
+READY: Final = 0
+HELD: Final = 1
+GONE: Final = 2
+#: It was handed back, and waits until it may be granted again.
+DELAYED: Final = 3
+#: Ready, and to be had through its group only.
+PARKED: Final = 4
+#: The states of messages that are there and that nobody holds.
+UNHELD: Final = (READY, DELAYED, PARKED)
+
+_READY: Final = b"\0"
+#: ``_HELD_ROWS[:n]`` marks n rows as held, and so on: no allocation of a pattern per grant.
+HELD_ROWS: Final = bytes([HELD]) * limits.RUN_MESSAGES_MAX
+DELAYED_ROWS: Final = bytes([DELAYED]) * limits.RUN_MESSAGES_MAX
+READY_ROWS: Final = bytes([READY]) * limits.RUN_MESSAGES_MAX
+GONE_ROWS: Final = bytes([GONE]) * limits.RUN_MESSAGES_MAX
+
+#: Bytes that a run costs besides its content: the objects that hold it (measured, CPython 3.11, rounded up).
+RUN_OVERHEAD_BYTES: Final = 600
+
+
+class StoredRun:
+    """The content of a run, encoded once by its producer."""
+
+    __slots__ = (
+        "address",
+        "content",
+        "durable",
+        "has_ids",
+        "number",
+        "number_step",
+        "origin",
+        "position",
+        "producer",
+        "rows",
+        "size_bytes",
+        "stamp",
+        "traits",
+        "views",
+    )
+
+    def __init__(
+        self,
+        address: str,
+        content: RunBytes,
+        *,
+        durable: bool,
+        producer: bytes,
+        number: int,
+        stamp: int,
+        number_step: int = 1,
+    ) -> None:
+        self.address = address
+        self.content = content
+        self.durable = durable
+        # Who sent it, and the number of its first message among all that this producer sent.
+        self.producer = producer
+        # They rise by ``number_step`` from message to message.
+        self.number = number
+        self.number_step = number_step
+        self.stamp = stamp
+        # The run of which this is a share, and which of its messages are in it; None if it is whole.
+        self.origin: StoredRun | None = None
+        self.rows: range | None = None
+        # What its messages ask for besides being kept; None: nothing.
+        self.traits: Traits | None = None
+        # Whether duplicate ids of it stand in the window of its address.
+        self.has_ids = False
+        # Where its record stands in the journal; 0: nowhere.
+        self.position = 0
+        # Queues that still hold a message of it.
+        self.views = 0
+        self.size_bytes = len(content.body) + len(content.table) + RUN_OVERHEAD_BYTES
+
+
+def share_of(run: StoredRun, rows: range) -> StoredRun:
+    """The messages ``rows`` of a run, as a run of its own; they live and die with the whole run's record."""
+    whole = range(run.content.rows)
+    if rows == whole:
+        return run
+    share = StoredRun(
+        run.address,
+        pick(run.content, rows),
+        durable=run.durable,
+        producer=run.producer,
+        number=run.number + rows.start * run.number_step,
+        stamp=run.stamp,
+        number_step=run.number_step * rows.step,
+    )
+    share.origin = run
+    share.rows = rows
+    share.traits = run.traits
+    run.size_bytes += share.size_bytes
+    return share
+
+
+class QueueRun:
+    """One queue's view of a run, an element of the queue's linked list."""
+
+    __slots__ = (
+        "counted_at", "counts", "due", "first", "fresh", "groups", "lanes", "level", "live", "maybe", "next",
+        "previous", "remote", "returned", "run", "states", "sure", "timers", "verdicts", "watched",
+    )  # fmt: skip
+
+    def __init__(self, run: StoredRun, first: int, remote: tuple[int, ...] = ()) -> None:
+        self.run = run
+        # In a store-and-forward queue: the numbers of the peer's queues that these messages are for.
+        self.remote = remote
+        # The queue's number of the first message; the others follow by one.  0: they are not due yet and have none.
+        self.first = first
+        rows = run.content.rows
+        # READY, HELD, GONE, DELAYED or PARKED, a byte a message.
+        self.states = bytearray(rows)
+        # Messages that are not GONE.
+        self.live = rows
+        # Rows from here on were never granted.
+        self.fresh = 0
+        # Rows below this one may have been delivered before the broker was started.
+        self.maybe = 0
+        # How often single rows were delivered, if more often than `maybe` says; and how often they came back for sure:
+        # the delivery of which only `maybe` speaks does not count there.
+        self.counts: dict[int, int] | None = None
+        self.sure: dict[int, int] | None = None
+        # Where the journal says so; 0: nowhere.
+        self.counted_at = 0
+        # When the rows that wait may be granted again, ms.
+        self.due: dict[int, int] | None = None
+        # When somebody looks for messages that have expired, ms; 0: nobody does.
+        self.watched = 0
+        # What is to be done with it later.
+        self.timers: dict[Timer, None] | None = None
+        # Whether the queue's heap of returned runs holds this one.
+        self.returned = False
+        # The list of the queue that it stands in, once it is visible.
+        self.level: Level | None = None
+        # The rows that filters have accepted, by the lanes of these.
+        self.lanes: dict[Lane, bytes] | None = None
+        # The group of each message, once it is visible; None: none has one.  And what filters say of these.
+        self.groups: tuple[str | None, ...] | None = None
+        self.verdicts: dict[Filter, bytearray] | None = None
+        self.next: QueueRun | None = None
+        self.previous: QueueRun | None = None
+
+    def deliveries(self, row: int) -> int:
+        """How often a row may have been handed to an application before."""
+        counted = self.counts.get(row, 0) if self.counts else 0
+        return counted or int(row < self.maybe)
+
+    def returns(self, row: int) -> int:
+        """How often a row came back for sure from whoever it was handed to."""
+        return self.sure.get(row, 0) if self.sure else 0
+
+    def count_return(self, row: int) -> None:
+        """A row comes back that may have reached an application."""
+        if self.counts is None or self.sure is None:
+            self.counts, self.sure = {}, {}
+        self.counts[row] = self.deliveries(row) + 1
+        self.sure[row] = self.sure.get(row, 0) + 1
+
+    def ready_span(self, start: int, stop: int) -> tuple[int, int] | None:
+        """The first rows in ``start..stop`` that are ready and stand side by side."""
+        states = self.states
+        low = states.find(READY, start, stop)
+        if low < 0:
+            return None
+        if low + 1 == stop:
+            return low, stop
+        rest = states[low:stop]
+        return low, stop - len(rest.lstrip(_READY))

@@ -1,0 +1,115 @@
+"""What single messages ask of the broker besides being kept: a priority, a time to live, a delay, a group.
+
+Most runs have nothing of the kind, and none of this is ever looked at.  Those that have are divided: the messages of
+one share have one priority and become visible at one time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from meshq import limits
+from meshq.broker.queue._rows import pieces
+from meshq.errors import RemoteProtocolError
+from meshq.message import Origin
+from meshq.wire import KIND_CONTROL, KIND_PRIORITY, RunBytes, RunView, decode_map, violation
+
+#: A run with one of these has to be looked at message by message.
+SPECIAL: Final = KIND_CONTROL | KIND_PRIORITY
+_MS_MAX: Final = limits.TIME_S_MAX * 1000
+
+
+class Traits(NamedTuple):
+    """What the messages of one share have in common, and what each of them has."""
+
+    #: When the first broker took them, by its clock, ms.
+    arrival: int
+    priority: int = limits.PRIORITY_DEFAULT
+    #: When they become visible, ms; 0: at once.
+    due: int = 0
+    #: When each of them is of no use any more, ms, 0: never; None: none of them ever.
+    expires: tuple[int, ...] | None = None
+    #: The group of each of them; None: none has one.
+    groups: tuple[str | None, ...] | None = None
+    origin: Origin | None = None
+
+
+class RowTraits(NamedTuple):
+    """What one message asks for; times are absolute, 0 is none."""
+
+    priority: int = limits.PRIORITY_DEFAULT
+    due: int = 0
+    expires: int = 0
+    group: str | None = None
+
+
+def read_traits(content: RunBytes, arrival_ms: int) -> list[RowTraits]:
+    """What each message of a run asks for.
+
+    Raises:
+        RemoteProtocolError: its headers can't be read.
+    """
+    view = RunView(content)
+    found = []
+    for row in range(content.rows):
+        priority = view.priority(row)
+        if view.kind(row) & KIND_CONTROL:
+            found.append(_controlled(view.headers(row), priority, arrival_ms))
+        else:
+            found.append(RowTraits(priority))
+    return found
+
+
+def _controlled(data: bytes, priority: int, arrival_ms: int) -> RowTraits:
+    headers = decode_map(data, limits.PROPERTIES_BYTES_MAX, lists=False)
+    ttl, delay, group = headers.get("x", 0), headers.get("d", 0), headers.get("g")
+    if (
+        any(type(span) is not int or not 0 <= span <= _MS_MAX for span in (ttl, delay))
+        or not (group is None or (type(group) is str and 0 < len(group.encode()) <= limits.GROUP_BYTES_MAX))
+        or (not ttl and not delay and group is None)
+    ):
+        raise violation("bad_header", "a message has a time to live, a delay or a group that can't be one")
+    return RowTraits(priority, arrival_ms + delay if delay else 0, arrival_ms + ttl if ttl else 0, group)
+
+
+def readable(content: RunBytes) -> bool:
+    """Whether the headers of a run's messages can be read."""
+    try:
+        read_traits(content, 0)
+    except RemoteProtocolError:
+        return False
+    return True
+
+
+def asked_of_moved(asked: Sequence[RowTraits], origin: Origin) -> list[RowTraits]:
+    """What messages ask for where they were moved: nothing is late there, and only what was moved alive may expire."""
+    if origin.alive:
+        return [one._replace(due=0) for one in asked]
+    return [one._replace(due=0, expires=0) for one in asked]
+
+
+def divide(rows: range, asked: Sequence[RowTraits], arrival_ms: int) -> list[tuple[range, Traits]]:
+    """Some rows of a run as shares whose messages have one priority and become visible together."""
+    classes: dict[tuple[int, int], list[int]] = {}
+    for row in rows:
+        one = asked[row]
+        classes.setdefault((one.priority, one.due), []).append(row)
+    if len(classes) == 1:
+        return [(rows, _traits(rows, asked, arrival_ms))]
+    return [
+        (piece, _traits(piece, asked, arrival_ms))
+        for _, members in sorted(classes.items(), key=lambda item: item[1][0])
+        for piece in pieces(members)
+    ]
+
+
+def _traits(rows: range, asked: Sequence[RowTraits], arrival_ms: int) -> Traits:
+    chosen = [asked[row] for row in rows]
+    return Traits(
+        arrival_ms,
+        chosen[0].priority,
+        chosen[0].due,
+        tuple(one.expires for one in chosen) if any(one.expires for one in chosen) else None,
+        tuple(one.group for one in chosen) if any(one.group is not None for one in chosen) else None,
+    )

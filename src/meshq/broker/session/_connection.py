@@ -1,0 +1,146 @@
+"""The tasks around one byte stream of a node: a reader, a writer for what could not go at once, a watch on silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from meshq import abc, limits
+from meshq.broker._core import Core
+from meshq.broker.session._connection_machine import ConnectionCounts, ServerConnection
+from meshq.broker.session._credentials import Credentials
+from meshq.broker.session._session import nobody
+from meshq.broker.session._sessions import Sessions
+from meshq.errors import ConnectionBrokenError, RemoteProtocolError, SecurityError
+from meshq.wire import BY_NAME, FrameType, StreamLink, violation
+
+#: Seconds that a client may take for each phase of its handshake: TLS and greeting, authentication, session.
+HANDSHAKE_S = 5.0
+
+
+class StreamConnection:
+    """Serves one byte stream until it ends."""
+
+    def __init__(
+        self,
+        core: Core,
+        sessions: Sessions,
+        stream: abc.Stream,
+        counts: ConnectionCounts,
+        *,
+        local: bool,
+        trusted: bool,
+        credentials: Credentials | None = None,
+    ) -> None:
+        #: The byte stream that is served.
+        self.stream = stream
+        self._link = StreamLink(stream, local=local)
+        self.server = ServerConnection(core, sessions, self._link, counts, trusted=trusted, credentials=credentials)
+        # Bytes that may still be read before it is known who is there; 0: it is.
+        self._allowance = limits.UNAUTHENTICATED_READ_BYTES_MAX
+        self._phase = self.server.phase
+        self._backlog = trio.Event()
+        self._link.on_backlog = self._backlogged
+        self._attached = trio.Event()
+        self.server.on_attached = self._attached.set
+        # Ends the handshake unless it goes on in time.
+        self._patience = trio.CancelScope()
+        #: Called once, when it is known who is there.
+        self.on_authenticated: Callable[[], None] = nobody
+
+    def _backlogged(self) -> None:
+        self._backlog.set()
+
+    async def serve(self) -> None:
+        """Serve until either side ends the connection.
+
+        Checkpoint: always.
+        Cancellation: the stream is closed, and the session waits for its client.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                self.server.on_closed = nursery.cancel_scope.cancel
+                nursery.start_soon(self._write)
+                nursery.start_soon(self._watch)
+                await self._read()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.server.lost()
+
+    async def _read(self) -> None:
+        stream, link = self.stream, self._link
+        while True:
+            try:
+                data = await stream.receive(self._allowance or limits.RECEIVE_BYTES)
+            except (ConnectionBrokenError, SecurityError):
+                return
+            try:
+                if data:
+                    link.feed(data)
+                    if self._allowance:
+                        self._shaken(len(data))
+                    continue
+            except RemoteProtocolError as error:
+                self.server.violated(error)
+                return
+            try:
+                link.end()
+            except RemoteProtocolError as error:
+                self.server.cut_off(error)
+            return
+
+    def _shaken(self, size: int) -> None:
+        """So many bytes of the handshake have been heard: a phase that is done gives time for the next one.
+
+        Raises:
+            RemoteProtocolError: too many for somebody of whom nothing is known.
+        """
+        phase, self._phase = self._phase, self.server.phase
+        if phase != self._phase:
+            self._patience.deadline = trio.current_time() + HANDSHAKE_S
+        self._allowance = max(self._allowance - size, 0)
+        if self.server.authenticated:
+            self._allowance = 0
+            self.on_authenticated()
+        elif not self._allowance and not self.server.closed:
+            allowed = limits.UNAUTHENTICATED_READ_BYTES_MAX
+            raise violation("too_large", f"{allowed} bytes, and it is not known who says them")
+
+    async def _write(self) -> None:
+        while True:
+            await self._backlog.wait()
+            self._backlog = trio.Event()
+            try:
+                await self.stream.flush()
+            except (ConnectionBrokenError, SecurityError):
+                # The reader gets the same, and ends the connection.
+                return
+
+    async def _watch(self) -> None:
+        server = self.server
+        self._patience.deadline = trio.current_time() + HANDSHAKE_S
+        with self._patience:
+            await self._attached.wait()
+        if not server.attached:
+            entry = BY_NAME["silent"]
+            server.say_close(entry.number, "the handshake took too long")
+            server.lost()
+            return
+        heard, quiet = server.heard, 0.0
+        while True:
+            interval = server.ttl / 3
+            await trio.sleep(interval)
+            if server.heard != heard:
+                heard, quiet = server.heard, 0.0
+            else:
+                quiet += interval
+                if quiet >= server.ttl:
+                    server.say_close(BY_NAME["silent"].number, f"nothing was heard for {quiet:.1f} s")
+                    server.lost()
+                    return
+            if not server.attached:
+                # The good-bye was said, and is still on its way.
+                return
+            server.send(FrameType.PING)
+            self._link.flush()

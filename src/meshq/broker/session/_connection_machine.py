@@ -1,0 +1,313 @@
+"""One connection at the broker: the handshake, and then the frames of its session; no I/O of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from meshq.broker._core import Core
+from meshq.broker.session._credentials import Credentials
+from meshq.broker.session._session import Session, nobody
+from meshq.broker.session._sessions import Sessions
+from meshq.errors import MeshqError, RemoteProtocolError
+from meshq.wire import (
+    BY_NAME,
+    MECHANISM_NONE,
+    MECHANISM_SCRAM,
+    NONCE_BYTES,
+    Attach,
+    Authenticate,
+    Authenticated,
+    Close,
+    ConnectionMachine,
+    Frame,
+    FrameType,
+    Header,
+    Hello,
+    Link,
+    Opening,
+    Proof,
+    Role,
+    Sender,
+    ServerExchange,
+    State,
+    Welcome,
+    agree,
+    decline,
+    header_of,
+    is_own_nonce,
+    refusal_of,
+    violation,
+)
+
+_HANDSHAKE: Final = frozenset({FrameType.HELLO, FrameType.AUTHENTICATE, FrameType.PROOF, FrameType.ATTACH})
+
+
+@attrs.define(kw_only=True)
+class ConnectionCounts:
+    """What a node's connections have come to."""
+
+    accepted: int = 0
+    violations: int = 0
+    #: Authentications that failed.
+    denied: int = 0
+    #: Connections that were not served, because too many of their address had not authenticated.
+    turned_away: int = 0
+
+
+class ServerConnection:
+    """The server's side of one link.
+
+    ``trusted``: clients need not say who they are: in process, and, without security, on the loopback device or
+    where the operator has said that the acceptor is insecure.  Peers are taken at their word in process only.
+    ``credentials``: what everybody else has to prove.
+    ``on_closed`` is called once, when the link is of no more use.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        sessions: Sessions,
+        link: Link,
+        counts: ConnectionCounts,
+        *,
+        trusted: bool = True,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._core = core
+        self._sessions = sessions
+        self._link = link
+        self._counts = counts
+        self._trusted = trusted
+        self._credentials = credentials
+        self._mechanisms: tuple[str, ...] = ()
+        self._opening: Opening | None = None
+        self._exchange: ServerExchange | None = None
+        #: What the other side is, "client" or "peer", and who; believed once ``authenticated``.
+        self.role: Role = "client"
+        self.user = ""
+        #: Who is there is known, or need not be.
+        self.authenticated = False
+        #: It tried to authenticate, and failed.
+        self.denied = False
+        self._machine = ConnectionMachine(Sender.SERVER, Sender.CLIENT)
+        self._label = ""
+        self.session: Session | None = None
+        #: Seconds of silence after which the link is given up; known once attached.
+        self.ttl = 0.0
+        self.closed = False
+        self.on_closed: Callable[[], None] = nobody
+        self.on_attached: Callable[[], None] = nobody
+        #: Frames received and sent: whoever looks from time to time sees silence by them.
+        self.heard = 0
+        link.on_frames = self.frames
+        link.on_closed = self.lost
+        counts.accepted += 1
+
+    @property
+    def attached(self) -> bool:
+        """Whether the handshake is over."""
+        return self._machine.state is State.ATTACHED
+
+    @property
+    def phase(self) -> tuple[bool, bool, bool]:
+        """What of the handshake is done: greeting, authentication, all of it.  Each may take its time."""
+        return self._opening is not None, self.authenticated, self.attached
+
+    def frames(self, frames: list[Frame]) -> None:
+        """A batch of frames has arrived."""
+        self.heard += 1
+        try:
+            for frame in frames:
+                if self.closed or self._machine.state is State.CLOSED:
+                    # What the client had sent before it heard the good-bye.
+                    return
+                self._one(frame)
+        except RemoteProtocolError as error:
+            self.violated(error)
+        except MeshqError as error:
+            self.refuse(error)
+        if self.session is not None and not self._link.lossless and self._core.settings.chaos("broker.drop_connection"):
+            # Before anything of what these frames led to is said.
+            self.lost()
+        self._core.turn()
+        if self.session is None and not self.closed:
+            self._link.flush()
+
+    def _one(self, frame: Frame) -> None:
+        self._machine.received(frame.type)
+        session = self.session
+        if session is not None and frame.type >= FrameType.PRODUCE:
+            session.handle(frame)
+        elif frame.type in _HANDSHAKE:
+            if frame.number:
+                raise violation("bad_number", f"{frame.type.name} has number {frame.number}")
+            self._shake(frame)
+        elif frame.type is FrameType.CLOSE:
+            if frame.number:
+                raise violation("bad_number", f"CLOSE has number {frame.number}")
+            self._good_bye(header_of(frame, Close))
+        elif session is not None:
+            session.incoming.accept(frame)
+            session.arrived(frame.received)
+            if frame.type is FrameType.PING:
+                self.send(FrameType.PONG)
+                self._link.flush()
+
+    def _shake(self, frame: Frame) -> None:
+        if frame.type is FrameType.HELLO:
+            self._greet(frame)
+        elif frame.type is FrameType.AUTHENTICATE:
+            self._authenticate(header_of(frame, Authenticate))
+        elif frame.type is FrameType.PROOF:
+            assert self._exchange is not None
+            self._admit(self._exchange.judge(header_of(frame, Proof)))
+        else:
+            self._attach(header_of(frame, Attach))
+
+    def _greet(self, frame: Frame) -> None:
+        hello, settings = header_of(frame, Hello), self._core.settings
+        if hello.role == "peer":
+            self.role = "peer"
+            self._machine.meet(Sender.PEER)
+        self._mechanisms = self._offered()
+        if hello.role != self.role or (self.role == "peer" and not self._mechanisms):
+            raise violation("role_not_served", f"role {hello.role!r}")
+        version, features = agree(hello)
+        self._label = hello.label
+        welcome = Welcome(
+            version=version,
+            node_id=settings.node_id,
+            node_name=settings.name,
+            features=features,
+            mechanisms=self._mechanisms,
+        )
+        said = Frame(FrameType.WELCOME, header=welcome.encode())
+        self._opening = Opening(self.role, frame, said, self._link.binding)
+        self._machine.sending(said.type)
+        self._link.send(said)
+
+    def _offered(self) -> tuple[str, ...]:
+        """How one may authenticate in the role that was said: by ``none``, by a proof, or not at all."""
+        if self._trusted and (self.role == "client" or self._link.lossless):
+            return (MECHANISM_NONE,)
+        known = self._credentials is not None and self._credentials.serves(self.role)
+        return (MECHANISM_SCRAM,) if known else ()
+
+    def _authenticate(self, begun: Authenticate) -> None:
+        if begun.mechanism not in self._mechanisms:
+            raise violation("unknown_mechanism", f"{begun.mechanism!r} is not offered here")
+        if begun.mechanism == MECHANISM_NONE:
+            self._admit(Authenticated())
+            return
+        assert self._credentials is not None and self._opening is not None
+        settings = self._core.settings
+        if self.role == "peer" and is_own_nonce(begun.nonce, settings.instance):
+            # Whoever passes on what this node says would be taken for it.
+            raise decline("same_node", f"{settings.name!r} was reached by itself")
+        self.user = begun.user
+        verifier, known = self._credentials.find(self.role, begun.user)
+        nonce = settings.token(NONCE_BYTES)
+        self._exchange = ServerExchange(self._opening, begun, verifier, nonce, known=known)
+        self._reply(self._exchange.challenge)
+
+    def _admit(self, answer: Authenticated) -> None:
+        self.authenticated = True
+        self._link.admit()
+        self._reply(answer)
+
+    def _attach(self, wanted: Attach) -> None:
+        session, answer = self._sessions.attach(self._link, self._label, wanted, (self.role, self.user))
+        session.on_taken()
+        self._reply(answer)
+        self.session = session
+        if self.role == "peer":
+            session.welcome_peer()
+        session.on_taken = self.taken_over
+        self.ttl = answer.ttl_ms / 1000
+        session.attach(self._link, wanted.received if answer.resumed else 0)
+        if not answer.resumed:
+            self._core.memory.open(session)
+        self.on_attached()
+
+    def _good_bye(self, close: Close) -> None:
+        session = self.session
+        if session is not None and close.code == 0:
+            self._sessions.end(session)
+            self.session = None
+        self._end()
+
+    def _reply(self, header: Header) -> None:
+        self.send(header.frame_type, header.encode())
+
+    def send(self, frame_type: FrameType, header: bytes = b"") -> None:
+        """Put an unnumbered frame in line."""
+        self._machine.sending(frame_type)
+        received = self.session.incoming.last if self.session is not None else 0
+        self._link.send(Frame(frame_type, header=header, received=received))
+
+    def refuse(self, error: MeshqError) -> None:
+        """Tell the client why, and end the connection; a violation ends the session, too."""
+        if self.closed:
+            return
+        if error.refusal == "not_authenticated":
+            self.denied = True
+            self._counts.denied += 1
+        session = self.session
+        if session is not None and isinstance(error, RemoteProtocolError):
+            self._sessions.end(session)
+            self.session = None
+        self.say_close(refusal_of(error).number, str(error))
+        self._end()
+
+    def violated(self, error: RemoteProtocolError) -> None:
+        """The client broke the protocol: tell it how, and end the connection and its session."""
+        self._counts.violations += issubclass(refusal_of(error).error, RemoteProtocolError)
+        self.refuse(error)
+
+    def cut_off(self, error: RemoteProtocolError) -> None:
+        """The stream has ended inside a frame.
+
+        That is how it looks when a client dies while it sends, and when it gives up a link with bytes in line: no rule
+        is broken, and it may come back for its session.  It is told all the same: it may have stopped sending only.
+        """
+        if not self.closed:
+            self.say_close(refusal_of(error).number, str(error))
+            self._end()
+
+    def say_close(self, code: int, text: str) -> None:
+        """Put the last frame in line; the session says nothing more over this link."""
+        if self._machine.state is not State.CLOSED:
+            self.send(FrameType.CLOSE, Close(code=code, text=text[:1024]).encode())
+            self._let_go()
+            self._link.flush()
+
+    def taken_over(self) -> None:
+        """The session goes on over another link."""
+        session, self.session = self.session, None
+        if session is not None:
+            session.on_taken = nobody
+            session.detach()
+        entry = BY_NAME["session_taken"]
+        self.say_close(entry.number, entry.sentence)
+        self._end()
+
+    def lost(self) -> None:
+        """The link is gone; the session waits for its client."""
+        if not self.closed:
+            self._end()
+
+    def _end(self) -> None:
+        self.closed = True
+        self._let_go()
+        self._link.close()
+        self.on_closed()
+        self._core.turn()
+
+    def _let_go(self) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            session.on_taken = nobody
+            self._sessions.detached(session)

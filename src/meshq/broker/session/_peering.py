@@ -1,0 +1,231 @@
+"""What another node may say in its session, and what it is told: runs that are for queues here, and which there are.
+
+A peer's link begins with a snapshot of this node's queues; after that each queue that changes is described anew, as it
+is then, at the end of the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from meshq import limits
+from meshq.address import INTERNAL, is_name
+from meshq.broker.placing._distribution_plan import filters_of
+from meshq.broker.queue._run import StoredRun
+from meshq.errors import MeshqError
+from meshq.wire import (
+    COUNTER_MAX,
+    FLAG_DURABLE,
+    Binding,
+    Forward,
+    Frame,
+    FrameType,
+    LinkOpening,
+    RunBytes,
+    check_run,
+    decline,
+    header_of,
+    violation,
+)
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+    from meshq.broker.queue._queue_machine import Queue
+    from meshq.broker.session._session import Session
+
+
+#: What the journal has room for.
+_STEP_MAX: Final = 2**16 - 1
+
+
+#: What a description of a queue takes beside its names and filters.
+_DESCRIPTION_BYTES_MAX: Final = 256
+
+
+class Demand:
+    """Tells links of peers which queues have changed."""
+
+    __slots__ = ("_links", "watchers")
+
+    def __init__(self) -> None:
+        self._links: dict[Peering, None] = {}
+        #: Called whenever a queue or its consumers have changed.
+        self.watchers: list[Callable[[], None]] = []
+
+    def add(self, link: Peering) -> None:
+        """A link wants to know."""
+        self._links[link] = None
+
+    def drop(self, link: Peering) -> None:
+        """A link is gone."""
+        self._links.pop(link, None)
+
+    def changed(self, queue: Queue) -> None:
+        """A queue was made or deleted, or somebody has begun or ended to consume from it."""
+        if queue.name.startswith(INTERNAL):
+            return
+        for link in self._links:
+            link.changed(queue.number)
+        for watcher in self.watchers:
+            watcher()
+
+
+class Peering:
+    """The part of a session that only another node's has."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        #: Links by channel.
+        self.channels: dict[int, bytes] = {}
+        # By channel: the first number of a run whose queues have not all been named, how many messages, and the queues.
+        self._named: dict[int, tuple[int, int, tuple[int, ...]]] = {}
+        # Queues that are to be described at the end of the turn.
+        self._changed: dict[int, None] = {}
+        self.handlers: dict[FrameType, Callable[[Frame], None]] = {
+            FrameType.LINK: self._link,
+            FrameType.FORWARD: self._forward,
+        }
+
+    @property
+    def _core(self) -> Core:
+        return self._session.core
+
+    def changed(self, number: int) -> None:
+        """Describe a queue anew."""
+        self._changed[number] = None
+        self._core.talk(self._session)
+
+    def end(self) -> None:
+        """The session is over."""
+        self._core.demand.drop(self)
+        self.channels.clear()
+
+    # -- in
+
+    def _link(self, frame: Frame) -> None:
+        header = header_of(frame, LinkOpening)
+        settings = self._core.settings
+        if header.node_id == settings.node_id:
+            own = header.instance == settings.instance
+            name = "same_node" if own else "duplicate_node"
+            where = header.connector or self._session.peer
+            error = decline(name, f"{settings.name!r} was reached by {header.node_name!r} at {where}")
+            self._core.on_stranger(header, error)
+            raise error
+        if not any(header.link):
+            raise violation("bad_header", "the link has no name")
+        session = self._session
+        session.begin_call(frame)
+        session.open_channel(frame)
+
+        def link() -> dict[str, int]:
+            self.channels[frame.channel] = header.link
+            return {"number": self._core.placer.links.get(header.link, 0)}
+
+        session.answering(frame, link)
+        if frame.channel not in self.channels:
+            return
+        for queue in self._core.router.by_number.values():
+            if not queue.name.startswith(INTERNAL):
+                self._describe(frame.channel, queue)
+        session.put(Frame(FrameType.SNAPSHOT, channel=frame.channel, first=len(self._core.router.by_number)))
+        self._core.demand.add(self)
+        self._core.talk(session)
+
+    def _forward(self, frame: Frame) -> None:
+        link = self.channels.get(frame.channel)
+        if link is None:
+            raise violation("bad_channel", f"there is no link on channel {frame.channel}")
+        session = self._session
+        session.check_credit()
+        try:
+            self._take(frame, link)
+        except MeshqError:
+            # The frame is not stored and has its number: whoever came back to this session would leave it out.
+            session.resumable = False
+            raise
+        finally:
+            self._core.memory.received(session, frame.size_bytes)
+
+    def _take(self, frame: Frame, link: bytes) -> None:
+        header = header_of(frame, Forward)
+        content = RunBytes(frame.count, bytes(frame.table), 0, frame.body)
+        kinds = check_run(content)
+        step, stride = header.step, header.step * header.stride
+        last = frame.first + (content.rows - 1) * step
+        if not frame.first or not 0 < step <= stride <= _STEP_MAX or last > COUNTER_MAX or not header.queues:
+            raise violation("bad_header", f"numbers from {frame.first} in steps of {step} and {stride}, or no queue")
+        if header.number + (content.rows - 1) * stride > COUNTER_MAX:
+            raise violation("bad_header", f"a producer's number over {COUNTER_MAX}")
+        if not is_name(header.address) or header.address.startswith(INTERNAL):
+            raise violation("bad_header", "the address of messages has no valid name, or one of a node's own")
+        queues = self._all_queues(frame, header)
+        if not queues:
+            return
+        confirm = self._session.confirm_later(frame.channel, last)
+        # Sent again after a link was lost: what is stored is left out.
+        stored = max(0, (self._core.placer.links.get(link, 0) - frame.first) // step + 1)
+        if stored >= content.rows:
+            self._core.ledger.when_all_is_durable(confirm)
+            return
+        if self._core.closing is not None:
+            # Neither confirmed nor refused: it comes again.
+            return
+        run = StoredRun(
+            header.address,
+            content,
+            durable=bool(frame.flags & FLAG_DURABLE) and self._core.durable,
+            producer=header.producer,
+            number=header.number,
+            stamp=frame.stamp,
+            number_step=stride,
+        )
+        rows = range(stored, content.rows)
+        asked = self._core.placer.asked_of_forwarded(run, kinds, header.arrival)
+        self._core.placer.place_forwarded(run, queues, (link, last), rows, confirm, asked)
+
+    def _all_queues(self, frame: Frame, header: Forward) -> tuple[int, ...]:
+        """The queues that a run is for; none yet if more will be named."""
+        first, rows, named = self._named.pop(frame.channel, (frame.first, frame.count, ()))
+        queues = named + header.queues
+        if (first, rows) != (frame.first, frame.count) or len(queues) > limits.QUEUES_PER_ADDRESS_MAX:
+            raise violation("bad_number", f"run {frame.first} after a part of run {first}, for {len(queues)} queues")
+        if header.more:
+            self._named[frame.channel] = (first, rows, queues)
+            return ()
+        return queues
+
+    # -- out
+
+    def say(self) -> None:
+        """The end of a turn: describe what has changed."""
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, {}
+        for number in changed:
+            queue = self._core.router.by_number.get(number)
+            for channel in self.channels:
+                if queue is not None:
+                    self._describe(channel, queue)
+                else:
+                    header = Binding(queue=number, gone=True)
+                    self._session.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))
+
+    def _describe(self, channel: int, queue: Queue) -> None:
+        filters = [filter.text for filter in filters_of(queue) or ()]
+        own = queue.terms.filter_text
+        taken = sum(len(text.encode()) for text in (queue.name, queue.address, own)) + _DESCRIPTION_BYTES_MAX
+        if sum(len(text.encode()) + 3 for text in filters) > limits.HEADER_BYTES_MAX - taken:
+            # More than a header holds: whatever comes may be wanted.
+            filters = []
+        header = Binding(
+            queue=queue.number,
+            name=queue.name,
+            address=queue.address,
+            routing=self._core.router.addresses[queue.address].routing,
+            consumers=len(queue.consumers),
+            filters=tuple(filters),
+            filter=own,
+        )
+        self._session.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))

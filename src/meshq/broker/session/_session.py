@@ -1,0 +1,498 @@
+"""A session at the broker: what one client has open here, over whatever connection it has at the moment.
+
+Frames come in, calls on the core go out; nothing here waits.  A session without a link goes on numbering and
+keeping what it has to say, and says it when its client resumes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from meshq import limits
+from meshq.address import Target, parse_target
+from meshq.broker._core import Core
+from meshq.broker.queue._browsing import Browser
+from meshq.broker.queue._consumer_state import ConsumerState, Grant
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import StoredRun
+from meshq.broker.session._deliveries import delivery
+from meshq.broker.session._jobs import Job, Steps
+from meshq.broker.session._management import answer_call
+from meshq.broker.session._peering import Peering
+from meshq.broker.session._subscribing import queue_to_consume
+from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
+from meshq.selector import parse_filter
+from meshq.wire import (
+    BY_NAME,
+    FLAG_DURABLE,
+    FLAG_REJECT,
+    FLAG_RESENT,
+    FLAG_RETURN,
+    KIND_PLAIN,
+    Answer,
+    Call,
+    Consume,
+    ConsumerLost,
+    Frame,
+    FrameType,
+    Incoming,
+    Leave,
+    Link,
+    Outgoing,
+    Produce,
+    Refuse,
+    RunBytes,
+    check_run,
+    decline,
+    decode_ranges,
+    header_of,
+    refusal_of,
+    violation,
+)
+
+
+def nobody() -> None:
+    """For a callback that nobody has set."""
+
+
+class ProducerState:
+    """A producer's channel: whose messages these are, and where they go."""
+
+    __slots__ = ("producer", "target")
+
+    def __init__(self, producer: bytes, target: Target) -> None:
+        self.producer = producer
+        self.target = target
+
+
+class Session:
+    """One session.  ``key`` is the secret with which its client can resume it."""
+
+    def __init__(self, core: Core, number: int, key: bytes, label: str, window_bytes: int) -> None:
+        self.core = core
+        self.number = number
+        self.key = key
+        self.label = label
+        #: Role and user of whoever it belongs to; nobody else resumes it.
+        self.owner = ("client", "")
+        self.incoming = Incoming()
+        self.outgoing = Outgoing()
+        self.link: Link | None = None
+        #: When an unlinked session ends (trio's clock); the owner of the session's life sets it.
+        self.deadline = 0.0
+        self.ended = False
+        #: Everything said so far can be said again; not so after a link that can't lose anything.
+        self.resumable = True
+        #: Called when another connection takes the session over.
+        self.on_taken: Callable[[], None] = nobody
+        self.granted_bytes = 0
+        self.sent_bytes = 0
+        self._window_bytes = window_bytes
+        #: What only another node's session has.
+        self.peering: Peering | None = None
+        #: Its temporary queues.
+        self.owned: dict[Queue, None] = {}
+        self._producers: dict[int, ProducerState] = {}
+        self._consumers: dict[int, ConsumerState] = {}
+        # Channels whose consumers were lost, the oldest first.  What the client had sent before it heard of that may
+        # come late, by way of a resume even after it has heard.
+        self._lost: dict[int, None] = {}
+        self._last_channel = 0
+        # Ids of calls that wait for their answer.
+        self._calls: dict[int, None] = {}
+        # What is to be said at the end of the turn: the highest number to confirm, by channel; new credit.
+        self._confirms: dict[int, int] = {}
+        self._credit_changed = False
+        self._willing = True
+        self._handlers: dict[FrameType, Callable[[Frame], None]] = {
+            FrameType.SEND: self._send,
+            FrameType.SETTLE: self._settle,
+            FrameType.PRODUCE: self._produce,
+            FrameType.CONSUME: self._consume,
+            FrameType.LEAVE: self._leave,
+            FrameType.CALL: self._call,
+        }
+
+    def welcome_peer(self) -> None:
+        """The session is another node's."""
+        if self.peering is None:
+            self.peering = Peering(self)
+            self._handlers.update(self.peering.handlers)
+
+    @property
+    def peer(self) -> str:
+        """Who is at the other end of its link."""
+        return self.link.peer if self.link is not None else "nowhere"
+
+    def __repr__(self) -> str:
+        where = self.link.peer if self.link is not None else "nowhere"
+        return f"<Session {self.number} {self.label!r} at {where} producers={len(self._producers)} " + (
+            f"consumers={len(self._consumers)}>"
+        )
+
+    # -- in
+
+    def handle(self, frame: Frame) -> None:
+        """One frame of the attached session.
+
+        Raises:
+            RemoteProtocolError: the client broke the protocol; the session must be ended.
+        """
+        self.incoming.accept(frame)
+        if frame.received:
+            self.arrived(frame.received)
+        handler = self._handlers.get(frame.type)
+        if handler is not None:
+            handler(frame)
+            if self.resumable and self.incoming.unreported_bytes > self._window_bytes // 4:
+                # Whatever else is said will report it; if nothing is, RECEIVED does.
+                self.core.talk(self)
+
+    def arrived(self, received: int) -> None:
+        """The client has received everything up to ``received``."""
+        self.outgoing.arrived(received)
+        if not self._willing and self.outgoing.kept_bytes <= self._window_bytes // 2:
+            self._set_willing(self.link is not None)
+
+    def _send(self, frame: Frame) -> None:
+        producer = self._producers.get(frame.channel)
+        if producer is None:
+            raise violation("bad_channel", f"there is no producer on channel {frame.channel}")
+        self.check_credit()
+        try:
+            self._take(frame, producer)
+        finally:
+            # Only now is it known what the frame takes.
+            self.core.memory.received(self, frame.size_bytes)
+
+    def check_credit(self) -> None:
+        """A run has come: was it granted?"""
+        if self.sent_bytes >= self.granted_bytes:
+            raise violation("no_credit", f"{self.granted_bytes} bytes were granted")
+
+    def _take(self, frame: Frame, producer: ProducerState) -> None:
+        content, kinds = frame.plain, KIND_PLAIN
+        if content is None:
+            content = RunBytes(frame.count, frame.table, 0, frame.body)  # type: ignore[arg-type]
+            kinds = check_run(content)
+        last = frame.first + frame.count - 1
+        if not frame.first or last >= 1 << 63:
+            raise violation("bad_number", f"messages are numbered from 1 on, not {frame.first}")
+        confirm = frame.on_stored or self.confirm_later(frame.channel, last)
+        if not self._is_new(frame, producer, last, confirm):
+            return
+        durable = bool(frame.flags & FLAG_DURABLE) and self.core.durable
+        run = StoredRun(
+            producer.target.address,
+            content,
+            durable=durable,
+            producer=producer.producer,
+            number=frame.first,
+            stamp=frame.stamp,
+        )
+        if self.core.closing is not None:
+            # Neither confirmed nor refused: the client sends it again, here after the restart or elsewhere.
+            return
+        try:
+            self.core.placer.place(run, producer.target, kinds, confirm)
+        except RemoteProtocolError:
+            raise
+        except MeshqError as error:
+            self._refuse(frame, error)
+
+    def confirm_later(self, channel: int, last: int) -> Callable[[], None]:
+        """What to call when the messages up to ``last`` are stored: one CONFIRM at the end of the turn tells of all."""
+
+        def confirm() -> None:
+            self._confirms[channel] = last
+            self.core.talk(self)
+
+        return confirm
+
+    def _is_new(self, frame: Frame, producer: ProducerState, last: int, confirm: Callable[[], None]) -> bool:
+        """Whether the run is to be stored: not if the producer's high mark covers it already."""
+        mark = self.core.producers.get(producer.producer)
+        resent = bool(frame.flags & FLAG_RESENT)
+        if mark is None:
+            if resent and self.core.producers.forgotten:
+                error = decline("unknown_producer", "whether these messages were stored can't be said")
+                self._refuse(frame, error)
+                return False
+            return True
+        if frame.first > mark:
+            return True
+        if not resent or last > mark:
+            raise violation("bad_number", f"messages {frame.first} to {last}, after {mark} had come")
+        if self.core.producers.lacks(producer.producer, frame.first, last):
+            return True
+        self.core.ledger.when_all_is_durable(confirm)
+        return False
+
+    def _refuse(self, frame: Frame, error: MeshqError) -> None:
+        header = Refuse(messages=frame.count, code=refusal_of(error).number, text=str(error)[:1024])
+        self._say(Frame(FrameType.REFUSE, channel=frame.channel, first=frame.first, header=header.encode()))
+
+    def begin_call(self, frame: Frame) -> None:
+        """Take note of the id of a call, which is its own until it is answered."""
+        if not frame.first:
+            raise violation("bad_header", f"{frame.type.name} has no call id")
+        if frame.first in self._calls:
+            raise violation("bad_number", f"call {frame.first} is not answered yet")
+        if len(self._calls) >= limits.CALLS_MAX:
+            raise violation("too_many", f"{limits.CALLS_MAX} calls wait for their answers")
+        self._calls[frame.first] = None
+
+    def _settle(self, frame: Frame) -> None:
+        if frame.first:
+            self.begin_call(frame)
+        consumer = self._consumers.get(frame.channel)
+        if consumer is None:
+            if frame.channel not in self._lost:
+                raise violation("bad_channel", f"there is no consumer on channel {frame.channel}")
+            entry = BY_NAME["stale_delivery"]
+            self._answer(frame.first, {}, code=entry.number, text=entry.sentence)
+            return
+        ranges = decode_ranges(frame.table)
+        if consumer.browser is not None:
+            consumer.browser.settled(ranges)
+        elif frame.flags & FLAG_RETURN:
+            self.core.returner.give_back(consumer, ranges, frame.stamp - 1 if frame.stamp else None)
+        elif frame.flags & FLAG_REJECT:
+            self.core.returner.reject(consumer, ranges)
+        else:
+            self.core.settler.settle(consumer, ranges)
+        self.core.touch(consumer.queue)
+        if frame.first:
+            self._answer_when_durable(frame.first, {})
+
+    def _produce(self, frame: Frame) -> None:
+        header = header_of(frame, Produce)
+        self.begin_call(frame)
+        self.open_channel(frame)
+
+        def produce() -> dict[str, Any]:
+            self._check_channels()
+            target = parse_target(header.address)
+            self.core.definitions.address_for(target)
+            self._producers[frame.channel] = ProducerState(header.producer, target)
+            producers = self.core.producers
+            known = producers.get(header.producer) is not None
+            return {"number": producers.whole(header.producer), "known": known}
+
+        self.answering(frame, produce)
+
+    def _consume(self, frame: Frame) -> None:
+        header = header_of(frame, Consume)
+        self.begin_call(frame)
+        self.open_channel(frame)
+        if not header.window or not header.window_bytes or header.rank >= limits.CONSUMER_PRIORITIES:
+            raise violation("bad_header", "a consumer's window is empty, or its priority is none")
+
+        def consume() -> dict[str, Any]:
+            self._check_channels()
+            # The filter of a subscription is its queue's.
+            filter = parse_filter(header.filter) if header.filter and not header.subscription else None
+            queue = queue_to_consume(self, header)
+            priority = header.rank - limits.CONSUMER_PRIORITIES // 2
+            if filter is not None and not header.browse:
+                queue.check_filter(filter, priority)
+            consumer = ConsumerState(queue, self, frame.channel, header.window, header.window_bytes)
+            consumer.willing = self._willing
+            if header.browse:
+                consumer.browser = Browser(consumer, filter)
+            else:
+                consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
+                queue.add_consumer(consumer)
+                self.core.touch(queue)
+                self.core.demand.changed(queue)
+            self._consumers[frame.channel] = consumer
+            return {"queue": queue.name, "address": queue.address}
+
+        self.answering(frame, consume)
+        if header.browse:
+            # Behind the answer: it may end at once.
+            self.core.ledger.when_all_is_durable(lambda: self.core.begin_browse(self._consumers.get(frame.channel)))
+
+    def open_channel(self, frame: Frame) -> None:
+        """Take note of a channel, which is used once."""
+        if frame.channel <= self._last_channel:
+            raise violation("bad_channel", f"channel {frame.channel} is not above {self._last_channel}")
+        self._last_channel = frame.channel
+
+    def _check_channels(self) -> None:
+        if len(self._producers) + len(self._consumers) >= limits.CHANNELS_MAX:
+            raise decline("too_many", f"a session has at most {limits.CHANNELS_MAX} producers and consumers")
+
+    def _leave(self, frame: Frame) -> None:
+        header = header_of(frame, Leave)
+        self.begin_call(frame)
+        consumer = self._consumers.pop(frame.channel, None)
+        if consumer is not None:
+            self._drop_consumer(consumer, header.handed)
+        elif self._producers.pop(frame.channel, None) is None and frame.channel not in self._lost:
+            raise violation("bad_channel", f"channel {frame.channel} is not open")
+        self._answer(frame.first, {})
+
+    def _call(self, frame: Frame) -> None:
+        call = header_of(frame, Call)
+        self.begin_call(frame)
+        if call.operation == "flush":
+            self._answer_when_durable(frame.first, {})
+            return
+        self.answering(frame, lambda: answer_call(self.core, call.operation, call.named, self))
+
+    # -- out
+
+    def answering(self, frame: Frame, work: Callable[[], dict[str, Any] | Steps]) -> None:
+        """Answer a frame with what ``work``, or the last of its steps, returns once all that it placed is durable, or
+        with its error."""
+        try:
+            if self.core.closing is not None:
+                raise NotActiveError(self.core.closing)
+            values = work()
+        except RemoteProtocolError:
+            raise
+        except MeshqError as error:
+            self._decline(frame.first, error)
+            return
+        if isinstance(values, dict):
+            self._answer_when_durable(frame.first, values)
+        else:
+            call = frame.first
+            self.core.pursue(Job(values, partial(self._answer_when_durable, call), partial(self._decline, call)))
+
+    def _decline(self, call: int, error: MeshqError) -> None:
+        self._answer(call, {}, code=refusal_of(error).number, text=str(error)[:1024])
+
+    def _answer_when_durable(self, call: int, values: dict[str, Any]) -> None:
+        self.core.ledger.when_all_is_durable(lambda: self._answer(call, values))
+
+    def _answer(self, call: int, values: dict[str, Any], *, code: int = 0, text: str = "") -> None:
+        if self._calls.pop(call, False) is None:
+            flat = tuple(item for pair in values.items() for item in pair)
+            header = Answer(code=code, text=text, values=flat)
+            self._say(Frame(FrameType.ANSWER, first=call, header=header.encode()))
+
+    def deliver(self, consumer: ConsumerState, grant: Grant) -> None:
+        """Send a consumer what its queue granted."""
+        self.put(delivery(consumer, grant))
+        self.core.serve(self)
+        if self._willing and self.outgoing.kept_bytes > self._window_bytes:
+            self._set_willing(False)
+
+    def _set_willing(self, willing: bool) -> None:
+        self._willing = willing
+        for consumer in self._consumers.values():
+            consumer.set_willing(willing)
+            if willing:
+                self.core.touch(consumer.queue)
+
+    def credit_changed(self) -> None:
+        """More may be sent: tell the client at the end of the turn."""
+        self._credit_changed = True
+        self.core.talk(self)
+
+    def say(self) -> None:
+        """The end of a turn: confirms and credit, then out with everything."""
+        if self.ended:
+            return
+        if self.peering is not None:
+            self.peering.say()
+        if self._confirms:
+            confirms, self._confirms = self._confirms, {}
+            for channel, number in confirms.items():
+                if channel in self._producers or (self.peering is not None and channel in self.peering.channels):
+                    self.put(Frame(FrameType.CONFIRM, channel=channel, first=number))
+        if self._credit_changed:
+            self._credit_changed = False
+            self.put(Frame(FrameType.CREDIT, first=self.granted_bytes))
+        link = self.link
+        if link is not None:
+            if not link.lossless and self.incoming.unreported_bytes > self._window_bytes // 4:
+                self._send_out(link, Frame(FrameType.RECEIVED))
+            link.flush()
+
+    def _say(self, frame: Frame) -> None:
+        """Put a frame in line; it goes at the end of the turn."""
+        self.put(frame)
+        self.core.talk(self)
+
+    def put(self, frame: Frame) -> None:
+        """Number a frame and put it in line; somebody else sees to it that it goes."""
+        link = self.link
+        if link is not None and link.lossless:
+            self.outgoing.number(frame, keep=False)
+            link.send(frame)
+        else:
+            self.outgoing.number(frame, keep=True)
+            if link is not None:
+                self._send_out(link, frame)
+
+    def _send_out(self, link: Link, frame: Frame) -> None:
+        if not link.lossless:
+            # Where nothing can be lost, nobody waits to hear of it.
+            frame.received = self.incoming.last
+            self.incoming.unreported_bytes = 0
+        link.send(frame)
+
+    # -- life
+
+    def attach(self, link: Link, received: int) -> None:
+        """The client is there, over ``link``, and has everything up to ``received``: send again what it has not."""
+        again = list(self.outgoing.resume(received))
+        self.link = link
+        self.resumable = not link.lossless
+        for frame in again:
+            self._send_out(link, frame)
+        self._set_willing(self.outgoing.kept_bytes <= self._window_bytes)
+        self.core.talk(self)
+
+    def detach(self) -> None:
+        """The connection is gone; the session waits for its client."""
+        self.link = None
+        self._set_willing(False)
+
+    def end(self) -> None:
+        """The session is over; what its consumers hold goes back."""
+        if self.ended:
+            return
+        self.ended = True
+        self.link = None
+        if self.peering is not None:
+            self.peering.end()
+        for consumer in self._consumers.values():
+            self._drop_consumer(consumer, None)
+        self._consumers.clear()
+        self._producers.clear()
+        for queue in list(self.owned):
+            self.core.touch(queue)
+        self.core.memory.close(self)
+
+    def lose_queue(self, name: str, error: MeshqError) -> None:
+        """A queue was deleted: tell the consumers that it had here."""
+        for consumer in list(self._consumers.values()):
+            if consumer.queue.name == name:
+                self.lose_consumer(consumer, refusal_of(error).number, str(error)[:1024])
+
+    def lose_consumer(self, consumer: ConsumerState, code: int, text: str) -> None:
+        """A consumer ends here, and its client is told why; 0: it has looked at everything."""
+        channel = consumer.number
+        del self._consumers[channel]
+        self._drop_consumer(consumer, None)
+        header = ConsumerLost(code=code, text=text)
+        self._say(Frame(FrameType.CONSUMER_LOST, channel=channel, header=header.encode()))
+        self._lost[channel] = None
+        if len(self._lost) > limits.CHANNELS_MAX:
+            del self._lost[next(iter(self._lost))]
+
+    def _drop_consumer(self, consumer: ConsumerState, handed: int | None) -> None:
+        if consumer.browser is not None:
+            consumer.browser.end()
+            self.core.touch(consumer.queue)
+            return
+        self.core.returner.abandon(consumer, handed)
+        consumer.queue.remove_consumer(consumer)
+        self.core.touch(consumer.queue)
+        self.core.demand.changed(consumer.queue)

@@ -1,0 +1,112 @@
+"""Which queue a consumer gets, and whether it may have it: temporary queues and subscriptions are not for everybody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from meshq import limits
+from meshq.address import SEPARATOR, TEMPORARY, parse_target
+from meshq.errors import NotFoundError, UsageError
+from meshq.ids import IDENTITY_BYTES
+from meshq.selector import parse_filter
+from meshq.wire import decline
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+    from meshq.broker.queue._queue_machine import Queue
+    from meshq.broker.session._session import Session
+    from meshq.wire import Consume
+
+
+def queue_to_consume(session: Session, wanted: Consume) -> Queue:
+    """The queue that a consumer of this session reads, made if need be.
+
+    Raises:
+        NotFoundError, UsageError: there is none, and none can be made.
+        RefusedError: it is somebody else's, or has the one consumer that it may have.
+    """
+    definitions = session.core.definitions
+    if wanted.subscription:
+        name = wanted.name
+        if wanted.subscription == "own":
+            name = f"${session.core.settings.token(IDENTITY_BYTES).hex()}"
+        filter = parse_filter(wanted.filter) if wanted.filter else None
+        queue = definitions.subscription(
+            wanted.queue, name, kind=wanted.subscription, durable=wanted.durable, filter=filter
+        )
+    else:
+        queue = definitions.queue_for(parse_target(wanted.queue, "queue"))
+    check_free(queue, session, browse=wanted.browse)
+    return queue
+
+
+def check_free(queue: Queue, session: Session, *, browse: bool = False) -> None:
+    """See that a session may consume from a queue, or look at it.
+
+    Raises:
+        RefusedError: it is somebody else's, or has the one consumer that it may have.
+    """
+    terms = queue.terms
+    if terms.owner is not None and terms.owner is not session:
+        raise decline("not_owner", f"{queue.name!r} is temporary, and only the session that made it consumes from it")
+    if terms.subscription in ("own", "single") and queue.consumers and not browse:
+        raise decline("in_use", f"{_named(queue)} is not shared, and {_user(queue)} consumes from it")
+
+
+def create_temporary(core: Core, session: Session) -> Queue:
+    """A queue that goes with its session, on an address of its own.
+
+    Raises:
+        UsageError: the session has as many as it may have.
+    """
+    if len(session.owned) >= limits.CHANNELS_MAX:
+        raise decline("too_many", f"a session has at most {limits.CHANNELS_MAX} temporary queues")
+    name = TEMPORARY + core.settings.token(IDENTITY_BYTES).hex()
+    queue = core.definitions.create_temporary(name, session)
+    session.owned[queue] = None
+    return queue
+
+
+def unsubscribe(core: Core, address: str, name: str) -> int:
+    """Delete a subscription; returns how many messages went with it.
+
+    Raises:
+        NotFoundError: there is none of this name.
+        RefusedError: somebody consumes from it.
+    """
+    queue = core.router.queues.get(f"{address}{SEPARATOR}{name}")
+    if queue is None or not queue.terms.subscription:
+        raise NotFoundError(f"there is no subscription {name!r} on {address!r}")
+    if queue.consumers:
+        raise decline("in_use", f"{_user(queue)} consumes from {_named(queue)}")
+    return core.remove(queue)
+
+
+def check_same(queue: Queue, *, kind: str, durable: bool, filter: str) -> None:
+    """See that a subscription that exists is the one that is asked for.
+
+    Raises:
+        UsageError: it differs; says in what.
+    """
+    found = {
+        "durable": queue.durable,
+        "shared": queue.terms.subscription == "shared",
+        "filter": queue.terms.filter_text,
+    }
+    asked: dict[str, Any] = {"durable": durable, "shared": kind == "shared", "filter": filter}
+    for name, value in found.items():
+        if value != asked[name]:
+            shown, wanted = value or (None if name == "filter" else False), asked[name] or None
+            wanted = wanted if name == "filter" else bool(wanted)
+            raise UsageError(f"{_named(queue)} exists with {name}={shown!r}, not {wanted!r}")
+
+
+def _named(queue: Queue) -> str:
+    address, _, name = queue.name.partition(SEPARATOR)
+    return f"the subscription {name!r} on {address!r}"
+
+
+def _user(queue: Queue) -> str:
+    session: Session = queue.consumers[0].owner  # type: ignore[assignment]
+    label = f" {session.label!r}" if session.label else ""
+    return f"session {session.number}{label} at {session.peer}"

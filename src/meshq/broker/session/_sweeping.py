@@ -1,0 +1,100 @@
+"""Moving many messages at an operator's word: a plan in steps, so that a queue of millions keeps nobody waiting.
+
+A sweep sees what waits in the queue when it begins, and each message once.  What comes later is left alone, so a sweep
+ends, and so does one that moves messages to an address that leads back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from meshq import limits
+from meshq.address import TEMPORARY, Target
+from meshq.broker.queue._consumer_state import Span
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._run import UNHELD, QueueRun
+from meshq.broker.queue._run_messages import RunMessages
+from meshq.errors import AddressFullError
+from meshq.message import Origin
+from meshq.selector import Filter
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+
+#: Where the messages of a run go; None: they stay.
+Aim = Callable[[QueueRun], Target | None]
+
+
+def sweep(
+    core: Core, queue: Queue, filter: Filter | None, limit: int, aim: Aim, reason: str
+) -> Iterator[dict[str, Any] | None]:
+    """Move what waits in ``queue``, accepted by ``filter``, ``limit`` messages at most; None after each step, and the
+    number of messages at the end.
+
+    Raises:
+        AddressFullError: a message could not be moved; those before it were.
+    """
+    last = queue.last
+    moved = looked = 0
+    for level in list(queue.levels):
+        view = level.head
+        while view is not None and view.first <= last and moved < limit:
+            following = view.next
+            looked += len(view.states)
+            target = aim(view) if view.live else None
+            rows = _wanted(view, filter, last)[: limit - moved] if target is not None else []
+            spans = [Span(view, found.start, found.stop, found.step) for found in pieces(rows)]
+            left = core.mover.move(queue, spans, target, reason)
+            moved += len(rows) - sum(span.rows for span in left)
+            if left:
+                raise AddressFullError(f"{moved} messages were moved; the next one finds no room at {_named(target)}")
+            if looked >= limits.STEP_MESSAGES_MAX:
+                looked = 0
+                yield None
+            # A run that has gone meanwhile still knows which one came after it.
+            view = following
+    yield {"moved": moved}
+
+
+def to_address(address: str) -> Aim:
+    """Everything goes to one address."""
+    target = Target(address, None)
+    return lambda view: target
+
+
+def to_origin(core: Core) -> Aim:
+    """What was moved goes back: to its queue if that is there still, else to its address, if that can be made anew."""
+
+    def aim(view: QueueRun) -> Target | None:
+        origin = view.run.traits.origin if view.run.traits is not None else None
+        return _way_back(core, origin) if origin is not None else None
+
+    return aim
+
+
+def _way_back(core: Core, origin: Origin) -> Target | None:
+    if origin.address.startswith(TEMPORARY) and origin.address not in core.router.addresses:
+        # Who waited for it is gone.
+        return None
+    queue = core.router.queues.get(origin.queue)
+    there = queue is not None and queue.address == origin.address
+    return Target(origin.address, origin.queue if there else None)
+
+
+def _wanted(view: QueueRun, filter: Filter | None, last: int) -> list[int]:
+    rows = [row for row, state in enumerate(view.states) if state in UNHELD and view.first + row <= last]
+    if filter is None:
+        return rows
+    messages = RunMessages(view.run)
+    found = []
+    for row in rows:
+        messages.move(row, properties=filter.uses_properties)
+        if filter.matches(messages):
+            found.append(row)
+    return found
+
+
+def _named(target: Target | None) -> str:
+    return repr(target.address if target is not None else "")
