@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from meshq.broker import Core
-from meshq.broker._records import MARKS, RUN, decode_marks, decode_run
+from meshq.broker.records import MARKS, RUN, decode_marks, decode_run
 from meshq.settings import AddressSettings
 from meshq.wire import FLAG_REJECT, FLAG_RETURN, RunView, duplicate_ids
 from tests.broker.kit import House, RawClient, make_core, with_ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.broker._records import DUE, decode_due
+from meshq.broker.records import DUE, decode_due
 from meshq.wire import KIND_CONTROL, KIND_HEADERS, Envelope, encode_map
 from tests.broker.kit import House, RawClient, make_house
 from tests.broker.logs import FakeLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.broker._records import RUN, SETTLED, decode_run
+from meshq.broker.records import RUN, SETTLED, decode_run
 from meshq.settings import AddressSettings
 from meshq.wire import FrameType
 from tests.broker.kit import FakeLog, House, RawClient, make_core, make_house

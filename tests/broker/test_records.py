@@ -9,8 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from meshq.broker import Recovery
-from meshq.broker import _records as records
+from meshq.broker import Recovery, records
 from meshq.errors import DamagedError
 from meshq.store import Record
 from meshq.wire import encode_map, encode_run

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshq.broker._records import (
+from meshq.broker.records import (
     RoutedRecord,
     RoutedTarget,
     RunRecord,

@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from meshq.broker import Core
-from meshq.broker._records import LINKS, PRODUCERS, ROUTED, SETTLED, decode_links, decode_settled
 from meshq.broker.queue._consumer_state import ConsumerState, Grant
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.records import LINKS, PRODUCERS, ROUTED, SETTLED, decode_links, decode_settled
 from meshq.broker.session._deliveries import granted
 from meshq.settings import AddressSettings
 from meshq.wire import RunView

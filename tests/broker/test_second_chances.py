@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meshq.broker._records import COUNTED, PLACED, decode_placed
+from meshq.broker.records import COUNTED, PLACED, decode_placed
 from meshq.settings import AddressSettings
 from meshq.wire import (
     FLAG_REJECT,

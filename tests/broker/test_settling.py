@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.broker._records import DEFINITION, MARKS, RUN, SETTLED, decode_settled
 from meshq.broker.placing._distribution_plan import RemoteBinding
+from meshq.broker.records import DEFINITION, MARKS, RUN, SETTLED, decode_settled
 from meshq.limits import RUN_MESSAGES_MAX
 from meshq.wire import BY_NAME, FLAG_REJECT, FLAG_RETURN, FrameType
 from tests.broker.kit import FakeLog, House, RawClient, make_core, make_house

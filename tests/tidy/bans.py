@@ -113,7 +113,7 @@ def state_problems(source: Source) -> Iterator[Problem]:
 def package_problems(source: Source) -> Iterator[Problem]:
     """A package's __init__ only imports and lists its names; its modules are private.
 
-    A room inside a package is for that package alone: its __init__ says what it is for, and offers nothing.
+    A room inside a package is for that package alone: its __init__ may say what it is for, and offer nothing.
     """
     folders = source.module.split(".")
     if source.name != "__init__.py":
@@ -128,10 +128,8 @@ def package_problems(source: Source) -> Iterator[Problem]:
         names = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
         if not (docstring or names or isinstance(node, ast.Import | ast.ImportFrom)):
             yield source.problem(node, "a package's __init__ has only imports and __all__")
-    room = source.unit in ROOMS and len(folders) > 2
-    if room and len(source.tree.body) > 1:
-        yield source.problem(1, "a room's __init__ only says what it is for: its names are for its own package")
-    if not room and not any(isinstance(node, ast.Assign) for node in source.tree.body):
+    silent_room = source.unit in ROOMS and len(folders) > 2 and len(source.tree.body) == 1
+    if not silent_room and not any(isinstance(node, ast.Assign) for node in source.tree.body):
         yield source.problem(1, "a package's __init__ lists its public names in __all__")
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 from meshq.broker._definitions import Definitions
-from meshq.broker._records import LINKS, PRODUCERS, encode_links
 from meshq.broker.leaving._expiry import Expirer
 from meshq.broker.leaving._moving import Mover
 from meshq.broker.leaving._returning import Returner
@@ -28,6 +27,7 @@ from meshq.broker.queue._consumer_state import ConsumerState
 from meshq.broker.queue._level import Level
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._timers import Timers
+from meshq.broker.records import LINKS, PRODUCERS, encode_links
 from meshq.broker.session._jobs import Job
 from meshq.broker.session._peering import Demand
 from meshq.errors import MeshqError

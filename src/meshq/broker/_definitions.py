@@ -8,13 +8,13 @@ import attrs
 
 from meshq import limits
 from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target, check_name, check_routing
-from meshq.broker._records import DEFINITION, encode_definition
 from meshq.broker.placing._diverts import DivertRule
 from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._marks import Marks
 from meshq.broker.placing._router import Address, Router
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._terms import ON_USE, PLAIN, SUBSCRIPTIONS, Owner, Terms
+from meshq.broker.records import DEFINITION, encode_definition
 from meshq.broker.session._subscribing import check_same
 from meshq.errors import DamagedError, FilterError, NotFoundError, SettingsError, UsageError
 from meshq.selector import Filter, parse_filter

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from meshq.broker import _records as records
+from meshq.broker import records
 from meshq.broker._core import Core
-from meshq.broker._records import CountedRow, PlacedRecord, ProducersRecord, RoutedRecord, RunRecord
 from meshq.broker.placing._duplicates import IdChunk
 from meshq.broker.placing._placing import keep_rows, skip_rows
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker.queue._traits import Traits, asked_of_moved, divide, read_traits
+from meshq.broker.records import CountedRow, PlacedRecord, ProducersRecord, RoutedRecord, RunRecord
 from meshq.errors import DamagedError
 from meshq.message import Origin
 from meshq.wire import duplicate_ids

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from meshq.address import Target
-from meshq.broker._records import SettledRow
 from meshq.broker.placing._placing import Placer
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._traits import Traits
+from meshq.broker.records import SettledRow
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, UsageError
 from meshq.message import Origin
 from meshq.wire import pick

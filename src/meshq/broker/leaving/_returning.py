@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from meshq import limits
-from meshq.broker._records import COUNT_MAX, COUNTED, CountedRecord, CountedRow, encode_counted
 from meshq.broker.leaving._expiry import Expirer
 from meshq.broker.leaving._moving import Mover
 from meshq.broker.placing._ledger import Ledger
@@ -16,6 +15,7 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import DELAYED, UNHELD, QueueRun
 from meshq.broker.queue._timers import Timers
+from meshq.broker.records import COUNT_MAX, COUNTED, CountedRecord, CountedRow, encode_counted
 from meshq.errors import ClosedError, JournalBrokenError
 
 #: On a full disk nothing can be moved: what should be waits for so many ms and is tried again.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from meshq.broker._records import DUE, DueRow, encode_due
 from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._marks import Marks
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.queue._run import QueueRun
 from meshq.broker.queue._timers import Timers
+from meshq.broker.records import DUE, DueRow, encode_due
 
 
 class Scheduler:

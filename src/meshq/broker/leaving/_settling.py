@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshq import limits
-from meshq.broker._records import IDS, SETTLED, SettledRow, encode_ids, encode_settled
 from meshq.broker.leaving._moving import settled_row
 from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._marks import Marks
@@ -15,6 +14,7 @@ from meshq.broker.queue._consumer_state import ConsumerState, Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.broker.queue._timers import Timers
+from meshq.broker.records import IDS, SETTLED, SettledRow, encode_ids, encode_settled
 
 
 class Settler:

@@ -7,7 +7,19 @@ from typing import NamedTuple
 
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
-from meshq.broker._records import (
+from meshq.broker.placing._distribution_plan import Share, takes
+from meshq.broker.placing._duplicates import IdChunk
+from meshq.broker.placing._ledger import Ledger
+from meshq.broker.placing._marks import Marks
+from meshq.broker.placing._memory import MemoryBound
+from meshq.broker.placing._producers import ProducerMarks
+from meshq.broker.placing._router import Address
+from meshq.broker.placing._sharing import deal, deal_here, shared, wants_of
+from meshq.broker.placing._sifting_plan import placed
+from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
+from meshq.broker.queue._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
+from meshq.broker.queue._traits import SPECIAL, RowTraits, Traits, asked_of_moved, divide, read_traits
+from meshq.broker.records import (
     PLACED,
     ROUTED,
     ROUTED_TARGETS_MAX,
@@ -22,18 +34,6 @@ from meshq.broker._records import (
     encode_routed_head,
     encode_run_head,
 )
-from meshq.broker.placing._distribution_plan import Share, takes
-from meshq.broker.placing._duplicates import IdChunk
-from meshq.broker.placing._ledger import Ledger
-from meshq.broker.placing._marks import Marks
-from meshq.broker.placing._memory import MemoryBound
-from meshq.broker.placing._producers import ProducerMarks
-from meshq.broker.placing._router import Address
-from meshq.broker.placing._sharing import deal, deal_here, shared, wants_of
-from meshq.broker.placing._sifting_plan import placed
-from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
-from meshq.broker.queue._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
-from meshq.broker.queue._traits import SPECIAL, RowTraits, Traits, asked_of_moved, divide, read_traits
 from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
 from meshq.wire import KIND_ID, duplicate_ids
 

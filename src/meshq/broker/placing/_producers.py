@@ -10,7 +10,7 @@ from collections import OrderedDict
 from typing import Final
 
 from meshq import limits
-from meshq.broker._records import PRODUCERS_MAX, ProducersRecord, encode_producers
+from meshq.broker.records import PRODUCERS_MAX, ProducersRecord, encode_producers
 
 #: Gaps remembered, of one producer and of all.  The oldest go first: a gap matters only until its producer has
 #: heard of the refusal, which is a round trip.

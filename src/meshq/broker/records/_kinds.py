@@ -1,0 +1,25 @@
+"""The kinds of records, and what is said of one that can't be read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from meshq.errors import DamagedError
+
+#: Record kinds; 1 is the journal's own.  Never reused.
+RUN: Final = 2
+SETTLED: Final = 3
+IDS: Final = 4
+DEFINITION: Final = 5
+MARKS: Final = 6
+PRODUCERS: Final = 7
+ROUTED: Final = 8
+LINKS: Final = 9
+PLACED: Final = 10
+DUE: Final = 11
+COUNTED: Final = 12
+
+
+def unreadable(what: str) -> DamagedError:
+    """The error for a record whose bytes are right and whose form is not."""
+    return DamagedError("journal", 0, f"a readable {what} record", "one whose check is right and whose form is not")

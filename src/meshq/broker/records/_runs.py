@@ -1,0 +1,216 @@
+"""Records that bring messages: a run as its producer sent it, one that queues share, one that came from elsewhere."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, NamedTuple
+
+from meshq import limits
+from meshq.broker.queue._traits import readable
+from meshq.broker.records._kinds import unreadable
+from meshq.broker.records._rows import _SETTLED_ROW, SettledRow, decode_settled, encode_settled
+from meshq.errors import RemoteProtocolError
+from meshq.wire import RUN_ROW_BYTES, RunBytes, decode_map, encode_map
+
+# producer, number, stamp, rows, targets, skipped rows, address bytes
+_RUN_HEAD: Final = struct.Struct("<16sQQHHHH")
+# queue, first number, first row, step
+_TARGET: Final = struct.Struct("<IQHH")
+# link, the highest of its numbers in the run; step of the producer's numbers
+_ROUTED_HEAD: Final = struct.Struct("<16sQH")
+# queue, first number, first row, stop row, step, queues of the peer
+_ROUTED_TARGET: Final = struct.Struct("<IQHHHH")
+# bytes of notes, number of settled rows
+_PLACED_HEAD: Final = struct.Struct("<HH")
+#: Where messages were moved from, and why.
+_ORIGIN: Final = ("address", "queue", "reason")
+#: Parts of one run in queues.
+ROUTED_TARGETS_MAX: Final = 2**16 - 1
+
+
+class RunTarget(NamedTuple):
+    """A queue that a run was placed in: its number, the first message's number there, and which rows are its own."""
+
+    queue: int
+    first: int
+    start: int
+    step: int
+
+
+class RunRecord(NamedTuple):
+    """A run as it stands in the journal.  ``skipped``: rows that no queue got, repeats of known duplicate ids."""
+
+    producer: bytes
+    number: int
+    stamp: int
+    address: str
+    targets: tuple[RunTarget, ...]
+    skipped: tuple[int, ...]
+    content: RunBytes
+
+
+def encode_run_head(record: RunRecord) -> bytes:
+    """The record without the run's own bytes, which follow it as they are: table, then body."""
+    address = record.address.encode()
+    targets, skipped = record.targets, record.skipped
+    head = _RUN_HEAD.pack(
+        record.producer, record.number, record.stamp, record.content.rows, len(targets), len(skipped), len(address)
+    )
+    if len(targets) == 1 and not skipped:
+        return b"".join((head, address, _TARGET.pack(*targets[0])))
+    rows = struct.pack(f"<{len(skipped)}H", *skipped)
+    return b"".join((head, address, *(_TARGET.pack(*target) for target in targets), rows))
+
+
+def decode_run(payload: bytes) -> RunRecord:
+    """Read a run record."""
+    try:
+        producer, number, stamp, rows, targets, skips, address_size = _RUN_HEAD.unpack_from(payload)
+        at = _RUN_HEAD.size + address_size
+        address = payload[_RUN_HEAD.size : at].decode()
+        skipped_at = at + targets * _TARGET.size
+        table_at = skipped_at + skips * 2
+        body_at = table_at + rows * RUN_ROW_BYTES
+        found = tuple(RunTarget(*row) for row in _TARGET.iter_unpack(payload[at:skipped_at]))
+        skipped = struct.unpack_from(f"<{skips}H", payload, skipped_at)
+        content = RunBytes(rows, payload[table_at:body_at], 0, payload[body_at:])
+        end = int.from_bytes(content.table[-4:], "little")
+    except (struct.error, UnicodeDecodeError) as error:
+        raise unreadable("run") from error
+    if (
+        not 0 < rows <= limits.RUN_MESSAGES_MAX
+        or len(content.table) != rows * RUN_ROW_BYTES
+        or len(content.body) != end
+        or any(target.start >= target.step for target in found)
+        or any(row >= rows for row in skipped)
+    ):
+        raise unreadable("run")
+    return RunRecord(producer, number, stamp, address, found, skipped, content)
+
+
+class RoutedTarget(NamedTuple):
+    """What of a run a queue has: the first message's number there, which rows, and for which queues of a peer.
+
+    The number is 0 while the messages are not due.
+    """
+
+    queue: int
+    first: int
+    rows: range
+    remote: tuple[int, ...]
+
+
+class RoutedRecord(NamedTuple):
+    """A run that came over a link, or that other nodes have a share of.
+
+    ``link``: whose number ``link_last`` is; empty for a run that a client sent.
+    """
+
+    link: bytes
+    link_last: int
+    number_step: int
+    run: RunRecord
+    targets: tuple[RoutedTarget, ...]
+
+
+def encode_routed_head(record: RoutedRecord) -> bytes:
+    """The record without the run's own bytes, which follow it as they are: table, then body."""
+    run = record.run
+    address = run.address.encode()
+    parts = [
+        _ROUTED_HEAD.pack(record.link or bytes(16), record.link_last, record.number_step),
+        _RUN_HEAD.pack(run.producer, run.number, run.stamp, run.content.rows, len(record.targets), 0, len(address)),
+        address,
+    ]
+    for queue, first, rows, remote in record.targets:
+        parts.append(_ROUTED_TARGET.pack(queue, first, rows.start, rows.stop, rows.step, len(remote)))
+        parts.append(struct.pack(f"<{len(remote)}I", *remote))
+    return b"".join(parts)
+
+
+def decode_routed(payload: bytes) -> RoutedRecord:
+    """Read a routed run's record."""
+    try:
+        link, link_last, number_step = _ROUTED_HEAD.unpack_from(payload)
+        at = _ROUTED_HEAD.size
+        producer, number, stamp, rows, count, _, address_size = _RUN_HEAD.unpack_from(payload, at)
+        at += _RUN_HEAD.size
+        address = payload[at : at + address_size].decode()
+        at += address_size
+        targets = []
+        for _ in range(count):
+            queue, first, start, stop, step, remotes = _ROUTED_TARGET.unpack_from(payload, at)
+            at += _ROUTED_TARGET.size
+            remote = struct.unpack_from(f"<{remotes}I", payload, at)
+            at += 4 * remotes
+            targets.append(RoutedTarget(queue, first, range(start, stop, step), remote))
+        body_at = at + rows * RUN_ROW_BYTES
+        content = RunBytes(rows, payload[at:body_at], 0, payload[body_at:])
+        end = int.from_bytes(content.table[-4:], "little")
+    except (struct.error, UnicodeDecodeError, ValueError) as error:
+        raise unreadable("routed run") from error
+    if (
+        not 0 < rows <= limits.RUN_MESSAGES_MAX
+        or len(content.table) != rows * RUN_ROW_BYTES
+        or len(content.body) != end
+        or number_step < 1
+        or any(not target.rows or target.rows[-1] >= rows for target in targets)
+    ):
+        raise unreadable("routed run")
+    run = RunRecord(producer, number, stamp, address, (), (), content)
+    return RoutedRecord(link if any(link) else b"", link_last, number_step, run, tuple(targets))
+
+
+class PlacedRecord(NamedTuple):
+    """A run about which there is more to say than where it went.
+
+    ``arrival``: when the first broker took it, ms; 0: that doesn't matter.  ``origin``: address, queue and reason, if
+    it was moved here; ``settled``: what is gone from there by this very record.
+    """
+
+    arrival: int
+    origin: tuple[str, str, str] | None
+    settled: tuple[SettledRow, ...]
+    routed: RoutedRecord
+
+
+def encode_placed_head(record: PlacedRecord) -> bytes:
+    """The record without the run's own bytes, which follow it as they are: table, then body."""
+    notes: dict[str, Any] = {}
+    if record.arrival:
+        notes["arrival"] = record.arrival
+    if record.origin is not None:
+        notes.update(zip(_ORIGIN, record.origin, strict=True))
+    said = encode_map(notes)
+    return b"".join(
+        (
+            _PLACED_HEAD.pack(len(said), len(record.settled)),
+            said,
+            encode_settled(record.settled),
+            encode_routed_head(record.routed),
+        )
+    )
+
+
+def decode_placed(payload: bytes) -> PlacedRecord:
+    """Read the record of a run about which there is more to say."""
+    try:
+        size, count = _PLACED_HEAD.unpack_from(payload)
+        settled_at = _PLACED_HEAD.size + size
+        routed_at = settled_at + count * _SETTLED_ROW.size
+        notes = decode_map(payload[_PLACED_HEAD.size : settled_at], limits.HEADER_BYTES_MAX)
+    except (struct.error, RemoteProtocolError) as error:
+        raise unreadable("placed run") from error
+    arrival, origin = notes.pop("arrival", 0), tuple(notes.pop(name, None) for name in _ORIGIN)
+    moved = all(type(part) is str for part in origin)
+    if notes or type(arrival) is not int or not (moved or set(origin) == {None}):
+        raise unreadable("placed run")
+    routed = decode_routed(payload[routed_at:])
+    if not readable(routed.run.content):
+        raise unreadable("placed run")
+    return PlacedRecord(
+        arrival,
+        (str(origin[0]), str(origin[1]), str(origin[2])) if moved else None,
+        tuple(decode_settled(payload[settled_at:routed_at])),
+        routed,
+    )

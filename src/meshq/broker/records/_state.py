@@ -1,0 +1,133 @@
+"""Records of what holds until it changes: definitions, marks, high marks of producers and links."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, NamedTuple
+
+from meshq import limits
+from meshq.broker.records._kinds import unreadable
+from meshq.errors import RemoteProtocolError
+from meshq.wire import decode_map, encode_map
+
+# link, highest number
+_LINK: Final = struct.Struct("<16sQ")
+# queue, numbers given, numbers of the usual priority that may have been delivered
+_MARKS: Final = struct.Struct("<IQQ")
+# another priority, numbers of it that may have been delivered
+_MARK: Final = struct.Struct("<BQ")
+# whether some producer was forgotten, number of producers, number of gaps
+_PRODUCERS_HEAD: Final = struct.Struct("<?II")
+# producer, highest number
+_PRODUCER: Final = struct.Struct("<16sQ")
+# producer, first and last number that were not stored
+_GAP: Final = struct.Struct("<16sQQ")
+#: Producers of one checkpoint record.
+PRODUCERS_MAX: Final = 4_096
+#: What each kind of definition says.
+_DEFINITIONS: Final[dict[str, dict[str, type]]] = {
+    "address": {"kind": str, "name": str, "routing": str},
+    "queue": {"kind": str, "name": str, "address": str, "number": int},
+    "numbers": {"kind": str, "last": int},
+    "divert": {"kind": str, "name": str, "address": str, "forwarding_address": str},
+}
+#: What it may say besides, and what holds if it doesn't: such a key is written only if it says something else.
+_OPTIONAL: Final[dict[str, dict[str, Any]]] = {
+    "address": {"on_use": False},
+    "queue": {"paused": False, "subscription": "", "filter": "", "on_use": False},
+    "divert": {"filter": "", "exclusive": False},
+}
+
+
+def encode_links(marks: dict[bytes, int]) -> bytes:
+    """The high marks of links."""
+    return b"".join([_LINK.pack(link, number) for link, number in marks.items()])
+
+
+def decode_links(payload: bytes) -> dict[bytes, int]:
+    """Read a record of links' high marks."""
+    try:
+        return dict(_LINK.iter_unpack(payload))
+    except struct.error as error:
+        raise unreadable("links") from error
+
+
+def encode_definition(values: dict[str, Any]) -> bytes:
+    """A definition; what is as it is by default is left out, so that an older version reads all that it can know."""
+    optional = _OPTIONAL.get(values["kind"], {})
+    return encode_map({name: value for name, value in values.items() if optional.get(name, ...) != value})
+
+
+def decode_definition(payload: bytes) -> dict[str, Any]:
+    """Read a definition; what it leaves out is as it is by default."""
+    try:
+        values = decode_map(payload, limits.HEADER_BYTES_MAX)
+    except RemoteProtocolError as error:
+        raise unreadable("definition") from error
+    kind = values.get("kind")
+    if kind == "settings" and type(values.get("pattern")) is str:
+        # What else it says is read as settings are.
+        return values
+    schema = _DEFINITIONS.get(kind) if type(kind) is str else None
+    if schema is None:
+        raise unreadable("definition")
+    values = {**_OPTIONAL.get(str(kind), {}), **values}
+    types = {name: type(value) for name, value in _OPTIONAL.get(str(kind), {}).items()}
+    if {name: type(value) for name, value in values.items()} != {**schema, **types}:
+        raise unreadable("definition")
+    return values
+
+
+def encode_marks(queue: int, given: int, delivered: dict[int, int]) -> bytes:
+    """How far a queue's numbers have been given, and how far messages of each priority may have been delivered."""
+    usual = limits.PRIORITY_DEFAULT
+    others = [_MARK.pack(priority, mark) for priority, mark in delivered.items() if priority != usual]
+    return b"".join([_MARKS.pack(queue, given, delivered.get(usual, 0)), *others])
+
+
+def decode_marks(payload: bytes) -> tuple[int, int, dict[int, int]]:
+    """Read a queue's marks."""
+    try:
+        queue, given, usual = _MARKS.unpack_from(payload)
+        others = dict(_MARK.iter_unpack(payload[_MARKS.size :]))
+    except struct.error as error:
+        raise unreadable("marks") from error
+    if any(priority > limits.PRIORITY_MAX for priority in others):
+        raise unreadable("marks")
+    return queue, given, {limits.PRIORITY_DEFAULT: usual, **others}
+
+
+class ProducersRecord(NamedTuple):
+    """The high marks of producers, and below them the gaps of what was not stored.
+
+    ``forgotten``: some producer's mark was given up.
+    """
+
+    forgotten: bool
+    marks: tuple[tuple[bytes, int], ...]
+    gaps: tuple[tuple[bytes, int, int], ...]
+
+
+def encode_producers(record: ProducersRecord) -> bytes:
+    """A record of producers."""
+    head = _PRODUCERS_HEAD.pack(record.forgotten, len(record.marks), len(record.gaps))
+    return b"".join(
+        [head, *(_PRODUCER.pack(*mark) for mark in record.marks), *(_GAP.pack(*gap) for gap in record.gaps)]
+    )
+
+
+def decode_producers(payload: bytes) -> ProducersRecord:
+    """Read a record of producers."""
+    try:
+        forgotten, marks, gaps = _PRODUCERS_HEAD.unpack_from(payload)
+        gaps_at = _PRODUCERS_HEAD.size + marks * _PRODUCER.size
+        record = ProducersRecord(
+            forgotten,
+            tuple(_PRODUCER.iter_unpack(payload[_PRODUCERS_HEAD.size : gaps_at])),
+            tuple(_GAP.iter_unpack(payload[gaps_at:])),
+        )
+    except struct.error as error:
+        raise unreadable("producers") from error
+    if (len(record.marks), len(record.gaps)) != (marks, gaps):
+        raise unreadable("producers")
+    return record
