@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from meshq import limits
-from meshq.broker.placing import _marks, _placing
+from meshq.broker.placing import _entering, _marks
 from tests.broker.lives import Lives
 
 
@@ -18,7 +18,7 @@ def small_blocks() -> object:
     """Marks that are passed all the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_marks, "MARK_BLOCK", 4)
-        patch.setattr(_placing, "MARK_BLOCK", 4)
+        patch.setattr(_entering, "MARK_BLOCK", 4)
         patch.setattr(limits, "SEQUENCE_RESERVE", 5)
         yield
 

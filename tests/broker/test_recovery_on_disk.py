@@ -13,7 +13,7 @@ import trio
 
 from meshq import limits
 from meshq.abc import Buffer
-from meshq.broker.placing import _marks, _placing
+from meshq.broker.placing import _entering, _marks
 from meshq.env import real_env
 from meshq.errors import AddressFullError
 from meshq.store import Draft, Journal, Record
@@ -127,7 +127,7 @@ class DiskLives(Lives):
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Marks that are passed all the time."""
     monkeypatch.setattr(_marks, "MARK_BLOCK", 4)
-    monkeypatch.setattr(_placing, "MARK_BLOCK", 4)
+    monkeypatch.setattr(_entering, "MARK_BLOCK", 4)
     monkeypatch.setattr(limits, "SEQUENCE_RESERVE", 5)
     yield
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from meshq.broker import records
 from meshq.broker._core import Core
 from meshq.broker.placing._duplicates import IdChunk
-from meshq.broker.placing._placing import keep_rows, skip_rows
+from meshq.broker.placing._entering import keep_rows, skip_rows
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker.queue._traits import Traits, asked_of_moved, divide, read_traits

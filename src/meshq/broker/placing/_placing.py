@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
 from meshq.broker.placing._distribution_plan import Share, takes
 from meshq.broker.placing._duplicates import IdChunk
+from meshq.broker.placing._entering import Entering
 from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._marks import Marks
 from meshq.broker.placing._memory import MemoryBound
@@ -16,40 +16,13 @@ from meshq.broker.placing._producers import ProducerMarks
 from meshq.broker.placing._router import Address
 from meshq.broker.placing._sharing import deal, deal_here, shared, wants_of
 from meshq.broker.placing._sifting_plan import placed
-from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
-from meshq.broker.queue._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
-from meshq.broker.queue._traits import SPECIAL, RowTraits, Traits, asked_of_moved, divide, read_traits
+from meshq.broker.queue._run import StoredRun
+from meshq.broker.queue._traits import SPECIAL, RowTraits, Traits, asked_of_moved, read_traits
 from meshq.broker.records import (
-    PLACED,
-    ROUTED,
-    ROUTED_TARGETS_MAX,
-    RUN,
-    PlacedRecord,
-    RoutedRecord,
-    RoutedTarget,
-    RunRecord,
-    RunTarget,
     SettledRow,
-    encode_placed_head,
-    encode_routed_head,
-    encode_run_head,
 )
-from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
+from meshq.errors import NotFoundError, UsageError, invariant
 from meshq.wire import KIND_ID, duplicate_ids
-
-
-class _Part(NamedTuple):
-    """A share whose messages ask for the same; ``traits`` None: for nothing, or nobody here cares."""
-
-    queue: Queue
-    rows: range
-    remote: tuple[int, ...]
-    traits: Traits | None
-
-    @property
-    def waits(self) -> bool:
-        """Whether its messages are not due yet."""
-        return self.traits is not None and self.traits.due > 0
 
 
 class Placer:
@@ -69,7 +42,7 @@ class Placer:
         self._ledger = ledger
         self._definitions = definitions
         self._diverts = definitions.router.diverts
-        self._marks = marks
+        self._entering = Entering(ledger, marks)
         self._producers = producers
         self._memory = memory
         #: The highest number of each link that is stored.
@@ -112,7 +85,7 @@ class Placer:
             self._producers.raise_to(run.producer, first, last)
             self._ledger.release_after(0, (), then)
             return
-        position, views = self._enter(run, address, targets, skipped)
+        position, views = self._entering.enter(run, address, targets, skipped)
         self._producers.raise_to(run.producer, first, last)
         self._book(run, address, (fresh, skipped))
         self._ledger.release_after(position, views, then)
@@ -178,7 +151,7 @@ class Placer:
             self.unrouted += rows
             self._ledger.release_after(0, (), then)
             return
-        position, views = self._enter_shares(run, shares, (b"", 0), asked)
+        position, views = self._entering.enter_shares(run, shares, (b"", 0), asked)
         self.unrouted += rows - len(taken)
         if judged[0] and len(taken) < rows:
             # What nobody took was not stored: when it is sent again it is no repeat.
@@ -224,7 +197,7 @@ class Placer:
             self.links[link[0]] = link[1]
             self._ledger.release_after(0, (), then)
             return
-        position, views = self._enter_shares(run, shares, link, asked)
+        position, views = self._entering.enter_shares(run, shares, link, asked)
         self.unrouted += len(rows) - len(placed(shares))
         self.links[link[0]] = link[1]
         self._memory.used_bytes += run.size_bytes
@@ -260,7 +233,7 @@ class Placer:
             self.unrouted += run.content.rows
             return False
         logged = run.durable and self._ledger.log is not None and any(share.queue.durable for share in shares)
-        position, views = self._enter_shares(run, shares, (b"", 0), asked, gone)
+        position, views = self._entering.enter_shares(run, shares, (b"", 0), asked, gone)
         self.unrouted += run.content.rows - len(placed(shares))
         self._memory.used_bytes += run.size_bytes
         self._ledger.release_after(position, views, _nothing)
@@ -274,110 +247,10 @@ class Placer:
         """
         return self._asked(run, kinds, arrival_ms)
 
-    def _enter_shares(
-        self,
-        run: StoredRun,
-        shares: Sequence[Share],
-        link: tuple[bytes, int],
-        asked: list[RowTraits] | None,
-        gone: tuple[SettledRow, ...] = (),
-    ) -> tuple[int, list[tuple[Queue, QueueRun]]]:
-        """As ``_enter``, for shares that are runs of their own; the log may refuse before anything has changed."""
-        parts = _parts(run, shares, asked)
-        logged = run.durable and self._ledger.log is not None and any(part.queue.durable for part in parts)
-        position = self._write_parts(run, parts, link, gone) if logged else 0
-        run.position = position
-        views = []
-        for queue, rows, remote, traits in parts:
-            share = share_of(run, rows)
-            if traits is not None:
-                share.traits = traits
-                if traits.due:
-                    views.append((queue, QueueRun(share, 0, remote)))
-                    continue
-            view = QueueRun(share, queue.number_rows(len(rows)), remote)
-            if not (logged and queue.durable):
-                position = max(position, self._marks.cover_given(queue))
-            elif queue.consumers:
-                self._marks.cover_delivered(queue, queue.level_for(share), queue.last, MARK_BLOCK // 2)
-            views.append((queue, view))
-        run.views = len(views)
-        return position, views
-
-    def _write_parts(
-        self, run: StoredRun, parts: Sequence[_Part], link: tuple[bytes, int], gone: tuple[SettledRow, ...]
-    ) -> int:
-        following: dict[Queue, int] = {}
-        targets = []
-        for part in parts:
-            queue, rows, remote, _ = part
-            first = 0
-            if not part.waits:
-                first = following.get(queue, queue.last + 1)
-                following[queue] = first + len(rows)
-            if queue.durable:
-                targets.append(RoutedTarget(queue.number, first, rows, remote))
-        if len(targets) > ROUTED_TARGETS_MAX:
-            raise AddressFullError(
-                f"a run would be {len(targets)} parts in queues; at most {ROUTED_TARGETS_MAX} are kept"
-            )
-        content = run.content
-        head = RunRecord(run.producer, run.number, run.stamp, run.address, (), (), content)
-        record = RoutedRecord(link[0], link[1], run.number_step, head, tuple(targets))
-        traits = run.traits
-        if traits is None:
-            return self._ledger.write(ROUTED, [encode_routed_head(record), content.table, content.body])
-        placed = PlacedRecord(traits.arrival, traits.origin, gone, record)
-        refs = list(dict.fromkeys(row.position for row in gone))
-        return self._ledger.write(PLACED, [encode_placed_head(placed), content.table, content.body], refs=refs)
-
     def _all_known(self, then: Callable[[], None]) -> None:
         # The originals may still wait for their sync: they were placed before now.
         log = self._ledger.log
         self._ledger.release_after(log.last if log is not None else 0, (), then)
-
-    def _enter(
-        self, run: StoredRun, address: Address, queues: list[Queue], skipped: tuple[int, ...]
-    ) -> tuple[int, list[tuple[Queue, QueueRun]]]:
-        """Number the run in its queues and write its record; the log may refuse before anything has changed."""
-        rows = run.content.rows
-        stride, shares = 1, [(0, queues[0])]
-        if len(queues) > 1:
-            stride, shares = _shares(address, queues, rows)
-        logged = False
-        if run.durable and self._ledger.log is not None:
-            logged = any(queue.durable for _, queue in shares)
-        position = self._write(run, address, shares, (stride, skipped)) if logged else 0
-        run.position = position
-        views = []
-        for start, queue in shares:
-            view = QueueRun(run, queue.number_rows(rows))
-            if stride > 1:
-                keep_rows(view, start, stride)
-            if skipped:
-                skip_rows(view, skipped)
-            if not (logged and queue.durable):
-                if (covered := self._marks.cover_given(queue)) > position:
-                    position = covered
-            elif queue.consumers:
-                self._marks.cover_delivered(queue, queue.level_for(run), queue.last, MARK_BLOCK // 2)
-            views.append((queue, view))
-        if stride > 1 or skipped:
-            address.turn = (address.turn + rows) % stride
-            views = [(queue, view) for queue, view in views if view.live]
-        run.views = len(views)
-        return position, views
-
-    def _write(
-        self, run: StoredRun, address: Address, shares: list[tuple[int, Queue]], rows: tuple[int, tuple[int, ...]]
-    ) -> int:
-        stride, skipped = rows
-        targets = tuple(
-            RunTarget(queue.number, queue.last + 1, start, stride) for start, queue in shares if queue.durable
-        )
-        content = run.content
-        record = RunRecord(run.producer, run.number, run.stamp, address.name, targets, skipped, content)
-        return self._ledger.write(RUN, [encode_run_head(record), content.table, content.body])
 
 
 def _nothing() -> None:
@@ -392,35 +265,6 @@ def _without(count: int, skipped: tuple[int, ...]) -> Sequence[int]:
     return [row for row in range(count) if row not in known]
 
 
-def _parts(run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | None) -> list[_Part]:
-    """Divide shares so that the messages of each part ask for the same."""
-    traits = run.traits
-    if asked is None or traits is None:
-        return [_Part(*share, None) for share in shares]
-    parts = []
-    for share in shares:
-        if share.queue.forwards:
-            # Whatever they ask for is done where they go.
-            parts.append(_Part(*share, None))
-        else:
-            divided = divide(share.rows, asked, traits.arrival)
-            parts += [
-                _Part(share.queue, rows, share.remote, each._replace(origin=traits.origin)) for rows, each in divided
-            ]
-    return parts
-
-
-def _shares(address: Address, queues: list[Queue], rows: int) -> tuple[int, list[tuple[int, Queue]]]:
-    """How several queues share a run: the stride, and each one's first row.
-
-    Multicast: each has all of it.  Anycast: each takes every n-th message, beginning where the last run ended.
-    """
-    stride = len(queues) if address.routing == "anycast" else 1
-    turn = address.turn % stride
-    shares = [((index - turn) % stride, queue) for index, queue in enumerate(queues)]
-    return stride, [(start, queue) for start, queue in shares if start < rows]
-
-
 def _judge(run: StoredRun, address: Address) -> tuple[list[bytes], tuple[int, ...]]:
     """The ids of a run that are new to the address, and the rows whose ids are not."""
     ids = duplicate_ids(run.content)
@@ -430,20 +274,3 @@ def _judge(run: StoredRun, address: Address) -> tuple[list[bytes], tuple[int, ..
     kept = dict.fromkeys(rows)
     skipped = tuple(row for row in range(len(ids)) if row not in kept)
     return [ids[row] for row in rows if ids[row]], skipped
-
-
-def keep_rows(view: QueueRun, start: int, stride: int) -> None:
-    """Leave only every ``stride``-th row, from ``start`` on, to a queue that shares a run with others."""
-    rows = len(view.states)
-    kept = len(range(start, rows, stride))
-    view.states[:] = GONE_ROWS[:rows]
-    view.states[start:rows:stride] = READY_ROWS[:kept]
-    view.live = kept
-
-
-def skip_rows(view: QueueRun, skipped: tuple[int, ...]) -> None:
-    """Leave out rows that are repeats."""
-    for row in skipped:
-        if view.states[row] != GONE:
-            view.states[row] = GONE
-            view.live -= 1
