@@ -169,7 +169,7 @@ class Lives:
             self.bodies += 1
             last = self.client.put(channel, b"m%d" % self.bodies)
             if len(self.client.refused()) > before:
-                state = self.core.sessions[self.client.attached.session]._producers[channel]  # type: ignore[union-attr]
+                state = self.core.sessions[self.client.attached.session].producing.channels[channel]  # type: ignore[union-attr]
                 self.lives_refused.append((state.producer, last, self.log.last))
         self.log.full = False
 
@@ -178,7 +178,7 @@ class Lives:
         if self.producers:
             channel = self.rng.choice(list(self.producers.values()))
             confirmed = [number for on, number in self.client.confirmed if on == channel]
-            state = self.core.sessions[self.client.attached.session]._producers[channel]  # type: ignore[union-attr]
+            state = self.core.sessions[self.client.attached.session].producing.channels[channel]  # type: ignore[union-attr]
             if confirmed and not self.core.producers.lacks(state.producer, confirmed[-1], confirmed[-1]):
                 self.client.put(channel, b"again", first=confirmed[-1], flags=2)
 

@@ -99,7 +99,7 @@ BUGS: Final = (
     ),
     Bug(
         name="store again what was resent",
-        file="broker/session/_session.py",
+        file="broker/session/_producing.py",
         old="        if frame.first > mark:\n",
         new="        if frame.first:\n",
         checkers=("Q5",),

@@ -163,7 +163,7 @@ class Peering:
         queues = self._all_queues(frame, header)
         if not queues:
             return
-        confirm = self._session.confirm_later(frame.channel, last)
+        confirm = self._session.producing.confirm_later(frame.channel, last)
         # Sent again after a link was lost: what is stored is left out.
         stored = max(0, (self._core.placer.links.get(link, 0) - frame.first) // step + 1)
         if stored >= content.rows:

@@ -11,26 +11,22 @@ from functools import partial
 from typing import Any
 
 from meshq import limits
-from meshq.address import Target, parse_target
 from meshq.broker._core import Core
 from meshq.broker.queue._browsing import Browser
 from meshq.broker.queue._consumer_state import ConsumerState, Grant
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._deliveries import delivery
 from meshq.broker.session._jobs import Job, Steps
 from meshq.broker.session._management import answer_call
 from meshq.broker.session._peering import Peering
+from meshq.broker.session._producing import Producing
 from meshq.broker.session._subscribing import queue_to_consume
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
 from meshq.selector import parse_filter
 from meshq.wire import (
     BY_NAME,
-    FLAG_DURABLE,
     FLAG_REJECT,
-    FLAG_RESENT,
     FLAG_RETURN,
-    KIND_PLAIN,
     Answer,
     Call,
     Consume,
@@ -41,10 +37,6 @@ from meshq.wire import (
     Leave,
     Link,
     Outgoing,
-    Produce,
-    Refuse,
-    RunBytes,
-    check_run,
     decline,
     decode_ranges,
     header_of,
@@ -55,16 +47,6 @@ from meshq.wire import (
 
 def nobody() -> None:
     """For a callback that nobody has set."""
-
-
-class ProducerState:
-    """A producer's channel: whose messages these are, and where they go."""
-
-    __slots__ = ("producer", "target")
-
-    def __init__(self, producer: bytes, target: Target) -> None:
-        self.producer = producer
-        self.target = target
 
 
 class Session:
@@ -94,7 +76,7 @@ class Session:
         self.peering: Peering | None = None
         #: Its temporary queues.
         self.owned: dict[Queue, None] = {}
-        self._producers: dict[int, ProducerState] = {}
+        self.producing = Producing(self)
         self._consumers: dict[int, ConsumerState] = {}
         # Channels whose consumers were lost, the oldest first.  What the client had sent before it heard of that may
         # come late, by way of a resume even after it has heard.
@@ -102,14 +84,13 @@ class Session:
         self._last_channel = 0
         # Ids of calls that wait for their answer.
         self._calls: dict[int, None] = {}
-        # What is to be said at the end of the turn: the highest number to confirm, by channel; new credit.
-        self._confirms: dict[int, int] = {}
+        # New credit is to be said at the end of the turn.
         self._credit_changed = False
         self._willing = True
         self._handlers: dict[FrameType, Callable[[Frame], None]] = {
-            FrameType.SEND: self._send,
+            FrameType.SEND: self.producing.send,
             FrameType.SETTLE: self._settle,
-            FrameType.PRODUCE: self._produce,
+            FrameType.PRODUCE: self.producing.open,
             FrameType.CONSUME: self._consume,
             FrameType.LEAVE: self._leave,
             FrameType.CALL: self._call,
@@ -128,7 +109,7 @@ class Session:
 
     def __repr__(self) -> str:
         where = self.link.peer if self.link is not None else "nowhere"
-        return f"<Session {self.number} {self.label!r} at {where} producers={len(self._producers)} " + (
+        return f"<Session {self.number} {self.label!r} at {where} producers={len(self.producing.channels)} " + (
             f"consumers={len(self._consumers)}>"
         )
 
@@ -156,83 +137,10 @@ class Session:
         if not self._willing and self.outgoing.kept_bytes <= self._window_bytes // 2:
             self._set_willing(self.link is not None)
 
-    def _send(self, frame: Frame) -> None:
-        producer = self._producers.get(frame.channel)
-        if producer is None:
-            raise violation("bad_channel", f"there is no producer on channel {frame.channel}")
-        self.check_credit()
-        try:
-            self._take(frame, producer)
-        finally:
-            # Only now is it known what the frame takes.
-            self.core.memory.received(self, frame.size_bytes)
-
     def check_credit(self) -> None:
         """A run has come: was it granted?"""
         if self.sent_bytes >= self.granted_bytes:
             raise violation("no_credit", f"{self.granted_bytes} bytes were granted")
-
-    def _take(self, frame: Frame, producer: ProducerState) -> None:
-        content, kinds = frame.plain, KIND_PLAIN
-        if content is None:
-            content = RunBytes(frame.count, frame.table, 0, frame.body)  # type: ignore[arg-type]
-            kinds = check_run(content)
-        last = frame.first + frame.count - 1
-        if not frame.first or last >= 1 << 63:
-            raise violation("bad_number", f"messages are numbered from 1 on, not {frame.first}")
-        confirm = frame.on_stored or self.confirm_later(frame.channel, last)
-        if not self._is_new(frame, producer, last, confirm):
-            return
-        durable = bool(frame.flags & FLAG_DURABLE) and self.core.durable
-        run = StoredRun(
-            producer.target.address,
-            content,
-            durable=durable,
-            producer=producer.producer,
-            number=frame.first,
-            stamp=frame.stamp,
-        )
-        if self.core.closing is not None:
-            # Neither confirmed nor refused: the client sends it again, here after the restart or elsewhere.
-            return
-        try:
-            self.core.placer.place(run, producer.target, kinds, confirm)
-        except RemoteProtocolError:
-            raise
-        except MeshqError as error:
-            self._refuse(frame, error)
-
-    def confirm_later(self, channel: int, last: int) -> Callable[[], None]:
-        """What to call when the messages up to ``last`` are stored: one CONFIRM at the end of the turn tells of all."""
-
-        def confirm() -> None:
-            self._confirms[channel] = last
-            self.core.talk(self)
-
-        return confirm
-
-    def _is_new(self, frame: Frame, producer: ProducerState, last: int, confirm: Callable[[], None]) -> bool:
-        """Whether the run is to be stored: not if the producer's high mark covers it already."""
-        mark = self.core.producers.get(producer.producer)
-        resent = bool(frame.flags & FLAG_RESENT)
-        if mark is None:
-            if resent and self.core.producers.forgotten:
-                error = decline("unknown_producer", "whether these messages were stored can't be said")
-                self._refuse(frame, error)
-                return False
-            return True
-        if frame.first > mark:
-            return True
-        if not resent or last > mark:
-            raise violation("bad_number", f"messages {frame.first} to {last}, after {mark} had come")
-        if self.core.producers.lacks(producer.producer, frame.first, last):
-            return True
-        self.core.ledger.when_all_is_durable(confirm)
-        return False
-
-    def _refuse(self, frame: Frame, error: MeshqError) -> None:
-        header = Refuse(messages=frame.count, code=refusal_of(error).number, text=str(error)[:1024])
-        self._say(Frame(FrameType.REFUSE, channel=frame.channel, first=frame.first, header=header.encode()))
 
     def begin_call(self, frame: Frame) -> None:
         """Take note of the id of a call, which is its own until it is answered."""
@@ -267,22 +175,6 @@ class Session:
         if frame.first:
             self._answer_when_durable(frame.first, {})
 
-    def _produce(self, frame: Frame) -> None:
-        header = header_of(frame, Produce)
-        self.begin_call(frame)
-        self.open_channel(frame)
-
-        def produce() -> dict[str, Any]:
-            self._check_channels()
-            target = parse_target(header.address)
-            self.core.definitions.address_for(target)
-            self._producers[frame.channel] = ProducerState(header.producer, target)
-            producers = self.core.producers
-            known = producers.get(header.producer) is not None
-            return {"number": producers.whole(header.producer), "known": known}
-
-        self.answering(frame, produce)
-
     def _consume(self, frame: Frame) -> None:
         header = header_of(frame, Consume)
         self.begin_call(frame)
@@ -291,7 +183,7 @@ class Session:
             raise violation("bad_header", "a consumer's window is empty, or its priority is none")
 
         def consume() -> dict[str, Any]:
-            self._check_channels()
+            self.check_channels()
             # The filter of a subscription is its queue's.
             filter = parse_filter(header.filter) if header.filter and not header.subscription else None
             queue = queue_to_consume(self, header)
@@ -321,8 +213,13 @@ class Session:
             raise violation("bad_channel", f"channel {frame.channel} is not above {self._last_channel}")
         self._last_channel = frame.channel
 
-    def _check_channels(self) -> None:
-        if len(self._producers) + len(self._consumers) >= limits.CHANNELS_MAX:
+    def check_channels(self) -> None:
+        """Whether one more is allowed.
+
+        Raises:
+            RefusedError: it is not.
+        """
+        if len(self.producing.channels) + len(self._consumers) >= limits.CHANNELS_MAX:
             raise decline("too_many", f"a session has at most {limits.CHANNELS_MAX} producers and consumers")
 
     def _leave(self, frame: Frame) -> None:
@@ -331,7 +228,7 @@ class Session:
         consumer = self._consumers.pop(frame.channel, None)
         if consumer is not None:
             self._drop_consumer(consumer, header.handed)
-        elif self._producers.pop(frame.channel, None) is None and frame.channel not in self._lost:
+        elif self.producing.channels.pop(frame.channel, None) is None and frame.channel not in self._lost:
             raise violation("bad_channel", f"channel {frame.channel} is not open")
         self._answer(frame.first, {})
 
@@ -373,7 +270,7 @@ class Session:
         if self._calls.pop(call, False) is None:
             flat = tuple(item for pair in values.items() for item in pair)
             header = Answer(code=code, text=text, values=flat)
-            self._say(Frame(FrameType.ANSWER, first=call, header=header.encode()))
+            self.say_later(Frame(FrameType.ANSWER, first=call, header=header.encode()))
 
     def deliver(self, consumer: ConsumerState, grant: Grant) -> None:
         """Send a consumer what its queue granted."""
@@ -400,11 +297,8 @@ class Session:
             return
         if self.peering is not None:
             self.peering.say()
-        if self._confirms:
-            confirms, self._confirms = self._confirms, {}
-            for channel, number in confirms.items():
-                if channel in self._producers or (self.peering is not None and channel in self.peering.channels):
-                    self.put(Frame(FrameType.CONFIRM, channel=channel, first=number))
+        if self.producing.confirms:
+            self.producing.say(self.peering.channels if self.peering is not None else {})
         if self._credit_changed:
             self._credit_changed = False
             self.put(Frame(FrameType.CREDIT, first=self.granted_bytes))
@@ -414,7 +308,7 @@ class Session:
                 self._send_out(link, Frame(FrameType.RECEIVED))
             link.flush()
 
-    def _say(self, frame: Frame) -> None:
+    def say_later(self, frame: Frame) -> None:
         """Put a frame in line; it goes at the end of the turn."""
         self.put(frame)
         self.core.talk(self)
@@ -465,7 +359,7 @@ class Session:
         for consumer in self._consumers.values():
             self._drop_consumer(consumer, None)
         self._consumers.clear()
-        self._producers.clear()
+        self.producing.channels.clear()
         for queue in list(self.owned):
             self.core.touch(queue)
         self.core.memory.close(self)
@@ -482,7 +376,7 @@ class Session:
         del self._consumers[channel]
         self._drop_consumer(consumer, None)
         header = ConsumerLost(code=code, text=text)
-        self._say(Frame(FrameType.CONSUMER_LOST, channel=channel, header=header.encode()))
+        self.say_later(Frame(FrameType.CONSUMER_LOST, channel=channel, header=header.encode()))
         self._lost[channel] = None
         if len(self._lost) > limits.CHANNELS_MAX:
             del self._lost[next(iter(self._lost))]

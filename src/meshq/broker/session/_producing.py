@@ -1,0 +1,153 @@
+"""The producers of a session: whose messages come in, what of them is new, and what is confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from meshq.address import Target, parse_target
+from meshq.broker.queue._run import StoredRun
+from meshq.errors import MeshqError, RemoteProtocolError
+from meshq.wire import (
+    FLAG_DURABLE,
+    FLAG_RESENT,
+    KIND_PLAIN,
+    Frame,
+    FrameType,
+    Produce,
+    Refuse,
+    RunBytes,
+    check_run,
+    decline,
+    header_of,
+    refusal_of,
+    violation,
+)
+
+if TYPE_CHECKING:
+    from meshq.broker.session._session import Session
+
+
+class ProducerState:
+    """A producer's channel: whose messages these are, and where they go."""
+
+    __slots__ = ("producer", "target")
+
+    def __init__(self, producer: bytes, target: Target) -> None:
+        self.producer = producer
+        self.target = target
+
+
+class Producing:
+    """What one session's producers have open."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._core = session.core
+        self.channels: dict[int, ProducerState] = {}
+        #: The highest number to confirm at the end of the turn, by channel.
+        self.confirms: dict[int, int] = {}
+
+    def open(self, frame: Frame) -> None:
+        """A producer begins on a channel of its own."""
+        header = header_of(frame, Produce)
+        self._session.begin_call(frame)
+        self._session.open_channel(frame)
+
+        def produce() -> dict[str, Any]:
+            self._session.check_channels()
+            target = parse_target(header.address)
+            self._core.definitions.address_for(target)
+            self.channels[frame.channel] = ProducerState(header.producer, target)
+            producers = self._core.producers
+            known = producers.get(header.producer) is not None
+            return {"number": producers.whole(header.producer), "known": known}
+
+        self._session.answering(frame, produce)
+
+    def send(self, frame: Frame) -> None:
+        """A run of one of them.
+
+        Raises:
+            RemoteProtocolError: the client broke the protocol; the session must be ended.
+        """
+        producer = self.channels.get(frame.channel)
+        if producer is None:
+            raise violation("bad_channel", f"there is no producer on channel {frame.channel}")
+        self._session.check_credit()
+        try:
+            self._take(frame, producer)
+        finally:
+            # Only now is it known what the frame takes.
+            self._core.memory.received(self._session, frame.size_bytes)
+
+    def _take(self, frame: Frame, producer: ProducerState) -> None:
+        content, kinds = frame.plain, KIND_PLAIN
+        if content is None:
+            content = RunBytes(frame.count, frame.table, 0, frame.body)  # type: ignore[arg-type]
+            kinds = check_run(content)
+        last = frame.first + frame.count - 1
+        if not frame.first or last >= 1 << 63:
+            raise violation("bad_number", f"messages are numbered from 1 on, not {frame.first}")
+        confirm = frame.on_stored or self.confirm_later(frame.channel, last)
+        if not self._is_new(frame, producer, last, confirm):
+            return
+        durable = bool(frame.flags & FLAG_DURABLE) and self._core.durable
+        run = StoredRun(
+            producer.target.address,
+            content,
+            durable=durable,
+            producer=producer.producer,
+            number=frame.first,
+            stamp=frame.stamp,
+        )
+        if self._core.closing is not None:
+            # Neither confirmed nor refused: the client sends it again, here after the restart or elsewhere.
+            return
+        try:
+            self._core.placer.place(run, producer.target, kinds, confirm)
+        except RemoteProtocolError:
+            raise
+        except MeshqError as error:
+            self._refuse(frame, error)
+
+    def confirm_later(self, channel: int, last: int) -> Callable[[], None]:
+        """What to call when the messages up to ``last`` are stored: one CONFIRM at the end of the turn tells of all."""
+
+        def confirm() -> None:
+            self.confirms[channel] = last
+            self._core.talk(self._session)
+
+        return confirm
+
+    def _is_new(self, frame: Frame, producer: ProducerState, last: int, confirm: Callable[[], None]) -> bool:
+        """Whether the run is to be stored: not if the producer's high mark covers it already."""
+        mark = self._core.producers.get(producer.producer)
+        resent = bool(frame.flags & FLAG_RESENT)
+        if mark is None:
+            if resent and self._core.producers.forgotten:
+                error = decline("unknown_producer", "whether these messages were stored can't be said")
+                self._refuse(frame, error)
+                return False
+            return True
+        if frame.first > mark:
+            return True
+        if not resent or last > mark:
+            raise violation("bad_number", f"messages {frame.first} to {last}, after {mark} had come")
+        if self._core.producers.lacks(producer.producer, frame.first, last):
+            return True
+        self._core.ledger.when_all_is_durable(confirm)
+        return False
+
+    def _refuse(self, frame: Frame, error: MeshqError) -> None:
+        header = Refuse(messages=frame.count, code=refusal_of(error).number, text=str(error)[:1024])
+        self._session.say_later(
+            Frame(FrameType.REFUSE, channel=frame.channel, first=frame.first, header=header.encode())
+        )
+
+    def say(self, others: dict[int, bytes]) -> None:
+        """The end of a turn: one CONFIRM for each channel, of the producers here and of ``others``."""
+        confirms, self.confirms = self.confirms, {}
+        for channel, number in confirms.items():
+            if channel in self.channels or channel in others:
+                self._session.put(Frame(FrameType.CONFIRM, channel=channel, first=number))
