@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from meshq.settings import TLS as TLS
     from meshq.settings import Acceptor as Acceptor
     from meshq.settings import AddressSettings as AddressSettings
+    from meshq.settings import EncryptionKey as EncryptionKey
+    from meshq.settings import JournalSettings as JournalSettings
     from meshq.settings import Secret as Secret
     from meshq.settings import Security as Security
     from meshq.store import Journal as Journal
@@ -121,8 +123,10 @@ _HOME: Final = {
     "Delivery": "meshq.client",
     "Disconnected": "meshq.client",
     "Divert": "meshq.client",
+    "EncryptionKey": "meshq.settings",
     "FailedOver": "meshq.client",
     "Journal": "meshq.store",
+    "JournalSettings": "meshq.settings",
     "Message": "meshq.message",
     "MessageId": "meshq.ids",
     "NodeId": "meshq.ids",

@@ -53,6 +53,10 @@ TIME_S_MAX: Final = 100 * 366 * 86_400
 USER_CHARACTERS_MAX: Final = 256
 #: Of a password, encoded.
 PASSWORD_BYTES_MAX: Final = 1_024
+#: Of the key with which a store is encrypted: AES-256.
+ENCRYPTION_KEY_BYTES: Final = 32
+#: Keys that a store is read with: each replaced one is needed until what it encrypted is gone.
+ENCRYPTION_KEYS_MAX: Final = 64
 #: Rounds of PBKDF2 per guess: eight milliseconds, once for each user at start and once for each client.
 ITERATIONS: Final = 16_384
 ITERATIONS_MIN: Final = 4_096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import attrs
@@ -94,6 +94,56 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Secret is not pickled: it would be written somewhere as it is")
+
+
+class EncryptionKey:
+    """A key of 32 random bytes, given as they are or as 64 hexadecimal digits; whoever prints it sees ``***``."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes | str | Secret | EncryptionKey) -> None:
+        if isinstance(key, (EncryptionKey, Secret)):
+            key = key.reveal()
+        if isinstance(key, str):
+            try:
+                key = bytes.fromhex(key)
+            except ValueError:
+                key = b""
+        if type(key) is not bytes or len(key) != limits.ENCRYPTION_KEY_BYTES:
+            allowed = f"{limits.ENCRYPTION_KEY_BYTES} bytes, or twice as many hexadecimal digits"
+            raise SettingsError("encryption_keys", "***", allowed)
+        self._key: bytes = key
+
+    def reveal(self) -> bytes:
+        """The key itself."""
+        return self._key
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EncryptionKey) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash((EncryptionKey, self._key))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an EncryptionKey is not pickled: it would be written somewhere as it is")
+
+
+def encryption_keys(keys: object) -> tuple[EncryptionKey, ...]:
+    """Keys as they are kept, from what a user gave.
+
+    Raises:
+        SettingsError: one of them is none, or they are too many or the same.
+    """
+    if isinstance(keys, (str, bytes, EncryptionKey)) or not isinstance(keys, Sequence):
+        raise SettingsError("encryption_keys", "***", "a list of keys")
+    found = tuple(EncryptionKey(key) for key in keys)
+    if len(found) > limits.ENCRYPTION_KEYS_MAX or len(set(found)) < len(found):
+        allowed = f"at most {limits.ENCRYPTION_KEYS_MAX} different keys"
+        raise SettingsError("encryption_keys", f"{len(found)} keys", allowed)
+    return found
 
 
 def _fits(text: str) -> bool:
@@ -320,12 +370,14 @@ class JournalSettings:
     """How a broker's journal is kept.
 
     ``segment_bytes``: the size of its files.
+    ``encryption_keys``: with the first one everything that is written from now on is encrypted; all of them read.
     """
 
     segment_bytes: int = attrs.field(
         default=limits.SEGMENT_BYTES,
         validator=in_range(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX, whole=True),
     )
+    encryption_keys: tuple[EncryptionKey, ...] = attrs.field(default=(), converter=encryption_keys)
 
 
 @attrs.frozen

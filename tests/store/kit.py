@@ -10,6 +10,7 @@ import attrs
 
 from meshq.store import Journal, Record
 from meshq.store._check import Report, check_store
+from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import Manifest
 from meshq.store._recovery import read_manifest
@@ -32,6 +33,8 @@ class Store:
     #: Set by a test that leaves the store damaged on purpose.
     damaged: bool = False
     idle: Callable[[], bool] = lambda: False
+    #: What it is encrypted with, the newest first.
+    keys: tuple[bytes, ...] = ()
 
     def journal(self, **options: Any) -> Journal:
         """A journal of the next life."""
@@ -42,17 +45,25 @@ class Store:
             chaos=lambda name: self.chaos.get(name, False),
             threads=InlineThreads(lambda: self.idle()),
         )
-        options = {"segment_bytes": SEGMENT_BYTES, "segment_bytes_min": 1024, "env": env, **options}
+        options = {
+            "segment_bytes": SEGMENT_BYTES,
+            "segment_bytes_min": 1024,
+            "env": env,
+            "encryption_keys": self.keys,
+            **options,
+        }
         return Journal(ROOT_DIRECTORY, **options)
 
     def records(self, *, dead: bool = False) -> list[Record]:
         """What a start right now would find; a disk of its own, so nothing is changed here."""
         copy = self.disk.copy()
-        return list(recovered_records(copy, Layout(ROOT_DIRECTORY), recover_store(copy), dead=dead))
+        keyring = Keyring(self.keys)
+        layout = Layout(ROOT_DIRECTORY, keyring)
+        return list(recovered_records(copy, layout, recover_store(copy, keyring=keyring), dead=dead))
 
     def report(self) -> Report:
         """Every byte."""
-        return check_store(self.disk, ROOT_DIRECTORY)
+        return check_store(self.disk, ROOT_DIRECTORY, Keyring(self.keys))
 
     def manifest(self) -> Manifest:
         """The newest manifest."""

@@ -18,6 +18,9 @@ from meshq.store._layout_format import Layout
 from meshq.testing import SimDisk
 from tests.store.kit import Store
 
+#: With which a store of version 2 is encrypted.
+KEYS = (bytes(range(32)),)
+
 
 async def fill(store: Store) -> SimDisk:
     """A life with a compaction, a checkpoint, notes, a watermark and a torn tail; returns the disk as killed."""
@@ -50,14 +53,14 @@ async def fill(store: Store) -> SimDisk:
 def main() -> None:
     """Write the files and what they hold."""
     target = Path(sys.argv[1])
-    disk = trio.run(fill, Store(), clock=trio.testing.MockClock(autojump_threshold=0))
+    disk = trio.run(fill, Store(keys=KEYS), clock=trio.testing.MockClock(autojump_threshold=0))
     for name in disk.files():
         path = target / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(disk.content(name))
     records = [
         [record.position, record.kind, record.payload.hex(), record.kills, record.refs, record.root, record.dead]
-        for record in Store(disk=disk).records(dead=True)
+        for record in Store(disk=disk, keys=KEYS).records(dead=True)
     ]
     (target / "records.json").write_text(json.dumps(records, indent=1) + "\n")
 

@@ -12,11 +12,12 @@ from meshq.testing._crash_images import CrashImages
 pytestmark = pytest.mark.exhaustive
 
 
-@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize("encrypted", [False, True])
 def test_no_crash_image_loses_invents_or_raises_a_false_alarm(
-    checkpoints: bool, record_property: Callable[[str, object], None]
+    encrypted: bool, record_property: Callable[[str, object], None]
 ) -> None:
-    tried = CrashImages(seed=int(not checkpoints), steps=20, checkpoints=checkpoints).run()
+    keys = (bytes(32),) if encrypted else ()
+    tried = CrashImages(seed=int(encrypted), steps=20, checkpoints=not encrypted, keys=keys).run()
     record_property("proof", f"crash images: {tried.images}, inside recovery: {tried.nested}")
     assert tried.segments >= 3
     assert tried.compactions >= 1
@@ -24,8 +25,11 @@ def test_no_crash_image_loses_invents_or_raises_a_false_alarm(
     assert tried.nested >= 1_000
 
 
-def test_no_flipped_bit_loses_invents_or_raises_a_false_alarm(record_property: Callable[[str, object], None]) -> None:
-    tried = BitFlips(seed=0).run()
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_no_flipped_bit_loses_invents_or_raises_a_false_alarm(
+    encrypted: bool, record_property: Callable[[str, object], None]
+) -> None:
+    tried = BitFlips(seed=int(encrypted), keys=(bytes(32),) if encrypted else (), segments=2 - encrypted).run()
     record_property("proof", f"bit flips: {tried.flips}, detected: {tried.detected}, harmless: {tried.harmless}")
     assert tried.flips >= 30_000
     assert tried.detected and tried.harmless and tried.whole >= 100

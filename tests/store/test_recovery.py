@@ -199,7 +199,7 @@ async def test_a_newer_manifest_is_refused_with_both_versions_named(store: Store
     await _filled(store)
     manifest = store.manifest()
     path = f"{LAYOUT.journal}/manifest-{manifest.generation % 2}"
-    newer = encode_sheet(b"manifest", Sheet(manifest.generation, encode_manifest(manifest)), version=2)
+    newer = encode_sheet(b"manifest", Sheet(manifest.generation, encode_manifest(manifest)), version=3)
     _overwrite(store, path, newer)
     await _newer(store, path)
 
@@ -208,7 +208,7 @@ async def test_a_newer_segment_is_refused_with_both_versions_named(store: Store)
     await _filled(store)
     path = store.segments()[1]
     header = decode_header(store.disk.content(path), path)
-    _overwrite(store, path, encode_header(header, version=2))
+    _overwrite(store, path, encode_header(header, version=3))
     await _newer(store, path)
 
 
@@ -219,8 +219,8 @@ async def _newer(store: Store, path: str) -> None:
         async with store.journal():
             pass
     assert path in str(caught.value)
-    assert "version 1 or older" in str(caught.value)
-    assert "has version 2" in str(caught.value)
+    assert "version 2 or older" in str(caught.value)
+    assert "has version 3" in str(caught.value)
     assert {name: store.disk.content(name) for name in store.disk.files()} == before
 
 

@@ -107,7 +107,11 @@ class Node:
             node_id = NodeId(settings.node_id or env.entropy.token(IDENTITY_BYTES))
             return cls(settings, env, None, node_id, credentials)
         journal = Journal(
-            settings.data_dir, segment_bytes=settings.journal.segment_bytes, node_id=settings.node_id, env=env
+            settings.data_dir,
+            segment_bytes=settings.journal.segment_bytes,
+            node_id=settings.node_id,
+            env=env,
+            encryption_keys=settings.journal.encryption_keys,
         )
         await journal.open()
         try:

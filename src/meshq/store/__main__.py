@@ -7,11 +7,14 @@ import sys
 from collections.abc import Sequence
 
 from meshq.abc import Disk, File
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, SettingsError
+from meshq.limits import ENCRYPTION_KEY_BYTES
 from meshq.store._check import check_store
 from meshq.store._dump import dump_store
+from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
 from meshq.store._lock import take_lock
+from meshq.store._pair import read_whole
 
 #: Exit statuses: all is well; the store is damaged or holds what nobody knows; it could not be looked at.
 GOOD, BAD, NOT_LOOKED_AT = 0, 1, 2
@@ -22,6 +25,7 @@ def main(arguments: Sequence[str] | None = None, disk: Disk | None = None) -> in
     parser = argparse.ArgumentParser(prog="python -m meshq.store", description=__doc__)
     parser.add_argument("command", choices=("check", "dump"))
     parser.add_argument("directory")
+    parser.add_argument("--key-file", action="append", default=[], help="a file of the 32 bytes that encrypt it")
     given = parser.parse_args(arguments)
     if disk is None:
         from meshq.env import RealDisk
@@ -31,7 +35,9 @@ def main(arguments: Sequence[str] | None = None, disk: Disk | None = None) -> in
     try:
         if "lock" in _names(disk, given.directory):
             lock = take_lock(disk, Layout(given.directory))
-        return _check(disk, given.directory) if given.command == "check" else _dump(disk, given.directory)
+        keyring = Keyring([_key(disk, path) for path in given.key_file])
+        run = _check if given.command == "check" else _dump
+        return run(disk, given.directory, keyring)
     except BrokenPipeError:
         return GOOD
     except (MeshqError, OSError) as error:
@@ -49,8 +55,15 @@ def _names(disk: Disk, directory: str) -> list[str]:
         return []
 
 
-def _check(disk: Disk, directory: str) -> int:
-    report = check_store(disk, directory)
+def _key(disk: Disk, path: str) -> bytes:
+    key = read_whole(disk, path)
+    if len(key) != ENCRYPTION_KEY_BYTES:
+        raise SettingsError("--key-file", path, f"a file of {ENCRYPTION_KEY_BYTES} bytes; it has {len(key)}")
+    return key
+
+
+def _check(disk: Disk, directory: str, keyring: Keyring) -> int:
+    report = check_store(disk, directory, keyring)
     for what, (count, size) in sorted(report.sums().items()):
         print(f"{what:22} {count:8} {size:14} bytes")
     print(f"{'all':22} {len(report.regions):8} {report.bytes:14} bytes")
@@ -63,8 +76,8 @@ def _check(disk: Disk, directory: str) -> int:
     return GOOD if report.clean else BAD
 
 
-def _dump(disk: Disk, directory: str) -> int:
-    for line in dump_store(disk, directory):
+def _dump(disk: Disk, directory: str, keyring: Keyring) -> int:
+    for line in dump_store(disk, directory, keyring):
         print(line)
     return GOOD
 

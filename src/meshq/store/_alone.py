@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+from meshq.abc import Buffer
 from meshq.errors import JournalBrokenError, NotFoundError
 from meshq.ids import Position
 from meshq.limits import CHECKPOINT_MESSAGES
@@ -84,7 +85,7 @@ class Replay:
         self._journal = journal
         self._positions = iter(journal._books.ledger.living())
         #: Segment -> its bytes, and for each position its row, start and end.
-        self._held: dict[int, tuple[bytes, dict[int, tuple[int, int, int]]]] = {}
+        self._held: dict[int, tuple[Buffer, dict[int, tuple[int, int, int]]]] = {}
         self._turns = 0
 
     def __aiter__(self) -> Replay:
@@ -121,7 +122,7 @@ class Replay:
         row, start, end = held[1][position]
         return make_record(held[0], position, row, (start, end), True)
 
-    async def _hold(self, position: int) -> tuple[bytes, dict[int, tuple[int, int, int]]] | None:
+    async def _hold(self, position: int) -> tuple[Buffer, dict[int, tuple[int, int, int]]] | None:
         """Read the segment that has this record; None if the record is gone by now."""
         books = self._journal._books
         # No manifest changes while this holds the turn, so the segment's file stays.
@@ -137,9 +138,10 @@ class Replay:
                 entry = books.manifest.numbers()[number]
             identity = (books.manifest.node_id, books.manifest.journal_id)
             try:
-                data, found = await books.background(read_segment, books.env.disk, books.layout, entry, identity)
+                found = await books.background(read_segment, books.env.disk, books.layout, entry, identity)
             except OSError as error:
                 raise JournalBrokenError(f"{books.layout.segment(number)} can't be read: {error}") from error
+        data = found.data
         spans = {at: (row, start, end) for batch in found.batches for at, row, start, end in records_of(data, batch)}
         if len(self._held) >= HELD_SEGMENTS:
             del self._held[next(iter(self._held))]

@@ -15,8 +15,8 @@ offset bytes what (integers little-endian)
 72     4     flags: 1 table of positions, 2 the owner's checkpoint
 76     4     zeros at the end of the body
 80     16    tag of the batch before (of the first one: the genesis)
-96     n     body: rows, positions if flagged, the records' bytes, zeros
-96+n   16    tag: GMAC of all before, keyed
+96     n     body: rows, positions if flagged, the records' bytes, zeros; encrypted if the segment is
+96+n   16    tag: of all before, keyed; GMAC, or what AES-GCM gives with the encrypted body
 ====== ===== ============================================================================
 
 A row is 8 bytes: the length of the record's bytes (4), its kind (1), its flags (1: 1 root, 2 targets, 4 checkpoint,
@@ -174,7 +174,11 @@ def encode_batch(keys: SegmentKeys, place: Place, sheaf: Sheaf) -> tuple[bytes, 
     pieces.append(bytes(size - content))
     batch = b"".join(pieces)
     invariant(len(batch) + TAG_BYTES == whole, "the rows' lengths must add up to the records' bytes")
-    return batch, keys.tag(place.number, batch)
+    if not keys.encrypted:
+        return batch, keys.tag(place.number, batch)
+    head = batch[:HEAD_BYTES]
+    sealed = keys.encrypt(place.number, head, memoryview(batch)[HEAD_BYTES:])
+    return head + sealed[:-TAG_BYTES], sealed[-TAG_BYTES:]
 
 
 def decode_head(keys: SegmentKeys, data: Buffer, offset: int) -> BatchHeader | None:
@@ -189,9 +193,17 @@ def decode_head(keys: SegmentKeys, data: Buffer, offset: int) -> BatchHeader | N
     return BatchHeader._make((*fields, bytes(data[end : end + TAG_BYTES])))
 
 
-def tag_of(keys: SegmentKeys, data: memoryview, header: BatchHeader) -> bytes:
-    """The tag that the bytes of this batch ought to have."""
-    return keys.tag(header.number, data[header.offset : header.end - TAG_BYTES])
+def open_batch(keys: SegmentKeys, data: memoryview, header: BatchHeader) -> bool:
+    """Whether the bytes of a batch are what was written; of an encrypted one, ``data`` then has what they say."""
+    tag_at = header.end - TAG_BYTES
+    if not keys.encrypted:
+        return keys.tag(header.number, data[header.offset : tag_at]) == header.tag
+    body_at = header.offset + HEAD_BYTES
+    body = keys.decrypt(header.number, data[header.offset : body_at], data[body_at : header.end])
+    if body is None:
+        return False
+    data[body_at:tag_at] = body
+    return True
 
 
 def rows_of(data: Buffer, header: BatchHeader) -> array[int]:

@@ -17,6 +17,7 @@ from meshq.errors import DamagedError, NotFoundError, invariant
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._identity import PURPOSE as IDENTITY
 from meshq.store._identity import Identity, read_identity
+from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import BALLAST, TEMPORARY_SUFFIX, Layout, segment_number
 from meshq.store._manifest_format import PURPOSE as MANIFEST
 from meshq.store._manifest_format import Manifest, SegmentEntry
@@ -24,7 +25,7 @@ from meshq.store._pair import read_whole
 from meshq.store._pair_format import decode_sheet
 from meshq.store._recovery import check_owner, read_manifest
 from meshq.store._scan_format import good_batches, is_zero, scan
-from meshq.store._segment_format import SegmentKeys, decode_header
+from meshq.store._segment_format import NO_KEYS, SegmentKeys, decode_header
 
 What = Literal[
     "identity",
@@ -83,15 +84,15 @@ class Report:
         return sums
 
 
-def check_store(disk: Disk, root: str) -> Report:
+def check_store(disk: Disk, root: str, keyring: Keyring = NO_KEYS) -> Report:
     """Look at every byte of the store in ``root``; nobody may be writing to it.
 
     Raises:
         NotFoundError: there is no store.
-        SettingsError: it is of a newer version.
+        SettingsError: it is of a newer version, or encrypted with a key that is not in ``keyring``.
         OSError: the disk failed.
     """
-    layout = Layout(root.rstrip("/") or "/")
+    layout = Layout(root.rstrip("/") or "/", keyring)
     report = Report(layout.root)
     try:
         names = disk.names(layout.root)
@@ -180,7 +181,7 @@ def _check_segments(disk: Disk, layout: Layout, report: Report, manifest: Manife
         if manifest is None or number not in listed:
             report.regions.append(_unlisted(path, data))
         else:
-            report.regions += _segment(path, data, listed[number], manifest, report)
+            report.regions += _segment(layout, data, listed[number], manifest, report)
     _check_ranges(list(listed.values()), report)
 
 
@@ -189,10 +190,10 @@ def _unlisted(path: str, data: bytes) -> Region:
     return Region(path, 0, len(data), "made ahead" if blank else "unlisted", "goes at the next start")
 
 
-def _segment(path: str, data: bytes, entry: SegmentEntry, manifest: Manifest, report: Report) -> Iterator[Region]:
-    problem = None
+def _segment(layout: Layout, data: bytes, entry: SegmentEntry, manifest: Manifest, report: Report) -> Iterator[Region]:
+    path, problem = layout.segment(entry.number), None
     try:
-        scan(data, path, entry, identity=(manifest.node_id, manifest.journal_id))
+        scan(data, path, entry, identity=(manifest.node_id, manifest.journal_id), keyring=layout.keyring)
     except DamagedError as error:
         problem = str(error)
         report.damage.append(problem)
@@ -203,8 +204,9 @@ def _segment(path: str, data: bytes, entry: SegmentEntry, manifest: Manifest, re
         return
     note = f"segment {header.number} from position {header.base} on"
     yield Region(path, 0, SEGMENT_HEADER_BYTES, "header", note)
-    view = memoryview(data)
-    batches, _, _ = good_batches(view[: entry.length] if entry.sealed else view, header, SegmentKeys(header))
+    keys = SegmentKeys(header, layout.keyring, path)
+    view = memoryview(bytearray(data) if keys.encrypted else data)
+    batches, _, _ = good_batches(view[: entry.length] if entry.sealed else view, header, keys)
     end = SEGMENT_HEADER_BYTES
     for batch in batches:
         what: What = "batch" if batch.records or batch.flags else "watermark"

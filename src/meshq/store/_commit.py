@@ -368,8 +368,9 @@ class GroupCommit:
             node_id=manifest.node_id,
             journal_id=manifest.journal_id,
             salt=books.env.entropy.token(SALT_BYTES),
+            key_id=books.layout.keyring.current_id,
         )
-        writer = SegmentWriter(blank, header)
+        writer = SegmentWriter(blank, header, books.layout.keyring)
         await books.env.threads.run(head_blank, blank, header, pool="journal")
         old = self._writer
         async with books.turn:

@@ -114,7 +114,8 @@ class Compactor:
         entries = books.manifest.numbers()
         copies: list[Copy] = []
         for number in sorted(numbers):
-            data, found = await books.background(read_segment, books.env.disk, books.layout, entries[number], identity)
+            found = await books.background(read_segment, books.env.disk, books.layout, entries[number], identity)
+            data = found.data
             looked = 0
             for batch in found.batches:
                 looked += batch.records
@@ -130,7 +131,7 @@ class Compactor:
                     if needed:
                         if row & ROOT and not living:
                             row |= DEMOTED
-                        copies.append(Copy(position, row, data[start:end]))
+                        copies.append(Copy(position, row, bytes(data[start:end])))
         copies.sort(key=lambda copy: copy.position)
         return copies
 
@@ -143,6 +144,7 @@ class Compactor:
             node_id=books.manifest.node_id,
             journal_id=books.manifest.journal_id,
             salt=books.env.entropy.token(SALT_BYTES),
+            key_id=books.layout.keyring.current_id,
         )
         books.room.next_number += 1
         return await books.background(_write_copy, books, header, part, durable)

@@ -8,18 +8,20 @@ from meshq.abc import Disk
 from meshq.errors import NotFoundError
 from meshq.store._batch_format import CHECKPOINT, CHECKPOINT_BATCH, DEMOTED, records_of
 from meshq.store._identity import read_identity
+from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
 from meshq.store._pair import read_whole
 from meshq.store._record import Record
 from meshq.store._recovery import read_manifest
 from meshq.store._replay import make_record
 from meshq.store._scan_format import scan
+from meshq.store._segment_format import NO_KEYS
 
 #: Bytes of a payload that are shown.
 SHOWN_BYTES = 48
 
 
-def dump_store(disk: Disk, root: str) -> Iterator[str]:
+def dump_store(disk: Disk, root: str, keyring: Keyring = NO_KEYS) -> Iterator[str]:
     """Lines that show identity, manifest, segments, batches and records, dead ones included.
 
     Raises:
@@ -27,7 +29,7 @@ def dump_store(disk: Disk, root: str) -> Iterator[str]:
         DamagedError, SettingsError: up to here it could be read.
         OSError: the disk failed.
     """
-    layout = Layout(root.rstrip("/") or "/")
+    layout = Layout(root.rstrip("/") or "/", keyring)
     try:
         identity, manifest = read_identity(disk, layout), read_manifest(disk, layout)
     except FileNotFoundError:
@@ -41,12 +43,12 @@ def dump_store(disk: Disk, root: str) -> Iterator[str]:
         yield f"segment {entry.number} {state} base {entry.base} last {entry.last} length {entry.length}"
         path = layout.segment(entry.number)
         data = read_whole(disk, path, entry.length if entry.sealed else None)
-        found = scan(data, path, entry)
+        found = scan(data, path, entry, keyring=keyring)
         for batch in found.batches:
             kind = "checkpoint" if batch.flags & CHECKPOINT_BATCH else "batch" if batch.records else "watermark"
             yield f"  {kind} {batch.number} at {batch.offset} durable {batch.durable_position}"
-            for position, row, start, end in records_of(data, batch):
-                yield "    " + _line(make_record(data, position, row, (start, end), True), row)
+            for position, row, start, end in records_of(found.data, batch):
+                yield "    " + _line(make_record(found.data, position, row, (start, end), True), row)
         if found.tail != "sealed":
             yield f"  {len(data) - found.end} bytes behind: {found.tail}"
 

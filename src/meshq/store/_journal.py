@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
@@ -24,11 +24,14 @@ from meshq.errors import (
 )
 from meshq.ids import IDENTITY_BYTES, NodeId, Position
 from meshq.limits import SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
+from meshq.settings import EncryptionKey, Secret
+from meshq.settings import encryption_keys as check_keys
 from meshq.store._alone import Alone
 from meshq.store._books import Books
 from meshq.store._commit import ALL, NOTHING, ROOTS
 from meshq.store._compactor import Compactor
 from meshq.store._gathered import Gathered
+from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
 from meshq.store._lock import make_directories, take_lock
 from meshq.store._pair import NoRoomError
@@ -48,6 +51,8 @@ class Journal(Alone):
     ``async with Journal(directory) as journal`` opens it, and closes it at the end.  An owner that has a nursery
     of its own calls ``open``, reads ``recovered``, starts ``run`` and ends with ``aclose``.
 
+    ``encryption_keys``: 32 bytes each.  With the first one what is written is encrypted; all of them read.
+
     ``segment_bytes_min`` is there for tests of rolls and compaction, which take smaller segments than are useful.
     """
 
@@ -59,13 +64,15 @@ class Journal(Alone):
         node_id: bytes | None = None,
         env: Env | None = None,
         segment_bytes_min: int = SEGMENT_BYTES_MIN,
+        encryption_keys: Sequence[EncryptionKey | Secret | bytes | str] = (),
     ) -> None:
         if not segment_bytes_min <= segment_bytes <= SEGMENT_BYTES_MAX:
             raise SettingsError("segment_bytes", segment_bytes, f"{segment_bytes_min} to {SEGMENT_BYTES_MAX}")
         if node_id is not None and len(node_id) != IDENTITY_BYTES:
             raise SettingsError("node_id", node_id, f"{IDENTITY_BYTES} bytes")
         super().__init__(env, segment_bytes)
-        self._layout = Layout(fspath(directory).rstrip("/") or "/")
+        keyring = Keyring([key.reveal() for key in check_keys(encryption_keys)])
+        self._layout = Layout(fspath(directory).rstrip("/") or "/", keyring)
         self._wanted_node_id = node_id
         self._lock: File | None = None
         self._recovery: Recovery | None = None

@@ -16,9 +16,13 @@ from typing import Final
 import attrs
 
 from meshq.errors import SettingsError
+from meshq.store._keyring_format import Keyring
 
-#: The version that stands in the header of every file of a store.
-FORMAT_VERSION: Final = 1
+#: The newest version that this code reads.
+FORMAT_VERSION: Final = 2
+#: The version that stands in the header of a file, so that older code reads what it can: only what is encrypted is 2.
+PLAIN_VERSION: Final = 1
+ENCRYPTED_VERSION: Final = 2
 
 SEGMENT_SUFFIX: Final = ".seg"
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -38,9 +42,10 @@ def refuse_newer(file: str, version: int) -> None:
 
 @attrs.frozen
 class Layout:
-    """The paths of one store."""
+    """The paths of one store, and the keys that open what lies there."""
 
     root: str
+    keyring: Keyring = attrs.field(factory=Keyring, repr=False, eq=False)
 
     @property
     def journal(self) -> str:

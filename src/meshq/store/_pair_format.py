@@ -25,7 +25,7 @@ from typing import Final
 import attrs
 
 from meshq.errors import DamagedError
-from meshq.store._layout_format import FORMAT_VERSION, refuse_newer
+from meshq.store._layout_format import PLAIN_VERSION, refuse_newer
 
 MAGIC: Final = b"meshqpar"
 CHECKSUM_BYTES: Final = 16
@@ -45,7 +45,7 @@ def _checksum(data: bytes | memoryview) -> bytes:
     return blake2b(data, digest_size=CHECKSUM_BYTES).digest()
 
 
-def encode_sheet(purpose: bytes, sheet: Sheet, *, version: int = FORMAT_VERSION) -> bytes:
+def encode_sheet(purpose: bytes, sheet: Sheet, *, version: int = PLAIN_VERSION) -> bytes:
     """The bytes of a file of a pair."""
     head = _HEAD.pack(MAGIC, version, len(sheet.body), sheet.generation, purpose)
     return head + sheet.body + _checksum(head + sheet.body)

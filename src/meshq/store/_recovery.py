@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import attrs
 
-from meshq.abc import Disk, Entropy
+from meshq.abc import Buffer, Disk, Entropy
 from meshq.errors import DamagedError
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import (
@@ -70,7 +70,7 @@ class _Findings:
     covered: int = 0
     torn_bytes: int = 0
 
-    def take(self, book: SegmentBook, data: bytes, batch: BatchHeader, offset: int) -> None:
+    def take(self, book: SegmentBook, data: Buffer, batch: BatchHeader, offset: int) -> None:
         """Enter a batch, which stands at ``offset`` of the book's segment."""
         rows = rows_of(data, batch)
         positions = positions_of(data, batch)
@@ -118,12 +118,12 @@ def check_owner(layout: Layout, manifest: Manifest, identity: Identity) -> None:
         raise DamagedError(f"{layout.journal}/{PURPOSE}-{manifest.generation % 2}", 32, expected, found)
 
 
-def read_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tuple[bytes, bytes]) -> tuple[bytes, Scan]:
-    """The bytes of a segment and what they hold.
+def read_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tuple[bytes, bytes]) -> Scan:
+    """A segment, and what its bytes hold.
 
     Raises:
         DamagedError: what was durable is not there or not what was written.
-        SettingsError: a newer version.
+        SettingsError: a newer version, or a key that is not here.
         OSError: the disk failed.
     """
     path = layout.segment(entry.number)
@@ -131,7 +131,7 @@ def read_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tupl
         data = read_whole(disk, path, entry.length if entry.sealed else None)
     except FileNotFoundError as error:
         raise DamagedError(path, 0, "a segment that the manifest lists", "no such file") from error
-    return data, scan(data, path, entry, identity=identity)
+    return scan(data, path, entry, identity=identity, keyring=layout.keyring)
 
 
 def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None = None) -> Recovery:
@@ -151,7 +151,8 @@ def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None 
     sealed: list[SegmentEntry] = []
     tail: list[Sheaf] = []
     for entry in manifest.entries:
-        data, found = read_segment(disk, layout, entry, (identity.node_id, identity.journal_id))
+        found = read_segment(disk, layout, entry, (identity.node_id, identity.journal_id))
+        data = found.data
         proven = found.proven(entry)
         book = findings.ledger.begin(entry.number, entry.base, compacted=entry.compacted)
         for batch in found.batches[:proven]:
@@ -182,7 +183,7 @@ def _sealed_where_proven(entry: SegmentEntry, found: Scan, book: SegmentBook, pr
     )
 
 
-def _sheaf(data: bytes, batch: BatchHeader) -> Sheaf:
+def _sheaf(data: Buffer, batch: BatchHeader) -> Sheaf:
     rows = rows_of(data, batch).tolist()
     parts = [memoryview(data)[start:end] for _, _, start, end in records_of(data, batch)]
     return Sheaf(batch.first, rows, parts, batch.flags)
@@ -198,12 +199,13 @@ def _copy_tail(
         node_id=manifest.node_id,
         journal_id=manifest.journal_id,
         salt=salt,
+        key_id=layout.keyring.current_id,
     )
     written = write_sealed(disk, layout, header, tail, durable=tail[0].first - 1, compacted=False)
-    data, found = read_segment(disk, layout, written.entry, (manifest.node_id, manifest.journal_id))
+    found = read_segment(disk, layout, written.entry, (manifest.node_id, manifest.journal_id))
     book = findings.ledger.begin(header.number, header.base)
     for batch in found.batches:
-        findings.take(book, data, batch, batch.offset)
+        findings.take(book, found.data, batch, batch.offset)
     return written.entry
 
 

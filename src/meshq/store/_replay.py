@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from meshq.abc import Disk
+from meshq.abc import Buffer, Disk
 from meshq.store._batch_format import DEMOTED, KIND_SHIFT, ROOT, TARGETS, records_of, unpack_targets
 from meshq.store._layout_format import Layout
 from meshq.store._ledger_machine import SegmentBook
@@ -14,7 +14,7 @@ from meshq.store._record import INTERNAL, Record
 from meshq.store._recovery import Recovery, read_segment
 
 
-def make_record(data: bytes, position: int, row: int, span: tuple[int, int], alive: bool) -> Record:
+def make_record(data: Buffer, position: int, row: int, span: tuple[int, int], alive: bool) -> Record:
     """A record from its bytes."""
     start, end = span
     kills: tuple[int, ...] = ()
@@ -22,7 +22,7 @@ def make_record(data: bytes, position: int, row: int, span: tuple[int, int], ali
     if row & TARGETS:
         kills, refs, start = unpack_targets(data, start)
     root = row & ROOT != 0
-    return Record(position, row >> KIND_SHIFT & 0xFF, data[start:end], kills, refs, root, root and not alive)
+    return Record(position, row >> KIND_SHIFT & 0xFF, bytes(data[start:end]), kills, refs, root, root and not alive)
 
 
 def recovered_records(disk: Disk, layout: Layout, recovery: Recovery, *, dead: bool) -> Iterator[Record]:
@@ -62,7 +62,8 @@ def _records(
     if not book.live_records and not book.targets and not late:
         return
     identity = (recovery.manifest.node_id, recovery.manifest.journal_id)
-    data, found = read_segment(disk, layout, entry, identity)
+    found = read_segment(disk, layout, entry, identity)
+    data = found.data
     sizes, index = book.sizes, 0
     for batch in found.batches:
         for position, row, start, end in records_of(data, batch):

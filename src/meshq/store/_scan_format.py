@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 import attrs
 
+from meshq.abc import Buffer
 from meshq.errors import DamagedError
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import (
@@ -26,11 +27,12 @@ from meshq.store._batch_format import (
     BatchHeader,
     content_problem,
     decode_head,
+    open_batch,
     positions_of,
-    tag_of,
 )
+from meshq.store._keyring_format import Keyring
 from meshq.store._manifest_format import SegmentEntry
-from meshq.store._segment_format import TAG_BYTES, SegmentHeader, SegmentKeys, decode_header
+from meshq.store._segment_format import NO_KEYS, TAG_BYTES, SegmentHeader, SegmentKeys, decode_header
 
 Tail = Literal["sealed", "zeros", "torn", "none"]
 _ZEROS: Final = bytes(64 * 1024)
@@ -42,6 +44,8 @@ class Scan:
 
     header: SegmentHeader
     keys: SegmentKeys
+    #: Its bytes, with the batches decrypted if they were encrypted.
+    data: Buffer = attrs.field(repr=False)
     batches: list[BatchHeader]
     #: Where the last good batch ends, and the last position up to there (base - 1: none).
     end: int
@@ -62,24 +66,32 @@ def is_zero(data: memoryview) -> bool:
     return all(data[at : at + len(_ZEROS)] == _ZEROS[: len(data) - at] for at in range(0, len(data), len(_ZEROS)))
 
 
-def scan(data: bytes, file: str, entry: SegmentEntry, *, identity: tuple[bytes, bytes] | None = None) -> Scan:
+def scan(
+    data: bytes,
+    file: str,
+    entry: SegmentEntry,
+    *,
+    identity: tuple[bytes, bytes] | None = None,
+    keyring: Keyring = NO_KEYS,
+) -> Scan:
     """Read a segment (of a sealed one, ``data`` may end with its seal).
 
     Raises:
         DamagedError: bytes that were durable are not what was written.
-        SettingsError: the segment is of a newer version.
+        SettingsError: the segment is of a newer version, or encrypted with a key that is not here.
     """
     header = decode_header(data, file)
     _check_header(header, file, entry, identity)
-    keys = SegmentKeys(header)
-    view = memoryview(data)[: entry.length] if entry.sealed else memoryview(data)
+    keys = SegmentKeys(header, keyring, file)
+    found = bytearray(data) if keys.encrypted else data
+    view = memoryview(found)[: entry.length] if entry.sealed else memoryview(found)
     batches, end, problem = good_batches(view, header, keys)
     last = _last_position(view, header, batches)
     if entry.sealed:
         _check_seal(file, entry, batches, end, problem, keys)
         if last != entry.last:
             raise DamagedError(file, end, f"records up to {entry.last}, as the manifest says", f"up to {last}")
-        return Scan(header=header, keys=keys, batches=batches, end=end, last=last, tail="sealed")
+        return Scan(header=header, keys=keys, data=found, batches=batches, end=end, last=last, tail="sealed")
     if end < entry.length:
         raise DamagedError(file, end, f"batches up to {entry.length}, as the manifest says", problem)
     later = _later_header(data, end, keys)
@@ -88,7 +100,7 @@ def scan(data: bytes, file: str, entry: SegmentEntry, *, identity: tuple[bytes, 
         raise DamagedError(file, end, expected, problem)
     rest = view[end:]
     tail: Tail = "none" if not rest else "zeros" if is_zero(rest) else "torn"
-    return Scan(header=header, keys=keys, batches=batches, end=end, last=last, tail=tail)
+    return Scan(header=header, keys=keys, data=found, batches=batches, end=end, last=last, tail=tail)
 
 
 def _last_position(view: memoryview, header: SegmentHeader, batches: list[BatchHeader]) -> int:
@@ -139,13 +151,12 @@ def _batch_problem(
 ) -> str | None:
     if batch.end > len(view):
         return f"a batch that ends at {batch.end}, beyond the {len(view)} bytes here"
-    tag = tag_of(keys, view, batch)
-    if tag != batch.tag:
-        return f"a batch with tag {batch.tag.hex()} whose bytes have {tag.hex()}"
     if batch.number != number or batch.previous != previous:
         return f"batch {batch.number} after {batch.previous.hex()}, not {number} after {previous.hex()}"
     if batch.first < position or (batch.first > position and not batch.flags & TABLE):
         return f"a batch from position {batch.first} on, not {position}"
+    if not open_batch(keys, view, batch):
+        return f"a batch with tag {batch.tag.hex()} whose bytes have another"
     return content_problem(view, batch)
 
 

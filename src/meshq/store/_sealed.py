@@ -35,7 +35,7 @@ def write_sealed(
     """
     path = layout.segment(header.number)
     try:
-        entry, offsets = _write_all(disk, path, header, sheaves, durable)
+        entry, offsets = _write_all(disk, layout, header, sheaves, durable)
     except OSError as error:
         if not is_full(error):
             raise
@@ -47,12 +47,12 @@ def write_sealed(
 
 
 def _write_all(
-    disk: Disk, path: str, header: SegmentHeader, sheaves: Sequence[Sheaf], durable: int
+    disk: Disk, layout: Layout, header: SegmentHeader, sheaves: Sequence[Sheaf], durable: int
 ) -> tuple[SegmentEntry, list[int]]:
-    keys = SegmentKeys(header)
+    keys = SegmentKeys(header, layout.keyring)
     offset, previous, last = SEGMENT_HEADER_BYTES, keys.genesis, header.base - 1
     offsets: list[int] = []
-    file = disk.open(path, create=True)
+    file = disk.open(layout.segment(header.number), create=True)
     try:
         file.write_at(0, [encode_header(header)])
         for number, sheaf in enumerate(sheaves, 1):

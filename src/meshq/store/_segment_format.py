@@ -6,7 +6,7 @@ The first 4 KiB of a segment.  Magic, version and checksum have the same places 
 offset bytes what (integers little-endian)
 ====== ===== =======================================================================
 0      8     magic ``meshqseg``
-8      4     format version
+8      4     format version: 2 if it is encrypted, otherwise 1
 12     4     zero
 16     8     segment number
 24     8     base: the position of the first record
@@ -14,7 +14,8 @@ offset bytes what (integers little-endian)
 40     16    node id
 56     16    journal id
 72     32    salt, random
-104    3976  zeros
+104    16    name of the operator's key with which it is encrypted; zeros: it is not
+120    3960  zeros
 4080   16    BLAKE2b-128 of all before
 ====== ===== =======================================================================
 
@@ -30,18 +31,20 @@ from hashlib import blake2b
 from typing import Final
 
 import attrs
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from meshq.abc import Buffer
 from meshq.errors import DamagedError
 from meshq.limits import SEGMENT_HEADER_BYTES
-from meshq.store._layout_format import FORMAT_VERSION, refuse_newer
+from meshq.store._keyring_format import KEY_ID_BYTES, NO_KEY, Keyring
+from meshq.store._layout_format import ENCRYPTED_VERSION, PLAIN_VERSION, refuse_newer
 
 MAGIC: Final = b"meshqseg"
 SALT_BYTES: Final = 32
 MARK_BYTES: Final = 8
 TAG_BYTES: Final = 16
-_HEAD: Final = struct.Struct("<8sIIQQQ16s16s32s")
+_HEAD: Final = struct.Struct(f"<8sIIQQQ16s16s32s{KEY_ID_BYTES}s")
 _BODY_BYTES: Final = SEGMENT_HEADER_BYTES - TAG_BYTES
 
 
@@ -55,10 +58,14 @@ class SegmentHeader:
     node_id: bytes
     journal_id: bytes
     salt: bytes = attrs.field(repr=False)
+    #: Which of the operator's keys it is encrypted with; zeros: none.
+    key_id: bytes = NO_KEY
 
 
-def encode_header(header: SegmentHeader, *, version: int = FORMAT_VERSION) -> bytes:
+def encode_header(header: SegmentHeader, *, version: int | None = None) -> bytes:
     """The first 4 KiB of a segment."""
+    if version is None:
+        version = PLAIN_VERSION if header.key_id == NO_KEY else ENCRYPTED_VERSION
     head = _HEAD.pack(
         MAGIC,
         version,
@@ -69,6 +76,7 @@ def encode_header(header: SegmentHeader, *, version: int = FORMAT_VERSION) -> by
         header.node_id,
         header.journal_id,
         header.salt,
+        header.key_id,
     ).ljust(_BODY_BYTES, b"\0")
     return head + blake2b(head, digest_size=TAG_BYTES).digest()
 
@@ -82,7 +90,7 @@ def decode_header(data: bytes, file: str) -> SegmentHeader:
     """
     if len(data) < SEGMENT_HEADER_BYTES:
         raise DamagedError(file, 0, f"a header of {SEGMENT_HEADER_BYTES} bytes", f"{len(data)} bytes")
-    magic, version, _, number, base, epoch, node_id, journal_id, salt = _HEAD.unpack_from(data)
+    magic, version, _, number, base, epoch, node_id, journal_id, salt, key_id = _HEAD.unpack_from(data)
     if magic != MAGIC:
         raise DamagedError(file, 0, f"the magic {MAGIC!r}", repr(magic))
     expected = blake2b(memoryview(data)[:_BODY_BYTES], digest_size=TAG_BYTES).digest()
@@ -90,7 +98,13 @@ def decode_header(data: bytes, file: str) -> SegmentHeader:
     if found != expected:
         raise DamagedError(file, _BODY_BYTES, f"checksum {expected.hex()}", found.hex())
     refuse_newer(file, version)
-    return SegmentHeader(number=number, base=base, epoch=epoch, node_id=node_id, journal_id=journal_id, salt=salt)
+    return SegmentHeader(
+        number=number, base=base, epoch=epoch, node_id=node_id, journal_id=journal_id, salt=salt, key_id=key_id
+    )
+
+
+#: For what is not encrypted.
+NO_KEYS: Final = Keyring()
 
 
 class SegmentKeys:
@@ -100,11 +114,13 @@ class SegmentKeys:
     by another, so no nonce is used twice under one key.
     """
 
-    __slots__ = ("_gcm", "genesis", "mark")
+    __slots__ = ("_gcm", "encrypted", "genesis", "mark")
 
-    def __init__(self, header: SegmentHeader) -> None:
-        key = blake2b(header.salt, digest_size=32, person=b"meshq batch key").digest()
-        self._gcm = AESGCM(key)
+    def __init__(self, header: SegmentHeader, keyring: Keyring = NO_KEYS, file: str = "a segment") -> None:
+        secret = keyring.derive(header.key_id, header.salt, b"meshq segment key", file)
+        #: The bodies of batches are encrypted; their tags prove what is read either way.
+        self.encrypted = secret is not None
+        self._gcm = AESGCM(secret or blake2b(header.salt, digest_size=32, person=b"meshq batch key").digest())
         #: The first bytes of every batch.
         self.mark = blake2b(header.salt, digest_size=MARK_BYTES, person=b"meshq batch mark").digest()
         #: What the first batch names as its predecessor's tag: this very header.
@@ -116,4 +132,19 @@ class SegmentKeys:
 
     def tag(self, number: int, batch: Buffer) -> bytes:
         """The tag of batch ``number``: of all its bytes before the tag."""
-        return self._gcm.encrypt(b"body" + number.to_bytes(8, "little"), b"", batch)
+        return self._gcm.encrypt(_body_nonce(number), b"", batch)
+
+    def encrypt(self, number: int, head: Buffer, body: Buffer) -> bytes:
+        """The body of batch ``number``, encrypted, and the tag of both behind it."""
+        return self._gcm.encrypt(_body_nonce(number), body, head)
+
+    def decrypt(self, number: int, head: Buffer, body: Buffer) -> bytes | None:
+        """What ``encrypt`` encrypted; None if either is not what was written."""
+        try:
+            return self._gcm.decrypt(_body_nonce(number), body, head)
+        except InvalidTag:
+            return None
+
+
+def _body_nonce(number: int) -> bytes:
+    return b"body" + number.to_bytes(8, "little")

@@ -10,6 +10,7 @@ import attrs
 from meshq.abc import File
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import Place, Sheaf, encode_batch
+from meshq.store._keyring_format import Keyring
 from meshq.store._manifest_format import SegmentEntry
 from meshq.store._segment_format import SegmentHeader, SegmentKeys, encode_header
 
@@ -28,9 +29,9 @@ class SegmentWriter:
 
     __slots__ = ("_file", "_keys", "_previous", "base", "batches", "capacity", "end", "last", "number")
 
-    def __init__(self, blank: Blank, header: SegmentHeader) -> None:
+    def __init__(self, blank: Blank, header: SegmentHeader, keyring: Keyring) -> None:
         self._file = blank.file
-        self._keys = SegmentKeys(header)
+        self._keys = SegmentKeys(header, keyring)
         self._previous = self._keys.genesis
         self.number = header.number
         self.base = header.base

@@ -20,6 +20,7 @@ import trio.testing
 from meshq.errors import DamagedError
 from meshq.store import Journal
 from meshq.store._batch_format import BatchHeader
+from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import PURPOSE, Manifest, SegmentEntry
 from meshq.store._pair_format import decode_sheet
@@ -39,6 +40,10 @@ class BitFlips:
     seed: int
     #: Every so many flips the whole store is recovered.
     whole_every: int = 499
+    #: What the store is encrypted with.
+    keys: tuple[bytes, ...] = ()
+    #: How many of the last segments.
+    segments: int = 2
     flips: int = 0
     #: Flips that were noticed, and those that did no harm.
     detected: int = 0
@@ -54,7 +59,7 @@ class BitFlips:
         manifest = read_manifest(self._disk, layout)
         if manifest is None or len(manifest.entries) < 3 or manifest.entries[-1].sealed:
             raise AssertionError(f"the life must leave three segments, the last one open: {manifest}")
-        for entry in manifest.entries[-2:]:
+        for entry in manifest.entries[-self.segments :]:
             self._flip_segment(layout.segment(entry.number), entry, manifest)
         for slot in (0, 1):
             self._flip_manifest(f"{layout.journal}/{PURPOSE}-{slot}")
@@ -63,7 +68,14 @@ class BitFlips:
     async def _life(self) -> None:
         rng = random.Random(self.seed)
         env = journal_env(self._disk, seed=self.seed)
-        journal = Journal(ROOT_DIRECTORY, segment_bytes=SEGMENT_BYTES, segment_bytes_min=SEGMENT_BYTES, env=env)
+        journal = Journal(
+            ROOT_DIRECTORY,
+            segment_bytes=SEGMENT_BYTES,
+            segment_bytes_min=SEGMENT_BYTES,
+            env=env,
+            encryption_keys=self.keys,
+        )
+        self._model.keyring = Keyring(self.keys)
         self._model.journal = journal
         async with journal:
             while journal.statistics().segments < 4 or journal.statistics().last % 3:
@@ -76,7 +88,7 @@ class BitFlips:
     def _flip_segment(self, path: str, entry: SegmentEntry, manifest: Manifest) -> None:
         data = self._disk.content(path)
         identity = (manifest.node_id, manifest.journal_id)
-        whole = scan(data, path, entry, identity=identity)
+        whole = scan(data, path, entry, identity=identity, keyring=self._model.keyring)
         records = [batch for batch in whole.batches if batch.records]
         durable_end = records[-1].end
         flipped = bytearray(data)
@@ -85,7 +97,7 @@ class BitFlips:
             flipped[at] ^= 1 << bit % 8
             self.flips += 1
             try:
-                found = scan(bytes(flipped), path, entry, identity=identity)
+                found = scan(bytes(flipped), path, entry, identity=identity, keyring=self._model.keyring)
             except DamagedError as error:
                 self.detected += 1
                 _check_error(error, path, bit, at < durable_end)

@@ -19,6 +19,7 @@ import trio
 import trio.testing
 
 from meshq.store import Journal
+from meshq.store._keyring_format import Keyring
 from meshq.testing._disk import SimDisk
 from meshq.testing._disk_faults import Operation
 from meshq.testing._journal_model import ROOT_DIRECTORY, Model, journal_env, recover_and_check, recover_store
@@ -35,6 +36,8 @@ class CrashImages:
     #: From every so many images the recovery is crashed, too.
     nested_every: int = 400
     checkpoints: bool = True
+    #: What the store is encrypted with.
+    keys: tuple[bytes, ...] = ()
     steps: int = 30
     images: int = 0
     nested: int = 0
@@ -49,10 +52,16 @@ class CrashImages:
 
     async def _life(self) -> None:
         rng = random.Random(self.seed)
-        disk, model = SimDisk(random.Random(self.seed)), Model()
+        disk, model = SimDisk(random.Random(self.seed)), Model(keyring=Keyring(self.keys))
         switches = {"journal.compact_early": False}
         env = journal_env(disk, seed=self.seed, chaos=lambda name: switches.get(name, False))
-        journal = Journal(ROOT_DIRECTORY, segment_bytes=SEGMENT_BYTES, segment_bytes_min=SEGMENT_BYTES, env=env)
+        journal = Journal(
+            ROOT_DIRECTORY,
+            segment_bytes=SEGMENT_BYTES,
+            segment_bytes_min=SEGMENT_BYTES,
+            env=env,
+            encryption_keys=self.keys,
+        )
         model.journal = journal
         if self.checkpoints:
             journal.checkpoint = model.checkpoint
@@ -94,7 +103,7 @@ class CrashImages:
                     recover_and_check(image, model, journal.durable, journal.last, seed=3)
 
         disk.watch = watch
-        recover_store(disk)
+        recover_store(disk, keyring=model.keyring)
 
 
 async def one_step(rng: random.Random, model: Model, journal: Journal) -> None:

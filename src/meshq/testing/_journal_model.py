@@ -14,9 +14,11 @@ from meshq.env import OpenSslTls
 from meshq.errors import invariant
 from meshq.limits import GIB
 from meshq.store import Draft, Journal, Record
+from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
 from meshq.store._recovery import Recovery, recover
 from meshq.store._replay import recovered_records
+from meshq.store._segment_format import NO_KEYS
 from meshq.testing._clock import SimEntropy, SimWall
 from meshq.testing._node import NoNetwork
 
@@ -81,6 +83,8 @@ class Model:
     #: Positions of each checkpoint that was asked for.
     checkpoints: list[list[int]] = attrs.field(factory=list)
     journal: Journal | None = None
+    #: What the store is read with.
+    keyring: Keyring = NO_KEYS
 
     def place(self, kind: int, payload: bytes, *, lazy: bool = False, **options: Any) -> int:
         """Place a record, and remember it."""
@@ -155,18 +159,18 @@ def recover_and_check(disk: Disk, model: Model, durable: int, last: int, seed: i
 
     Raises: LostError; whatever the recovery raises.
     """
-    recovery = recover_store(disk, seed)
+    recovery = recover_store(disk, seed, model.keyring)
     found = recovery.manifest.last
     if not durable <= found <= last:
         raise LostError(f"the journal ends with {found}, but {durable} was acknowledged and {last} placed")
-    records = list(recovered_records(disk, Layout(ROOT_DIRECTORY), recovery, dead=True))
+    records = list(recovered_records(disk, Layout(ROOT_DIRECTORY, model.keyring), recovery, dead=True))
     model.check(records, found)
     return records
 
 
-def recover_store(disk: Disk, seed: int = 1) -> Recovery:
+def recover_store(disk: Disk, seed: int = 1, keyring: Keyring = NO_KEYS) -> Recovery:
     """Recover the store of a test, without a journal around it."""
-    layout = Layout(ROOT_DIRECTORY)
+    layout = Layout(ROOT_DIRECTORY, keyring)
     for path in (layout.journal, layout.bindings):
         disk.make_directory(path)
     return recover(disk, layout, SimEntropy(random.Random(seed)))

@@ -1,0 +1,58 @@
+"""Encryption at rest: the operator's keys, and what each segment makes of one.
+
+The operator's key never encrypts anything itself.  Each segment has a key of its own, made of the operator's by HKDF
+with the segment's random salt, so no two segments share one, and a nonce (a batch number) is used once under it.
+A header names the operator's key by sixteen bytes that say nothing about it: so a wrong key is told from damage.
+
+The first key of the ring encrypts what is written; all of them read.  So a key is replaced by putting a new one in
+front: what the old one has encrypted stays readable, until compaction and reclaiming have let the last of it go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from meshq.errors import SettingsError
+from meshq.limits import ENCRYPTION_KEY_BYTES
+
+#: Bytes by which a file names its key; all zero: none.
+KEY_ID_BYTES: Final = 16
+NO_KEY: Final = bytes(KEY_ID_BYTES)
+
+
+class Keyring:
+    """The keys that a store is written and read with; an empty one: everything is written as it is."""
+
+    __slots__ = ("_keys", "current_id")
+
+    def __init__(self, keys: Sequence[bytes] = ()) -> None:
+        self._keys = {_name_of(key): key for key in keys}
+        #: The name of the key that encrypts what is written.
+        self.current_id = _name_of(keys[0]) if keys else NO_KEY
+
+    def __repr__(self) -> str:
+        return f"<Keyring of {len(self._keys)}>"
+
+    def derive(self, key_id: bytes, salt: bytes, purpose: bytes, file: str = "a file of the store") -> bytes | None:
+        """The key of one file; None if it is not encrypted.
+
+        Raises:
+            SettingsError: it is encrypted with a key that is not here.
+        """
+        if key_id == NO_KEY:
+            return None
+        key = self._keys.get(key_id)
+        if key is None:
+            allowed = f"the key {key_id.hex()}, with which {file} is encrypted"
+            given = "none" if not self._keys else ", ".join(name.hex() for name in self._keys)
+            raise SettingsError("encryption_keys", given, allowed)
+        return HKDF(hashes.SHA256(), ENCRYPTION_KEY_BYTES, salt, purpose).derive(key)
+
+
+def _name_of(key: bytes) -> bytes:
+    return blake2b(key, digest_size=KEY_ID_BYTES, person=b"meshq key name").digest()
