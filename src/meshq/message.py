@@ -163,11 +163,6 @@ class Origin(NamedTuple):
     queue: str
     reason: str
 
-    @property
-    def alive(self) -> bool:
-        """Whether its time to live goes on where it is now."""
-        return self.reason == "moved"
-
 
 @attrs.frozen(kw_only=True, repr=False)
 class Message:

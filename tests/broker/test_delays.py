@@ -200,3 +200,19 @@ def test_headers_that_the_broker_must_read_and_can_not_break_the_protocol(
     kind = 4 << 8 | KIND_CONTROL | KIND_HEADERS
     client.put(sender, b"x", envelopes=[Envelope(kind, b"", encode_map(headers), b"")])
     assert client.all_closed() and house.log.last == placed
+
+
+def test_what_messages_ask_for_holds_over_a_restart_though_their_queue_was_defined_anew_after_them(
+    wall: WallClock,
+) -> None:
+    house = house_of(wall, FakeLog())
+    client, sender, _ = open_both(house)
+    client.put(sender, b"later", b"urgent", b"usual", envelopes=[*late(500), *late(0, priority=9), *late(0)])
+    client.call("pause_queue", name="q")
+    client.call("resume_queue", name="q")
+    house = next_life(house, wall)
+    client, _, reader = open_both(house)
+    wall.move(house, 499)
+    assert client.bodies(reader) == [b"urgent", b"usual"]
+    wall.move(house, 1)
+    assert client.bodies(reader) == [b"urgent", b"usual", b"later"]

@@ -189,3 +189,19 @@ def test_at_every_crash_each_message_is_in_one_place(operation: str) -> None:
             b"%c%d" % (letter, number) for number in range(4) for letter in b"ab"
         )
         later.check()
+
+
+@pytest.mark.parametrize("lives", [1, 2])
+def test_what_had_expired_and_was_sent_back_does_not_expire_again_wherever_it_is_moved(lives: int) -> None:
+    shop = Shop(window=1, expiry_address="old")
+    shop.send(b"first")
+    shop.send(b"a", ttl_ms=500)
+    shop.pass_time(500)
+    assert shop.client.call("redrive", name="old") == {"moved": 1}
+    assert shop.client.call("move_messages", name="q", address="other") == {"moved": 1}
+    for _ in range(lives):
+        shop.house.rest()
+        shop.pass_time(1_000)
+        assert bodies(shop.house, "other") == [b"a"]
+        shop.next_life()
+    assert bodies(shop.house, "other") == [b"a"]

@@ -14,7 +14,7 @@ from meshq.broker.placing._duplicates import IdChunk
 from meshq.broker.placing._entering import keep_rows, skip_rows
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
-from meshq.broker.queue._traits import Traits, asked_of_moved, divide, read_traits
+from meshq.broker.queue._traits import RowTraits, Traits, asked_of_moved, divide, read_traits
 from meshq.broker.records import CountedRow, PlacedRecord, ProducersRecord, RoutedRecord, RunRecord
 from meshq.errors import DamagedError
 from meshq.message import Origin
@@ -47,6 +47,8 @@ class Recovery:
         self._checkpoint_position = 0
         # What is to be seen, and where; what was not due when it was placed comes later than its record.
         self._visible: list[tuple[Queue, QueueRun]] = []
+        # What messages ask for of a queue whose definition stands behind them.
+        self._asked: dict[QueueRun, list[RowTraits]] = {}
         # What came back of runs, and records that say so of runs that are gone.
         self._counts: dict[QueueRun, tuple[CountedRow, ...]] = {}
         self._useless: list[int] = []
@@ -147,19 +149,18 @@ class Recovery:
         self._note_placed(record, position)
         sent = record.routed.run
         run = self._stored(record.routed, position)
-        asked = read_traits(sent.content, record.arrival)
-        if record.origin is not None:
-            asked = asked_of_moved(asked, Origin(*record.origin))
         origin = Origin(*record.origin) if record.origin is not None else None
+        asked = (read_traits if origin is None else asked_of_moved)(sent.content, record.arrival)
         run.traits = Traits(record.arrival, origin=origin)
         for target in record.routed.targets:
             share = share_of(run, target.rows)
-            queue = self._core.router.by_number.get(target.queue)
-            if queue is not None and not queue.forwards:
-                # The rows of one target ask for the same.
-                ((_, traits),) = divide(target.rows, asked, record.arrival)
-                share.traits = traits._replace(origin=origin)
             view = QueueRun(share, target.first, target.remote)
+            queue = self._core.router.by_number.get(target.queue)
+            if queue is not None:
+                _ask(queue, view, asked)
+            else:
+                # It may have been defined anew since.
+                self._asked[view] = asked
             self._runs[position][1].setdefault(target.queue, []).append(view)
         if not record.routed.link and origin is None:
             self._take_ids(_with_skipped(record.routed), run)
@@ -272,6 +273,8 @@ class Recovery:
                 bound = core.router.by_number.get(number)
                 if bound is not None:
                     for view in parts:
+                        if view in self._asked:
+                            _ask(bound, view, self._asked[view])
                         self._append(bound, view)
             if run.views:
                 core.memory.used_bytes += run.size_bytes
@@ -328,6 +331,16 @@ class Recovery:
         delivered = self._marks.get(queue.number, (0, {}, 0))[1].get(queue.level_for(view.run).priority, 0)
         view.maybe = min(max(0, delivered - view.first + 1), len(view.states))
         self._visible.append((queue, view))
+
+
+def _ask(queue: Queue, view: QueueRun, asked: list[RowTraits]) -> None:
+    """What the messages of a share ask for is done by their queue, unless it only forwards them."""
+    share = view.run
+    if not queue.forwards and share.traits is not None:
+        arrival, origin = share.traits.arrival, share.traits.origin
+        # The rows of one target ask for the same.
+        ((_, traits),) = divide(share.rows or range(share.content.rows), asked, arrival)
+        share.traits = traits._replace(origin=origin)
 
 
 def _with_skipped(record: RoutedRecord) -> RunRecord:

@@ -167,8 +167,8 @@ class Received:
     @property
     def expiration(self) -> float | None:
         """When it is of no use any more, by the clock of the broker that took it: seconds since 1970; None: never."""
-        ttl_ms, arrival_ms, origin = self._header("x"), self._run.header.arrival, self.origin
-        if type(ttl_ms) is not int or not arrival_ms or (origin is not None and not origin.alive):
+        ttl_ms, arrival_ms = self._header("x"), self._run.header.arrival
+        if type(ttl_ms) is not int or not arrival_ms:
             return None
         return (arrival_ms + ttl_ms) / 1000
 

@@ -75,9 +75,9 @@ class Mover:
             stamp=run.stamp,
             number_step=run.number_step * rows.step,
         )
-        moved.traits = Traits(
-            traits.arrival if traits is not None else 0, origin=Origin(queue.address, queue.name, reason)
-        )
+        # Only what somebody moves goes on ageing, unless it had stopped before.
+        arrival = traits.arrival if traits is not None and reason == "moved" else 0
+        moved.traits = Traits(arrival, origin=Origin(queue.address, queue.name, reason))
         gone: tuple[SettledRow, ...] = ()
         if whole.position and queue.durable:
             gone = (settled_row(queue, span),)

@@ -160,11 +160,12 @@ class Placer:
         self._book(run, address, judged)
         self._ledger.release_after(position, views, then)
 
-    def _asked(self, run: StoredRun, kinds: int, arrival_ms: int = 0) -> list[RowTraits] | None:
+    def _asked(self, run: StoredRun, kinds: int, arrival_ms: int | None = None) -> list[RowTraits] | None:
         """What each message of a run asks for; None: nothing."""
         if not kinds & SPECIAL:
             return None
-        arrival_ms = arrival_ms or self._now_ms()
+        if arrival_ms is None:
+            arrival_ms = self._now_ms()
         asked = read_traits(run.content, arrival_ms)
         run.traits = Traits(arrival_ms)
         return asked
@@ -224,7 +225,7 @@ class Placer:
         traits = run.traits
         invariant(traits is not None and traits.origin is not None, "what is moved has an origin")
         assert traits is not None and traits.origin is not None
-        asked = asked_of_moved(read_traits(run.content, traits.arrival), traits.origin)
+        asked = asked_of_moved(run.content, traits.arrival)
         shares = deal_here(run, address, queues, range(run.content.rows))
         if address.routing == "anycast" and len(placed(shares)) < run.content.rows:
             # A topic may have no subscriber; here somebody counts on a queue.

@@ -54,7 +54,7 @@ class RunMessages:
     def _expiration(self) -> int | None:
         """When it is of no use any more, ms; None: never."""
         traits = self._run.traits
-        if traits is None or (traits.origin is not None and not traits.origin.alive):
+        if traits is None or not traits.arrival:
             return None
         ttl = _decoded(self._view.headers(self._row)).get("x")
         return traits.arrival + ttl if type(ttl) is int else None

@@ -23,7 +23,7 @@ _MS_MAX: Final = limits.TIME_S_MAX * 1000
 class Traits(NamedTuple):
     """What the messages of one share have in common, and what each of them has."""
 
-    #: When the first broker took them, by its clock, ms.
+    #: When the first broker took them, by its clock, ms; 0: they are not late and expire no more.
     arrival: int
     priority: int = limits.PRIORITY_DEFAULT
     #: When they become visible, ms; 0: at once.
@@ -45,7 +45,7 @@ class RowTraits(NamedTuple):
 
 
 def read_traits(content: RunBytes, arrival_ms: int) -> list[RowTraits]:
-    """What each message of a run asks for.
+    """What each message of a run asks for; without an arrival, 0, nothing that has to do with time.
 
     Raises:
         RemoteProtocolError: its headers can't be read.
@@ -70,6 +70,8 @@ def _controlled(data: bytes, priority: int, arrival_ms: int) -> RowTraits:
         or (not ttl and not delay and group is None)
     ):
         raise violation("bad_header", "a message has a time to live, a delay or a group that can't be one")
+    if not arrival_ms:
+        return RowTraits(priority, group=group)
     return RowTraits(priority, arrival_ms + delay if delay else 0, arrival_ms + ttl if ttl else 0, group)
 
 
@@ -82,11 +84,9 @@ def readable(content: RunBytes) -> bool:
     return True
 
 
-def asked_of_moved(asked: Sequence[RowTraits], origin: Origin) -> list[RowTraits]:
-    """What messages ask for where they were moved: nothing is late there, and only what was moved alive may expire."""
-    if origin.alive:
-        return [one._replace(due=0) for one in asked]
-    return [one._replace(due=0, expires=0) for one in asked]
+def asked_of_moved(content: RunBytes, arrival_ms: int) -> list[RowTraits]:
+    """What messages ask for where they were moved: whatever they waited for is over."""
+    return [one._replace(due=0) for one in read_traits(content, arrival_ms)]
 
 
 def divide(rows: range, asked: Sequence[RowTraits], arrival_ms: int) -> list[tuple[range, Traits]]:
