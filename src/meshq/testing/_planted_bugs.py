@@ -54,8 +54,8 @@ BUGS: Final = (
     Bug(
         name="skip the checksum",
         file="store/_scan_format.py",
-        old="    if tag != batch.tag:\n",
-        new="    if len(tag) != len(batch.tag):\n",
+        old="    if not open_batch(keys, view, batch):\n",
+        new="    if open_batch(keys, view, batch) is None:\n",
         checkers=("Q1", "Q2"),
         required=True,
     ),
