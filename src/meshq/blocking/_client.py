@@ -173,7 +173,7 @@ class Client(Administration):
 
     async def _flush(self) -> None:
         for producer in list(self._producers):
-            await producer._feeding.feed()
+            await producer._feed()
         await self._inner.flush()
 
     # -- receiving

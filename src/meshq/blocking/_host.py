@@ -1,72 +1,15 @@
-"""A ``with`` block of one thread around an ``async with`` block that a task of the loop lives through."""
+"""A ``with`` block of one thread, over an ``async with`` block in the loop."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any
-
-import outcome
-import trio
-
-from meshq.blocking._loop import Loop, Promise
-from meshq.errors import ClosedError, UsageError
+from meshq import portal
+from meshq.blocking._loop import Loop
 
 
-async def _at_once() -> None:
-    """For a block with nothing to do before it is left."""
+class Host(portal.Host):
+    """One block of a thread."""
 
-
-class Host:
-    """One block.  ``before_leaving`` runs in the loop when the body has ended, before the async block is left.
-
-    ``on_failed`` is called in the loop when the thing behind the block has failed while the body runs.
-    """
-
-    def __init__(
-        self,
-        loop: Loop,
-        manager: AbstractAsyncContextManager[Any, bool | None],
-        name: str,
-        *,
-        owner: bool = False,
-        before_leaving: Callable[[], Awaitable[None]] = _at_once,
-        on_failed: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._loop = loop
-        self._manager = manager
-        self._name = name
-        self._owner = owner
-        self._before_leaving = before_leaving
-        self._on_failed = on_failed
-        self._used = False
-        #: Whether the body runs.
-        self.open = False
-        self._entered = Promise()
-        self._left = Promise()
-        self._leave = trio.Event()
-        self._gone = trio.Event()
-        self._scope = trio.CancelScope()
-        # What the body has raised.
-        self._error: BaseException | None = None
-
-    @property
-    def used(self) -> bool:
-        """Whether the block was entered, now or before."""
-        return self._used
-
-    def check(self) -> None:
-        """Raise unless the body runs and its loop may be called.
-
-        Raises:
-            UsageError: it was not entered yet; or see ``Loop.check``.
-            ClosedError: its loop has ended.
-        """
-        if not self._used:
-            raise UsageError(f"{self._name} is not open: use it in 'with'")
-        self._loop.check()
-
-    # -- by the thread of the block
+    _loop: Loop
 
     def enter(self) -> None:
         """Enter the block.
@@ -74,14 +17,11 @@ class Host:
         Raises: whatever the async block raises; and
             UsageError: it was entered before.
         """
-        if self._used:
-            raise UsageError(f"{self._name} was used before; make another one")
+        self.claim()
         if self._owner:
             self._loop.start()
         try:
-            self._loop.check()
-            self._used = True
-            self._loop.ask(self._entered, self._live)
+            self.begin()
             try:
                 self._loop.wait(self._entered, self._scope.cancel)
             except BaseException as error:
@@ -106,65 +46,12 @@ class Host:
             self._stop()
 
     def _depart(self, error: BaseException | None) -> bool:
-        self._error = error
-        # A loop that has ended has kept the promise before.
-        with suppress(ClosedError):
-            self._loop.soon(self._leave.set)
+        self.depart(error)
         try:
             return bool(self._loop.wait(self._left, self._scope.cancel))
         finally:
-            self._error = None
+            self.departed()
 
     def _stop(self) -> None:
         if self._owner:
             self._loop.stop()
-
-    # -- in the loop
-
-    async def _live(self) -> None:
-        loop, manager = self._loop, self._manager
-        with self._scope:
-            entered = await outcome.acapture(manager.__aenter__)
-            if isinstance(entered, outcome.Error):
-                self._gone.set()
-                loop.keep(self._entered, entered)
-                return
-            loop.add_guest(self._asked_to_leave)
-            loop.expect(self._left)
-            loop.keep(self._entered, outcome.Value(None))
-            await self._body()
-            left = await outcome.acapture(self._end)
-            if isinstance(left, outcome.Error) and self._scope.cancel_called:
-                # Whoever interrupted it goes on with that; it is left all the same.
-                left = outcome.Value(False)
-            loop.remove_guest(self._asked_to_leave)
-            self._gone.set()
-            loop.keep(self._left, left)
-
-    async def _body(self) -> None:
-        """While the body runs, in its own thread: nothing here may end before it."""
-        try:
-            await self._leave.wait()
-        except trio.Cancelled:
-            # The thing behind the block has failed, which a body in a thread learns from its next call.
-            self._on_failed()
-        with trio.CancelScope(shield=True):
-            await self._leave.wait()
-
-    async def _end(self) -> bool:
-        error = self._error
-        if isinstance(error, KeyboardInterrupt):
-            # A body that is interrupted is left like one that is cancelled: without waiting for anybody.
-            self._scope.cancel()
-        try:
-            await self._before_leaving()
-        finally:
-            kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
-            absorbed = await self._manager.__aexit__(kind, error, trace)
-        return bool(absorbed)
-
-    async def _asked_to_leave(self) -> None:
-        """The loop ends, and this block's thread has not left it yet."""
-        self._leave.set()
-        with trio.CancelScope(shield=True):
-            await self._gone.wait()

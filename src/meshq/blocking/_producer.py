@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-import attrs
-
 from meshq import client as trio_client
 from meshq import limits
 from meshq.blocking._host import Host
-from meshq.client import Feeding, ProducerStatistics
-from meshq.errors import ClosedError, MeshqError
+from meshq.blocking._loop import Loop
+from meshq.errors import ClosedError
 from meshq.message import PropertyValue, check_body, check_durable
+from meshq.portal import Gathering
 
 if TYPE_CHECKING:
     from meshq.blocking._client import Client
@@ -24,7 +23,7 @@ _RUN_BYTES: Final = limits.RUN_BYTES_TARGET
 _PRIORITY: Final = limits.PRIORITY_DEFAULT
 
 
-class Producer:
+class Producer(Gathering):
     """Pipelined sends to one address, by any thread.  Made by ``client.producer``; used as ``with``.
 
     ``send`` returns when the message is taken; confirms are collected in the background.  Leaving the block means
@@ -36,39 +35,13 @@ class Producer:
     not taken its own message.
     """
 
+    _loop: Loop
+
     def __init__(self, client: Client, inner: trio_client.Producer, *, window: int) -> None:
-        self.address = inner.address
+        super().__init__(client._loop, inner, window=window)
         self._client = client
-        self._inner = inner
-        self._window = window
-        self._name = f"the producer to {inner.address!r}"
-        self._loop = client._loop
-        self._feeding = Feeding(inner, self._settled)
-        self._items = self._feeding.items
         self._host = Host(self._loop, inner, self._name, before_leaving=self._last)
-        self._changed = threading.Condition(threading.Lock())
-        # All below is touched with that lock only.  Messages taken, and those of them that are not decided.
-        self._sent = 0
-        self._unconfirmed = 0
-        # The loop was asked to come for what has gathered.
-        self._armed = False
-        # There may be an error to be raised.
-        self._failing = False
-        # Neither before the block is entered nor when it is closed.
-        self._open = False
-
-    def __repr__(self) -> str:
-        return f"<Producer {self.address!r} {self._inner.statistics().state} unconfirmed={self.unconfirmed}>"
-
-    @property
-    def unconfirmed(self) -> int:
-        """Messages taken and not confirmed yet."""
-        return self._unconfirmed
-
-    def statistics(self) -> ProducerStatistics:
-        """What it has done."""
-        with self._changed:
-            return attrs.evolve(self._inner.statistics(), sent=self._sent, unconfirmed=self._unconfirmed)
+        self._changed = threading.Condition(self._lock)
 
     # -- life
 
@@ -164,8 +137,7 @@ class Producer:
             if self._unconfirmed >= self._window or self._failing or not self._open:
                 self._make_room()
             if not self._armed:
-                self._loop.soon(self._loop.task, self._feed)
-                self._armed = True
+                self._arm()
             self._unconfirmed += 1
             self._sent += 1
             self._items.append(body if plain and durable else (body, row, durable))
@@ -198,44 +170,5 @@ class Producer:
         self._host.check()
         self._loop.call(self._feeding.flush)
 
-    # -- in the loop
-
-    def _settled(self, count: int, error: MeshqError | None) -> None:
-        with self._changed:
-            self._unconfirmed -= count
-            if error is not None:
-                self._failing = True
-            self._changed.notify_all()
-
-    async def _feed(self) -> None:
-        while True:
-            await self._feeding.feed()
-            with self._changed:
-                if not self._items:
-                    self._armed = False
-                    return
-
-    async def _report(self) -> None:
-        # What fails from here on sets it again.
-        self._failing = False
-        try:
-            await self._feeding.report()
-        except BaseException:
-            # There may be more, or the producer is gone for good: the next call looks again.
-            self._failing = True
-            raise
-
-    async def _close(self) -> None:
-        try:
-            await self._last()
-        finally:
-            await self._inner.close()
-
-    async def _last(self) -> None:
-        self._end()
-        await self._feeding.last()
-
-    def _end(self) -> None:
-        with self._changed:
-            self._open = False
-            self._changed.notify_all()
+    def _stirred(self) -> None:
+        self._changed.notify_all()

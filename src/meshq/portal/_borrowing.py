@@ -1,0 +1,197 @@
+"""What a consumer has brought, as it is handed over outside the loop.
+
+The loop pushes runs as they arrive, so that a message that is here costs no hop between threads.  None of them is
+delivered before a caller has got it: what was handed over is counted here, and reported with the next
+acknowledgement and before the consumer is closed.  What was not goes back uncounted.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from itertools import repeat
+
+import attrs
+
+from meshq import client as trio_client
+from meshq.client import ConsumerStatistics, DeliveredRun, Lending, Received, Span
+from meshq.errors import BusyError, ClosedError, SettingsError
+from meshq.portal._host import Host
+from meshq.portal._loop import Loop
+
+
+class Borrowing(ABC):
+    """The part of a consumer that does not depend on how its callers wait."""
+
+    _host: Host
+
+    def __init__(self, loop: Loop, inner: trio_client.Consumer) -> None:
+        #: The queue, as it was asked for.
+        self.queue = inner.queue
+        self._inner = inner
+        self._name = f"the consumer of {inner.queue!r}"
+        self._loop = loop
+        self._lock = threading.Lock()
+        # All below is touched with that lock only.  Runs to be handed over, the one that is being handed over, its
+        # next index, and the index from which on the loop does not know that they were.
+        self._runs: deque[DeliveredRun] = deque()
+        self._run: DeliveredRun | None = None
+        self._position = 0
+        self._reported = 0
+        # What the loop is to be told: handed over, settled; and whether it was asked to come for it.
+        self._handed: list[Span] = []
+        self._settled: list[tuple[int, Span]] = []
+        self._armed = False
+        # Somebody waits for messages.
+        self._busy = False
+        self._closed = False
+        self._received = 0
+        self._lending = Lending(inner, self._changed)
+        self._auto = self._lending.auto
+
+    def __repr__(self) -> str:
+        statistics = self.statistics()
+        return f"<Consumer {self.queue!r} {statistics.state} ready={statistics.ready}>"
+
+    def statistics(self) -> ConsumerStatistics:
+        """What it has now."""
+        with self._lock:
+            ready = sum(run.rows for run in self._runs if self._lending.current(run))
+            if self._run is not None and self._lending.current(self._run):
+                ready += self._run.rows - self._position
+            return attrs.evolve(self._inner.statistics(), ready=ready, received=self._received)
+
+    @abstractmethod
+    def _stirred(self) -> None:
+        """With the lock: messages have arrived, or there will be no more; wake whoever waits for it."""
+
+    # -- handing over, with the lock
+
+    def _ready(self) -> bool:
+        """Whether a message is here to be handed over; what belongs to a session that is gone comes again."""
+        run = self._run
+        if run is not None:
+            if self._lending.current(run):
+                return True
+            self._run = None
+        while self._runs:
+            run = self._runs.popleft()
+            if self._lending.current(run):
+                self._run, self._position, self._reported = run, 0, 0
+                return True
+        return False
+
+    def _hand_over(self, run: DeliveredRun, end: int) -> None:
+        """The messages up to ``end`` of a run go to the caller."""
+        start = self._position
+        if self._auto:
+            span = Span(run, start, end - start)
+            self._arm()
+            run.settled |= span.mask
+            self._settled.append((Lending.ACK, span))
+        self._position = end
+        self._received += end - start
+        if end == run.rows:
+            self._note()
+            self._run = None
+
+    def _note(self) -> None:
+        """Note down what was handed over of the present run."""
+        run = self._run
+        if run is not None and self._position > self._reported:
+            self._handed.append(Span(run, self._reported, self._position - self._reported))
+            self._reported = self._position
+
+    def _check_waiting(self, timeout: float | None, who: str) -> None:
+        """Raise unless somebody may wait for messages now.
+
+        Raises:
+            SettingsError, BusyError, MeshqError: see ``receive``.
+        """
+        if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
+            raise SettingsError("timeout", timeout, "seconds from 0, or None")
+        if self._busy:
+            raise BusyError(f"two {who} receive from {self._name}")
+        self._check()
+        self._loop.check_thread()
+
+    def _waited(self) -> bool:
+        """Whether there is an end of waiting."""
+        return self._ready() or self._closed or self._lending.ended or self._lending.failure is not None
+
+    def _check(self) -> None:
+        failure = self._lending.failure
+        if failure is not None:
+            raise failure
+        if self._closed:
+            raise ClosedError(f"{self._name} is closed")
+        self._host.check()
+
+    # -- settling
+
+    def _settle(self, deliveries: Sequence[Received], fate: int) -> None:
+        if self._loop.forked:
+            self._loop.check_thread()
+        self._lending.check_settling()
+        if not deliveries:
+            return
+        with self._lock:
+            spans, stale = self._lending.mark(deliveries)
+            if spans:
+                self._arm()
+                self._settled += zip(repeat(fate), spans)
+        if stale is not None:
+            raise stale
+
+    def _arm(self) -> None:
+        """Have the loop come for what it is to be told.  Whatever it is asked for later, it comes for this first."""
+        if not self._armed:
+            self._loop.soon(self._report)
+            self._armed = True
+
+    # -- in the loop
+
+    def _changed(self) -> None:
+        """Messages have arrived, or the consumer has failed."""
+        runs = self._lending.take()
+        with self._lock:
+            self._runs += runs
+            if self._busy:
+                self._stirred()
+
+    def _report(self) -> None:
+        with self._lock:
+            self._armed = False
+            self._note()
+            handed, self._handed = self._handed, []
+            settled, self._settled = self._settled, []
+        # Without the lock: a broker in this loop answers at once.
+        self._lending.report(handed, settled)
+
+    async def _ack_and_confirm(self, deliveries: Sequence[Received]) -> None:
+        self._report()
+        with self._lock:
+            stale = self._lending.settle(deliveries)
+        if stale is None or None in stale.results:
+            await self._lending.confirm()
+        if stale is not None:
+            raise stale
+
+    async def _close(self) -> None:
+        await self._finish()
+        await self._inner.close()
+
+    async def _finish(self) -> None:
+        """Nothing more is handed over, and the loop knows all that was."""
+        self._end()
+        self._report()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._note()
+            self._closed = True
+            self._run = None
+            self._runs.clear()
+            self._stirred()

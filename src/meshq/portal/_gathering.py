@@ -1,0 +1,108 @@
+"""What a producer outside has taken: the line to the loop, its bound, and what became of it.
+
+Messages gather where they are sent; the loop takes them in batches, and confirms are counted here as they come.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+
+import attrs
+
+from meshq import client as trio_client
+from meshq.client import Feeding, ProducerStatistics
+from meshq.errors import MeshqError
+from meshq.portal._loop import Loop
+
+
+class Gathering(ABC):
+    """The part of a producer that does not depend on how its callers wait."""
+
+    def __init__(self, loop: Loop, inner: trio_client.Producer, *, window: int) -> None:
+        self.address = inner.address
+        self._inner = inner
+        self._window = window
+        self._name = f"the producer to {inner.address!r}"
+        self._loop = loop
+        self._feeding = Feeding(inner, self._settled)
+        self._items = self._feeding.items
+        self._lock = threading.Lock()
+        # All below is touched with that lock only.  Messages taken, and those of them that are not decided.
+        self._sent = 0
+        self._unconfirmed = 0
+        # The loop was asked to come for what has gathered.
+        self._armed = False
+        # There may be an error to be raised.
+        self._failing = False
+        # Neither before the block is entered nor when it is closed.
+        self._open = False
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.address!r} {self._inner.statistics().state} unconfirmed={self.unconfirmed}>"
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages taken and not confirmed yet."""
+        return self._unconfirmed
+
+    def statistics(self) -> ProducerStatistics:
+        """What it has done."""
+        with self._lock:
+            return attrs.evolve(self._inner.statistics(), sent=self._sent, unconfirmed=self._unconfirmed)
+
+    @abstractmethod
+    def _stirred(self) -> None:
+        """With the lock: there may be room, or an error to be raised; wake whoever waits for it."""
+
+    def _arm(self) -> None:
+        """With the lock: have the loop come for what gathers."""
+        self._loop.soon(self._loop.task, self._feed_all)
+        self._armed = True
+
+    # -- in the loop
+
+    def _settled(self, count: int, error: MeshqError | None) -> None:
+        with self._lock:
+            self._unconfirmed -= count
+            if error is not None:
+                self._failing = True
+            self._stirred()
+
+    async def _feed(self) -> None:
+        """Hand over what has gathered so far."""
+        await self._feeding.feed()
+
+    async def _feed_all(self) -> None:
+        """Hand over what gathers, until nothing does any more."""
+        while True:
+            await self._feeding.feed()
+            with self._lock:
+                if not self._items:
+                    self._armed = False
+                    return
+
+    async def _report(self) -> None:
+        # What fails from here on sets it again.
+        self._failing = False
+        try:
+            await self._feeding.report()
+        except BaseException:
+            # There may be more, or the producer is gone for good: the next call looks again.
+            self._failing = True
+            raise
+
+    async def _close(self) -> None:
+        try:
+            await self._last()
+        finally:
+            await self._inner.close()
+
+    async def _last(self) -> None:
+        self._end()
+        await self._feeding.last()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._open = False
+            self._stirred()

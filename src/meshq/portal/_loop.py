@@ -1,0 +1,242 @@
+"""The background thread of a client or broker: a trio loop, and the way into it from outside."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, ClassVar, TypeVar
+
+import outcome
+import trio
+
+from meshq.env import forks
+from meshq.errors import ClosedError, MeshqError, UsageError
+from meshq.portal._promise import Promise, ThreadPromise, flat
+
+T = TypeVar("T")
+
+
+class Loop(ABC):
+    """A thread with a trio loop.  It starts and ends with the block of the one object that owns it.
+
+    How its owner and callers wait is for those who derive from it to say: threads on a lock, tasks on a future.
+    """
+
+    #: How a block that owns a loop is entered, for errors.
+    WITH: ClassVar = "with"
+
+    def __init__(self, name: str) -> None:
+        #: Whose thread it is, for errors and for the thread's own name.
+        self.name = name
+        self.state = "new"
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._nursery: trio.Nursery | None = None
+        self._end: trio.Event | None = None
+        # It may be asked to end before it has begun.
+        self._asked = False
+        self._thread: threading.Thread | None = None
+        self._forks = forks()
+        # What is waited for outside: a loop that dies leaves nobody waiting.
+        self._promises: dict[Promise, None] = {}
+        # What lives in the loop, in the order in which it came; and what is told when the thread has ended.
+        self._guests: dict[Callable[[], Awaitable[None]], None] = {}
+        self._farewells: dict[Callable[[], None], None] = {}
+
+    # -- life, by its owner
+
+    @abstractmethod
+    def promise(self) -> Promise:
+        """A new promise, of the kind that callers of this loop wait for."""
+
+    def launch(self) -> Promise:
+        """Start the thread; what is returned is kept when its loop runs.
+
+        Raises:
+            UsageError: it was started before, or a task of a trio loop is calling.
+        """
+        self._refuse_tasks()
+        if self.state != "new":
+            raise UsageError(f"{self.name} was used before; make another one")
+        self.state = "open"
+        self._forks = forks()
+        started = self.promise()
+        self._promises[started] = None
+        self._thread = threading.Thread(target=self._run, args=(started,), name=f"meshq: {self.name}", daemon=True)
+        self._thread.start()
+        return started
+
+    def end(self) -> None:
+        """Have the thread end.  Twice is silent, and so is a forked child, which has none."""
+        self._asked = True
+        token, end = self._token, self._end
+        if not self.forked and token is not None and end is not None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(end.set)
+
+    def join(self) -> None:
+        """Wait until the thread is gone, if there is one in this process."""
+        if self._thread is not None and not self.forked:
+            self._thread.join()
+
+    def _run(self, started: Promise) -> None:
+        ended: MeshqError = ClosedError(f"{self.name} is closed", outcome="unknown")
+        try:
+            trio.run(self._main, started)
+        except BaseException as error:
+            ended.__cause__ = flat(error)
+            raise
+        finally:
+            self.state = "closed"
+            for promise in list(self._promises):
+                promise.keep(outcome.Error(ended))
+            for farewell in list(self._farewells):
+                farewell()
+
+    async def _main(self, started: Promise) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._end = trio.Event()
+        if self._asked:
+            self._end.set()
+        async with trio.open_nursery() as self._nursery:
+            self.keep(started, outcome.Value(None))
+            try:
+                await self._end.wait()
+            finally:
+                # The end, or a defect in the loop, after which nobody shall wait either.
+                for leave in reversed(list(self._guests)):
+                    await leave()
+                self._nursery.cancel_scope.cancel()
+                self.state = "closed"
+
+    # -- for anybody outside
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process in which the thread runs."""
+        return forks() != self._forks
+
+    def check(self) -> None:
+        """Raise unless a thread may call now.
+
+        Raises:
+            UsageError: it is not open yet, or this is a forked child, or a task of an event loop.
+            ClosedError: it is closed.
+        """
+        self.check_thread()
+        if self.state == "new":
+            raise UsageError(f"{self.name} is not open: use it in {self.WITH!r}")
+        if self.state == "closed":
+            raise ClosedError(f"{self.name} is closed")
+
+    def check_thread(self) -> None:
+        """Raise unless the calling thread is one that may wait here.
+
+        Raises:
+            UsageError: this is a forked child, or a task of an event loop.
+        """
+        if self.forked:
+            raise UsageError(f"{self.name} belongs to the parent of this process: open one after the fork")
+        self._refuse_tasks()
+
+    def _refuse_tasks(self) -> None:
+        if self._thread is not None and threading.get_ident() == self._thread.ident:
+            raise UsageError(f"{self.name} was called from its own thread, which it would wait for")
+        if trio.lowlevel.in_trio_run():
+            raise UsageError(f"{self.name} was called from a trio task, whose loop it would stop: use meshq itself")
+
+    def soon(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Have the loop call a function, after what it was asked for before; it must not raise.
+
+        Raises:
+            ClosedError: the loop has ended.
+        """
+        token = self._token
+        try:
+            if token is None:
+                raise trio.RunFinishedError
+            token.run_sync_soon(function, *arguments)
+        except trio.RunFinishedError:
+            raise ClosedError(f"{self.name} is closed") from None
+
+    def look(self, function: Callable[[], T]) -> T:
+        """Call a plain function in the loop; the calling thread waits for the loop's next turn.
+
+        Raises:
+            UsageError, ClosedError: see ``check``.
+        """
+        self.check()
+        promise = ThreadPromise()
+        self._promises[promise] = None
+        try:
+            self.soon(self._look, promise, function)
+        except ClosedError:
+            self._promises.pop(promise, None)
+            raise
+        result: T = promise.wait(_nothing)
+        return result
+
+    def ask(self, promise: Promise, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """Have the loop start a task that keeps ``promise``.
+
+        Raises:
+            ClosedError: the loop has ended.
+        """
+        self._promises[promise] = None
+        try:
+            self.soon(self._start, promise, task, *arguments)
+        except ClosedError:
+            self._promises.pop(promise, None)
+            raise
+
+    # -- in the loop
+
+    def keep(self, promise: Promise, result: outcome.Outcome[Any]) -> None:
+        """What was asked for has ended, or has got as far as somebody waits for."""
+        self._promises.pop(promise, None)
+        promise.keep(result)
+
+    def task(self, function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """Start a task that nobody waits for; an error of it is a defect, and ends the loop."""
+        if self._nursery is not None and self.state == "open":
+            self._nursery.start_soon(function, *arguments)
+
+    def _start(self, promise: Promise, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        if self._nursery is None or self.state != "open":
+            self.keep(promise, outcome.Error(ClosedError(f"{self.name} is closed")))
+        else:
+            self._nursery.start_soon(task, *arguments)
+
+    async def run_call(self, promise: Promise, scope: trio.CancelScope, function: Callable[[], Awaitable[Any]]) -> None:
+        """A task that keeps ``promise`` by what ``function`` returns or raises; ``scope`` cancels it."""
+        with scope:
+            result = await outcome.acapture(function)
+        self.keep(promise, result)
+
+    def _look(self, promise: Promise, function: Callable[[], Any]) -> None:
+        self.keep(promise, outcome.capture(function))
+
+    def expect(self, promise: Promise) -> None:
+        """Somebody may come to wait for this one: it is kept, if by nobody else, when the thread ends."""
+        self._promises[promise] = None
+
+    def add_guest(self, leave: Callable[[], Awaitable[None]]) -> None:
+        """Something lives in the loop; ``leave`` ends it if it is still there when the loop ends."""
+        self._guests[leave] = None
+
+    def remove_guest(self, leave: Callable[[], Awaitable[None]]) -> None:
+        """It has left."""
+        self._guests.pop(leave, None)
+
+    def at_end(self, farewell: Callable[[], None]) -> None:
+        """Have this called by the thread when it ends, whatever ended it."""
+        self._farewells[farewell] = None
+
+    def not_at_end(self, farewell: Callable[[], None]) -> None:
+        """Nobody waits for that any more."""
+        self._farewells.pop(farewell, None)
+
+
+def _nothing() -> None:
+    """For a look that is interrupted: it takes one turn, and nobody can be spared that."""
