@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-GUIDES = ("secure-a-broker", "without-async")
+GUIDES = ("secure-a-broker", "with-asyncio", "without-async")
 DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/how-to.md", *(f"docs/how-to/{name}.md" for name in GUIDES))
 
 
@@ -18,7 +18,7 @@ def programs(name: str) -> list[str]:
     """The Python blocks of a document that are whole programs."""
     text = (ROOT / name).read_text(encoding="utf-8")
     blocks: list[str] = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
-    return [block for block in blocks if "trio.run(" in block or "blocking import" in block]
+    return [block for block in blocks if "trio.run(" in block or "blocking import" in block or "asyncio.run(" in block]
 
 
 def run_program(code: str, folder: Path) -> str:

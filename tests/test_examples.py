@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import runpy
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from meshq.blocking import Broker
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -24,6 +33,9 @@ def test_every_example_is_run_here() -> None:
         "over_the_network.py",
         "journal_alone.py",
         "without_async.py",
+        "with_asyncio.py",
+        "with_fastapi.py",
+        "with_flask.py",
     }
 
 
@@ -38,6 +50,52 @@ def test_over_the_network_every_measurement_is_taken_once(tmp_path: Path) -> Non
 
 def test_without_async_every_measurement_is_taken_once(tmp_path: Path) -> None:
     assert run("without_async.py", tmp_path) == "2000 measurements taken, 2000 different\n"
+
+
+def test_with_asyncio_every_measurement_is_taken_once(tmp_path: Path) -> None:
+    assert run("with_asyncio.py", tmp_path) == "2000 measurements taken, 2000 different\n"
+
+
+def example(name: str) -> Any:
+    """An example as a module."""
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name=name)
+
+
+async def orders_over_http(app: Any) -> None:
+    """A day of the service, over HTTP without a network."""
+    transport = httpx.ASGITransport(app=app)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://shop") as http:
+        for name in ("umbrella", "raincoat", "boots"):
+            assert (await http.post(f"/orders/{name}")).status_code == 202
+        found = {"packed": 0}
+        while found["packed"] < 3:
+            found = (await http.get("/orders")).json()
+        assert (await http.get("/orders")).json() == {"waiting": 0, "packed": 3}
+
+
+def test_with_fastapi_what_was_accepted_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = example("with_fastapi")["app"]
+    for _ in range(2):
+        asyncio.run(orders_over_http(app))
+        assert [thread.name for thread in threading.enumerate() if thread.name.startswith("meshq")] == []
+
+
+def test_with_flask_what_was_accepted_is_packed(tmp_path: Path) -> None:
+    packed: list[str] = []
+    module, stopping = example("with_flask"), threading.Event()
+    with Broker("shop", data_dir=tmp_path / "shop") as broker, broker.client() as client:
+        http = module["make_app"](client, packed).test_client()
+        packer = threading.Thread(target=module["pack"], args=(client, packed, stopping))
+        packer.start()
+        for name in ("umbrella", "raincoat", "boots"):
+            assert http.post(f"/orders/{name}").status_code == 202
+        while http.get("/orders").get_json()["packed"] < 3:
+            pass
+        assert http.get("/orders").get_json() == {"waiting": 0, "packed": 3}
+        stopping.set()
+        packer.join()
+    assert packed == ["umbrella", "raincoat", "boots"]
 
 
 def test_the_journal_keeps_a_list(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ else.  The map of the layers, top first; imports go down only:
 layer       packages
 ==========  ====================================================================================
 L7          ``demo``: two commands that show everything; ``testing``: the kit that others test with;
-            ``blocking``: broker and client without async
+            ``blocking``, ``aio``: broker and client without async, and for asyncio; ``portal``: what they
+            share, a trio loop in a thread
 L6          ``node``: ``Broker``, one node put together
 L4          ``cluster``: who is there, who consumes what, and how messages get there
 L3          ``bridge``: messages of a queue here, carried to another broker

@@ -67,7 +67,7 @@ IMPURE_MODULES = frozenset(
 OUTSIDE_WORLD: dict[str, frozenset[str]] = {
     "env": IMPURE_MODULES - {"asyncio", "uuid", "multiprocessing"},
     "abc": frozenset({"random"}),
-    "aio": frozenset({"asyncio"}),
+    "aio": frozenset({"asyncio", "threading"}),
     "blocking": frozenset({"threading"}),
     "portal": frozenset({"threading"}),
     "cli": frozenset({"os", "signal", "time", "asyncio"}),

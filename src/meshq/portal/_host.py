@@ -27,7 +27,7 @@ class Host:
     """
 
     #: Errors by which a body is interrupted, and not ended.
-    INTERRUPTS: ClassVar[type[BaseException]] = KeyboardInterrupt
+    INTERRUPTS: ClassVar[tuple[type[BaseException], ...]] = (KeyboardInterrupt,)
 
     def __init__(
         self,

@@ -38,6 +38,8 @@ class Loop(ABC):
         self._asked = False
         self._thread: threading.Thread | None = None
         self._forks = forks()
+        #: Kept by the thread as the last thing that it does; there from `launch` on.
+        self.gone: Promise
         # What is waited for outside: a loop that dies leaves nobody waiting.
         self._promises: dict[Promise, None] = {}
         # What lives in the loop, in the order in which it came; and what is told when the thread has ended.
@@ -61,7 +63,7 @@ class Loop(ABC):
             raise UsageError(f"{self.name} was used before; make another one")
         self.state = "open"
         self._forks = forks()
-        started = self.promise()
+        started, self.gone = self.promise(), self.promise()
         self._promises[started] = None
         self._thread = threading.Thread(target=self._run, args=(started,), name=f"meshq: {self.name}", daemon=True)
         self._thread.start()
@@ -93,6 +95,7 @@ class Loop(ABC):
                 promise.keep(outcome.Error(ended))
             for farewell in list(self._farewells):
                 farewell()
+            self.gone.keep(outcome.Value(None))
 
     async def _main(self, started: Promise) -> None:
         self._token = trio.lowlevel.current_trio_token()

@@ -1,0 +1,22 @@
+"""The client and the broker for asyncio: same names, defaults and errors."""
+
+from meshq.aio._broker import Broker
+from meshq.aio._client import Client
+from meshq.aio._cluster import ClusterConnection
+from meshq.aio._consumer import Consumer
+from meshq.aio._delivery import Delivery
+from meshq.aio._events import EventStream
+from meshq.aio._factory import ClientFactory, connect
+from meshq.aio._producer import Producer
+
+__all__ = [
+    "Broker",
+    "Client",
+    "ClientFactory",
+    "ClusterConnection",
+    "Consumer",
+    "Delivery",
+    "EventStream",
+    "Producer",
+    "connect",
+]

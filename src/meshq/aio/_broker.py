@@ -1,0 +1,190 @@
+"""The broker for asyncio: the same broker, in a thread and a trio loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from meshq import abc
+from meshq import node as trio_node
+from meshq.aio._client import Client
+from meshq.aio._cluster import ClusterConnection
+from meshq.aio._host import Host
+from meshq.aio._loop import Loop
+from meshq.errors import UsageError
+from meshq.ids import NodeId
+from meshq.node import BrokerStatistics
+from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
+
+
+class Broker:
+    """A broker node in this process, in a thread of its own.
+
+    ``async with Broker(...)`` enters when the node is active and leaves after a clean stop; ``await broker.run()`` is
+    the other way.  ``data_dir=None`` is a broker in memory only: nothing survives it.
+    ``security``: who may connect; with it every acceptor asks for a user and a password, and clients in this process
+    are not asked.  Building one touches nothing.  When the broker fails, the body is cancelled and the block raises
+    its error.
+
+    Raises:
+        SettingsError: a setting isn't allowed.
+        UsageError: a part isn't available in this version.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        data_dir: str | os.PathLike[str] | None,
+        journal: JournalSettings | None = None,
+        acceptors: Sequence[str | Acceptor] = (),
+        connectors: Mapping[str, str] | None = None,
+        queues: Sequence[str] = (),
+        address_settings: dict[str, AddressSettings] | None = None,
+        security: Security | None = None,
+        services: Sequence[abc.Service] = (),
+        ha: object = None,
+        node_id: bytes | None = None,
+        memory_limit: int | None = None,
+        stop_timeout: float = 10,
+        env: abc.Env | None = None,
+    ) -> None:
+        self._inner = trio_node.Broker(
+            name,
+            data_dir=data_dir,
+            journal=journal,
+            acceptors=acceptors,
+            connectors=connectors,
+            queues=queues,
+            address_settings=address_settings,
+            security=security,
+            services=services,
+            ha=ha,
+            node_id=node_id,
+            memory_limit=memory_limit,
+            stop_timeout=stop_timeout,
+            env=env,
+        )
+        # It was told to stop.
+        self._over = asyncio.Event()
+        name = f"the broker {name!r}"
+        self._loop = Loop(name)
+        self._host = Host(self._loop, self._inner, name, owner=True)
+
+    # -- what it is
+
+    @property
+    def name(self) -> str:
+        """The broker's name."""
+        return self._inner.name
+
+    @property
+    def state(self) -> str:
+        """``new``, ``starting``, ``active``, ``stopping``, ``stopped`` or ``failed``."""
+        return self._inner.state
+
+    @property
+    def durable(self) -> bool:
+        """Whether anything survives the process."""
+        return self._inner.durable
+
+    @property
+    def node_id(self) -> NodeId:
+        """Who the node is, for life; it stands in the first file of its store.
+
+        Raises:
+            NotActiveError: it isn't known before the broker has started.
+        """
+        return self._inner.node_id
+
+    @property
+    def urls(self) -> list[str]:
+        """The acceptors' URLs with the ports that are really bound; empty while the node isn't active."""
+        return self._inner.urls
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def cluster(self, name: str) -> ClusterConnection:
+        """The cluster connection of this name.
+
+        Raises:
+            NotFoundError: the broker has none.
+        """
+        return ClusterConnection(self._inner.cluster(name), self._loop)
+
+    def statistics(self) -> BrokerStatistics:
+        """What the broker holds and has done, as a frozen record.
+
+        Raises:
+            NotActiveError: it has not started, or has stopped.
+        """
+        return self._loop.look(self._inner.statistics) if self._host.open else self._inner.statistics()
+
+    def client(self, **settings: Any) -> Client:
+        """A client in this process, without a socket; a context manager.  ``settings`` as for ``connect``.
+
+        It lives in the broker's thread.
+        """
+        return Client(self._inner.client(**settings), self._loop)
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Start the node, in a thread that this block owns.
+
+        Checkpoint: always.  Cancellation: what had started is ended.
+        Raises:
+            UsageError: it was started before; or a trio task is calling.
+            JournalBrokenError, DamagedError: the store can't be opened.
+            ConnectionBrokenError: an acceptor can't be bound.
+        """
+        await self._host.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Stop in peace; see ``stop``.
+
+        Checkpoint: always.  Cancellation: it stops all the same, within ``stop_timeout``.
+        """
+        try:
+            return await self._host.leave(error)
+        finally:
+            self._over.set()
+
+    async def stop(self, failover: bool = False) -> None:
+        """Stop in peace: accept nothing new, finish what is committed, tell the clients; within ``stop_timeout``.
+
+        ``failover``: let a backup take over; this version has none, so it makes no difference.
+
+        Checkpoint: always.
+        Cancellation: the stop goes on.
+        Raises:
+            UsageError: the broker never started.
+        """
+        if not self._host.used:
+            raise UsageError(f"the broker {self.name!r} has not started")
+        if self._host.open:
+            try:
+                await self._loop.call(self._inner.stop, failover)
+            finally:
+                self._over.set()
+
+    async def run(self) -> None:
+        """Run the node; returns after ``stop``.
+
+        Checkpoint: always.
+        Cancellation: it stops in peace.
+        Raises:
+            UsageError: it was started before.
+            JournalBrokenError: the disk failed.
+            DamagedError: the store can't be read.
+            ConnectionBrokenError: an acceptor can't be bound.
+        """
+        async with self:
+            await self._over.wait()

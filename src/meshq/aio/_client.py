@@ -1,0 +1,236 @@
+"""The client for asyncio: the same client, in a trio loop of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from meshq import client as trio_client
+from meshq import limits
+from meshq.aio._consumer import Consumer
+from meshq.aio._events import EventStream
+from meshq.aio._host import Host
+from meshq.aio._loop import Loop, forwarded
+from meshq.aio._producer import Producer
+from meshq.client import ClientStatistics, watch
+from meshq.message import Message
+
+T = TypeVar("T")
+
+
+class Client:
+    """One session at a broker, for tasks of asyncio.  Made by ``connect``, ``ClientFactory.connect`` or
+    ``broker.client``.
+
+    ``async with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back
+    by itself; when it can't, the body is cancelled and the block raises ``ConnectionBrokenError``.
+
+    A cancelled call is cancelled where it runs, and the cancellation goes on when it has ended there: its
+    documentation says what it may have done.  What is documented as a checkpoint lets other tasks run.
+    """
+
+    def __init__(self, inner: trio_client.Client, loop: Loop | None = None) -> None:
+        self._inner = inner
+        # A client of a broker for asyncio lives in that one's loop, any other has a loop of its own.
+        self._shared = loop
+        self._loop = loop if loop is not None else Loop("the client")
+        self._host = Host(self._loop, inner, "the client", owner=loop is None)
+        # Open producers, whose messages a flush is about.
+        self._producers: dict[Producer, None] = {}
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    async def _call(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
+        self._host.check()
+        return await self._loop.call(function, *arguments, **keywords)
+
+    def statistics(self) -> ClientStatistics:
+        """The client now."""
+        return self._loop.look(self._inner.statistics) if self._host.open else self._inner.statistics()
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        Checkpoint: always.  Cancellation: nothing is left.
+        Raises:
+            UsageError: it was used before; or a trio task is calling.
+            ConnectionBrokenError: no connection could be made with the attempts that the settings allow.
+            SecurityError, RemoteProtocolError: the node and this client don't fit.
+        """
+        await self._host.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Close; see ``close``.
+
+        Checkpoint: always.  Cancellation: it is closed all the same.
+        """
+        return await self._host.leave(error)
+
+    async def close(self) -> None:
+        """Close: what is in line goes out, unsettled deliveries go back, waiting calls raise ``ClosedError``.
+
+        Twice is silent.
+
+        Checkpoint: always.  Cancellation: it is closed all the same; what was in line may be lost.
+        """
+        if self._host.open or not self._host.used:
+            await self._call(self._inner.close)
+
+    def session(self) -> Client:
+        """Another session, on a connection of its own, with the same settings."""
+        return Client(self._inner.session(), self._shared)
+
+    def events(self) -> EventStream:
+        """An async iterator of what happens to the connection from now on."""
+        stream = EventStream(self._loop)
+        if self._host.open:
+            self._loop.look(lambda: watch(self._inner, stream))
+        else:
+            watch(self._inner, stream)
+        return stream
+
+    # -- calls that are the trio client's own
+
+    send = forwarded(trio_client.Client.send)
+    request = forwarded(trio_client.Client.request)
+    create_address = forwarded(trio_client.Client.create_address)
+    create_queue = forwarded(trio_client.Client.create_queue)
+    create_temporary_queue = forwarded(trio_client.Client.create_temporary_queue)
+    unsubscribe = forwarded(trio_client.Client.unsubscribe)
+    delete_queue = forwarded(trio_client.Client.delete_queue)
+    purge_queue = forwarded(trio_client.Client.purge_queue)
+    set_address_settings = forwarded(trio_client.Client.set_address_settings)
+    remove_address_settings = forwarded(trio_client.Client.remove_address_settings)
+    address_settings = forwarded(trio_client.Client.address_settings)
+    move_messages = forwarded(trio_client.Client.move_messages)
+    redrive = forwarded(trio_client.Client.redrive)
+    pause_queue = forwarded(trio_client.Client.pause_queue)
+    resume_queue = forwarded(trio_client.Client.resume_queue)
+    queue = forwarded(trio_client.Client.queue)
+    queues = forwarded(trio_client.Client.queues)
+    create_divert = forwarded(trio_client.Client.create_divert)
+    delete_divert = forwarded(trio_client.Client.delete_divert)
+    diverts = forwarded(trio_client.Client.diverts)
+
+    # -- sending
+
+    async def send_many(self, address: str, messages: Iterable[bytes | Message], *, durable: bool = True) -> None:
+        """Send bodies or ``Message`` objects together; on return the broker has all of them.
+
+        ``durable`` is for what is given as a mere body; a ``Message`` says it itself.
+
+        They travel in one frame if they fit (256 messages of one durability), else in several, each stored whole
+        or not at all.
+
+        Checkpoint: always.
+        Cancellation: each frame may have been sent or not.
+        Raises:
+            SettingsError: a message is not allowed; nothing was sent.
+            MeshqError: as ``send``; ``results`` lists what became of each message.
+        """
+        if not isinstance(messages, (bytes, str, Message)):
+            # A generator of the caller's runs in the caller's thread.
+            messages = list(messages)
+        await self._call(self._inner.send_many, address, messages, durable=durable)
+
+    def producer(self, address: str, *, window: int = limits.PRODUCER_WINDOW_MESSAGES) -> Producer:
+        """A pipelined producer to an address; at most ``window`` messages of it are unconfirmed at a time.
+
+        Raises:
+            SettingsError: a setting is not allowed.
+        """
+        return Producer(self, self._inner.producer(address, window=window), window=window)
+
+    async def flush(self) -> None:
+        """Return when everything that this session has sent and acknowledged is stored.
+
+        What a producer still gathers goes out first, and its confirms are waited for.
+
+        Checkpoint: always.  Cancellation: it goes on its way.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: unknown.
+        """
+        await self._call(self._flush)
+
+    async def _flush(self) -> None:
+        for producer in list(self._producers):
+            await producer._feed()
+        await self._inner.flush()
+
+    # -- receiving
+
+    def consumer(
+        self,
+        queue: str,
+        *,
+        filter: str | None = None,
+        window: int = 1000,
+        window_bytes: int = 16 * limits.MIB,
+        ack: str = "explicit",
+        browse: bool = False,
+        priority: int = 0,
+        exclusive: bool = False,
+    ) -> Consumer:
+        """A consumer of a queue: an async iterator of ``Delivery``, in an ``async with``.
+
+        Raises:
+            SettingsError: a setting is not allowed.
+            FilterError: the filter is no condition; says where.
+        """
+        inner = self._inner.consumer(
+            queue,
+            filter=filter,
+            window=window,
+            window_bytes=window_bytes,
+            ack=ack,
+            browse=browse,
+            priority=priority,
+            exclusive=exclusive,
+        )
+        return Consumer(self, inner)
+
+    def subscribe(
+        self,
+        address: str,
+        *,
+        name: str | None = None,
+        durable: bool = False,
+        shared: bool = False,
+        filter: str | None = None,
+        window: int = 1000,
+        window_bytes: int = 16 * limits.MIB,
+        ack: str = "explicit",
+    ) -> Consumer:
+        """A consumer of a multicast address, with a queue of its own; used as any other, in an ``async with``.
+
+        Without a ``name`` the queue comes and goes with the consumer.  With one it is ``address::name``: a second
+        consumer is refused unless both are ``shared``, when they share the messages.  It goes with its last consumer,
+        or, if ``durable``, stays and gathers until ``unsubscribe``.
+
+        ``filter``: a condition on properties and headers; the queue takes only messages of which it is true.
+
+        What is sent before the block is entered is not for it, unless the queue was there.  When the session is lost,
+        a queue that is not durable is made anew: it gets what is sent from then on.
+
+        Raises:
+            SettingsError: a setting is not allowed, or two of them don't go together.
+            FilterError: the filter is no condition; says where.
+        """
+        inner = self._inner.subscribe(
+            address,
+            name=name,
+            durable=durable,
+            shared=shared,
+            filter=filter,
+            window=window,
+            window_bytes=window_bytes,
+            ack=ack,
+        )
+        return Consumer(self, inner)

@@ -1,0 +1,240 @@
+"""A consumer for asyncio: what has arrived is handed over here, and the trio loop is told of it in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from itertools import repeat
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from meshq import client as trio_client
+from meshq.aio._bell import Bell
+from meshq.aio._delivery import Delivery
+from meshq.aio._host import Host
+from meshq.aio._loop import Loop
+from meshq.aio._turns import Turns
+from meshq.client import Lending
+from meshq.errors import ClosedError, SettingsError
+from meshq.portal import Borrowing
+
+if TYPE_CHECKING:
+    from meshq.aio._client import Client
+
+
+class Consumer(Borrowing):
+    """Deliveries from one queue.  Made by ``client.consumer``; used as ``async with``, by one receiving task at a time.
+
+    ``window`` and ``window_bytes`` bound what is here, handed over or not, and not settled.  *Delivered* means
+    handed to the application: what is only waiting here goes back uncounted when the consumer is closed.
+    """
+
+    _loop: Loop
+    _host: Host
+
+    def __init__(self, client: Client, inner: trio_client.Consumer) -> None:
+        super().__init__(client._loop, inner)
+        self.client = client
+        self._host = Host(self._loop, inner, self._name, before_leaving=self._finish)
+        self._bell = Bell()
+        self._turns = Turns()
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Open it at the broker.
+
+        Checkpoint: always.  Cancellation: it is closed again.
+        Raises:
+            UsageError: it was used before, or the address of the queue is of the other routing type.
+            NotFoundError: there is no such queue, and none is made.
+            RefusedError: somebody else has the queue for himself.
+            FilterError: the broker takes the filter for none.
+            ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
+        """
+        self._loop.at_end(self._end)
+        try:
+            await self._host.enter()
+        except BaseException:
+            self._loop.not_at_end(self._end)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Close it; see ``close``.
+
+        Checkpoint: always.  Cancellation: it is closed all the same.
+        """
+        try:
+            return await self._host.leave(error)
+        finally:
+            self._loop.not_at_end(self._end)
+
+    async def close(self) -> None:
+        """Close it: what was handed over and not settled goes back marked, the rest unmarked.  Twice is silent.
+
+        Checkpoint: always, the first time.
+        Cancellation: it is closed all the same; when messages are back is not waited for.
+        """
+        if not self._closed:
+            self._host.check()
+            await self._loop.call(self._close)
+
+    # -- receiving
+
+    async def receive(self, timeout: float | None = None) -> Delivery | None:  # noqa: ASYNC109
+        """The next message; None when the time is up, or a browse at its end.
+
+        Checkpoint: when nothing is waiting here, else at least every 64th call.
+        Cancellation: no message is lost.
+        Raises:
+            BusyError: another task is receiving.
+            ClosedError, NotFoundError, ConnectionBrokenError: the consumer is gone, and why.
+        """
+        if self._loop.forked:
+            self._loop.check_thread()
+        if self._turns.due():
+            await self._turns.others()
+        while True:
+            with self._lock:
+                if not self._busy and self._ready():
+                    run, index = self._run, self._position
+                    assert run is not None
+                    self._hand_over(run, index + 1)
+                    return Delivery(run, index, self)
+            if not await self._arrival(timeout):
+                return None
+
+    async def receive_many(self, n: int, timeout: float | None = None) -> list[Delivery]:  # noqa: ASYNC109
+        """Up to ``n`` messages: as soon as there is one, all that are here; ``[]`` when the time is up, or a browse at
+        its end.
+
+        Checkpoint: when nothing is waiting here, else at least once for every 64 messages handed over.
+        Cancellation: no message is lost.
+        Raises:
+            SettingsError: ``n`` is not a whole number above 0.
+            BusyError: another task is receiving.
+            ClosedError, NotFoundError, ConnectionBrokenError: the consumer is gone, and why.
+        """
+        if type(n) is not int or n < 1:
+            raise SettingsError("n", n, "a whole number from 1")
+        if self._loop.forked:
+            self._loop.check_thread()
+        if self._turns.due(0):
+            await self._turns.others()
+        while True:
+            with self._lock:
+                taken = self._take_many(n) if not self._busy else []
+            if taken or not await self._arrival(timeout):
+                self._turns.due(len(taken))
+                return taken
+
+    def _take_many(self, n: int) -> list[Delivery]:
+        """With the lock: what is here, up to ``n``."""
+        taken: list[Delivery] = []
+        while n and self._ready():
+            run, index = self._run, self._position
+            assert run is not None
+            end = min(run.rows, index + n)
+            taken += map(Delivery, repeat(run), range(index, end), repeat(self))
+            n -= end - index
+            self._hand_over(run, end)
+        return taken
+
+    async def _arrival(self, timeout: float | None) -> bool:  # noqa: ASYNC109
+        """Wait until something is here; False when the time is up."""
+        with self._lock:
+            self._check_waiting(timeout, "tasks")
+            self._busy = True
+        clock = asyncio.get_running_loop().time
+        deadline = None if timeout is None or math.isinf(timeout) else clock() + timeout
+        try:
+            if timeout == 0:
+                await self._turns.others()
+            while True:
+                with self._lock:
+                    if self._waited() or (deadline is not None and clock() >= deadline):
+                        break
+                    future = self._bell.expect()
+                await self._bell.wait(future, deadline)
+        finally:
+            self._busy = False
+        with self._lock:
+            if self._ready():
+                return True
+            self._check()
+            return False
+
+    def _stirred(self) -> None:
+        self._bell.ring()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        """The next message; the iteration ends when the consumer is closed, or a browse at its end.
+
+        Checkpoint: when nothing is waiting here, else at least every 64th call.  Cancellation: no message is lost.
+        Raises:
+            StopAsyncIteration: the consumer was closed, or has shown everything.
+        """
+        try:
+            delivery = await self.receive()
+        except ClosedError:
+            raise StopAsyncIteration from None
+        if delivery is None:
+            # It was a browse.
+            raise StopAsyncIteration
+        return delivery
+
+    # -- settling
+
+    async def ack(self, *deliveries: Delivery, confirm: bool = False) -> None:
+        """Acknowledge: these messages are done with.
+
+        Returns when it is in the session's ordered stream; with ``confirm`` when it is stored.
+
+        Checkpoint: with ``confirm`` always, else at least every 64th call.
+        Cancellation: without ``confirm`` it is in line or not touched; with it, unknown.
+        Raises:
+            UsageError: a delivery was settled before, or is another consumer's, or was only looked at; nothing changed.
+            StaleDeliveryError: deliveries belong to a session or consumer that is gone and come again; the others
+                are acknowledged; ``results`` says which is which.
+            UnblockedError, CallTimeoutError, ConnectionBrokenError: with ``confirm``: unknown.
+        """
+        if confirm:
+            self._lending.check_settling()
+            self._host.check()
+            await self._loop.call(self._ack_and_confirm, deliveries)
+        else:
+            self._settle(deliveries, Lending.ACK)
+            if self._turns.due(len(deliveries)):
+                await self._turns.others()
+
+    async def nack(self, *deliveries: Delivery, delay: float | None = None) -> None:
+        """Give messages back: they are delivered again, in their old place, here or to somebody else.
+
+        ``delay``: seconds after which that may be; None: as the settings of the address have it.  A message that was
+        delivered as often as these allow goes to their dead-letter address.
+
+        Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
+        Raises:
+            SettingsError: the delay is no number of seconds; nothing changed.
+            UsageError, StaleDeliveryError: as ``ack``.
+        """
+        self._settle(deliveries, Lending.returning(delay))
+        if self._turns.due(len(deliveries)):
+            await self._turns.others()
+
+    async def reject(self, *deliveries: Delivery) -> None:
+        """Refuse messages for good: they go to the dead-letter address, and are gone where there is none.
+
+        Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
+        Raises:
+            UsageError, StaleDeliveryError: as ``ack``.
+        """
+        self._settle(deliveries, Lending.REJECT)
+        if self._turns.due(len(deliveries)):
+            await self._turns.others()

@@ -1,0 +1,54 @@
+"""A message received, as a task of asyncio settles it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from meshq.client import DeliveredRun, Received
+
+if TYPE_CHECKING:
+    from meshq.aio._consumer import Consumer
+
+
+class Delivery(Received):
+    """A message received by a consumer, to be acknowledged, returned or rejected there."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, run: DeliveredRun, index: int, consumer: Consumer) -> None:
+        self._run = run
+        self._index = index
+        self._consumer = consumer
+
+    async def ack(self, *, confirm: bool = False) -> None:
+        """Acknowledge: as ``consumer.ack``.
+
+        Checkpoint: with ``confirm`` always, else at least every 64th call.
+        Cancellation: without ``confirm`` it is in line or not touched; with it, unknown.
+        """
+        await self._consumer.ack(self, confirm=confirm)
+
+    async def nack(self, delay: float | None = None) -> None:
+        """Give it back: it is delivered again, here or to somebody else; as ``consumer.nack``.
+
+        Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
+        """
+        await self._consumer.nack(self, delay=delay)
+
+    async def reject(self) -> None:
+        """Refuse it for good; as ``consumer.reject``.
+
+        Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
+        """
+        await self._consumer.reject(self)
+
+    async def reply(self, body: bytes, **keywords: Any) -> None:
+        """Send an answer to ``reply_to``, with this message's correlation id, or else its message id.
+
+        Checkpoint: as ``client.send``.
+        Cancellation: whether the answer was sent is unknown.
+        Raises:
+            UsageError: no answer is wanted.
+        """
+        address = self._answer(keywords)
+        await self._consumer.client.send(address, body, **keywords)

@@ -1,0 +1,65 @@
+"""What happens to a client's connection, as an iterator that a task of asyncio can watch."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import Self
+
+from meshq.aio._bell import Bell
+from meshq.aio._loop import Loop
+from meshq.client import EVENTS_MAX, Event
+
+
+class EventStream:
+    """An async iterator of events, from the moment at which it was made.  Ends when the client is closed."""
+
+    __slots__ = ("_bell", "_closed", "_events", "_lock", "_loop", "missed")
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._events: deque[Event] = deque()
+        self._lock = threading.Lock()
+        self._bell = Bell()
+        self._closed = False
+        #: Events that were dropped because nobody looked.
+        self.missed = 0
+        loop.at_end(self.close)
+
+    def put(self, event: Event) -> None:
+        """Something has happened."""
+        with self._lock:
+            if len(self._events) == EVENTS_MAX:
+                self._events.popleft()
+                self.missed += 1
+            self._events.append(event)
+            self._bell.ring()
+
+    def close(self) -> None:
+        """Nothing more will happen."""
+        with self._lock:
+            self._closed = True
+            self._bell.ring()
+        self._loop.not_at_end(self.close)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event.
+
+        Checkpoint: always.  Cancellation: no event is lost.
+        Raises:
+            StopAsyncIteration: the client is closed.
+        """
+        self._loop.check_thread()
+        await asyncio.sleep(0)
+        while True:
+            with self._lock:
+                if self._events:
+                    return self._events.popleft()
+                if self._closed:
+                    raise StopAsyncIteration
+                future = self._bell.expect()
+            await self._bell.wait(future)

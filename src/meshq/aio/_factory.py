@@ -1,0 +1,49 @@
+"""How a client for asyncio is made: as any other, checked before anything happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshq import client as trio_client
+from meshq.abc import Env
+from meshq.aio._client import Client
+from meshq.client import ClientSettings
+from meshq.errors import SettingsError
+from meshq.settings import takes_settings
+
+
+class ClientFactory:
+    """Makes clients of one broker, or of one of several tried in turn.
+
+    ``url``: ``tcp://host:port``, ``tls://host:port`` or ``(tcp://a:1,tcp://b:2)``, each with options after a ``?``.  A
+    broker in this process has clients of its own: ``meshq.aio.Broker.client``.
+    The keywords are those of ``ClientSettings``; an option of the URL and a keyword may not both be given.
+    """
+
+    @takes_settings(ClientSettings)
+    def __init__(self, url: str, *, env: Env | None = None, **settings: Any) -> None:
+        self._inner = trio_client.ClientFactory(url, env=env, **settings)
+        self.settings = self._inner.settings
+        self.endpoints = self._inner.endpoints
+        for endpoint in self.endpoints:
+            if endpoint.scheme == "inproc":
+                raise SettingsError(
+                    "url", str(endpoint), "tcp:// or tls:// (a meshq.aio.Broker in this process has client() for this)"
+                )
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def connect(self) -> Client:
+        """A client, to be used as ``async with``; it connects when its block is entered."""
+        return Client(self._inner.connect())
+
+
+@takes_settings(ClientSettings)
+def connect(url: str, *, env: Env | None = None, **settings: Any) -> Client:
+    """A client of the broker at ``url``, to be used as ``async with``: a factory used once.
+
+    Raises:
+        SettingsError: the URL or a setting is not allowed.
+    """
+    return ClientFactory(url, env=env, **settings).connect()

@@ -1,0 +1,130 @@
+"""An ``async with`` block of an asyncio task, over an ``async with`` block in the trio loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, ClassVar
+
+from meshq import portal
+from meshq.aio._loop import Loop
+from meshq.errors import ClosedError
+
+
+async def _at_once() -> None:
+    """For a block with nothing to do before it is left."""
+
+
+class Host(portal.Host):
+    """One block of a task.  When the thing behind it fails, the task is cancelled, and the block raises why."""
+
+    INTERRUPTS: ClassVar = (KeyboardInterrupt, asyncio.CancelledError, GeneratorExit)
+    _loop: Loop
+
+    def __init__(
+        self,
+        loop: Loop,
+        manager: AbstractAsyncContextManager[Any, bool | None],
+        name: str,
+        *,
+        owner: bool = False,
+        before_leaving: Callable[[], Awaitable[None]] = _at_once,
+    ) -> None:
+        super().__init__(
+            loop, manager, name, owner=owner, before_leaving=before_leaving, on_failed=self._tell_of_failure
+        )
+        self._here: asyncio.AbstractEventLoop
+        self._task: asyncio.Task[Any]
+        # How often somebody else had asked the task to end when the block was entered.
+        self._cancelling = 0
+        # The thing has failed; and the body was cancelled for that.
+        self._has_failed = False
+        self._cut = False
+
+    async def enter(self) -> None:
+        """Enter the block.
+
+        Raises: whatever the trio block raises; and
+            UsageError: it was entered before.
+        """
+        self.claim()
+        self._loop.check_thread()
+        self._here = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancelling = task, task.cancelling()
+        if self._owner:
+            await self._loop.start()
+        try:
+            self.begin()
+            try:
+                await self._loop.wait(self._entered, self._scope.cancel)
+            except BaseException as error:
+                if self._entered.fulfilled:
+                    # Cancelled, and yet it was entered.
+                    await self._depart(error)
+                raise
+            self.open = True
+            if self._has_failed:
+                # It failed before this task came to run: the body learns it where it first waits.
+                self._here.call_soon(self._cut_body)
+        except BaseException:
+            await self._stop()
+            raise
+
+    async def leave(self, error: BaseException | None) -> bool:
+        """Leave the block, whose body has ended with ``error``; what ``__aexit__`` returns or raises."""
+        self.open = False
+        if self._loop.forked:
+            # Whoever came here in a child can do nothing to what its parent has.
+            self._loop.check()
+        if isinstance(error, GeneratorExit):
+            self._abandon(error)
+            return False
+        ours = isinstance(error, asyncio.CancelledError) and self._ours()
+        if self._cut:
+            self._loop.uncut(self._task)
+        try:
+            absorbed = await self._depart(None if ours else error)
+        finally:
+            await self._stop()
+        # What a block around this one has asked for goes on to that one.
+        return absorbed or (ours and not self._loop.cuts(self._task))
+
+    def _ours(self) -> bool:
+        """Whether the body was cancelled by this block, or one of the same client, and by nobody else."""
+        cuts = self._loop.cuts(self._task)
+        return cuts > 0 and self._task.cancelling() - cuts <= self._cancelling
+
+    def _abandon(self, error: GeneratorExit) -> None:
+        """The task is thrown away, and nothing can be waited for: have the loop leave the block, and its thread end."""
+        self.depart(error)
+        with suppress(ClosedError):
+            self._loop.soon(self._scope.cancel)
+        if self._owner:
+            self._loop.end()
+
+    async def _depart(self, error: BaseException | None) -> bool:
+        self.depart(error)
+        try:
+            return bool(await self._loop.wait(self._left, self._scope.cancel))
+        finally:
+            self.departed()
+
+    async def _stop(self) -> None:
+        if self._owner:
+            await self._loop.stop()
+
+    def _cut_body(self) -> None:
+        self._has_failed = True
+        if self.open and not self._cut:
+            self._cut = True
+            self._loop.cut(self._task)
+
+    # -- in the trio loop
+
+    def _tell_of_failure(self) -> None:
+        # A loop that is closed has no body that runs.
+        with suppress(RuntimeError):
+            self._here.call_soon_threadsafe(self._cut_body)

@@ -1,0 +1,157 @@
+"""The loop behind a client or broker for asyncio, as tasks start it, call it and wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import partial, wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
+
+import trio
+
+from meshq import portal
+from meshq.errors import ClosedError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Promise(portal.Promise):
+    """One that a task of asyncio waits for."""
+
+    __slots__ = ("_future", "_here")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._here = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] | None = None
+
+    def _tell(self) -> None:
+        # A loop that is closed has nobody who waits.
+        with suppress(RuntimeError):
+            self._here.call_soon_threadsafe(self._told)
+
+    def _told(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, cancel: Callable[[], None]) -> Any:
+        """The value, or the error raised.
+
+        A cancellation cancels what is waited for and goes on once that has ended, however often it comes.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        while not self.kept:
+            self._future = self._here.create_future()
+            try:
+                await self._future
+            except BaseException as error:
+                if cancelled is None:
+                    cancel()
+                if not isinstance(error, asyncio.CancelledError):
+                    # The task is being thrown away: nobody waits any more.
+                    raise
+                cancelled = cancelled or error
+        if cancelled is None:
+            return self.result()
+        try:
+            self.result()
+        finally:
+            # An error of the call goes along as its context.
+            raise cancelled
+
+
+class Loop(portal.Loop):
+    """A loop for tasks of asyncio."""
+
+    WITH: ClassVar = "async with"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        # Tasks whose bodies were cancelled for a failure, and by how many blocks that are not left yet.
+        self._cuts: dict[asyncio.Task[Any], int] = {}
+
+    def cut(self, task: asyncio.Task[Any]) -> None:
+        """Cancel the body of a block."""
+        self._cuts[task] = self._cuts.get(task, 0) + 1
+        task.cancel()
+
+    def uncut(self, task: asyncio.Task[Any]) -> None:
+        """A block that has cancelled its body is left."""
+        task.uncancel()
+        self._cuts[task] -= 1
+        if not self._cuts[task]:
+            del self._cuts[task]
+
+    def cuts(self, task: asyncio.Task[Any]) -> int:
+        """How many of the requests to cancel this task are those of blocks."""
+        return self._cuts.get(task, 0)
+
+    def promise(self) -> Promise:
+        """A promise that a task of the running loop waits for."""
+        return Promise()
+
+    async def start(self) -> None:
+        """Start the thread.
+
+        Raises:
+            UsageError: it was started before, or a task of a trio loop is calling.
+        """
+        started = cast("Promise", self.launch())
+        try:
+            await started.wait(_nothing)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End the thread; returns when it is gone, cancelled or not.  Twice is silent."""
+        self.end()
+        if self.state != "new" and not self.forked:
+            try:
+                await cast("Promise", self.gone).wait(_nothing)
+            finally:
+                if self.gone.kept:
+                    self.join()
+
+    async def call(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
+        """Call a coroutine function in the loop, and wait for what it returns or raises.
+
+        A cancellation of this task cancels it there, and goes on here when it has ended there.
+
+        Raises:
+            UsageError, ClosedError: see ``check``.
+        """
+        self.check()
+        promise, scope = self.promise(), trio.CancelScope()
+        self.ask(promise, self.run_call, promise, scope, partial(function, *arguments, **keywords))
+        result: T = await self.wait(promise, scope.cancel)
+        return result
+
+    async def wait(self, promise: portal.Promise, cancel: Callable[[], object]) -> Any:
+        """Wait for a promise that the loop was asked for; a cancellation has the loop call ``cancel``."""
+
+        def cancelled() -> None:
+            # A loop that has ended has kept the promise, or will in a moment.
+            with suppress(ClosedError):
+                self.soon(cancel)
+
+        return await cast("Promise", promise).wait(cancelled)
+
+
+def _nothing() -> None:
+    """For a start or an end that is cancelled: it goes on, and whoever asked for it does what is to be done."""
+
+
+def forwarded(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """A method that calls this one of the trio object in its loop: same signature, same documentation."""
+
+    @wraps(method)
+    async def call(self: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        result: T = await self._call(method, self._inner, *arguments, **keywords)
+        return result
+
+    return call

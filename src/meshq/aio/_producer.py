@@ -1,0 +1,189 @@
+"""A pipelined producer for asyncio: messages gather in the caller's loop, and the trio loop takes them in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from meshq import client as trio_client
+from meshq import limits
+from meshq.aio._bell import Bell
+from meshq.aio._host import Host
+from meshq.aio._loop import Loop
+from meshq.aio._turns import Turns
+from meshq.errors import ClosedError
+from meshq.message import PropertyValue, check_body, check_durable
+from meshq.portal import Gathering
+
+if TYPE_CHECKING:
+    from meshq.aio._client import Client
+
+# Looked up in every send: a name of this module is found sooner than one of another.
+_RUN_BYTES: Final = limits.RUN_BYTES_TARGET
+_PRIORITY: Final = limits.PRIORITY_DEFAULT
+
+
+class Producer(Gathering):
+    """Pipelined sends to one address.  Made by ``client.producer``; used as ``async with``.
+
+    ``send`` returns when the message is taken; confirms are collected in the background.  Leaving the block means
+    that every message is confirmed, or raises the error that says what became of them.
+
+    An error is raised by the next ``send`` or ``flush`` after it has become known, once nothing is under way any
+    more.  Its ``results`` say what became of each message from the first that failed to the last one taken, in
+    order: counted from the end they are the last messages that were given to ``send``.  A ``send`` that raises has
+    not taken its own message.
+    """
+
+    _loop: Loop
+
+    def __init__(self, client: Client, inner: trio_client.Producer, *, window: int) -> None:
+        super().__init__(client._loop, inner, window=window)
+        self._client = client
+        self._host = Host(self._loop, inner, self._name, before_leaving=self._last)
+        self._bell = Bell()
+        self._turns = Turns()
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Open it at the broker.
+
+        Checkpoint: always.  Cancellation: it is closed again.
+        Raises:
+            UsageError: it was used before.
+            ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
+        """
+        await self._host.enter()
+        self._loop.at_end(self._end)
+        self._client._producers[self] = None
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Close it; see ``close``.  The body's own error goes before one about messages.
+
+        Checkpoint: always.
+        Cancellation: it is closed all the same; what the trio loop has taken goes on its way, the rest is not sent.
+        Raises:
+            MeshqError: messages failed that no ``send`` or ``flush`` has reported.
+        """
+        try:
+            return await self._host.leave(error)
+        finally:
+            self._client._producers.pop(self, None)
+            self._loop.not_at_end(self._end)
+
+    async def close(self) -> None:
+        """Send what gathers, wait until all is confirmed, and close.  Twice is silent.
+
+        Checkpoint: always, the first time.
+        Cancellation: it is closed all the same; what the trio loop has taken goes on its way, the rest is not sent.
+        Raises:
+            MeshqError: messages failed that no ``send`` or ``flush`` has reported.
+        """
+        if self._open or not self._host.used:
+            self._host.check()
+            await self._loop.call(self._close)
+
+    # -- sending
+
+    async def send(
+        self,
+        body: bytes,
+        *,
+        properties: Mapping[str, PropertyValue] | None = None,
+        durable: bool = True,
+        priority: int = limits.PRIORITY_DEFAULT,
+        ttl: float | None = None,
+        delay: float | None = None,
+        duplicate_id: str | bytes | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        content_type: str | None = None,
+    ) -> None:
+        """Take a message; it is sent with its neighbours, and confirmed later.
+
+        Waits while ``window`` messages are unconfirmed.
+
+        Checkpoint: at least every 64th call.  Cancellation: the message was not taken.
+        Raises:
+            SettingsError: a part of the message is not allowed; it was not taken.
+            MeshqError: earlier messages failed (see ``results``); this one was not taken.
+            ClosedError, UsageError: the producer is not open.
+        """
+        if type(body) is not bytes or len(body) > _RUN_BYTES:
+            body = check_body(body)
+        if durable is not True and durable is not False:
+            check_durable(durable)
+        plain = (
+            properties is None
+            and duplicate_id is None
+            and correlation_id is None
+            and reply_to is None
+            and content_type is None
+            and ttl is None
+            and delay is None
+            and group is None
+            and priority == _PRIORITY
+        )
+        if self._loop.forked:
+            self._loop.check_thread()
+        if self._turns.due():
+            await self._turns.others()
+        while True:
+            with self._lock:
+                if self._unconfirmed < self._window and not self._failing and self._open:
+                    row = None
+                    if not plain:
+                        row = self._feeding.row(
+                            properties,
+                            duplicate_id,
+                            correlation_id,
+                            reply_to,
+                            content_type,
+                            priority,
+                            ttl,
+                            delay,
+                            group,
+                        )
+                    if not self._armed:
+                        self._arm()
+                    self._unconfirmed += 1
+                    self._sent += 1
+                    self._items.append(body if plain and durable else (body, row, durable))
+                    return
+            await self._make_room()
+
+    async def _make_room(self) -> None:
+        """Return when a message may be taken, perhaps; or raise what is to be told first."""
+        with self._lock:
+            if not self._open:
+                self._host.check()
+                raise ClosedError(f"{self._name} is closed")
+            self._loop.check_thread()
+            failing = self._failing
+            if not failing and self._unconfirmed < self._window:
+                return
+            future = None if failing else self._bell.expect()
+        if future is None:
+            await self._loop.call(self._report)
+        else:
+            await self._bell.wait(future)
+
+    async def flush(self) -> None:
+        """Send what gathers, and return when every message taken so far is confirmed.
+
+        Checkpoint: always.  Cancellation: what was taken goes on its way.
+        Raises:
+            MeshqError: messages failed; ``results`` says which.
+        """
+        self._host.check()
+        await self._loop.call(self._feeding.flush)
+
+    def _stirred(self) -> None:
+        self._bell.ring()
