@@ -231,6 +231,32 @@ async def test_a_producer_that_loses_its_broker_for_good_says_what_became_of_eac
     assert all(error is not None and error.outcome in ("unknown", "not_done") for error in results)
 
 
+@pytest.mark.parametrize("then", ["send", "flush", "close", "leave"])
+@asyncio_test
+async def test_what_has_failed_is_told_even_if_whoever_asked_was_cancelled_just_then(
+    then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def report() -> None:
+        raise MeshqError("failed", results=[None])
+
+    async with clients(None) as (far, _):
+        with pytest.raises(MeshqError, match="failed") as raised:
+            async with far.producer("q") as producer:
+                monkeypatch.setattr(producer._feeding, "report", report)
+                producer._failing = True
+                task = asyncio.create_task(producer.send(b"x"))
+                await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                monkeypatch.undo()
+                if then == "send":
+                    await producer.send(b"x")
+                elif then != "leave":
+                    await getattr(producer, then)()
+        assert raised.value.results == (None,)
+
+
 @asyncio_test
 async def test_a_broker_that_fails_cancels_the_body_and_raises_its_error(tmp_path: Path) -> None:
     broker = Broker("hq", data_dir=tmp_path / "hq")

@@ -73,8 +73,11 @@ class Host(portal.Host):
             await self._stop()
             raise
 
-    async def leave(self, error: BaseException | None) -> bool:
-        """Leave the block, whose body has ended with ``error``; what ``__aexit__`` returns or raises."""
+    async def leave(self, error: BaseException | None, untold: BaseException | None = None) -> bool:
+        """Leave the block, whose body has ended with ``error``; what ``__aexit__`` returns or raises.
+
+        ``untold``: what the body would have raised if it had not been cancelled just then.
+        """
         self.open = False
         if self._loop.forked:
             # Whoever came here in a child can do nothing to what its parent has.
@@ -85,12 +88,19 @@ class Host(portal.Host):
         ours = isinstance(error, asyncio.CancelledError) and self._ours()
         if self._cut:
             self._loop.uncut(self._task)
+        self._loop.leaving(self._task)
         try:
-            absorbed = await self._depart(None if ours else error)
+            if error is not None and not ours:
+                return await self._depart(error)
+            # Without an error the block raises why it has failed; where it is one around it that has, it is left in
+            # peace, and the cancellation goes on to that one.
+            absorbed = await self._depart(untold)
+            if untold is not None and not absorbed:
+                raise untold
+            return False
         finally:
+            self._loop.left(self._task)
             await self._stop()
-        # What a block around this one has asked for goes on to that one.
-        return absorbed or (ours and not self._loop.cuts(self._task))
 
     def _ours(self) -> bool:
         """Whether the body was cancelled by this block, or one of the same client, and by nobody else."""
@@ -118,7 +128,7 @@ class Host(portal.Host):
 
     def _cut_body(self) -> None:
         self._has_failed = True
-        if self.open and not self._cut:
+        if self.open and not self._cut and not self._loop.after_leaving(self._task, self._cut_body):
             self._cut = True
             self._loop.cut(self._task)
 

@@ -71,6 +71,24 @@ class Loop(portal.Loop):
         super().__init__(name)
         # Tasks whose bodies were cancelled for a failure, and by how many blocks that are not left yet.
         self._cuts: dict[asyncio.Task[Any], int] = {}
+        # Tasks that leave a block just now, and what is to be done when they have.
+        self._leaving: dict[asyncio.Task[Any], list[Callable[[], None]]] = {}
+
+    def leaving(self, task: asyncio.Task[Any]) -> None:
+        """The task begins to leave a block: blocks around it that fail meanwhile wait for that."""
+        self._leaving[task] = []
+
+    def left(self, task: asyncio.Task[Any]) -> None:
+        """The task has left that block."""
+        for function in self._leaving.pop(task, ()):
+            asyncio.get_running_loop().call_soon(function)
+
+    def after_leaving(self, task: asyncio.Task[Any], function: Callable[[], None]) -> bool:
+        """Have ``function`` called when the task has left a block; False if it is leaving none."""
+        if task in self._leaving:
+            self._leaving[task].append(function)
+            return True
+        return False
 
     def cut(self, task: asyncio.Task[Any]) -> None:
         """Cancel the body of a block."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -12,7 +12,7 @@ from meshq.aio._bell import Bell
 from meshq.aio._host import Host
 from meshq.aio._loop import Loop
 from meshq.aio._turns import Turns
-from meshq.errors import ClosedError
+from meshq.errors import ClosedError, MeshqError
 from meshq.message import PropertyValue, check_body, check_durable
 from meshq.portal import Gathering
 
@@ -43,6 +43,8 @@ class Producer(Gathering):
         self._client = client
         self._host = Host(self._loop, inner, self._name, before_leaving=self._last)
         self._bell = Bell()
+        # What a call has found out, and whoever called was cancelled before he could be told.
+        self._untold: MeshqError | None = None
         self._turns = Turns()
 
     # -- life
@@ -72,7 +74,7 @@ class Producer(Gathering):
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
         try:
-            return await self._host.leave(error)
+            return await self._host.leave(error, self._untold)
         finally:
             self._client._producers.pop(self, None)
             self._loop.not_at_end(self._end)
@@ -87,7 +89,12 @@ class Producer(Gathering):
         """
         if self._open or not self._host.used:
             self._host.check()
-            await self._loop.call(self._close)
+            untold, self._untold = self._untold, None
+            try:
+                await self._told(self._close)
+            finally:
+                if untold is not None:
+                    raise untold
 
     # -- sending
 
@@ -171,7 +178,7 @@ class Producer(Gathering):
                 return
             future = None if failing else self._bell.expect()
         if future is None:
-            await self._loop.call(self._report)
+            await self._told(self._report)
         else:
             await self._bell.wait(future)
 
@@ -183,7 +190,21 @@ class Producer(Gathering):
             MeshqError: messages failed; ``results`` says which.
         """
         self._host.check()
-        await self._loop.call(self._feeding.flush)
+        await self._told(self._feeding.flush)
+
+    async def _told(self, function: Callable[[], Awaitable[None]]) -> None:
+        """Call something that tells what has failed, once: a cancellation that comes between does not lose that."""
+        if self._untold is None:
+            await self._loop.call(self._keep, function)
+        error, self._untold = self._untold, None
+        if error is not None:
+            raise error
+
+    async def _keep(self, function: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await function()
+        except MeshqError as error:
+            self._untold = error
 
     def _stirred(self) -> None:
         self._bell.ring()
