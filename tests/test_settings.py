@@ -242,9 +242,3 @@ def test_users_are_copied_and_frozen() -> None:
     security = Security(users=given)  # type: ignore[arg-type]
     given.clear()
     assert {user: secret.reveal() for user, secret in security.users.items()} == {"app": "one", "ops": "two"}
-
-
-@pytest.mark.parametrize("name", ["roles", "permissions"])
-def test_what_waits_for_authorization_is_refused_by_name(name: str) -> None:
-    with pytest.raises(SettingsError, match=f"{name}=.*in this version"):
-        Security(users={"app": "x"}, **{name: {"app": {"writers"}}})

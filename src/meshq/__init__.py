@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from meshq.message import Message as Message
     from meshq.message import Origin as Origin
     from meshq.node import Broker as Broker
+    from meshq.permissions import Permissions as Permissions
     from meshq.settings import TLS as TLS
     from meshq.settings import Acceptor as Acceptor
     from meshq.settings import AddressSettings as AddressSettings
@@ -132,6 +133,7 @@ _HOME: Final = {
     "MessageId": "meshq.ids",
     "NodeId": "meshq.ids",
     "Origin": "meshq.message",
+    "Permissions": "meshq.permissions",
     "Producer": "meshq.client",
     "Reattached": "meshq.client",
     "Received": "meshq.client",

@@ -13,6 +13,9 @@ ROUTINGS: Final = ("anycast", "multicast")
 INTERNAL: Final = "$meshq."
 #: How the names of temporary queues begin, which a broker gives.
 TEMPORARY: Final = "$temporary."
+#: Where requests to a broker go as messages, and where it tells what happens.
+MANAGEMENT: Final = "activemq.management"
+NOTIFICATIONS: Final = "activemq.notifications"
 
 
 class Target(NamedTuple):
@@ -67,6 +70,11 @@ def check_routing(what: str, routing: object) -> str:
     if routing not in ROUTINGS:
         raise SettingsError(what, routing, " or ".join(map(repr, ROUTINGS)))
     return str(routing)
+
+
+def is_pattern(value: object) -> bool:
+    """Whether this may be a pattern of addresses."""
+    return type(value) is str and all(value.split(".")) and len(value.encode()) <= limits.ADDRESS_BYTES_MAX
 
 
 def matches(pattern: str, address: str) -> bool:

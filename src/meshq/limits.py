@@ -66,6 +66,8 @@ ITERATIONS_MAX: Final = 200_000
 UNAUTHENTICATED_READ_BYTES_MAX: Final = 64 * KIB
 #: Connections of one address whose peers are not known yet.
 UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 16
+#: Addresses of which a node remembers, for each user, what is permitted there; working it out takes microseconds.
+PERMITTED_ADDRESSES_MAX: Final = 4_096
 #: Addresses of which a node remembers that they failed to authenticate.
 GUARDED_ADDRESSES_MAX: Final = 4_096
 

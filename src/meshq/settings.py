@@ -10,9 +10,10 @@ from typing import Any, NoReturn, TypeVar
 import attrs
 
 from meshq import limits
-from meshq.address import INTERNAL, TEMPORARY, check_name, check_routing, matches, specificity
+from meshq.address import INTERNAL, TEMPORARY, check_name, check_routing, is_pattern, matches, specificity
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
+from meshq.permissions import Permissions, Roles, check_permissions, check_roles, check_together
 
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -183,14 +184,21 @@ def _users(value: object) -> dict[str, Secret]:
 
 @attrs.frozen(kw_only=True)
 class Security:
-    """Who may use a broker: ``Security(users={"app": "secret"})``.
+    """Who may use a broker, and for what: ``Security(users={"app": "secret"})``.
 
     Every acceptor then asks for a user and the password; only clients in the broker's own process are not asked.
+
+    ``permissions``: what may be done at the addresses of a pattern, by role; of several patterns that fit an address
+    the most specific one holds, whole, and where none fits nothing may be done.  ``roles``: the roles of each user.
+    Without the two, whoever comes in may do everything; clients in the broker's own process may in any case.
     """
 
     users: Mapping[str, Secret] = attrs.field(converter=_users)
-    roles: object = attrs.field(default=None, validator=only(None, "authorization"))
-    permissions: object = attrs.field(default=None, validator=only(None, "authorization"))
+    roles: Mapping[str, Roles] | None = attrs.field(default=None, converter=check_roles)
+    permissions: Mapping[str, Permissions] | None = attrs.field(default=None, converter=check_permissions)
+
+    def __attrs_post_init__(self) -> None:
+        check_together(self.users, self.roles, self.permissions)
 
 
 def _path(value: Any) -> Any:
@@ -320,9 +328,9 @@ def check_pattern(value: object) -> str:
     Raises:
         SettingsError: it is none.
     """
-    if type(value) is not str or not all(value.split(".")) or len(value.encode()) > limits.ADDRESS_BYTES_MAX:
+    if not is_pattern(value):
         raise SettingsError("address_settings", value, "patterns of words, '*' and '#' between dots")
-    return value
+    return str(value)
 
 
 def address_settings_of(fields: Mapping[str, Any]) -> AddressSettings:

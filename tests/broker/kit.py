@@ -10,7 +10,7 @@ import trio
 
 from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Recovery, ServerConnection, Sessions
 from meshq.broker.queue._queue_machine import Queue
-from meshq.settings import AddressSettings
+from meshq.settings import AddressSettings, Security
 from meshq.store import Record
 from meshq.wire import (
     FLAG_DURABLE,
@@ -53,6 +53,7 @@ def make_core(
     memory: int = GIB,
     settings: dict[str, AddressSettings] | None = None,
     now_ms: Callable[[], int] = lambda: 1_000_000,
+    security: Security | None = None,
 ) -> Core:
     """A core on a log, filled from ``records``."""
     tokens = iter(range(1, 1 << 30))
@@ -62,6 +63,7 @@ def make_core(
             node_id=b"n" * 16,
             memory_limit_bytes=memory,
             address_settings=settings or {},
+            security=security,
             token=lambda size: next(tokens).to_bytes(size, "big"),
             chaos=lambda name: False,
             now_ms=now_ms,

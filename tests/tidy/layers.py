@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 #: Pure data and pure functions.
-VOCABULARY = frozenset({"errors", "limits", "ids", "message", "selector", "address", "endpoint", "settings"})
+VOCABULARY = frozenset(
+    {"errors", "limits", "ids", "message", "selector", "address", "endpoint", "permissions", "settings"}
+)
 GROUND = VOCABULARY | {"abc"}
 
 _BROKER = GROUND | {"store", "wire"}

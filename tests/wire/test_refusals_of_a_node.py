@@ -13,6 +13,7 @@ import trio
 
 from meshq import Broker, abc, limits
 from meshq.broker import Credentials
+from meshq.broker.session._access import Rights
 from meshq.broker.session._connection import HANDSHAKE_S
 from meshq.endpoint import Endpoint
 from meshq.env import real_env
@@ -244,6 +245,15 @@ def address_full() -> NodePeer:
     return peer
 
 
+def forbidden() -> NodePeer:
+    node = MemoryNode()
+    peer = attached(node)
+    (session,) = node.core.sessions.values()
+    session.rights = Rights("app", frozenset(), {})
+    peer.say(said(FrameType.CALL, Call(operation="purge_queue", arguments=("name", "a")), number=1, first=1))
+    return peer
+
+
 SCENES: dict[str, Callable[[], NodePeer]] = {
     "stale_delivery": stale_delivery,
     "address_full": address_full,
@@ -266,6 +276,7 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     "bad_filter": bad_filter,
     "not_owner": not_owner,
     "in_use": in_use,
+    "forbidden": forbidden,
 }
 
 

@@ -28,10 +28,11 @@ from meshq.broker.queue._level import Level
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._timers import Timers
 from meshq.broker.records import LINKS, PRODUCERS, encode_links
+from meshq.broker.session._access import Access
 from meshq.broker.session._jobs import Job
 from meshq.broker.session._peering import Demand
 from meshq.errors import MeshqError
-from meshq.settings import AddressSettings
+from meshq.settings import AddressSettings, Security
 from meshq.wire import LinkOpening
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class CoreSettings:
     instance: bytes = bytes(16)
     memory_limit_bytes: int
     address_settings: dict[str, AddressSettings]
+    #: Who may do what; None: whoever comes may do everything.
+    security: Security | None = None
     #: ``env.entropy.token``: for session keys.
     token: Callable[[int], bytes]
     #: ``env.chaos``: at named points, whether to take the rare way.
@@ -61,6 +64,7 @@ class Core:
 
     def __init__(self, settings: CoreSettings, log: Log | None) -> None:
         self.settings = settings
+        self.access = Access(settings.security)
         self.router = Router(settings.address_settings)
         self.ledger = Ledger(log, self._release)
         self.marks = Marks(self.ledger, settings.chaos)

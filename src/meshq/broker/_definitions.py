@@ -302,6 +302,16 @@ class Definitions:
         self._queue_on_demand(target.address, target.address, address)
         return self._router.addresses[target.address], None
 
+    def would_make(self, target: Target) -> bool:
+        """Whether sending to ``target``, or consuming from it, would bring something into being here."""
+        address = self._router.addresses.get(target.address)
+        if address is not None:
+            if target.queue is None and (address.queues or address.routing == "multicast" or address.rings):
+                return False
+            if target.queue is not None and self._router.find_queue(target) is not None:
+                return False
+        return not target.address.startswith(TEMPORARY) and self._router.settings(target.address).auto_create_queues
+
     def address_of_moved(self, target: Target) -> tuple[Address, Queue | None]:
         """Where messages go that settings, or an operator, send to ``target``; made if need be, whatever the address's
         own settings say of first use.

@@ -68,6 +68,7 @@ class Node:
                 instance=env.entropy.token(IDENTITY_BYTES),
                 memory_limit_bytes=memory_limit,
                 address_settings=settings.address_settings,
+                security=settings.security,
                 token=env.entropy.token,
                 chaos=env.chaos,
                 now_ms=env.wall.now_ms,
@@ -323,6 +324,7 @@ class Node:
             violations=self.counts.violations,
             connections_denied=self.counts.denied,
             connections_turned_away=self.counts.turned_away,
+            requests_forbidden=core.access.refused,
             loop_lag=self._lag.last,
             journal=self._journal.statistics() if self._journal is not None else None,
         )

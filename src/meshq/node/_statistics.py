@@ -46,6 +46,8 @@ class BrokerStatistics:
     violations: int
     connections_denied: int
     connections_turned_away: int
+    #: Requests of users who lacked a permission.
+    requests_forbidden: int
     #: How much later than it should the loop came back to us, at the last look.
     loop_lag: float
     #: The journal's own statistics; None in memory only.

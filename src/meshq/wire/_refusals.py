@@ -100,6 +100,7 @@ _ENTRIES: Final = (
     Refusal(73, "bad_filter", errors.FilterError, "the filter is no condition"),
     Refusal(80, "not_owner", errors.RefusedError, "the queue is another session's"),
     Refusal(81, "in_use", errors.RefusedError, "somebody else uses it"),
+    Refusal(90, "forbidden", errors.SecurityError, "it is not permitted"),
 )
 
 BY_NAME: Final = {entry.name: entry for entry in _ENTRIES}

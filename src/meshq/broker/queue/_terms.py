@@ -19,6 +19,8 @@ SUBSCRIPTIONS: Final = ("own", "single", "shared")
 class Owner(Protocol):
     """The session that temporary queues belong to."""
 
+    #: Role and user.
+    owner: tuple[str, str]
     ended: bool
     owned: dict[Queue, None]
 

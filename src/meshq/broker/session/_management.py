@@ -1,44 +1,68 @@
-"""Administrative calls: what a client may ask of a node, by name."""
+"""The table of everything that can be asked of a node by name: what it takes, who may, and what does it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
-from meshq.address import check_name, parse_target
-from meshq.broker._definitions import check_open
+from meshq.address import MANAGEMENT, check_name
+from meshq.broker.session import _operations as work
+from meshq.broker.session._access import permit, permit_look, queue_address
 from meshq.broker.session._jobs import Steps
-from meshq.broker.session._subscribing import create_temporary, unsubscribe
-from meshq.broker.session._sweeping import sweep, to_address, to_origin
-from meshq.errors import NotFoundError, UsageError
-from meshq.selector import parse_filter
-from meshq.settings import AddressSettings
-from meshq.wire import COUNTER_MAX, decline
+from meshq.broker.session._operations import SETTINGS, Values
+from meshq.errors import UsageError
+from meshq.wire import decline
 
 if TYPE_CHECKING:
     from meshq.broker._core import Core
-    from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.session._session import Session
 
-#: Bytes of queue names in one answer: well under what a header may have.
-_NAMES_BYTES_MAX: Final = 3_000
+
+class Parameter(NamedTuple):
+    """An argument of an operation: the types that it may have, and whether it must be there."""
+
+    types: tuple[type, ...]
+    required: bool = False
 
 
-def answer_call(
-    core: Core, operation: str, arguments: dict[str, Any], asker: Session | None = None
-) -> dict[str, Any] | Steps:
+class Need(NamedTuple):
+    """A permission that whoever asks must have, and where: at the address that an argument names, or, for ``queue``
+    and ``divert``, at the address of what it names; for ``node`` at the address of management.
+
+    ``look``: any of the permissions with which one knows what is at an address.
+    """
+
+    permission: str
+    where: str = "address"
+    argument: str = "name"
+    #: What stands in for the argument if it is not given.
+    otherwise: str = ""
+
+
+@attrs.frozen
+class Operation:
+    """One of them.  ``asks``: the function is told which session asks."""
+
+    work: Callable[..., Values | Steps]
+    parameters: Mapping[str, Parameter]
+    needs: tuple[Need, ...]
+    asks: bool = attrs.field(default=False, kw_only=True)
+
+
+def answer_call(core: Core, operation: str, arguments: Values, asker: Session | None = None) -> Values | Steps:
     """Carry out one operation, or return the steps in which it is; ``asker`` is the session that asks for it.
 
     Raises:
         UsageError: there is no such operation, or its arguments don't fit.
+        SecurityError: whoever asks may not.
         NotFoundError: what it is about doesn't exist.
     """
-    known = _OPERATIONS.get(operation)
+    known = OPERATIONS.get(operation)
     if known is None:
-        raise decline("unknown_operation", f"{operation[:64]!r}; known: {', '.join(_OPERATIONS)}")
-    work, parameters = known
+        raise decline("unknown_operation", f"{operation[:64]!r}; known: {', '.join(OPERATIONS)}")
+    parameters = known.parameters
     for name in arguments:
         if name not in parameters:
             raise UsageError(f"{operation} has no argument {name[:64]!r}; known: {', '.join(parameters) or 'none'}")
@@ -48,207 +72,102 @@ def answer_call(
                 raise UsageError(f"{operation} lacks its argument {name!r}")
         elif type(arguments[name]) not in types:
             raise UsageError(f"{operation} has a {type(arguments[name]).__name__} as {name!r}")
-    if operation in _OF_SESSIONS:
-        return work(core, asker, **arguments)
-    return work(core, **arguments)
+    if asker is not None and asker.rights is not None:
+        for need in known.needs:
+            _see_to(core, need, arguments, asker)
+    if known.asks:
+        return known.work(core, asker, **arguments)
+    return known.work(core, **arguments)
 
 
-def _create_address(core: Core, name: str, routing: str) -> dict[str, Any]:
-    address = core.definitions.create_address(name, routing)
-    return {"name": address.name, "routing": address.routing}
+def _see_to(core: Core, need: Need, arguments: Values, asker: Session) -> None:
+    if need.where == "node":
+        address = MANAGEMENT
+    else:
+        name = arguments.get(need.argument) or arguments[need.otherwise or need.argument]
+        if need.where == "queue":
+            address = queue_address(core, name)
+        elif need.where == "divert":
+            rule = core.router.diverts.by_name.get(name)
+            address = rule.address if rule is not None else MANAGEMENT
+        else:
+            address = check_name(need.argument, name)
+    if need.permission == "look":
+        permit_look(asker, address)
+    else:
+        permit(asker, need.permission, address)
 
 
-def _create_queue(
-    core: Core,
-    name: str,
-    address: str | None = None,
-    routing: str = "anycast",
-    durable: bool = True,
-    filter: str | None = None,
-) -> dict[str, Any]:
-    condition = parse_filter(filter) if filter else None
-    queue = core.definitions.create_queue(name, address=address, routing=routing, durable=durable, filter=condition)
-    return {"name": queue.name, "address": queue.address}
+def flat(values: Values) -> Values:
+    """An answer as a frame holds it: the rows of a page stand side by side, each key with the row's place behind it."""
+    if not any(type(value) is list for value in values.values()):
+        return values
+    found: Values = {}
+    for name, value in values.items():
+        if type(value) is not list:
+            found[name] = value
+            continue
+        for index, row in enumerate(value):
+            found.update((f"{key}{index}", item) for key, item in row.items())
+    return found
 
 
-def _delete_queue(core: Core, name: str) -> dict[str, Any]:
-    queue = _existing(core, check_open(name))
-    name = queue.name
-    error = decline("queue_deleted", repr(name))
-    for session in list(core.sessions.values()):
-        session.lose_queue(name, error)
-    return {"removed": core.remove(queue)}
+_NAME: Final = Parameter((str,), True)
+_TEXT_OR_NONE: Final = Parameter((str, type(None)))
+_FLAG: Final = Parameter((bool,))
+_COUNT: Final = Parameter((int,))
+_AFTER: Final = Parameter((str,))
+_SETTING: Final = Parameter((str, bool, int, float, type(None)))
+_MANAGES_QUEUE: Final = (Need("manage", "queue"),)
+_MANAGES_NODE: Final = (Need("manage", "node"),)
 
-
-def _create_temporary_queue(core: Core, asker: Session) -> dict[str, Any]:
-    return {"name": create_temporary(core, asker).name}
-
-
-def _unsubscribe(core: Core, address: str, name: str) -> dict[str, Any]:
-    return {"removed": unsubscribe(core, check_open(address), name)}
-
-
-def _purge_queue(core: Core, name: str) -> dict[str, Any]:
-    queue = _existing(core, check_open(name))
-    removed = core.settler.purge(queue)
-    # It may have been what kept the queue.
-    core.touch(queue)
-    return {"removed": removed}
-
-
-def _create_divert(
-    core: Core, name: str, address: str, forwarding_address: str, filter: str | None = None, exclusive: bool = False
-) -> dict[str, Any]:
-    condition = parse_filter(filter) if filter else None
-    about = {"address": address, "forwarding_address": forwarding_address}
-    core.definitions.create_divert(name, **about, filter=condition, exclusive=exclusive)
-    return {"name": name}
-
-
-def _delete_divert(core: Core, name: str) -> dict[str, Any]:
-    core.definitions.delete_divert(name)
-    return {}
-
-
-def _diverts(core: Core, after: str = "") -> dict[str, Any]:
-    rules = core.router.diverts.by_name
-    size = 0
-    values: dict[str, Any] = {}
-    for index, name in enumerate(sorted(name for name in rules if name > after)):
-        rule = rules[name]
-        about = (name, rule.address, rule.forwarding_address, rule.filter_text)
-        size += sum(len(text.encode()) + 24 for text in about)
-        if size > _NAMES_BYTES_MAX and index:
-            return {**values, "more": True}
-        values |= dict(zip((f"{key}{index}" for key in _DIVERT), (*about, rule.exclusive), strict=True))
-    return {**values, "more": False}
-
-
-def _move_messages(core: Core, name: str, address: str, filter: str | None = None, limit: int = 0) -> Steps:
-    queue = _existing(core, check_open(name))
-    check_open(check_name("address", address))
-    condition = parse_filter(filter) if filter else None
-    return sweep(core, queue, condition, limit or _ALL, to_address(address), "moved")
-
-
-def _redrive(core: Core, name: str, filter: str | None = None, limit: int = 0) -> Steps:
-    queue = _existing(core, check_open(name))
-    condition = parse_filter(filter) if filter else None
-    return sweep(core, queue, condition, limit or _ALL, to_origin(core), "redriven")
-
-
-def _set_address_settings(core: Core, pattern: str, **fields: Any) -> dict[str, Any]:
-    core.definitions.set_address_settings(pattern, fields)
-    core.touch_all()
-    return {}
-
-
-def _remove_address_settings(core: Core, pattern: str) -> dict[str, Any]:
-    core.definitions.remove_address_settings(pattern)
-    core.touch_all()
-    return {}
-
-
-def _address_settings(core: Core, address: str) -> dict[str, Any]:
-    settings = core.router.settings(check_name("address", address))
-    return {name: getattr(settings, name) for name in _SETTINGS}
-
-
-def _pause_queue(core: Core, name: str) -> dict[str, Any]:
-    core.definitions.pause(_existing(core, check_open(name)), True)
-    return {}
-
-
-def _resume_queue(core: Core, name: str) -> dict[str, Any]:
-    queue = _existing(core, check_open(name))
-    core.definitions.pause(queue, False)
-    core.touch(queue)
-    return {}
-
-
-def _queue(core: Core, name: str) -> dict[str, Any]:
-    return core.router.statistics(_existing(core, name))
-
-
-def _queues(core: Core, after: str = "") -> dict[str, Any]:
-    names = sorted(name for name in core.router.queues if name > after)
-    size = 0
-    values: dict[str, Any] = {}
-    for index, name in enumerate(names):
-        size += len(name.encode()) + 16
-        if size > _NAMES_BYTES_MAX and index:
-            return {**values, "more": True}
-        values[f"queue{index}"] = name
-    return {**values, "more": False}
-
-
-def _existing(core: Core, name: str) -> Queue:
-    queue = core.router.find_queue(parse_target(name, "queue"))
-    if queue is None:
-        raise NotFoundError(f"there is no queue {name!r}")
-    return queue
-
-
-_TEXT: Final = (str,)
-#: More messages than a queue can have numbers.
-_ALL: Final = COUNTER_MAX
-#: What is said of a divert, each key with the divert's place behind it.
-_DIVERT: Final = ("name", "address", "forwarding_address", "filter", "exclusive")
-#: Operations for which it matters who asks.
-_OF_SESSIONS: Final = ("create_temporary_queue",)
-#: The settings of addresses; what each of them may be is their own affair.
-_SETTINGS: Final = tuple(field.name for field in attrs.fields(AddressSettings) if field.init)
-_SETTING: Final = (str, bool, int, float, type(None))
-_Parameters = Mapping[str, tuple[tuple[type, ...], bool]]
-_OPERATIONS: Final[Mapping[str, tuple[Callable[..., dict[str, Any] | Steps], _Parameters]]] = {
-    "create_address": (_create_address, {"name": (_TEXT, True), "routing": (_TEXT, True)}),
-    "create_queue": (
-        _create_queue,
+OPERATIONS: Final[Mapping[str, Operation]] = {
+    "create_address": Operation(work.create_address, {"name": _NAME, "routing": _NAME}, (Need("create"),)),
+    "create_queue": Operation(
+        work.create_queue,
         {
-            "name": (_TEXT, True),
-            "address": ((str, type(None)), False),
-            "routing": (_TEXT, False),
-            "durable": ((bool,), False),
-            "filter": ((str, type(None)), False),
+            "name": _NAME,
+            "address": _TEXT_OR_NONE,
+            "routing": Parameter((str,)),
+            "durable": _FLAG,
+            "filter": _TEXT_OR_NONE,
         },
+        (Need("create", argument="address", otherwise="name"),),
     ),
-    "create_temporary_queue": (_create_temporary_queue, {}),
-    "unsubscribe": (_unsubscribe, {"address": (_TEXT, True), "name": (_TEXT, True)}),
-    "delete_queue": (_delete_queue, {"name": (_TEXT, True)}),
-    "purge_queue": (_purge_queue, {"name": (_TEXT, True)}),
-    "move_messages": (
-        _move_messages,
+    "create_temporary_queue": Operation(work.create_temporary_queue, {}, (), asks=True),
+    "unsubscribe": Operation(
+        work.unsubscribe, {"address": _NAME, "name": _NAME}, (Need("create", argument="address"),)
+    ),
+    "delete_queue": Operation(work.delete_queue, {"name": _NAME}, _MANAGES_QUEUE),
+    "purge_queue": Operation(work.purge_queue, {"name": _NAME}, _MANAGES_QUEUE),
+    "move_messages": Operation(
+        work.move_messages,
+        {"name": _NAME, "address": _NAME, "filter": _TEXT_OR_NONE, "limit": _COUNT},
+        (*_MANAGES_QUEUE, Need("send", argument="address")),
+    ),
+    "redrive": Operation(
+        work.redrive, {"name": _NAME, "filter": _TEXT_OR_NONE, "limit": _COUNT}, _MANAGES_QUEUE, asks=True
+    ),
+    "set_address_settings": Operation(
+        work.set_address_settings, {"pattern": _NAME, **dict.fromkeys(SETTINGS, _SETTING)}, _MANAGES_NODE
+    ),
+    "remove_address_settings": Operation(work.remove_address_settings, {"pattern": _NAME}, _MANAGES_NODE),
+    "address_settings": Operation(work.address_settings, {"address": _NAME}, (Need("look", argument="address"),)),
+    "pause_queue": Operation(work.pause_queue, {"name": _NAME}, _MANAGES_QUEUE),
+    "resume_queue": Operation(work.resume_queue, {"name": _NAME}, _MANAGES_QUEUE),
+    "queue": Operation(work.queue, {"name": _NAME}, (Need("look", "queue"),)),
+    "queues": Operation(work.queues, {"after": _AFTER}, (), asks=True),
+    "create_divert": Operation(
+        work.create_divert,
         {
-            "name": (_TEXT, True),
-            "address": (_TEXT, True),
-            "filter": ((str, type(None)), False),
-            "limit": ((int,), False),
+            "name": _NAME,
+            "address": _NAME,
+            "forwarding_address": _NAME,
+            "filter": _TEXT_OR_NONE,
+            "exclusive": _FLAG,
         },
+        (Need("manage", argument="address"), Need("send", argument="forwarding_address")),
     ),
-    "redrive": (
-        _redrive,
-        {"name": (_TEXT, True), "filter": ((str, type(None)), False), "limit": ((int,), False)},
-    ),
-    "set_address_settings": (
-        _set_address_settings,
-        {"pattern": (_TEXT, True), **dict.fromkeys(_SETTINGS, (_SETTING, False))},
-    ),
-    "remove_address_settings": (_remove_address_settings, {"pattern": (_TEXT, True)}),
-    "address_settings": (_address_settings, {"address": (_TEXT, True)}),
-    "pause_queue": (_pause_queue, {"name": (_TEXT, True)}),
-    "resume_queue": (_resume_queue, {"name": (_TEXT, True)}),
-    "queue": (_queue, {"name": (_TEXT, True)}),
-    "queues": (_queues, {"after": (_TEXT, False)}),
-    "create_divert": (
-        _create_divert,
-        {
-            "name": (_TEXT, True),
-            "address": (_TEXT, True),
-            "forwarding_address": (_TEXT, True),
-            "filter": ((str, type(None)), False),
-            "exclusive": ((bool,), False),
-        },
-    ),
-    "delete_divert": (_delete_divert, {"name": (_TEXT, True)}),
-    "diverts": (_diverts, {"after": (_TEXT, False)}),
+    "delete_divert": Operation(work.delete_divert, {"name": _NAME}, (Need("manage", "divert"),)),
+    "diverts": Operation(work.diverts, {"after": _AFTER}, (), asks=True),
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshq.address import Target, parse_target
 from meshq.broker.queue._run import StoredRun
+from meshq.broker.session._access import permit_run, permit_sending
 from meshq.errors import MeshqError, RemoteProtocolError
 from meshq.wire import (
     FLAG_DURABLE,
@@ -57,6 +58,7 @@ class Producing:
         def produce() -> dict[str, Any]:
             self._session.check_channels()
             target = parse_target(header.address)
+            permit_sending(self._session, target)
             self._core.definitions.address_for(target)
             self.channels[frame.channel] = ProducerState(header.producer, target)
             producers = self._core.producers
@@ -105,6 +107,8 @@ class Producing:
             # Neither confirmed nor refused: the client sends it again, here after the restart or elsewhere.
             return
         try:
+            if self._session.rights is not None:
+                permit_run(self._session, producer.target, content, kinds)
             self._core.placer.place(run, producer.target, kinds, confirm)
         except RemoteProtocolError:
             raise

@@ -15,9 +15,10 @@ from meshq.broker._core import Core
 from meshq.broker.queue._browsing import Browser
 from meshq.broker.queue._consumer_state import ConsumerState, Grant
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.session._access import Rights
 from meshq.broker.session._deliveries import delivery
 from meshq.broker.session._jobs import Job, Steps
-from meshq.broker.session._management import answer_call
+from meshq.broker.session._management import answer_call, flat
 from meshq.broker.session._peering import Peering
 from meshq.broker.session._producing import Producing
 from meshq.broker.session._subscribing import queue_to_consume
@@ -59,6 +60,8 @@ class Session:
         self.label = label
         #: Role and user of whoever it belongs to; nobody else resumes it.
         self.owner = ("client", "")
+        #: What it may do; None: everything.
+        self.rights: Rights | None = None
         self.incoming = Incoming()
         self.outgoing = Outgoing()
         self.link: Link | None = None
@@ -268,8 +271,8 @@ class Session:
 
     def _answer(self, call: int, values: dict[str, Any], *, code: int = 0, text: str = "") -> None:
         if self._calls.pop(call, False) is None:
-            flat = tuple(item for pair in values.items() for item in pair)
-            header = Answer(code=code, text=text, values=flat)
+            pairs = tuple(item for pair in flat(values).items() for item in pair)
+            header = Answer(code=code, text=text, values=pairs)
             self.say_later(Frame(FrameType.ANSWER, first=call, header=header.encode()))
 
     def deliver(self, consumer: ConsumerState, grant: Grant) -> None:

@@ -65,6 +65,7 @@ class Sessions:
         window = min(max(wanted.window_bytes, 64 * limits.KIB), 64 * limits.MIB)
         session = Session(core, self._last, core.settings.token(IDENTITY_BYTES), label, window)
         session.owner = owner
+        session.rights = core.access.of(owner)
         core.sessions[session.number] = session
         self._ttl[session.number] = ttl
         return session, self._answer(session, ttl, resumed=False)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshq import limits
 from meshq.address import SEPARATOR, TEMPORARY, parse_target
+from meshq.broker.session._access import permit, queue_address
 from meshq.errors import NotFoundError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.selector import parse_filter
@@ -26,6 +27,8 @@ def queue_to_consume(session: Session, wanted: Consume) -> Queue:
         RefusedError: it is somebody else's, or has the one consumer that it may have.
     """
     definitions = session.core.definitions
+    if session.rights is not None:
+        permit_consuming(session, wanted)
     if wanted.subscription:
         name = wanted.name
         if wanted.subscription == "own":
@@ -38,6 +41,32 @@ def queue_to_consume(session: Session, wanted: Consume) -> Queue:
         queue = definitions.queue_for(parse_target(wanted.queue, "queue"))
     check_free(queue, session, browse=wanted.browse)
     return queue
+
+
+def permit_consuming(session: Session, wanted: Consume) -> None:
+    """See that a session may consume from a queue, or look at it, also if that comes into being by it.
+
+    A subscription's queue is a part of consuming, unless it stays when nobody consumes.
+
+    Raises:
+        SecurityError: it may not.
+    """
+    core = session.core
+    permission = "browse" if wanted.browse else "consume"
+    if wanted.subscription:
+        permit(session, permission, wanted.queue)
+        known = core.router.queues
+        lasting = wanted.durable and f"{wanted.queue}{SEPARATOR}{wanted.name}" not in known
+        if lasting or wanted.queue not in core.router.addresses:
+            permit(session, "create", wanted.queue)
+        return
+    queue = core.router.queues.get(wanted.queue)
+    if queue is not None and queue.terms.owner is session:
+        return
+    address = queue_address(core, wanted.queue)
+    permit(session, permission, address)
+    if queue is None and core.definitions.would_make(parse_target(wanted.queue, "queue")):
+        permit(session, "create", address)
 
 
 def check_free(queue: Queue, session: Session, *, browse: bool = False) -> None:
@@ -58,7 +87,9 @@ def create_temporary(core: Core, session: Session) -> Queue:
 
     Raises:
         UsageError: the session has as many as it may have.
+        SecurityError: it may have none.
     """
+    permit(session, "create", f"{TEMPORARY}*")
     if len(session.owned) >= limits.CHANNELS_MAX:
         raise decline("too_many", f"a session has at most {limits.CHANNELS_MAX} temporary queues")
     name = TEMPORARY + core.settings.token(IDENTITY_BYTES).hex()

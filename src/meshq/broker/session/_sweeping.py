@@ -16,7 +16,7 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import UNHELD, QueueRun
 from meshq.broker.queue._run_messages import RunMessages
-from meshq.errors import AddressFullError
+from meshq.errors import AddressFullError, SecurityError
 from meshq.message import Origin
 from meshq.selector import Filter
 
@@ -34,7 +34,7 @@ def sweep(
     number of messages at the end.
 
     Raises:
-        AddressFullError: a message could not be moved; those before it were.
+        AddressFullError, SecurityError: a message could not be moved; those before it were.
     """
     last = queue.last
     moved = looked = 0
@@ -43,8 +43,9 @@ def sweep(
         while view is not None and view.first <= last and moved < limit:
             following = view.next
             looked += len(view.states)
-            target = aim(view) if view.live else None
-            rows = _wanted(view, filter, last)[: limit - moved] if target is not None else []
+            rows = _wanted(view, filter, last)[: limit - moved] if view.live else []
+            target = _aimed(aim, view, moved) if rows else None
+            rows = rows if target is not None else []
             spans = [Span(view, found.start, found.stop, found.step) for found in pieces(rows)]
             left = core.mover.move(queue, spans, target, reason)
             moved += len(rows) - sum(span.rows for span in left)
@@ -58,18 +59,33 @@ def sweep(
     yield {"moved": moved}
 
 
+def _aimed(aim: Aim, view: QueueRun, moved: int) -> Target | None:
+    try:
+        return aim(view)
+    except SecurityError as error:
+        refused = SecurityError(f"{moved} messages were moved; {error}")
+        refused.refusal = error.refusal
+        raise refused from error
+
+
 def to_address(address: str) -> Aim:
     """Everything goes to one address."""
     target = Target(address, None)
     return lambda view: target
 
 
-def to_origin(core: Core) -> Aim:
-    """What was moved goes back: to its queue if that is there still, else to its address, if that can be made anew."""
+def to_origin(core: Core, permitted: Callable[[str], None]) -> Aim:
+    """What was moved goes back: to its queue if that is there still, else to its address, if that can be made anew.
+
+    ``permitted`` raises for an address to which whoever asks may not send.
+    """
 
     def aim(view: QueueRun) -> Target | None:
         origin = view.run.traits.origin if view.run.traits is not None else None
-        return _way_back(core, origin) if origin is not None else None
+        target = _way_back(core, origin) if origin is not None else None
+        if target is not None:
+            permitted(target.address)
+        return target
 
     return aim
 

@@ -1,0 +1,186 @@
+"""Who may do what: the rights of a user, worked out once for each address, and where they are asked.
+
+Clients that nobody has asked who they are, because they are the same program or there are no users, have no rights to
+look up: they may do everything, and nothing is checked.  Nodes of a cluster have their own frames, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from meshq import limits
+from meshq.address import TEMPORARY, Target, parse_target
+from meshq.broker.session._reply_addresses import reply_addresses
+from meshq.permissions import PERMISSIONS, Permissions, Roles, permissions_for
+from meshq.settings import Security
+from meshq.wire import KIND_HEADERS, RunBytes, decline
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+    from meshq.broker.session._session import Session
+
+#: Temporary queues have one pattern for all of them: their names are chance.
+_ANY_TEMPORARY: Final = f"{TEMPORARY}*"
+#: Who may do one of these at an address may know what is there.
+_LOOKING: Final = ("consume", "browse", "manage")
+
+
+class Rights:
+    """What one user may do.  Shared by the user's sessions; settings of security are not changed while a node runs."""
+
+    __slots__ = ("_known", "_patterns", "_roles", "user")
+
+    def __init__(self, user: str, roles: Roles, patterns: Mapping[str, Permissions]) -> None:
+        self.user = user
+        self._roles = roles
+        self._patterns = patterns
+        self._known: dict[str, frozenset[str]] = {}
+
+    def at(self, address: str) -> frozenset[str]:
+        """The permissions at an address."""
+        if address.startswith(TEMPORARY):
+            address = _ANY_TEMPORARY
+        known = self._known.get(address)
+        if known is None:
+            if len(self._known) >= limits.PERMITTED_ADDRESSES_MAX:
+                self._known.clear()
+            known = self._known[address] = self._work_out(address)
+        return known
+
+    def _work_out(self, address: str) -> frozenset[str]:
+        found = permissions_for(self._patterns, address)
+        if found is None:
+            return frozenset()
+        return frozenset(name for name in PERMISSIONS if self._roles & getattr(found, name))
+
+    def __repr__(self) -> str:
+        return f"<Rights of {self.user!r}, roles {', '.join(sorted(self._roles)) or 'none'}>"
+
+
+class Access:
+    """The rights of everybody at one node; ``security`` None: nobody is asked who they are."""
+
+    def __init__(self, security: Security | None) -> None:
+        self._security = security
+        self._users: dict[str, Rights] = {}
+        #: Requests that were refused because they were not permitted.
+        self.refused = 0
+        #: Called then: who asked, and for what, where.
+        self.on_refused: Callable[[Session, str, str], None] = _ignore
+
+    def of(self, owner: tuple[str, str]) -> Rights | None:
+        """The rights of a session's owner, which is a role on the wire and a user; None: all that there are."""
+        role, user = owner
+        security = self._security
+        if security is None or not user:
+            return None
+        if role == "peer":
+            # Its links have frames of their own.
+            return Rights(user, frozenset(), {})
+        if security.permissions is None:
+            return None
+        rights = self._users.get(user)
+        if rights is None:
+            roles = (security.roles or {}).get(user, frozenset())
+            rights = self._users[user] = Rights(user, roles, security.permissions)
+        return rights
+
+
+def permit(session: Session | None, permission: str, address: str) -> None:
+    """See that a session may do something at an address.
+
+    Raises:
+        SecurityError: it may not.
+    """
+    rights = session.rights if session is not None else None
+    if session is None or rights is None or permission in rights.at(address):
+        return
+    access = session.core.access
+    access.refused += 1
+    access.on_refused(session, permission, address)
+    raise decline("forbidden", f"the user {rights.user!r} lacks the permission {permission!r} at {address!r}")
+
+
+def may_look(session: Session | None, address: str) -> bool:
+    """Whether a session may know what there is at an address."""
+    rights = session.rights if session is not None else None
+    return rights is None or not rights.at(address).isdisjoint(_LOOKING)
+
+
+def permit_look(session: Session | None, address: str) -> None:
+    """See that a session may know what there is at an address.
+
+    Raises:
+        SecurityError: it may do nothing there for which it had to.
+    """
+    if not may_look(session, address):
+        permit(session, _LOOKING[-1], address)
+
+
+def permit_sending(session: Session, target: Target) -> None:
+    """See that a session may send somewhere, also if that comes into being by it.
+
+    Raises:
+        SecurityError: it may not.
+    """
+    if session.rights is None:
+        return
+    permit(session, "send", target.address)
+    if session.core.definitions.would_make(target):
+        permit(session, "create", target.address)
+
+
+def permit_run(session: Session, target: Target, run: RunBytes, kinds: int) -> None:
+    """See that a session may have this run: its channel was permitted, but what was there may be gone, and answers may
+    be wanted where the sender could not take them.
+
+    Raises:
+        SecurityError: it may not.
+    """
+    if session.core.definitions.would_make(target):
+        permit(session, "create", target.address)
+    if kinds & KIND_HEADERS:
+        for reply_to in reply_addresses(run):
+            permit_reply_to(session, parse_target(reply_to, "reply_to"))
+
+
+def permit_reply_to(session: Session, target: Target) -> None:
+    """See that answers go where the one who asks may take them.
+
+    Raises:
+        SecurityError: they would not.
+    """
+    if target.address.startswith(TEMPORARY):
+        queue = session.core.router.queues.get(target.address)
+        owner = queue.terms.owner if queue is not None else None
+        if owner is None or owner.owner != session.owner:
+            permit_own(session, target.address)
+        return
+    permit(session, "consume", target.address)
+
+
+def permit_own(session: Session, address: str) -> None:
+    """Refuse a temporary queue that is somebody else's, or gone.
+
+    Raises:
+        SecurityError: always, unless the session may do everything.
+    """
+    rights = session.rights
+    if rights is None:
+        return
+    access = session.core.access
+    access.refused += 1
+    access.on_refused(session, "consume", address)
+    raise decline("forbidden", f"the temporary queue {address!r} for answers is not one of the user {rights.user!r}")
+
+
+def queue_address(core: Core, name: str) -> str:
+    """The address at which rights to a queue are looked up, whether it is there or not."""
+    target = parse_target(name, "queue")
+    queue = core.router.queues.get(target.address) if target.queue is None else None
+    return queue.address if queue is not None else target.address
+
+
+def _ignore(*_: object) -> None:
+    """For a callback that nobody has set."""

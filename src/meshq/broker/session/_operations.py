@@ -1,0 +1,199 @@
+"""What an operator can have done: one function for each operation, called by frames and by messages alike.
+
+A function gets the core and its arguments by name, checked for their types; those for whom it matters get the session
+that asks, too.  It returns what is answered, or the steps that lead there; a list of rows in it is one page of many.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from meshq.address import check_name, parse_target
+from meshq.broker._definitions import check_open
+from meshq.broker.session._access import may_look, permit
+from meshq.broker.session._jobs import Steps
+from meshq.broker.session._subscribing import create_temporary
+from meshq.broker.session._subscribing import unsubscribe as end_subscription
+from meshq.broker.session._sweeping import sweep, to_address, to_origin
+from meshq.errors import NotFoundError
+from meshq.selector import parse_filter
+from meshq.settings import AddressSettings
+from meshq.wire import COUNTER_MAX, decline
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+    from meshq.broker.queue._queue_machine import Queue
+    from meshq.broker.session._session import Session
+
+#: Bytes of names in one page: well under what the header of a frame may have.
+_NAMES_BYTES_MAX: Final = 3_000
+#: More messages than a queue can have numbers.
+_ALL: Final = COUNTER_MAX
+#: The settings of addresses; what each of them may be is their own affair.
+SETTINGS: Final = tuple(field.name for field in attrs.fields(AddressSettings) if field.init)
+
+Values = dict[str, Any]
+
+
+def create_address(core: Core, name: str, routing: str) -> Values:
+    """An address."""
+    address = core.definitions.create_address(name, routing)
+    return {"name": address.name, "routing": address.routing}
+
+
+def create_queue(
+    core: Core,
+    name: str,
+    address: str | None = None,
+    routing: str = "anycast",
+    durable: bool = True,
+    filter: str | None = None,
+) -> Values:
+    """A queue, with its address if need be."""
+    condition = parse_filter(filter) if filter else None
+    queue = core.definitions.create_queue(name, address=address, routing=routing, durable=durable, filter=condition)
+    return {"name": queue.name, "address": queue.address}
+
+
+def delete_queue(core: Core, name: str) -> Values:
+    """A queue goes, with everything in it and its consumers."""
+    queue = _existing(core, check_open(name))
+    name = queue.name
+    error = decline("queue_deleted", repr(name))
+    for session in list(core.sessions.values()):
+        session.lose_queue(name, error)
+    return {"removed": core.remove(queue)}
+
+
+def create_temporary_queue(core: Core, asker: Session) -> Values:
+    """A queue that goes with its session."""
+    return {"name": create_temporary(core, asker).name}
+
+
+def unsubscribe(core: Core, address: str, name: str) -> Values:
+    """A named subscription ends."""
+    return {"removed": end_subscription(core, check_open(address), name)}
+
+
+def purge_queue(core: Core, name: str) -> Values:
+    """Everything in a queue that nobody holds goes."""
+    queue = _existing(core, check_open(name))
+    removed = core.settler.purge(queue)
+    # It may have been what kept the queue.
+    core.touch(queue)
+    return {"removed": removed}
+
+
+def create_divert(
+    core: Core, name: str, address: str, forwarding_address: str, filter: str | None = None, exclusive: bool = False
+) -> Values:
+    """What is sent to one address goes to another one, too, or only there."""
+    condition = parse_filter(filter) if filter else None
+    about = {"address": address, "forwarding_address": forwarding_address}
+    core.definitions.create_divert(name, **about, filter=condition, exclusive=exclusive)
+    return {"name": name}
+
+
+def delete_divert(core: Core, name: str) -> Values:
+    """A divert goes."""
+    core.definitions.delete_divert(name)
+    return {}
+
+
+def diverts(core: Core, asker: Session | None, after: str = "") -> Values:
+    """A page of all diverts that the asker may know of."""
+    rules = core.router.diverts.by_name
+    rows: list[Values] = []
+    size = 0
+    for name in sorted(name for name in rules if name > after and may_look(asker, rules[name].address)):
+        rule = rules[name]
+        about = (name, rule.address, rule.forwarding_address, rule.filter_text)
+        size += sum(len(text.encode()) + 24 for text in about)
+        if size > _NAMES_BYTES_MAX and rows:
+            return {"diverts": rows, "more": True}
+        rows.append(dict(zip(_DIVERT, (*about, rule.exclusive), strict=True)))
+    return {"diverts": rows, "more": False}
+
+
+def move_messages(core: Core, name: str, address: str, filter: str | None = None, limit: int = 0) -> Steps:
+    """What waits in a queue goes to an address."""
+    queue = _existing(core, check_open(name))
+    check_open(check_name("address", address))
+    condition = parse_filter(filter) if filter else None
+    return sweep(core, queue, condition, limit or _ALL, to_address(address), "moved")
+
+
+def redrive(core: Core, asker: Session | None, name: str, filter: str | None = None, limit: int = 0) -> Steps:
+    """Send back what was moved to a queue."""
+    queue = _existing(core, check_open(name))
+    condition = parse_filter(filter) if filter else None
+
+    def permitted(address: str) -> None:
+        permit(asker, "send", address)
+
+    return sweep(core, queue, condition, limit or _ALL, to_origin(core, permitted), "redriven")
+
+
+def set_address_settings(core: Core, pattern: str, **fields: Any) -> Values:
+    """What a pattern of addresses says from now on."""
+    core.definitions.set_address_settings(pattern, fields)
+    core.touch_all()
+    return {}
+
+
+def remove_address_settings(core: Core, pattern: str) -> Values:
+    """What was set for a pattern while the node ran is forgotten."""
+    core.definitions.remove_address_settings(pattern)
+    core.touch_all()
+    return {}
+
+
+def address_settings(core: Core, address: str) -> Values:
+    """What holds for an address now."""
+    settings = core.router.settings(check_name("address", address))
+    return {name: getattr(settings, name) for name in SETTINGS}
+
+
+def pause_queue(core: Core, name: str) -> Values:
+    """A queue delivers nothing more."""
+    core.definitions.pause(_existing(core, check_open(name)), True)
+    return {}
+
+
+def resume_queue(core: Core, name: str) -> Values:
+    """A queue delivers again."""
+    queue = _existing(core, check_open(name))
+    core.definitions.pause(queue, False)
+    core.touch(queue)
+    return {}
+
+
+def queue(core: Core, name: str) -> Values:
+    """What a queue has now."""
+    return core.router.statistics(_existing(core, name))
+
+
+def queues(core: Core, asker: Session | None, after: str = "") -> Values:
+    """A page of the names of all queues that the asker may know of."""
+    known = core.router.queues
+    rows: list[Values] = []
+    size = 0
+    for name in sorted(name for name in known if name > after and may_look(asker, known[name].address)):
+        size += len(name.encode()) + 16
+        if size > _NAMES_BYTES_MAX and rows:
+            return {"queues": rows, "more": True}
+        rows.append({"queue": name})
+    return {"queues": rows, "more": False}
+
+
+#: What is said of a divert.
+_DIVERT: Final = ("name", "address", "forwarding_address", "filter", "exclusive")
+
+
+def _existing(core: Core, name: str) -> Queue:
+    queue = core.router.find_queue(parse_target(name, "queue"))
+    if queue is None:
+        raise NotFoundError(f"there is no queue {name!r}")
+    return queue

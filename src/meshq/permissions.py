@@ -1,0 +1,121 @@
+"""Who may do what where: roles by address, and the rule by which one of several patterns is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from meshq import limits
+from meshq.address import is_pattern, matches, specificity
+from meshq.errors import SettingsError
+
+#: What can be permitted, in the order in which it is shown.
+PERMISSIONS: Final = ("send", "consume", "create", "manage", "browse")
+
+Roles = frozenset[str]
+
+
+def _roles(value: Any) -> Any:
+    """A few names as a set; whatever else it is, the validator says so."""
+    return frozenset(value) if isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping) else value
+
+
+def _is_roles(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    _check_roles(attribute.name, value)
+
+
+def _check_roles(setting: str, value: object) -> Roles:
+    if not isinstance(value, frozenset) or not all(_is_role(role) for role in value):
+        most = limits.USER_CHARACTERS_MAX
+        raise SettingsError(setting, value, f"a set of roles, each of them 1 to {most} printable characters")
+    return value
+
+
+def _is_role(role: object) -> bool:
+    return type(role) is str and 1 <= len(role) <= limits.USER_CHARACTERS_MAX and role.isprintable()
+
+
+@attrs.frozen(kw_only=True)
+class Permissions:
+    """The roles that may do something at the addresses of a pattern; what names no role, nobody may.
+
+    ``send``: send messages there.  ``consume``: take messages from its queues, and subscribe.  ``create``: bring the
+    address, its queues and its durable subscriptions into being, by a call or by first use, and end a subscription.
+    ``manage``: everything that an operator does to its queues.  ``browse``: look at messages, and take none.
+    """
+
+    send: Roles = attrs.field(factory=frozenset, converter=_roles, validator=_is_roles)
+    consume: Roles = attrs.field(factory=frozenset, converter=_roles, validator=_is_roles)
+    create: Roles = attrs.field(factory=frozenset, converter=_roles, validator=_is_roles)
+    manage: Roles = attrs.field(factory=frozenset, converter=_roles, validator=_is_roles)
+    browse: Roles = attrs.field(factory=frozenset, converter=_roles, validator=_is_roles)
+
+    @property
+    def named(self) -> Roles:
+        """All roles that may do anything."""
+        return self.send | self.consume | self.create | self.manage | self.browse
+
+
+def check_roles(value: object) -> dict[str, Roles] | None:
+    """``roles`` of a broker's security: the roles of each user.
+
+    Raises:
+        SettingsError: it is not a mapping from users to sets of roles.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise SettingsError("roles", value, "a mapping from users to sets of roles, or None")
+    return {user: _check_roles(f"roles[{user!r}]", _roles(roles)) for user, roles in value.items()}
+
+
+def check_permissions(value: object) -> dict[str, Permissions] | None:
+    """``permissions`` of a broker's security, by pattern.
+
+    Raises:
+        SettingsError: it is not a mapping from patterns to ``Permissions``, or an empty one.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not value:
+        raise SettingsError("permissions", value, "a mapping from patterns to Permissions, one at least, or None")
+    for pattern, permissions in value.items():
+        if not is_pattern(pattern):
+            raise SettingsError("permissions", pattern, "patterns of words, '*' and '#' between dots")
+        if type(permissions) is not Permissions:
+            raise SettingsError(f"permissions[{pattern!r}]", permissions, "Permissions(send={...}, ...)")
+    return dict(value)
+
+
+def check_together(
+    users: Iterable[str], roles: Mapping[str, Roles] | None, permissions: Mapping[str, Permissions] | None
+) -> None:
+    """See that roles and permissions fit the users, and each other: what leads nowhere was meant otherwise.
+
+    Raises:
+        SettingsError: names the user or the role that has no counterpart.
+    """
+    if roles is None and permissions is None:
+        return
+    if permissions is None:
+        raise SettingsError("permissions", None, "what the roles may do: Permissions by pattern")
+    known = dict.fromkeys(users)
+    for user in roles or {}:
+        if user not in known:
+            raise SettingsError("roles", user, f"users that there are: {', '.join(map(repr, known))}")
+    named = frozenset[str]().union(*(one.named for one in permissions.values()))
+    for user in known:
+        held = (roles or {}).get(user, frozenset())
+        if not held:
+            raise SettingsError("roles", user, "a role at least for each user: without one nothing is permitted")
+        for role in sorted(held - named):
+            allowed = ", ".join(map(repr, sorted(named))) or "none"
+            raise SettingsError(f"roles[{user!r}]", role, f"roles to which something is permitted: {allowed}")
+
+
+def permissions_for(patterns: Mapping[str, Permissions], address: str) -> Permissions | None:
+    """What holds for an address: the most specific pattern that fits it, whole; None: none fits."""
+    fitting = [(specificity(pattern), pattern) for pattern in patterns if matches(pattern, address)]
+    return patterns[max(fitting)[1]] if fitting else None

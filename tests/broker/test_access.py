@@ -1,0 +1,284 @@
+"""Permissions at the broker, in raw frames: everything that can be asked for, by who may and by who may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from meshq.broker.session._management import OPERATIONS
+from meshq.permissions import Permissions
+from meshq.settings import AddressSettings, Security
+from meshq.wire import (
+    BY_NAME,
+    KIND_HEADERS,
+    KIND_PLAIN,
+    Answer,
+    Consume,
+    Envelope,
+    FrameType,
+    Refuse,
+    encode_map,
+    header_of,
+)
+from tests.broker.kit import FakeLog, House, RawClient, make_core
+
+FORBIDDEN = BY_NAME["forbidden"].number
+SECURITY = Security(
+    users=dict.fromkeys(("writer", "reader", "maker", "looker", "boss", "nobody"), "canary"),
+    roles={name: {name} for name in ("writer", "reader", "maker", "looker", "boss", "nobody")},
+    permissions={
+        "#": Permissions(
+            send={"writer", "boss"},
+            consume={"reader", "boss"},
+            create={"maker", "boss"},
+            manage={"boss"},
+            browse={"looker", "boss"},
+        ),
+        "other.#": Permissions(send={"nobody"}),
+    },
+)
+
+
+def house_with(*queues: str, **options: Any) -> House:
+    core = make_core(FakeLog(), security=SECURITY, **options)
+    for name in queues:
+        core.definitions.create_queue(name, address=None, routing="anycast", durable=True)
+    return House(core)
+
+
+def client_of(house: House, user: str, role: str = "client") -> RawClient:
+    """A client whose user was proved."""
+    client = house.client()
+    assert client.attached is not None
+    session = house.core.sessions[client.attached.session]
+    session.owner = (role, user)
+    session.rights = house.core.access.of(session.owner)
+    return client
+
+
+def outcome(client: RawClient) -> str:
+    """What the last request came to: empty if it was granted."""
+    answer = header_of(client.last(FrameType.ANSWER), Answer)
+    if not answer.code:
+        return ""
+    assert answer.code == FORBIDDEN, answer.text
+    return answer.text
+
+
+def produce(client: RawClient) -> None:
+    client.produce("q")
+
+
+def consume(client: RawClient) -> None:
+    client.consume("q")
+
+
+def browse(client: RawClient) -> None:
+    client.consume("q", browse=True)
+
+
+def subscribe(client: RawClient, durable: bool = False) -> None:
+    client.channels += 1
+    header = Consume(queue="news", window=1, window_bytes=1, subscription="single", name="s", durable=durable)
+    client.request(FrameType.CONSUME, header, channel=client.channels)
+
+
+REQUESTS: list[tuple[Callable[[RawClient], object], set[str]]] = [
+    (produce, {"writer"}),
+    (consume, {"reader"}),
+    (browse, {"looker"}),
+    (subscribe, {"reader"}),
+    (lambda client: subscribe(client, durable=True), set()),
+]
+
+
+@pytest.mark.parametrize("user", ["writer", "reader", "maker", "looker", "boss", "nobody"])
+@pytest.mark.parametrize(("ask", "permitted"), REQUESTS, ids=["send", "consume", "browse", "subscribe", "durable"])
+def test_each_use_of_an_address_needs_its_permission(
+    ask: Callable[[RawClient], object], permitted: set[str], user: str
+) -> None:
+    house = house_with("q")
+    house.core.definitions.create_address("news", "multicast")
+    ask(client := client_of(house, user))
+    refused = outcome(client)
+    assert (not refused) is (user in {*permitted, "boss"})
+    assert house.core.access.refused == (1 if refused else 0)
+    if refused:
+        assert repr(user) in refused and ("'q'" in refused or "'news'" in refused) and "canary" not in refused
+        assert any(f"{name!r}" in refused for name in ("send", "consume", "create", "browse"))
+
+
+#: Who may have each operation done: arguments that fit the house below, and users.
+MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "create_address": ({"name": "new", "routing": "anycast"}, {"maker"}),
+    "create_queue": ({"name": "new"}, {"maker"}),
+    "create_temporary_queue": ({}, {"maker"}),
+    "unsubscribe": ({"address": "news", "name": "desk"}, {"maker"}),
+    "delete_queue": ({"name": "q"}, set()),
+    "purge_queue": ({"name": "q"}, set()),
+    "move_messages": ({"name": "q", "address": "q2"}, set()),
+    "redrive": ({"name": "q"}, set()),
+    "set_address_settings": ({"pattern": "q"}, set()),
+    "remove_address_settings": ({"pattern": "set"}, set()),
+    "address_settings": ({"address": "q"}, {"reader", "looker"}),
+    "pause_queue": ({"name": "q"}, set()),
+    "resume_queue": ({"name": "q"}, set()),
+    "queue": ({"name": "q"}, {"reader", "looker"}),
+    "queues": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
+    "create_divert": ({"name": "d", "address": "q", "forwarding_address": "q2"}, set()),
+    "delete_divert": ({"name": "there"}, set()),
+    "diverts": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
+}
+
+
+def test_no_operation_is_forgotten_here() -> None:
+    assert set(MANAGEMENT) == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("user", ["writer", "reader", "maker", "looker", "boss", "nobody"])
+@pytest.mark.parametrize("operation", MANAGEMENT)
+def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
+    house = house_with("q", "q2", settings={"#": AddressSettings()})
+    core = house.core
+    core.definitions.create_divert("there", address="a", forwarding_address="b", filter=None, exclusive=False)
+    core.definitions.set_address_settings("set", {})
+    core.definitions.subscription("news", "desk", kind="single", durable=True, filter=None)
+    arguments, permitted = MANAGEMENT[operation]
+    client = client_of(house, user)
+    before = house.log.last
+    client.call(operation, **arguments)
+    refused = outcome(client)
+    assert (not refused) is (user in {*permitted, "boss"}), refused
+    if refused:
+        assert house.log.last == before
+
+
+def test_lists_show_what_one_may_know_of() -> None:
+    house = house_with("q", "other.q")
+    house.core.definitions.create_divert("d", address="q", forwarding_address="x", filter=None, exclusive=False)
+    house.core.definitions.create_divert("e", address="other.q", forwarding_address="x", filter=None, exclusive=False)
+    assert client_of(house, "reader").call("queues") == {"queue0": "q", "more": False}
+    assert client_of(house, "writer").call("queues") == {"more": False}
+    assert (client_of(house, "looker").call("diverts") or {}).get("name0") == "d"
+    assert house.client().call("queues") == {"queue0": "other.q", "queue1": "q", "more": False}
+
+
+def test_where_no_pattern_fits_nothing_is_permitted() -> None:
+    security = Security(users={"app": "x"}, roles={"app": {"r"}}, permissions={"a.#": Permissions(send={"r"})})
+    house = House(make_core(FakeLog(), security=security))
+    house.core.definitions.create_queue("q", address=None, routing="anycast", durable=True)
+    client = client_of(house, "app")
+    produce(client)
+    assert "'send' at 'q'" in outcome(client)
+
+
+def test_a_narrower_pattern_takes_away_what_a_wider_one_gave() -> None:
+    house = house_with("q", "other.q")
+    client = client_of(house, "writer")
+    client.produce("other.q")
+    assert "'send' at 'other.q'" in outcome(client)
+    other = client_of(house, "nobody")
+    other.produce("other.q")
+    assert outcome(other) == ""
+
+
+def test_first_use_brings_something_into_being_only_for_who_may_create() -> None:
+    house = house_with()
+    for user, ask in (("writer", produce), ("reader", consume)):
+        ask(client := client_of(house, user))
+        assert "'create' at 'q'" in outcome(client)
+    assert list(house.core.router.queues) == []
+    produce(boss := client_of(house, "boss"))
+    assert outcome(boss) == "" and list(house.core.router.queues) == ["q"]
+    produce(client := client_of(house, "writer"))
+    assert outcome(client) == ""
+
+
+def test_a_channel_does_not_outlive_what_was_permitted_with_it() -> None:
+    house = house_with("q")
+    writer, boss = client_of(house, "writer"), client_of(house, "boss")
+    channel = writer.produce("q")
+    assert writer.put(channel, b"1") == 1 and not writer.refused()
+    boss.call("delete_queue", name="q")
+    writer.put(channel, b"2", b"3")
+    assert writer.refused() == [(2, 2, FORBIDDEN)] and list(house.core.router.queues) == []
+    boss.call("create_queue", name="q")
+    writer.put(channel, b"4")
+    assert house.queue().added == 1
+
+
+def wanting(reply_to: str) -> list[Envelope]:
+    """One message that wants its answer there."""
+    return [Envelope(KIND_PLAIN | KIND_HEADERS, b"", encode_map({"r": reply_to}), b"")]
+
+
+def test_answers_are_wanted_only_where_the_sender_may_take_them() -> None:
+    house = house_with("q", "mine", "other.mine")
+    boss, writer = client_of(house, "boss"), client_of(house, "writer")
+    own = str((boss.call("create_temporary_queue") or {})["name"])
+    again = str((client_of(house, "boss").call("create_temporary_queue") or {})["name"])
+    channel = boss.produce("q")
+    for good in ("mine", own, again):
+        boss.put(channel, b"1", envelopes=wanting(good))
+        assert not boss.refused()
+    for bad in ("other.mine", "$temporary.gone"):
+        boss.put(channel, b"1", envelopes=wanting(bad))
+        assert boss.refused()[-1][2] == FORBIDDEN
+    # Whoever was asked by somebody may not have others answer them.
+    channel = writer.produce("q")
+    writer.put(channel, b"1", envelopes=wanting(own))
+    writer.put(channel, b"1", envelopes=wanting("mine"))
+    # Nor by writing the key in another way.
+    hidden = b"\x81\xd9\x01r" + encode_map({"r": own})[3:]
+    writer.put(channel, b"1", envelopes=[Envelope(KIND_PLAIN | KIND_HEADERS, b"", hidden, b"")])
+    assert [code for _, _, code in writer.refused()] == [FORBIDDEN] * 3
+    text = header_of(writer.last(FrameType.REFUSE), Refuse).text
+    assert "'writer'" in text and own in text
+    assert house.queue().added == 3
+
+
+def test_what_was_moved_goes_back_only_where_one_may_send() -> None:
+    house = house_with("q", settings={"other.#": AddressSettings(dead_letter_address="q")})
+    free = house.client()
+    free.put(free.produce("other.q"), b"1")
+    free.call("move_messages", name="other.q", address="q")
+    assert house.queue().ready == 1
+    boss = client_of(house, "boss")
+    boss.call("redrive", name="q")
+    assert "0 messages were moved" in outcome(boss) and house.queue().ready == 1
+    boss.call("move_messages", name="q", address="other.q")
+    assert "'send' at 'other.q'" in outcome(boss)
+    free.call("redrive", name="q")
+    assert house.queue().ready == 0
+
+
+def test_a_node_may_do_nothing_that_a_client_does() -> None:
+    house = house_with("q")
+    for security in (SECURITY, Security(users={"app": "x"})):
+        core = make_core(FakeLog(), security=security)
+        core.definitions.create_queue("q", address=None, routing="anycast", durable=True)
+        house = House(core)
+        for ask in (produce, consume, lambda one: one.call("delete_queue", name="q")):
+            ask(client := client_of(house, "cluster", role="peer"))
+            assert "'cluster'" in outcome(client)
+
+
+def test_users_without_permissions_and_clients_that_nobody_asked_may_do_everything() -> None:
+    house = House(make_core(FakeLog(), security=Security(users={"app": "x"})))
+    assert house.core.access.of(("client", "app")) is None
+    assert house_with().core.access.of(("client", "")) is None
+
+
+def test_what_is_permitted_is_worked_out_once_and_not_for_ever_more_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("meshq.limits.PERMITTED_ADDRESSES_MAX", 10)
+    rights = house_with().core.access.of(("client", "boss"))
+    assert rights is not None and "app" not in repr(rights) and "boss" in repr(rights)
+    assert rights.at("q") is rights.at("q")
+    for number in range(100):
+        rights.at(f"q{number}")
+        rights.at(f"$temporary.{number}")
+    assert len(rights._known) <= 10
