@@ -254,6 +254,20 @@ def test_what_was_moved_goes_back_only_where_one_may_send() -> None:
     assert house.queue().ready == 0
 
 
+def test_what_is_moved_or_diverted_makes_an_address_only_for_who_may_create() -> None:
+    security = Security(
+        users={"app": "x"}, roles={"app": {"r"}}, permissions={"#": Permissions(send={"r"}, manage={"r"})}
+    )
+    house = House(make_core(FakeLog(), security=security))
+    house.core.definitions.create_queue("q", address=None, routing="anycast", durable=True)
+    client = client_of(house, "app")
+    client.call("move_messages", name="q", address="new")
+    assert "'create' at 'new'" in outcome(client)
+    client.call("create_divert", name="d", address="q", forwarding_address="new")
+    assert "'create' at 'new'" in outcome(client)
+    assert list(house.core.router.addresses) == ["q"] and not house.core.router.diverts.by_name
+
+
 def test_a_node_may_do_nothing_that_a_client_does() -> None:
     house = house_with("q")
     for security in (SECURITY, Security(users={"app": "x"})):

@@ -131,6 +131,17 @@ def permit_sending(session: Session, target: Target) -> None:
         permit(session, "create", target.address)
 
 
+def permit_moving(session: Session | None, address: str) -> None:
+    """See that a session may move messages to an address, which comes into being by it whatever its settings say.
+
+    Raises:
+        SecurityError: it may not.
+    """
+    permit(session, "send", address)
+    if session is not None and session.rights is not None and address not in session.core.router.addresses:
+        permit(session, "create", address)
+
+
 def permit_run(session: Session, target: Target, run: RunBytes, kinds: int) -> None:
     """See that a session may have this run: its channel was permitted, but what was there may be gone, and answers may
     be wanted where the sender could not take them.

@@ -9,7 +9,7 @@ import attrs
 
 from meshq.address import MANAGEMENT, check_name
 from meshq.broker.session import _operations as work
-from meshq.broker.session._access import permit, permit_look, queue_address
+from meshq.broker.session._access import permit, permit_look, permit_moving, queue_address
 from meshq.broker.session._jobs import Steps
 from meshq.broker.session._operations import SETTINGS, Values
 from meshq.errors import UsageError
@@ -31,7 +31,8 @@ class Need(NamedTuple):
     """A permission that whoever asks must have, and where: at the address that an argument names, or, for ``queue``
     and ``divert``, at the address of what it names; for ``node`` at the address of management.
 
-    ``look``: any of the permissions with which one knows what is at an address.
+    ``look``: any of the permissions with which one knows what is at an address.  Sending to an address that is not
+    there also takes ``create``, whatever its settings say of first use: it comes into being.
     """
 
     permission: str
@@ -94,6 +95,8 @@ def _see_to(core: Core, need: Need, arguments: Values, asker: Session) -> None:
             address = check_name(need.argument, name)
     if need.permission == "look":
         permit_look(asker, address)
+    elif need.permission == "send":
+        permit_moving(asker, address)
     else:
         permit(asker, need.permission, address)
 

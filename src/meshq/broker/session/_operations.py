@@ -12,7 +12,7 @@ import attrs
 
 from meshq.address import check_name, parse_target
 from meshq.broker._definitions import check_open
-from meshq.broker.session._access import may_look, permit
+from meshq.broker.session._access import may_look, permit_moving
 from meshq.broker.session._jobs import Steps
 from meshq.broker.session._subscribing import create_temporary
 from meshq.broker.session._subscribing import unsubscribe as end_subscription
@@ -131,7 +131,7 @@ def redrive(core: Core, asker: Session | None, name: str, filter: str | None = N
     condition = parse_filter(filter) if filter else None
 
     def permitted(address: str) -> None:
-        permit(asker, "send", address)
+        permit_moving(asker, address)
 
     return sweep(core, queue, condition, limit or _ALL, to_origin(core, permitted), "redriven")
 
