@@ -13,6 +13,8 @@ import pytest
 
 from meshq import limits
 from meshq.errors import SettingsError
+from meshq.node import Broker
+from meshq.permissions import Permissions
 from meshq.settings import (
     DEFAULT_ADDRESS_SETTINGS,
     TLS,
@@ -242,3 +244,31 @@ def test_users_are_copied_and_frozen() -> None:
     security = Security(users=given)  # type: ignore[arg-type]
     given.clear()
     assert {user: secret.reveal() for user, secret in security.users.items()} == {"app": "one", "ops": "two"}
+
+
+@pytest.mark.parametrize(
+    "certificates",
+    [
+        None,
+        [],
+        "CN=app",
+        {"app": "app"},
+        {"CN=": "app"},
+        {"O=app": "app"},
+        {"CN=app": ""},
+        {7: "app"},
+        {"SHA256=12": "app"},
+    ],
+)
+def test_certificates_are_what_they_say_with_users(certificates: Any) -> None:
+    with pytest.raises(SettingsError, match="certificates="):
+        Security(certificates=certificates)
+
+
+def test_somebody_must_be_able_to_come_in() -> None:
+    with pytest.raises(SettingsError, match="one user at least, or certificates"):
+        Security()
+    with pytest.raises(SettingsError, match="an acceptor that asks for them"):
+        Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"], security=Security(certificates={"CN=app": "app"}))
+    with pytest.raises(SettingsError, match="roles='app'"):
+        Security(certificates={"CN=app": "app"}, permissions={"#": Permissions(send={"a"})})

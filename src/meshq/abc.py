@@ -144,6 +144,12 @@ class Stream(ABC):
         """SHA-256 of the server's certificate, the same at both ends; empty if there is no TLS."""
         return b""
 
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """At a server: what the certificate that the client has shown, and that was believed, says who it is, such as
+        ``CN=app``; empty if there is none."""
+        return ()
+
 
 class Listener(ABC):
     """A listening endpoint."""

@@ -95,7 +95,7 @@ async def test_who_was_let_in_without_a_proof_is_not_asked_for_one_later() -> No
     node = impostor(challenge())
     node.mechanisms = ("none",)
     env, _ = fake_env(node)
-    with pytest.raises(RemoteProtocolError, match="CHALLENGE after none"):
+    with pytest.raises(RemoteProtocolError, match="CHALLENGE where nothing is to be proved"):
         async with connect(TCP, env=env):
             pytest.fail("it went in")
     (close,) = [frame for frame in node.heard if frame.type is FrameType.CLOSE]

@@ -9,7 +9,7 @@ from meshq.client._session import Session
 from meshq.errors import MeshqError, RemoteProtocolError, SecurityError
 from meshq.wire import (
     FEATURES,
-    MECHANISM_NONE,
+    MECHANISM_SCRAM,
     PROTOCOL_VERSION,
     PROTOCOL_VERSION_MIN,
     Attached,
@@ -90,7 +90,7 @@ class Handshake:
             self._welcomed(frame)
         elif kind is FrameType.CHALLENGE:
             if self._exchange is None:
-                raise violation("illegal_frame", f"CHALLENGE after {MECHANISM_NONE}")
+                raise violation("illegal_frame", "CHALLENGE where nothing is to be proved")
             self._say(self._login.prove(self._exchange, header_of(frame, Challenge)))
         elif kind is FrameType.AUTHENTICATED:
             assert self._welcome is not None
@@ -117,8 +117,9 @@ class Handshake:
             raise violation("no_common_version", f"the node chose version {welcome.version}")
         login, link = self._login, self._link
         mechanism = login.choose(welcome.mechanisms, welcome.node_name, in_process=link.lossless)
-        if mechanism == MECHANISM_NONE:
-            self._say(Authenticate(mechanism=MECHANISM_NONE))
+        if mechanism != MECHANISM_SCRAM:
+            # There is nothing to prove, or the certificate has proved it.
+            self._say(Authenticate(mechanism=mechanism))
         else:
             self._exchange = login.begin(Opening(login.role, self._hello, frame, link.binding))
             self._say(self._exchange.begin)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from meshq.errors import SecurityError
 from meshq.settings import Secret
 from meshq.wire import (
+    MECHANISM_CERTIFICATE,
     MECHANISM_NONE,
     MECHANISM_SCRAM,
     NONCE_BYTES,
@@ -55,6 +56,8 @@ class Login:
             return MECHANISM_NONE
         if MECHANISM_SCRAM in offered and self._user is not None:
             return MECHANISM_SCRAM
+        if MECHANISM_CERTIFICATE in offered and self._user is None:
+            return MECHANISM_CERTIFICATE
         if self._user is None:
             raise SecurityError(f"the node {node_name!r} asks for a user and a password")
         raise SecurityError(f"the node {node_name!r} does not ask for a user's proof, and could be anybody")

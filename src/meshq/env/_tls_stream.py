@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 import trio
 
 from meshq.abc import Buffer, Stream
+from meshq.env._certificates import identities_of
 from meshq.errors import BusyError, ConnectionBrokenError, MeshqError, SecurityError, UsageError
 from meshq.limits import CHECKPOINT_MESSAGES, KIB, RECEIVE_BYTES
 
@@ -30,6 +31,7 @@ class TlsStream(Stream):
         "_calls",
         "_closed",
         "_flushing",
+        "_identities",
         "_incoming",
         "_outgoing",
         "_reading",
@@ -42,6 +44,7 @@ class TlsStream(Stream):
     def __init__(
         self, stream: Stream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, binding: bytes
     ) -> None:
+        self._identities = identities_of(tls) if tls.server_side else ()
         self._stream = stream
         self._tls = tls
         #: Encrypted bytes that have come and that OpenSSL has not looked at, and those that it wants to send.
@@ -70,6 +73,10 @@ class TlsStream(Stream):
     @property
     def binding(self) -> bytes:
         return self._binding
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        return self._identities
 
     def send_nowait(self, data: Buffer) -> int:
         if self._closed:

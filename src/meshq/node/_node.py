@@ -40,7 +40,8 @@ async def _credentials(settings: BrokerSettings, env: abc.Env) -> Credentials | 
         tables["peer"] = settings.peers
     if not tables:
         return None
-    return await env.threads.run(Credentials.derive, tables, env.entropy.token(SECRET_BYTES))
+    certificates = settings.security.certificates if settings.security is not None else None
+    return await env.threads.run(Credentials.derive, tables, env.entropy.token(SECRET_BYTES), certificates)
 
 
 class Node:

@@ -15,6 +15,7 @@ from meshq.address import check_name
 from meshq.errors import SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.settings import (
+    TLS,
     Acceptor,
     AddressSettings,
     JournalSettings,
@@ -84,11 +85,15 @@ def check_settings(
     if security is not None and type(security) is not Security:
         # Whatever it is, a password may be in it.
         raise SettingsError("security", "***", "Security(users={...}), or None")
+    listening = tuple(_acceptor(acceptor, security) for acceptor in _several("acceptors", acceptors))
+    if security is not None and security.certificates and not any(map(_asks_for_certificates, listening)):
+        allowed = "with an acceptor that asks for them: TLS(client_certificates='optional' or 'required')"
+        raise SettingsError("certificates", security.certificates, allowed)
     settings = BrokerSettings(
         name=name,
         data_dir=_directory(data_dir),
         journal=journal or JournalSettings(),
-        acceptors=tuple(_acceptor(acceptor, security) for acceptor in _several("acceptors", acceptors)),
+        acceptors=listening,
         connectors=_connectors(connectors),
         services=tuple(_service(service) for service in _several("services", services)),
         queues=tuple(check_name("queues", queue) for queue in _several("queues", queues)),
@@ -154,6 +159,13 @@ def _acceptor(value: object, security: Security | None) -> Acceptor:
     if security is None and not acceptor.endpoint.loopback and not acceptor.insecure:
         raise SettingsError("acceptor", acceptor.url, "a loopback host, or security=, or insecure=True")
     return acceptor
+
+
+def _asks_for_certificates(acceptor: Acceptor) -> bool:
+    if isinstance(acceptor.tls, TLS):
+        return acceptor.tls.client_certificates != "none"
+    # A context of the program's own; 0 is that nobody is asked.
+    return bool(getattr(acceptor.tls, "verify_mode", 0))
 
 
 def refuse_later(**parts: object) -> None:

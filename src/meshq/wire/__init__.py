@@ -61,7 +61,7 @@ from meshq.wire._headers import (
     header_of,
 )
 from meshq.wire._link import DirectLink, Link, StreamLink
-from meshq.wire._negotiation import FEATURES, MECHANISM_NONE, MECHANISM_SCRAM, agree
+from meshq.wire._negotiation import FEATURES, MECHANISM_CERTIFICATE, MECHANISM_NONE, MECHANISM_SCRAM, agree
 from meshq.wire._numbering import Incoming, Outgoing
 from meshq.wire._ranges import decode_ranges, encode_ranges
 from meshq.wire._refusals import BY_NAME, BY_NUMBER, Refusal, decline, error_of, refusal_of, violation
@@ -105,6 +105,7 @@ __all__ = [
     "KIND_PLAIN",
     "KIND_PRIORITY",
     "KIND_PROPERTIES",
+    "MECHANISM_CERTIFICATE",
     "MECHANISM_NONE",
     "MECHANISM_SCRAM",
     "NONCE_BYTES",

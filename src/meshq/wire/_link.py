@@ -33,6 +33,8 @@ class Link(ABC):
     peer: str
     #: SHA-256 of the server's certificate, the same at both ends; empty without TLS.
     binding: bytes = b""
+    #: At a server: who the certificate of the client says it is.
+    identities: tuple[str, ...] = ()
 
     @abstractmethod
     def send(self, frame: Frame) -> None:
@@ -63,6 +65,7 @@ class StreamLink(Link):
         self.stream = stream
         self.peer = stream.peer
         self.binding = stream.binding
+        self.identities = stream.identities
         # TLS protects every byte: a checksum over the bodies would find nothing more.
         self.local = local or bool(stream.binding)
         self.on_backlog: Callable[[], None] = _nothing

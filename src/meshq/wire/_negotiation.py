@@ -12,6 +12,8 @@ from meshq.wire._refusals import violation
 FEATURES: Final[tuple[str, ...]] = ()
 #: The authentication that asks for nothing: in process and on the loopback device only.
 MECHANISM_NONE: Final = "none"
+#: The certificate that the client has shown under TLS says who it is.
+MECHANISM_CERTIFICATE: Final = "certificate"
 #: Both sides prove that they know a password, which neither of them says.
 MECHANISM_SCRAM: Final = "scram-sha-256"
 

@@ -14,6 +14,7 @@ from meshq.broker.session._sessions import Sessions
 from meshq.errors import MeshqError, RemoteProtocolError
 from meshq.wire import (
     BY_NAME,
+    MECHANISM_CERTIFICATE,
     MECHANISM_NONE,
     MECHANISM_SCRAM,
     NONCE_BYTES,
@@ -190,11 +191,14 @@ class ServerConnection:
         self._link.send(said)
 
     def _offered(self) -> tuple[str, ...]:
-        """How one may authenticate in the role that was said: by ``none``, by a proof, or not at all."""
+        """How one may authenticate in the role that was said: by ``none``, a certificate, a proof, or not at all."""
         if self._trusted and (self.role == "client" or self._link.lossless):
             return (MECHANISM_NONE,)
-        known = self._credentials is not None and self._credentials.serves(self.role)
-        return (MECHANISM_SCRAM,) if known else ()
+        if self._credentials is None or not self._credentials.serves(self.role):
+            return ()
+        if self.role == "client" and self._link.identities and self._credentials.certified:
+            return (MECHANISM_CERTIFICATE, MECHANISM_SCRAM)
+        return (MECHANISM_SCRAM,)
 
     def _authenticate(self, begun: Authenticate) -> None:
         if begun.mechanism not in self._mechanisms:
@@ -203,6 +207,10 @@ class ServerConnection:
             self._admit(Authenticated())
             return
         assert self._credentials is not None and self._opening is not None
+        if begun.mechanism == MECHANISM_CERTIFICATE:
+            self.user = self._credentials.user_of(self._link.identities)
+            self._admit(Authenticated())
+            return
         settings = self._core.settings
         if self.role == "peer" and is_own_nonce(begun.nonce, settings.instance):
             # Whoever passes on what this node says would be taken for it.

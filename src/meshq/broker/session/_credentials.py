@@ -8,12 +8,12 @@ told from that of one who does, however often it is asked for.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from meshq import limits
 from meshq.settings import Secret
-from meshq.wire import SALT_BYTES, Role, Verifier, make_verifier
+from meshq.wire import SALT_BYTES, Role, Verifier, decline, make_verifier
 
 _SEPARATOR: Final = b"\0"
 #: A node derives a key for every node that it links to; a cluster's password need not be one that people remember.
@@ -23,14 +23,23 @@ _ITERATIONS: Final[dict[Role, int]] = {"client": limits.ITERATIONS, "peer": limi
 class Credentials:
     """The credentials of one node.  ``secret``: bytes of this start that nobody can guess."""
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, certificates: Mapping[str, str] | None = None) -> None:
         self._secret = secret
+        self._certificates = certificates or {}
         self._tables: dict[Role, dict[str, Verifier]] = {}
 
     @classmethod
-    def derive(cls, tables: Mapping[Role, Mapping[str, Secret]], secret: bytes) -> Credentials:
-        """Credentials from passwords, of which only what checks a proof is kept.  Slow on purpose, once per name."""
-        made = cls(secret)
+    def derive(
+        cls,
+        tables: Mapping[Role, Mapping[str, Secret]],
+        secret: bytes,
+        certificates: Mapping[str, str] | None = None,
+    ) -> Credentials:
+        """Credentials from passwords, of which only what checks a proof is kept.  Slow on purpose, once per name.
+
+        ``certificates``: the user of a client, by what its certificate may say who it is.
+        """
+        made = cls(secret, certificates)
         for role, users in tables.items():
             made.add(role, users)
         return made
@@ -44,6 +53,23 @@ class Credentials:
     def serves(self, role: Role) -> bool:
         """Whether anybody may come in with this role."""
         return role in self._tables
+
+    @property
+    def certified(self) -> bool:
+        """Whether clients may come in by their certificates."""
+        return bool(self._certificates)
+
+    def user_of(self, identities: Sequence[str]) -> str:
+        """The user whom a certificate stands for.
+
+        Raises:
+            SecurityError: nobody, or more than one.
+        """
+        users = dict.fromkeys(self._certificates[name] for name in identities if name in self._certificates)
+        if len(users) != 1:
+            says = f"{len(users)} users" if users else "no user"
+            raise decline("not_authenticated", f"the certificate of {identities[0]} stands for {says} here")
+        return next(iter(users))
 
     def find(self, role: Role, user: str) -> tuple[Verifier, bool]:
         """What checks this user's proof, and whether there is such a user; if not, no proof fits.
