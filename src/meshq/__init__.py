@@ -72,6 +72,18 @@ if TYPE_CHECKING:
     from meshq.message import Message as Message
     from meshq.message import Origin as Origin
     from meshq.node import Broker as Broker
+    from meshq.notifications import BrokerStateChanged as BrokerStateChanged
+    from meshq.notifications import ConsumerClosed as ConsumerClosed
+    from meshq.notifications import ConsumerCreated as ConsumerCreated
+    from meshq.notifications import LoginRefused as LoginRefused
+    from meshq.notifications import MessageDeadLettered as MessageDeadLettered
+    from meshq.notifications import MessageExpired as MessageExpired
+    from meshq.notifications import Notification as Notification
+    from meshq.notifications import QueueCreated as QueueCreated
+    from meshq.notifications import QueueDeleted as QueueDeleted
+    from meshq.notifications import SecurityRefused as SecurityRefused
+    from meshq.notifications import SessionClosed as SessionClosed
+    from meshq.notifications import SessionCreated as SessionCreated
     from meshq.permissions import Permissions as Permissions
     from meshq.settings import TLS as TLS
     from meshq.settings import Acceptor as Acceptor
@@ -111,6 +123,21 @@ _ERRORS: Final = (
     "UseAnotherServerError",
 )
 
+_NOTIFICATIONS: Final = (
+    "BrokerStateChanged",
+    "ConsumerClosed",
+    "ConsumerCreated",
+    "LoginRefused",
+    "MessageDeadLettered",
+    "MessageExpired",
+    "Notification",
+    "QueueCreated",
+    "QueueDeleted",
+    "SecurityRefused",
+    "SessionClosed",
+    "SessionCreated",
+)
+
 #: Where each public name lives.
 _HOME: Final = {
     "Acceptor": "meshq.settings",
@@ -142,6 +169,7 @@ _HOME: Final = {
     "TLS": "meshq.settings",
     "connect": "meshq.client",
     **dict.fromkeys(_ERRORS, "meshq.errors"),
+    **dict.fromkeys(_NOTIFICATIONS, "meshq.notifications"),
 }
 
 __all__ = sorted(_HOME)

@@ -104,6 +104,10 @@ FILTERED_QUEUES_PER_ADDRESS_MAX: Final = 400
 DIVERTS_MAX: Final = 256
 #: Calls (create a queue, ask for statistics, ...) of one session that wait for their answer.
 CALLS_MAX: Final = 1_024
+#: Notifications of one turn that wait for its end: a burst that deletes a thousand queues is told whole.
+NOTIFICATIONS_WAITING_MAX: Final = 4_096
+#: Notifications that a subscription keeps for a consumer that does not look: some megabytes.
+NOTIFICATIONS_QUEUED_MAX: Final = 16_384
 #: ``async for`` and ``producer.send`` may skip the scheduler, but not longer than this many messages.
 CHECKPOINT_MESSAGES: Final = 64
 

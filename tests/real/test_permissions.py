@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from meshq import Broker, NotFoundError, Permissions, Security, SecurityError, blocking, connect
+from meshq import Broker, NotFoundError, Permissions, Security, SecurityError, SecurityRefused, blocking, connect
 
 SECURITY = Security(
     users={"shop": "canary-shop", "books": "canary-books"},
@@ -86,3 +86,28 @@ def test_threads_are_told_the_same() -> None:
         pytest.raises(SecurityError, match="'manage'"),
     ):
         shop.delete_queue("orders.emea")
+
+
+async def test_refusals_are_told_to_who_watches() -> None:
+    async with broker() as node, connect(node.urls[0], **SHOP) as shop:
+        events = node.events()
+        with pytest.raises(SecurityError):
+            await shop.purge_queue("orders.emea")
+        with pytest.raises(SecurityError, match="the authentication failed"):
+            async with connect(node.urls[0], user="shop", password="canary-wrong"):
+                pytest.fail("it came in")
+        found = [await anext(events), await anext(events)]
+    assert [event.kind for event in found] == ["security_refused", "login_refused"]
+    assert isinstance(found[0], SecurityRefused)
+    assert (found[0].user, found[0].permission, found[0].address) == ("shop", "manage", "orders.emea")
+    assert "canary" not in repr(found)
+
+
+def test_threads_watch_a_broker_too() -> None:
+    node = blocking.Broker("hq", data_dir=None)
+    events = node.events()
+    with node, node.client() as client:
+        client.create_queue("orders")
+        seen = [next(events).kind for _ in range(4)]
+    assert seen == ["broker_state_changed", "broker_state_changed", "session_created", "queue_created"]
+    assert [event.kind for event in events][-1] == "broker_state_changed"

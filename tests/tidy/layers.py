@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 #: Pure data and pure functions.
-VOCABULARY = frozenset(
-    {"errors", "limits", "ids", "message", "selector", "address", "endpoint", "permissions", "settings"}
+VOCABULARY = (
+    frozenset({"errors", "limits", "ids", "message", "selector", "address", "endpoint", "settings"})
+    # What settings and notifications are made of stands beside them.
+    | {"permissions", "notifications"}
 )
 GROUND = VOCABULARY | {"abc"}
 

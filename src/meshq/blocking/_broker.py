@@ -12,11 +12,13 @@ from meshq import abc
 from meshq import node as trio_node
 from meshq.blocking._client import Client
 from meshq.blocking._cluster import ClusterConnection
+from meshq.blocking._events import EventStream
 from meshq.blocking._host import Host
 from meshq.blocking._loop import Loop
 from meshq.errors import UsageError
 from meshq.ids import NodeId
-from meshq.node import BrokerStatistics
+from meshq.node import EVENTS_MAX, BrokerStatistics, watch
+from meshq.notifications import Notification
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 
 
@@ -127,6 +129,22 @@ class Broker:
             return self._inner.statistics()
 
         return self._loop.call(look) if self._host.open else self._inner.statistics()
+
+    def events(self) -> EventStream[Notification]:
+        """An iterator of what happens in the broker from now on, also before it has started.
+
+        Of what nobody takes the oldest go, and are counted in ``missed``.
+        """
+        stream: EventStream[Notification] = EventStream(self._loop, EVENTS_MAX)
+
+        async def begin() -> None:
+            watch(self._inner, stream)
+
+        if self._host.open:
+            self._loop.call(begin)
+        else:
+            watch(self._inner, stream)
+        return stream
 
     def client(self, **settings: Any) -> Client:
         """A client in this process, without a socket; a context manager.  ``settings`` as for ``connect``.

@@ -14,7 +14,7 @@ from meshq.blocking._events import EventStream
 from meshq.blocking._host import Host
 from meshq.blocking._loop import Loop
 from meshq.blocking._producer import Producer
-from meshq.client import ClientStatistics, Received, watch
+from meshq.client import ClientStatistics, Event, Received, watch
 from meshq.message import Message, PropertyValue
 
 T = TypeVar("T")
@@ -87,9 +87,9 @@ class Client(Administration):
         """Another session, on a connection of its own, with the same settings."""
         return Client(self._inner.session(), self._shared)
 
-    def events(self) -> EventStream:
+    def events(self) -> EventStream[Event]:
         """An iterator of what happens to the connection from now on."""
-        stream = EventStream(self._loop)
+        stream: EventStream[Event] = EventStream(self._loop)
 
         async def begin() -> None:
             watch(self._inner, stream)

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from meshq.blocking._loop import Loop
-from meshq.client import EVENTS_MAX, Event
+from meshq.client import EVENTS_MAX
+
+E = TypeVar("E")
 
 
-class EventStream:
-    """An iterator of events, from the moment at which it was made.  Ends when the client is closed."""
+class EventStream(Generic[E]):
+    """An iterator of events, from the moment at which it was made.  Ends with the client or broker."""
 
-    __slots__ = ("_changed", "_closed", "_events", "_loop", "missed")
+    __slots__ = ("_changed", "_closed", "_events", "_loop", "_most", "missed")
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, most: int = EVENTS_MAX) -> None:
         self._loop = loop
-        self._events: deque[Event] = deque()
+        self._most = most
+        self._events: deque[E] = deque()
         self._changed = threading.Condition(threading.Lock())
         self._closed = False
         #: Events that were dropped because nobody looked.
         self.missed = 0
         loop.at_end(self.close)
 
-    def put(self, event: Event) -> None:
+    def put(self, event: E) -> None:
         """Something has happened."""
         with self._changed:
-            if len(self._events) == EVENTS_MAX:
+            if len(self._events) == self._most:
                 self._events.popleft()
                 self.missed += 1
             self._events.append(event)
@@ -43,11 +46,11 @@ class EventStream:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Event:
+    def __next__(self) -> E:
         """The next event.  An interrupt loses none.
 
         Raises:
-            StopIteration: the client is closed.
+            StopIteration: the client is closed, or the broker has ended.
         """
         self._loop.check_thread()
         with self._changed:

@@ -1,6 +1,7 @@
 """The core of a node: queues, routing, sessions.  What it is put together with stands in ``meshq.node``."""
 
 from meshq.broker._core import Core, CoreSettings
+from meshq.broker._notices import Notices
 from meshq.broker._recovery import Recovery
 from meshq.broker.placing._distribution_plan import RemoteBinding
 from meshq.broker.queue._consumer_state import ConsumerState, Grant
@@ -20,6 +21,7 @@ __all__ = [
     "Credentials",
     "Grant",
     "Listeners",
+    "Notices",
     "Queue",
     "Recovery",
     "RemoteBinding",

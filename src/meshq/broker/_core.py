@@ -7,11 +7,13 @@ then calls ``turn``: queues that changed are dispatched, and each session that h
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from meshq.address import Target
 from meshq.broker._definitions import Definitions
+from meshq.broker._notices import Announcer, Notices
 from meshq.broker.leaving._expiry import Expirer
 from meshq.broker.leaving._moving import Mover
 from meshq.broker.leaving._returning import Returner
@@ -32,6 +34,7 @@ from meshq.broker.session._access import Access
 from meshq.broker.session._jobs import Job
 from meshq.broker.session._peering import Demand
 from meshq.errors import MeshqError
+from meshq.notifications import MessageDeadLettered, MessageExpired, SecurityRefused
 from meshq.settings import AddressSettings, Security
 from meshq.wire import LinkOpening
 
@@ -57,6 +60,8 @@ class CoreSettings:
     chaos: Callable[[str], bool]
     #: ``env.wall.now_ms``: when messages come that live, or wait, for a time of their own.
     now_ms: Callable[[], int]
+    #: Whom to tell of what happens.
+    notices: Notices = attrs.field(factory=Notices)
 
 
 class Core:
@@ -65,10 +70,13 @@ class Core:
     def __init__(self, settings: CoreSettings, log: Log | None) -> None:
         self.settings = settings
         self.access = Access(settings.security)
+        self.notices = settings.notices
+        self.notices.now_ms = settings.now_ms
+        self.access.on_refused = self._refused
         self.router = Router(settings.address_settings)
         self.ledger = Ledger(log, self._release)
         self.marks = Marks(self.ledger, settings.chaos)
-        self.definitions = Definitions(self.router, self.ledger, self.marks)
+        self.definitions = Definitions(self.router, self.ledger, self.marks, self.notices)
         self.producers = ProducerMarks()
         self.memory = MemoryBound(settings.memory_limit_bytes)
         self.placer = Placer(
@@ -85,6 +93,9 @@ class Core:
         self.settler = Settler(self.ledger, self.router, self.marks, self.memory, self.timers)
         self.mover = Mover(self.placer, self.settler)
         self.mover.on_taken = self.touch
+        self.mover.on_moved = self._moved
+        self.announcer = Announcer(self)
+        self.notices.open(self.announcer)
         self.expirer = Expirer(self.mover, self.timers, settings.now_ms)
         self.returner = Returner(self.ledger, self.mover, self.expirer, self.timers, settings.now_ms)
         self.returner.on_ready = self.touch
@@ -100,10 +111,10 @@ class Core:
         self._jobs: list[Job] = []
         # Queues that may have something to grant, and sessions that have something to say; as ordered sets.
         self._dirty: dict[Queue, None] = {}
-        self._talking: dict[Session, None] = {}
+        self._talking: dict[Session | Announcer, None] = {}
         # Those that have a delivery to say.  They go first: whoever waits for a message is kept waiting by whatever
         # another process does with its confirm, a pipelined producer by nothing.
-        self._serving: dict[Session, None] = {}
+        self._serving: dict[Session | Announcer, None] = {}
         self._turning = False
 
     @property
@@ -119,8 +130,8 @@ class Core:
         """Something changed by which any queue may have something to grant, or may go."""
         self._dirty.update(dict.fromkeys(self.router.queues.values()))
 
-    def talk(self, session: Session) -> None:
-        """The session has something to say at the end of the turn."""
+    def talk(self, session: Session | Announcer) -> None:
+        """The session, or whoever announces, has something to say at the end of the turn."""
         self._talking[session] = None
 
     def serve(self, session: Session) -> None:
@@ -258,6 +269,19 @@ class Core:
         else:
             self._unfinished[queue] = None
             self.on_unfinished()
+
+    def _refused(self, session: Session, permission: str, address: str) -> None:
+        user = session.owner[1]
+        self.notices.say(SecurityRefused, user=user, permission=permission, address=address, peer=session.peer)
+
+    def _moved(self, queue: Queue, target: Target | None, reason: str, messages: int) -> None:
+        """Messages have left a queue for another reason than that somebody was done with them."""
+        about: dict[str, Any] = {"address": queue.address, "queue": queue.name, "messages": messages}
+        about["target"] = target.address if target is not None else ""
+        if reason == "expired":
+            self.notices.say(MessageExpired, **about)
+        elif reason in ("rejected", "attempts"):
+            self.notices.say(MessageDeadLettered, reason=reason, **about)
 
     def _is_over(self, queue: Queue) -> bool:
         """Whether a queue without consumers goes by itself."""

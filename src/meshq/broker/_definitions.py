@@ -7,7 +7,8 @@ from typing import Any
 import attrs
 
 from meshq import limits
-from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target, check_name, check_routing
+from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, SEPARATOR, TEMPORARY, Target, check_name, check_routing
+from meshq.broker._notices import Notices
 from meshq.broker.placing._diverts import DivertRule
 from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._marks import Marks
@@ -17,6 +18,7 @@ from meshq.broker.queue._terms import ON_USE, PLAIN, SUBSCRIPTIONS, Owner, Terms
 from meshq.broker.records import DEFINITION, encode_definition
 from meshq.broker.session._subscribing import check_same
 from meshq.errors import DamagedError, FilterError, NotFoundError, SettingsError, UsageError
+from meshq.notifications import QueueCreated, QueueDeleted
 from meshq.selector import Filter, parse_filter
 from meshq.settings import AddressSettings, address_settings_of, check_pattern
 
@@ -24,7 +26,8 @@ from meshq.settings import AddressSettings, address_settings_of, check_pattern
 class Definitions:
     """What may be made, found or made on first use."""
 
-    def __init__(self, router: Router, ledger: Ledger, marks: Marks) -> None:
+    def __init__(self, router: Router, ledger: Ledger, marks: Marks, notices: Notices) -> None:
+        self._notices = notices
         self.router = self._router = router
         self._ledger = ledger
         self._marks = marks
@@ -38,7 +41,8 @@ class Definitions:
             UsageError: it exists with the other routing type, or the name is not valid.
         """
         check_own(check_name("address", name))
-        check_routing("routing", routing)
+        if check_routing("routing", routing) != "multicast" and name == NOTIFICATIONS:
+            raise UsageError(f"the address {name!r} is multicast, and stays it: {routing} is not possible")
         address = self._router.check_address(name, routing)
         if address is not None and address.on_use:
             # Now somebody relies on it.
@@ -124,6 +128,14 @@ class Definitions:
         queue = self._router.add_queue(made, address)
         self._router.positions[number] = position
         self._marks.open(queue)
+        self._notices.say(
+            QueueCreated,
+            address=address.name,
+            queue=name,
+            routing=address.routing,
+            durable=durable,
+            temporary=terms.owner is not None,
+        )
         return queue
 
     def forward_queue(self, name: str) -> Queue:
@@ -162,6 +174,7 @@ class Definitions:
             del self._router.addresses[address.name]
             dead.append(address.position)
         self._forget_at(dead)
+        self._notices.say(QueueDeleted, address=queue.address, queue=queue.name)
 
     def _forget_at(self, positions: list[int]) -> None:
         """Have these records die, by the one that keeps the highest queue number that was ever given."""
@@ -179,6 +192,7 @@ class Definitions:
         """
         check_own(check_name("name", name))
         check_own(check_name("address", address), check_name("forwarding_address", forwarding_address))
+        check_sendable(forwarding_address)
         diverts = self._router.diverts
         text = filter.text if filter is not None else ""
         wanted = {
@@ -283,6 +297,8 @@ class Definitions:
         if target.queue is not None or target.address.startswith(INTERNAL):
             check_open(target.address, target.queue)
         address = self._router.addresses.get(target.address)
+        if address is None:
+            check_open(target.address)
         if target.queue is not None:
             queue = self._router.find_queue(target) or self._queue_on_demand(target.queue, target.address, address)
             return self._router.addresses[target.address], queue
@@ -429,6 +445,17 @@ def check_own(*names: str) -> str:
     return check_open(*names)
 
 
+def check_sendable(address: str) -> str:
+    """An address to which others than the broker may send.
+
+    Raises:
+        UsageError: it is the broker's own.
+    """
+    if address == NOTIFICATIONS:
+        raise UsageError(f"{address!r} tells what happens in the broker: nobody else sends to it")
+    return check_open(address)
+
+
 def check_open(*names: str | None) -> str:
     """Names that are given by users; the first of them.
 
@@ -436,6 +463,8 @@ def check_open(*names: str | None) -> str:
         UsageError: one belongs to the broker.
     """
     for name in names:
+        if name == MANAGEMENT:
+            raise UsageError(f"{name!r} takes requests to the broker, and nothing else is to be done with it")
         if name is not None and name.startswith(INTERNAL):
             raise UsageError(f"{name!r} is the broker's own: names that begin with {INTERNAL!r} can be looked at only")
     return names[0] or ""

@@ -4,7 +4,16 @@ from meshq.client._block import Block
 from meshq.client._client import Client
 from meshq.client._consumer import Consumer, ConsumerStatistics
 from meshq.client._delivery import DeliveredRun, Delivery, Received
-from meshq.client._events import EVENTS_MAX, Connected, Disconnected, Event, EventStream, FailedOver, Reattached
+from meshq.client._events import (
+    EVENTS_MAX,
+    Connected,
+    Disconnected,
+    Event,
+    EventSink,
+    EventStream,
+    FailedOver,
+    Reattached,
+)
 from meshq.client._factory import ClientFactory, connect
 from meshq.client._feeding import Feeding, watch
 from meshq.client._inbox import Span
@@ -30,6 +39,7 @@ __all__ = [
     "Disconnected",
     "Divert",
     "Event",
+    "EventSink",
     "EventStream",
     "FailedOver",
     "Feeding",

@@ -60,7 +60,7 @@ class Client(Patterns):
         self._block = Block("the client")
         # Producers of ``send``, by address; the least recently used one first.
         self._implicit: OrderedDict[str, Outbox] = OrderedDict()
-        self._streams: list[EventSink] = []
+        self._streams: list[EventSink[Event]] = []
         self._nursery: Any = None
         self._life = trio.CancelScope(shield=True)
         self._closed = False
@@ -209,13 +209,13 @@ class Client(Patterns):
         """Another session, on a connection of its own, with the same settings."""
         return Client(self._targets, self._settings, self._env)
 
-    def events(self) -> EventStream:
+    def events(self) -> EventStream[Event]:
         """An async iterator of what happens to the connection from now on."""
-        stream = EventStream()
+        stream: EventStream[Event] = EventStream()
         self._watch(stream)
         return stream
 
-    def _watch(self, stream: EventSink) -> None:
+    def _watch(self, stream: EventSink[Event]) -> None:
         if self._session.failure is not None:
             stream.close()
         else:

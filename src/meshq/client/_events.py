@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Protocol, Self
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 import attrs
 import trio
@@ -55,31 +55,37 @@ class FailedOver(Event):
     same_node: bool
 
 
-class EventSink(Protocol):
+#: What a stream is of.
+E = TypeVar("E")
+E_in = TypeVar("E_in", contravariant=True)
+
+
+class EventSink(Protocol[E_in]):
     """Something that is told what happens."""
 
-    def put(self, event: Event) -> None:
+    def put(self, event: E_in) -> None:
         """Something has happened."""
 
     def close(self) -> None:
         """Nothing more will happen."""
 
 
-class EventStream:
-    """An async iterator of events, from the moment at which it was made.  Ends when the client is closed."""
+class EventStream(Generic[E]):
+    """An async iterator of events, from the moment at which it was made.  Ends with the client or broker."""
 
-    __slots__ = ("_closed", "_events", "_lot", "missed")
+    __slots__ = ("_closed", "_events", "_lot", "_most", "missed")
 
-    def __init__(self) -> None:
-        self._events: deque[Event] = deque()
+    def __init__(self, most: int = EVENTS_MAX) -> None:
+        self._most = most
+        self._events: deque[E] = deque()
         self._lot = trio.lowlevel.ParkingLot()
         self._closed = False
         #: Events that were dropped because nobody looked.
         self.missed = 0
 
-    def put(self, event: Event) -> None:
+    def put(self, event: E) -> None:
         """Something has happened."""
-        if len(self._events) == EVENTS_MAX:
+        if len(self._events) == self._most:
             self._events.popleft()
             self.missed += 1
         self._events.append(event)
@@ -93,12 +99,12 @@ class EventStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> E:
         """The next event.
 
         Checkpoint: always.  Cancellation: no event is lost.
         Raises:
-            StopAsyncIteration: the client is closed.
+            StopAsyncIteration: the client is closed, or the broker has ended.
         """
         await trio.lowlevel.checkpoint()
         while not self._events:

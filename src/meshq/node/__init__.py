@@ -1,6 +1,6 @@
 """One node put together: the public broker."""
 
-from meshq.node._broker import Broker
+from meshq.node._broker import EVENTS_MAX, Broker, watch
 from meshq.node._statistics import BrokerStatistics
 
-__all__ = ["Broker", "BrokerStatistics"]
+__all__ = ["EVENTS_MAX", "Broker", "BrokerStatistics", "watch"]

@@ -11,7 +11,8 @@ from typing import Any, Self
 import trio
 
 from meshq import abc
-from meshq.client import Client
+from meshq.broker import Notices
+from meshq.client import Client, EventSink, EventStream
 from meshq.cluster import ClusterConnection
 from meshq.env import real_env
 from meshq.errors import NotActiveError, NotFoundError, UsageError
@@ -20,9 +21,12 @@ from meshq.node._hosted import Hosted
 from meshq.node._node import Node
 from meshq.node._settings import check_settings, refuse_later
 from meshq.node._statistics import BrokerStatistics
+from meshq.notifications import BrokerStateChanged, Notification
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 from meshq.wire import Link
 
+#: Notifications kept for a program that does not look.
+EVENTS_MAX = 4_096
 _log = logging.getLogger("meshq.node")
 
 
@@ -74,6 +78,8 @@ class Broker:
         )
         self._env = env
         self._state = "new"
+        self._notices = Notices()
+        self._streams: list[EventSink[Notification]] = []
         self._hosted = Hosted(f"the broker {name!r}")
         self._stop = trio.Event()
         self._stopped = trio.Event()
@@ -137,6 +143,26 @@ class Broker:
         """
         return self._active().statistics(self._state)
 
+    def events(self) -> EventStream[Notification]:
+        """An async iterator of what happens in the broker from now on, also before it has started.
+
+        Of what nobody takes the oldest go, and are counted in ``missed``.
+        """
+        stream: EventStream[Notification] = EventStream(EVENTS_MAX)
+        self._watch(stream)
+        return stream
+
+    def _watch(self, stream: EventSink[Notification]) -> None:
+        if self._state in ("stopped", "failed"):
+            stream.close()
+        else:
+            self._streams.append(stream)
+            self._notices.listen(stream.put)
+
+    def _change_state(self, state: str) -> None:
+        self._state = state
+        self._notices.say(BrokerStateChanged, state=state)
+
     def client(self, **settings: Any) -> Client:
         """A client in this process, without a socket; an async context manager.  ``settings`` as for ``connect``."""
         # A broker that has stopped doesn't come back: there is nothing to reconnect to.
@@ -194,25 +220,26 @@ class Broker:
         """
         if self._state != "new":
             raise UsageError(f"the broker {self.name!r} was started before; make another one")
-        self._state = "starting"
         env = self._environment()
+        self._notices.now_ms = env.wall.now_ms
+        self._change_state("starting")
         node: Node | None = None
         try:
-            node = await Node.open(self._settings, env)
+            node = await Node.open(self._settings, env, self._notices)
             self._node_id = node.node_id
             async with trio.open_nursery() as nursery:
                 await node.start(nursery)
                 self._node = node
                 env.local[self.name] = node.door
-                self._state = "active"
+                self._change_state("active")
                 _log.info("%s is active", self.name, extra={"event": "active"})
                 task_status.started()
                 await self._stop.wait()
-                self._state = "stopping"
+                self._change_state("stopping")
                 await node.stop()
                 nursery.cancel_scope.cancel()
         except BaseException:
-            self._state = "failed"
+            self._change_state("failed")
             raise
         finally:
             self._node = None
@@ -222,5 +249,12 @@ class Broker:
                 with trio.CancelScope(shield=True):
                     await node.close()
             if self._state == "stopping":
-                self._state = "stopped"
+                self._change_state("stopped")
+            for stream in self._streams:
+                stream.close()
             self._stopped.set()
+
+
+def watch(broker: Broker, sink: EventSink[Notification]) -> None:
+    """Have a sink told what happens in a broker, until that ends."""
+    broker._watch(sink)

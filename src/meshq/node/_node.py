@@ -9,7 +9,7 @@ from functools import partial
 import trio
 
 from meshq import abc
-from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Listeners, Recovery, Sessions
+from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Listeners, Notices, Recovery, Sessions
 from meshq.errors import ConnectionBrokenError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.node._local import LocalDoor
@@ -54,6 +54,8 @@ class Node:
         journal: Journal | None,
         node_id: NodeId,
         credentials: Credentials | None,
+        *,
+        notices: Notices,
     ) -> None:
         self._settings = settings
         self._env = env
@@ -73,6 +75,7 @@ class Node:
                 token=env.entropy.token,
                 chaos=env.chaos,
                 now_ms=env.wall.now_ms,
+                notices=notices,
             ),
             journal,
         )
@@ -94,8 +97,8 @@ class Node:
         self._failed = trio.Event()
 
     @classmethod
-    async def open(cls, settings: BrokerSettings, env: abc.Env) -> Node:
-        """Open the store, if there is one, and take up what it holds.
+    async def open(cls, settings: BrokerSettings, env: abc.Env, notices: Notices | None = None) -> Node:
+        """Open the store, if there is one, and take up what it holds.  ``notices``: whom to tell of what happens.
 
         Checkpoint: always.
         Cancellation: the store is closed again.
@@ -105,9 +108,10 @@ class Node:
             JournalBrokenError: the disk failed.
         """
         credentials = await _credentials(settings, env)
+        notices = notices or Notices()
         if settings.data_dir is None:
             node_id = NodeId(settings.node_id or env.entropy.token(IDENTITY_BYTES))
-            return cls(settings, env, None, node_id, credentials)
+            return cls(settings, env, None, node_id, credentials, notices=notices)
         journal = Journal(
             settings.data_dir,
             segment_bytes=settings.journal.segment_bytes,
@@ -117,7 +121,7 @@ class Node:
         )
         await journal.open()
         try:
-            node = cls(settings, env, journal, NodeId(journal.node_id), credentials)
+            node = cls(settings, env, journal, NodeId(journal.node_id), credentials, notices=notices)
             recovery = Recovery(node.core)
             recovery.take(journal.recovered(dead=True))
         except BaseException:
@@ -326,6 +330,7 @@ class Node:
             connections_denied=self.counts.denied,
             connections_turned_away=self.counts.turned_away,
             requests_forbidden=core.access.refused,
+            notifications_dropped=core.announcer.dropped,
             loop_lag=self._lag.last,
             journal=self._journal.statistics() if self._journal is not None else None,
         )

@@ -48,6 +48,8 @@ class BrokerStatistics:
     connections_turned_away: int
     #: Requests of users who lacked a permission.
     requests_forbidden: int
+    #: Notifications that a subscription to them did not get, because it had too many.
+    notifications_dropped: int
     #: How much later than it should the loop came back to us, at the last look.
     loop_lag: float
     #: The journal's own statistics; None in memory only.

@@ -41,6 +41,8 @@ class Mover:
         self._settler = settler
         #: Called when messages have left a queue that may go by itself.
         self.on_taken: Callable[[Queue], None] = _nobody
+        #: Called when messages have been moved: from where, to where, why, and how many.
+        self.on_moved: Callable[[Queue, Target | None, str, int], None] = _nobody
 
     def move(self, queue: Queue, spans: Sequence[Span], target: Target | None, reason: str) -> list[Span]:
         """Move messages that a consumer has held, or that wait; ``target`` None: they are gone.
@@ -48,6 +50,7 @@ class Mover:
         Returns those that could not be moved: nothing has changed for them.
         """
         left: list[Span] = []
+        moved = 0
         for span in spans:
             try:
                 logged = target is not None and self._place(queue, span, target, reason)
@@ -56,6 +59,9 @@ class Mover:
                 left.append(span)
                 continue
             self._settler.remove(queue, span, FATES[reason], logged=logged)
+            moved += span.rows
+        if moved:
+            self.on_moved(queue, target, reason, moved)
         if queue.passing:
             self.on_taken(queue)
         return left
@@ -84,7 +90,7 @@ class Mover:
         return self._placer.place_moved(moved, target, gone)
 
 
-def _nobody(queue: Queue) -> None:
+def _nobody(*_: object) -> None:
     """For a callback that nobody has set."""
 
 

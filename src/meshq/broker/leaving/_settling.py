@@ -66,6 +66,13 @@ class Settler:
             self._record(queue, spans, ended)
         return removed
 
+    def drop_oldest(self, queue: Queue, count: int) -> int:
+        """Take out the messages that have waited longest; returns how many there were to take."""
+        self._marks.cover_given(queue)
+        spans, ended = queue.purge(count)
+        self._record(queue, spans, ended)
+        return sum(span.rows for span in spans)
+
     def _purge_scheduled(self, queue: Queue) -> int:
         """Take out what is not due yet."""
         scheduled, queue.scheduled = queue.scheduled, {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from meshq.address import NOTIFICATIONS
 from meshq.settings import AddressSettings, settings_for
 
 
@@ -20,7 +21,11 @@ class SettingsTable:
 
     def of(self, address: str) -> AddressSettings:
         """The settings of an address: field by field, the most specific pattern that sets it wins."""
-        return settings_for({**self._given, **self.set} if self.set else self._given, address)
+        found = settings_for({**self._given, **self.set} if self.set else self._given, address)
+        if address != NOTIFICATIONS:
+            return found
+        given = {name: getattr(found, name) for name in found.given}
+        return AddressSettings(**{**given, "default_routing": "multicast", "auto_create_queues": True})
 
     def pattern(self, pattern: str) -> AddressSettings | None:
         """What holds for a pattern; None: it is not there."""

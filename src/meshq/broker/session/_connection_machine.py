@@ -12,6 +12,7 @@ from meshq.broker.session._credentials import Credentials
 from meshq.broker.session._session import Session, nobody
 from meshq.broker.session._sessions import Sessions
 from meshq.errors import MeshqError, RemoteProtocolError
+from meshq.notifications import LoginRefused
 from meshq.wire import (
     BY_NAME,
     MECHANISM_CERTIFICATE,
@@ -263,6 +264,7 @@ class ServerConnection:
         if error.refusal == "not_authenticated":
             self.denied = True
             self._counts.denied += 1
+            self._core.notices.say(LoginRefused, role=self.role, peer=self._link.peer)
         session = self.session
         if session is not None and isinstance(error, RemoteProtocolError):
             self._sessions.end(session)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from meshq.address import check_name, parse_target
-from meshq.broker._definitions import check_open
+from meshq.broker._definitions import check_open, check_sendable
 from meshq.broker.session._access import may_look, permit_moving
 from meshq.broker.session._jobs import Steps
 from meshq.broker.session._subscribing import create_temporary
@@ -120,7 +120,7 @@ def diverts(core: Core, asker: Session | None, after: str = "") -> Values:
 def move_messages(core: Core, name: str, address: str, filter: str | None = None, limit: int = 0) -> Steps:
     """What waits in a queue goes to an address."""
     queue = _existing(core, check_open(name))
-    check_open(check_name("address", address))
+    check_sendable(check_name("address", address))
     condition = parse_filter(filter) if filter else None
     return sweep(core, queue, condition, limit or _ALL, to_address(address), "moved")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
-from meshq.address import INTERNAL, is_name
+from meshq.address import INTERNAL, NOTIFICATIONS, is_name
 from meshq.broker.placing._distribution_plan import filters_of
 from meshq.broker.queue._run import StoredRun
 from meshq.errors import MeshqError
@@ -43,6 +43,11 @@ _STEP_MAX: Final = 2**16 - 1
 _DESCRIPTION_BYTES_MAX: Final = 256
 
 
+def _hidden(queue: Queue) -> bool:
+    """Whether other nodes don't know of a queue: a link's own, and those that tell what happens here."""
+    return queue.name.startswith(INTERNAL) or queue.address == NOTIFICATIONS
+
+
 class Demand:
     """Tells links of peers which queues have changed."""
 
@@ -63,7 +68,7 @@ class Demand:
 
     def changed(self, queue: Queue) -> None:
         """A queue was made or deleted, or somebody has begun or ended to consume from it."""
-        if queue.name.startswith(INTERNAL):
+        if _hidden(queue):
             return
         for link in self._links:
             link.changed(queue.number)
@@ -127,7 +132,7 @@ class Peering:
         if frame.channel not in self.channels:
             return
         for queue in self._core.router.by_number.values():
-            if not queue.name.startswith(INTERNAL):
+            if not _hidden(queue):
                 self._describe(frame.channel, queue)
         session.put(Frame(FrameType.SNAPSHOT, channel=frame.channel, first=len(self._core.router.by_number)))
         self._core.demand.add(self)

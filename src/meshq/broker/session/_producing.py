@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from meshq.address import Target, parse_target
+from meshq.broker._definitions import check_sendable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit_run, permit_sending
 from meshq.errors import MeshqError, RemoteProtocolError
@@ -58,6 +59,7 @@ class Producing:
         def produce() -> dict[str, Any]:
             self._session.check_channels()
             target = parse_target(header.address)
+            check_sendable(target.address)
             permit_sending(self._session, target)
             self._core.definitions.address_for(target)
             self.channels[frame.channel] = ProducerState(header.producer, target)

@@ -23,6 +23,7 @@ from meshq.broker.session._peering import Peering
 from meshq.broker.session._producing import Producing
 from meshq.broker.session._subscribing import queue_to_consume
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
+from meshq.notifications import ConsumerClosed, ConsumerCreated, Notification
 from meshq.selector import parse_filter
 from meshq.wire import (
     BY_NAME,
@@ -203,6 +204,7 @@ class Session:
                 self.core.touch(queue)
                 self.core.demand.changed(queue)
             self._consumers[frame.channel] = consumer
+            self._tell(ConsumerCreated, consumer, filter=filter.text if filter is not None else "")
             return {"queue": queue.name, "address": queue.address}
 
         self.answering(frame, consume)
@@ -387,9 +389,23 @@ class Session:
     def _drop_consumer(self, consumer: ConsumerState, handed: int | None) -> None:
         if consumer.browser is not None:
             consumer.browser.end()
-            self.core.touch(consumer.queue)
-            return
-        self.core.returner.abandon(consumer, handed)
-        consumer.queue.remove_consumer(consumer)
+        else:
+            self.core.returner.abandon(consumer, handed)
+            consumer.queue.remove_consumer(consumer)
+            self.core.demand.changed(consumer.queue)
         self.core.touch(consumer.queue)
-        self.core.demand.changed(consumer.queue)
+        self._tell(ConsumerClosed, consumer)
+
+    def _tell(self, kind: type[Notification], consumer: ConsumerState, **more: Any) -> None:
+        """Tell who wants to know that a consumer came or went."""
+        queue = consumer.queue
+        self.core.notices.say(
+            kind,
+            address=queue.address,
+            queue=queue.name,
+            session=self.number,
+            user=self.owner[1],
+            browse=consumer.browser is not None,
+            consumers=len(queue.consumers),
+            **more,
+        )

@@ -11,6 +11,7 @@ from meshq.broker._core import Core
 from meshq.broker.session._session import Session
 from meshq.errors import NotActiveError
 from meshq.ids import IDENTITY_BYTES
+from meshq.notifications import SessionClosed, SessionCreated
 from meshq.wire import Attach, Attached, Link, decline
 
 #: A client may not ask for a shorter time: its pings would cost more than its session.
@@ -68,6 +69,9 @@ class Sessions:
         session.rights = core.access.of(owner)
         core.sessions[session.number] = session
         self._ttl[session.number] = ttl
+        role, user = owner
+        about = {"session": session.number, "role": role, "user": user, "label": label, "peer": link.peer}
+        core.notices.say(SessionCreated, **about)
         return session, self._answer(session, ttl, resumed=False)
 
     @staticmethod
@@ -96,6 +100,9 @@ class Sessions:
         if session.number in self._core.sessions:
             del self._core.sessions[session.number], self._ttl[session.number]
             session.end()
+            role, user = session.owner
+            about = {"session": session.number, "role": role, "user": user, "label": session.label}
+            self._core.notices.say(SessionClosed, **about)
 
     def expire(self) -> float | None:
         """End the sessions whose time is up; returns the next deadline."""

@@ -1,0 +1,132 @@
+"""Who is told of what happens in a node: nobody, and then it costs nothing; programs in this process, at once; and, at
+the end of the turn, the subscriptions to the address of notifications.
+
+Nobody is waited for.  What does not fit is dropped, the oldest first, and counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from meshq import limits
+from meshq.address import INTERNAL, NOTIFICATIONS, Target
+from meshq.broker.queue._run import StoredRun
+from meshq.errors import AddressFullError, ClosedError, JournalBrokenError
+from meshq.notifications import BrokerStateChanged, Notification
+from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map, encode_run
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+
+Listener = Callable[[Notification], None]
+
+
+class Notices:
+    """Takes what happens, and hands it on."""
+
+    __slots__ = ("_announcer", "_listeners", "now_ms")
+
+    def __init__(self) -> None:
+        #: The broker's clock; a core sets it.
+        self.now_ms: Callable[[], int] = _never
+        self._listeners: list[Listener] = []
+        self._announcer: Announcer | None = None
+
+    def listen(self, listener: Listener) -> None:
+        """Tell somebody of everything from now on."""
+        self._listeners.append(listener)
+
+    def open(self, announcer: Announcer) -> None:
+        """The node can announce what happens."""
+        self._announcer = announcer
+
+    def say(self, kind: type[Notification], **about: Any) -> None:
+        """Something has happened."""
+        announcer = self._announcer
+        # There are no subscriptions before a node is active, and no more deliveries when it stops.
+        announced = announcer is not None and announcer.wanted and kind is not BrokerStateChanged
+        if not announced and not self._listeners:
+            return
+        if str(about.get("queue", "")).startswith(INTERNAL):
+            # What a link of the cluster keeps for itself.
+            return
+        notification = kind(timestamp=self.now_ms() / 1000, **about)
+        for listener in self._listeners:
+            listener(notification)
+        # What happens to notifications is not announced: it would lead to more of it.
+        if announced and announcer is not None and about.get("address") != NOTIFICATIONS:
+            announcer.add(notification)
+
+
+class Announcer:
+    """Puts notifications in the queues that are subscribed to them, as messages that are not durable."""
+
+    __slots__ = ("_core", "_number", "_waiting", "dropped")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._waiting: deque[Notification] = deque()
+        # Of the last message.
+        self._number = 0
+        #: Notifications that a subscription did not get, because it had too many.
+        self.dropped = 0
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody has subscribed."""
+        address = self._core.router.addresses.get(NOTIFICATIONS)
+        return address is not None and bool(address.queues)
+
+    def add(self, notification: Notification) -> None:
+        """Announce it at the end of the turn."""
+        if len(self._waiting) == limits.NOTIFICATIONS_WAITING_MAX:
+            self._waiting.popleft()
+            self.dropped += 1
+        self._waiting.append(notification)
+        self._core.talk(self)
+
+    def say(self) -> None:
+        """The end of a turn."""
+        while self._waiting:
+            count = min(len(self._waiting), limits.RUN_MESSAGES_MAX)
+            self._announce([self._waiting.popleft() for _ in range(count)])
+
+    def _announce(self, notifications: list[Notification]) -> None:
+        core, count = self._core, len(notifications)
+        address = core.router.addresses.get(NOTIFICATIONS)
+        if address is None or core.closing is not None:
+            return
+        for queue in address.queues:
+            over = queue.ready + queue.delayed + count - limits.NOTIFICATIONS_QUEUED_MAX
+            if over > 0:
+                self.dropped += core.settler.drop_oldest(queue, over)
+        encoded = [encode_map(one.properties()) for one in notifications]
+        kind = KIND_PLAIN | KIND_PROPERTIES
+        run = StoredRun(
+            NOTIFICATIONS,
+            encode_run([b""] * count, [Envelope(kind, b"", b"", properties) for properties in encoded]),
+            durable=False,
+            producer=core.settings.instance,
+            number=self._number + 1,
+            stamp=round(notifications[0].timestamp * 1000),
+        )
+        self._number += count
+        # What no subscription wants to know is no message that somebody has lost.
+        unrouted = core.placer.unrouted
+        try:
+            core.placer.place(run, Target(NOTIFICATIONS, None), kind, _nothing)
+            core.placer.unrouted = unrouted
+        except (AddressFullError, ClosedError, JournalBrokenError):
+            # A durable subscription has no room, or the node ends, and says why.
+            self.dropped += count
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""
+
+
+def _never() -> int:
+    """The time before there is a clock."""
+    return 0

@@ -1,0 +1,169 @@
+"""What a broker tells of what happens in it: one frozen record for each kind.
+
+``Broker.events()`` gives the records themselves; at the address ``activemq.notifications`` each of them is a message,
+whose property ``notification`` is the kind and whose other properties are the fields.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from meshq.message import PropertyValue
+
+
+@attrs.frozen(kw_only=True)
+class Notification:
+    """Something that happened.  ``timestamp``: when, in seconds since 1970, by the broker's clock."""
+
+    kind: ClassVar[str] = ""
+    timestamp: float
+
+    def properties(self) -> dict[str, PropertyValue]:
+        """The properties of the message that tells of it."""
+        return {"notification": self.kind, **attrs.asdict(self)}
+
+
+@attrs.frozen(kw_only=True)
+class BrokerStateChanged(Notification):
+    """The broker is in another state; only ``Broker.events()`` tells of it."""
+
+    kind = "broker_state_changed"
+    state: str
+
+
+@attrs.frozen(kw_only=True)
+class QueueCreated(Notification):
+    """There is a new queue."""
+
+    kind = "queue_created"
+    address: str
+    queue: str
+    routing: str
+    durable: bool
+    #: It goes with the session that made it.
+    temporary: bool
+
+
+@attrs.frozen(kw_only=True)
+class QueueDeleted(Notification):
+    """A queue is gone, with whatever was in it."""
+
+    kind = "queue_deleted"
+    address: str
+    queue: str
+
+
+@attrs.frozen(kw_only=True)
+class ConsumerCreated(Notification):
+    """Somebody consumes from a queue, or looks at it."""
+
+    kind = "consumer_created"
+    address: str
+    queue: str
+    session: int
+    user: str
+    #: A condition of its own; empty if it takes all.
+    filter: str
+    browse: bool
+    #: Consumers of the queue now; those who only look don't count.
+    consumers: int
+
+
+@attrs.frozen(kw_only=True)
+class ConsumerClosed(Notification):
+    """A consumer is gone; what it held is back."""
+
+    kind = "consumer_closed"
+    address: str
+    queue: str
+    session: int
+    user: str
+    browse: bool
+    consumers: int
+
+
+@attrs.frozen(kw_only=True)
+class SessionCreated(Notification):
+    """A client, or a node, has a new session.  Its user is empty if nobody was asked."""
+
+    kind = "session_created"
+    session: int
+    role: str
+    user: str
+    label: str
+    peer: str
+
+
+@attrs.frozen(kw_only=True)
+class SessionClosed(Notification):
+    """A session has ended: by its client, or because that did not come back."""
+
+    kind = "session_closed"
+    session: int
+    role: str
+    user: str
+    label: str
+
+
+@attrs.frozen(kw_only=True)
+class LoginRefused(Notification):
+    """Somebody could not show who they are."""
+
+    kind = "login_refused"
+    role: str
+    peer: str
+
+
+@attrs.frozen(kw_only=True)
+class SecurityRefused(Notification):
+    """A user asked for something for which it lacks the permission."""
+
+    kind = "security_refused"
+    user: str
+    permission: str
+    address: str
+    peer: str
+
+
+@attrs.frozen(kw_only=True)
+class MessageDeadLettered(Notification):
+    """Messages were rejected, or delivered too often in vain, and left their queue together.
+
+    ``target``: the address to which they went; empty: they are gone.  ``reason``: ``rejected`` or ``attempts``.
+    """
+
+    kind = "message_dead_lettered"
+    address: str
+    queue: str
+    target: str
+    reason: str
+    messages: int
+
+
+@attrs.frozen(kw_only=True)
+class MessageExpired(Notification):
+    """The time of messages was over, and they left their queue together; ``target`` as for dead letters."""
+
+    kind = "message_expired"
+    address: str
+    queue: str
+    target: str
+    messages: int
+
+
+#: Every kind, in the order in which they are shown.
+KINDS: tuple[type[Notification], ...] = (
+    BrokerStateChanged,
+    QueueCreated,
+    QueueDeleted,
+    ConsumerCreated,
+    ConsumerClosed,
+    SessionCreated,
+    SessionClosed,
+    LoginRefused,
+    SecurityRefused,
+    MessageDeadLettered,
+    MessageExpired,
+)

@@ -1,0 +1,64 @@
+"""Write the tables of what a broker tells and can be asked from the code that they describe:
+``python tools/draw_management.py``.
+
+Each stands between two comments, ``<!-- drawn: NAME -->`` and ``<!-- end -->``; a test compares them with the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from meshq.notifications import KINDS
+
+GUIDES = Path(__file__).parents[1] / "docs" / "how-to"
+
+
+def table(*rows: tuple[str, ...]) -> str:
+    """A table in Markdown, the first row its head."""
+    head, *rest = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([head, f"| {' | '.join('---' for _ in rows[0])} |", *rest])
+
+
+def first_sentence(thing: object) -> str:
+    """What a docstring begins with."""
+    text = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+    return text.replace("``", "`")
+
+
+def notifications() -> str:
+    """Every kind: its record, its fields, and what it tells."""
+    rows = [
+        (
+            f"`{kind.kind}`",
+            f"`{kind.__name__}`",
+            ", ".join(f"`{field.name}`" for field in attrs.fields(kind) if field.name != "timestamp"),
+            first_sentence(kind),
+        )
+        for kind in KINDS
+    ]
+    return table(("`notification`", "record", "beside `timestamp`", "what happened"), *rows)
+
+
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {"notifications": ("watch-a-broker.md", notifications)}
+
+
+def redrawn(page: str, text: str) -> str:
+    """The text of a page with its tables drawn anew."""
+    for name, (where, draw) in TABLES.items():
+        if where == page:
+            pattern = rf"(<!-- drawn: {name} -->\n).*?(<!-- end -->)"
+            text, found = re.subn(pattern, lambda match: f"{match[1]}{draw()}\n{match[2]}", text, flags=re.S)  # noqa: B023
+            if found != 1:
+                raise ValueError(f"{page} has {found} places for the table {name!r}")
+    return text
+
+
+if __name__ == "__main__":
+    for page in sorted({where for where, _ in TABLES.values()}):
+        path = GUIDES / page
+        path.write_text(redrawn(page, path.read_text(encoding="utf-8")), encoding="utf-8")
