@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-GUIDES = ("secure-a-broker", "watch-a-broker", "with-asyncio", "without-async")
+GUIDES = ("manage-by-messages", "secure-a-broker", "watch-a-broker", "with-asyncio", "without-async")
 DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/how-to.md", *(f"docs/how-to/{name}.md" for name in GUIDES))
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import attrs
 
+from meshq.broker.session._management import OPERATIONS, Need, Parameter
+from meshq.broker.session._operations import SETTINGS
 from meshq.notifications import KINDS
 
 GUIDES = Path(__file__).parents[1] / "docs" / "how-to"
@@ -44,7 +46,38 @@ def notifications() -> str:
     return table(("`notification`", "record", "beside `timestamp`", "what happened"), *rows)
 
 
-TABLES: dict[str, tuple[str, Callable[[], str]]] = {"notifications": ("watch-a-broker.md", notifications)}
+def needs(need: Need) -> str:
+    """A permission, and where it is needed."""
+    permission = "*look*" if need.permission == "look" else f"`{need.permission}`"
+    if need.where == "node":
+        return f"{permission} at `activemq.management`"
+    if need.where == "temporary":
+        return f"{permission} at `$temporary.#`"
+    named = f"`{need.argument}`" + (f" or `{need.otherwise}`" if need.otherwise else "")
+    return f"{permission} at {named}" if need.where == "address" else f"{permission} where the {need.where} {named} is"
+
+
+def parameter(name: str, known: Parameter) -> str:
+    """An argument as it is shown."""
+    return f"`{name}`" if known.required else f"(`{name}`)"
+
+
+def operations() -> str:
+    """Every operation: its arguments, the permissions that it takes, and what it does."""
+    rows = []
+    for name, operation in OPERATIONS.items():
+        shown = [parameter(*item) for item in operation.parameters.items() if item[0] not in SETTINGS]
+        if len(shown) < len(operation.parameters):
+            shown.append("settings of `AddressSettings` by name")
+        taken = "; ".join(map(needs, operation.needs))
+        rows.append((f"`{name}`", ", ".join(shown), taken, first_sentence(operation.work)))
+    return table(("`operation`", "arguments", "permissions", "what it is about"), *rows)
+
+
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "notifications": ("watch-a-broker.md", notifications),
+    "operations": ("manage-by-messages.md", operations),
+}
 
 
 def redrawn(page: str, text: str) -> str:

@@ -104,6 +104,8 @@ FILTERED_QUEUES_PER_ADDRESS_MAX: Final = 400
 DIVERTS_MAX: Final = 256
 #: Calls (create a queue, ask for statistics, ...) of one session that wait for their answer.
 CALLS_MAX: Final = 1_024
+#: Body of a request for management: the longest filter fits many times over.
+REQUEST_BODY_BYTES_MAX: Final = 64 * KIB
 #: Notifications of one turn that wait for its end: a burst that deletes a thousand queues is told whole.
 NOTIFICATIONS_WAITING_MAX: Final = 4_096
 #: Notifications that a subscription keeps for a consumer that does not look: some megabytes.

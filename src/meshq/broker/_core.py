@@ -14,6 +14,7 @@ import attrs
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
 from meshq.broker._notices import Announcer, Notices
+from meshq.broker._voice import Voice
 from meshq.broker.leaving._expiry import Expirer
 from meshq.broker.leaving._moving import Mover
 from meshq.broker.leaving._returning import Returner
@@ -94,6 +95,8 @@ class Core:
         self.mover = Mover(self.placer, self.settler)
         self.mover.on_taken = self.touch
         self.mover.on_moved = self._moved
+        #: Sends messages of the node's own.
+        self.voice = Voice(self)
         self.announcer = Announcer(self)
         self.notices.open(self.announcer)
         self.expirer = Expirer(self.mover, self.timers, settings.now_ms)

@@ -456,6 +456,16 @@ def check_sendable(address: str) -> str:
     return check_open(address)
 
 
+def check_request_target(target: Target) -> None:
+    """See that a request is for the broker as such.
+
+    Raises:
+        UsageError: it is for a queue there, and there is none.
+    """
+    if target.queue is not None:
+        raise UsageError(f"the address {MANAGEMENT!r} has no queues")
+
+
 def check_open(*names: str | None) -> str:
     """Names that are given by users; the first of them.
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS, Target
-from meshq.broker.queue._run import StoredRun
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError
 from meshq.notifications import BrokerStateChanged, Notification
-from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map, encode_run
+from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map
 
 if TYPE_CHECKING:
     from meshq.broker._core import Core
@@ -63,13 +62,11 @@ class Notices:
 class Announcer:
     """Puts notifications in the queues that are subscribed to them, as messages that are not durable."""
 
-    __slots__ = ("_core", "_number", "_waiting", "dropped")
+    __slots__ = ("_core", "_waiting", "dropped")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._waiting: deque[Notification] = deque()
-        # Of the last message.
-        self._number = 0
         #: Notifications that a subscription did not get, because it had too many.
         self.dropped = 0
 
@@ -102,29 +99,18 @@ class Announcer:
             over = queue.ready + queue.delayed + count - limits.NOTIFICATIONS_QUEUED_MAX
             if over > 0:
                 self.dropped += core.settler.drop_oldest(queue, over)
-        encoded = [encode_map(one.properties()) for one in notifications]
         kind = KIND_PLAIN | KIND_PROPERTIES
-        run = StoredRun(
-            NOTIFICATIONS,
-            encode_run([b""] * count, [Envelope(kind, b"", b"", properties) for properties in encoded]),
-            durable=False,
-            producer=core.settings.instance,
-            number=self._number + 1,
-            stamp=round(notifications[0].timestamp * 1000),
-        )
-        self._number += count
+        envelopes = [Envelope(kind, b"", b"", encode_map(one.properties())) for one in notifications]
         # What no subscription wants to know is no message that somebody has lost.
         unrouted = core.placer.unrouted
         try:
-            core.placer.place(run, Target(NOTIFICATIONS, None), kind, _nothing)
+            core.voice.send(
+                Target(NOTIFICATIONS, None), [b""] * count, envelopes, round(notifications[0].timestamp * 1000)
+            )
             core.placer.unrouted = unrouted
         except (AddressFullError, ClosedError, JournalBrokenError):
             # A durable subscription has no room, or the node ends, and says why.
             self.dropped += count
-
-
-def _nothing() -> None:
-    """Nobody waits for it."""
 
 
 def _never() -> int:

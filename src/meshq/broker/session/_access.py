@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from meshq.broker.session._session import Session
 
 #: Temporary queues have one pattern for all of them: their names are chance.
-_ANY_TEMPORARY: Final = f"{TEMPORARY}*"
+ANY_TEMPORARY: Final = f"{TEMPORARY}*"
 #: Who may do one of these at an address may know what is there.
 _LOOKING: Final = ("consume", "browse", "manage")
 
@@ -40,7 +40,7 @@ class Rights:
     def at(self, address: str) -> frozenset[str]:
         """The permissions at an address."""
         if address.startswith(TEMPORARY):
-            address = _ANY_TEMPORARY
+            address = ANY_TEMPORARY
         known = self._known.get(address)
         if known is None:
             if len(self._known) >= limits.PERMITTED_ADDRESSES_MAX:
@@ -151,7 +151,16 @@ def permit_run(session: Session, target: Target, run: RunBytes, kinds: int) -> N
     """
     if session.core.definitions.would_make(target):
         permit(session, "create", target.address)
-    if kinds & KIND_HEADERS:
+    permit_replies(session, run, kinds)
+
+
+def permit_replies(session: Session, run: RunBytes, kinds: int) -> None:
+    """See that all answers to the messages of a run go where the one who asks may take them.
+
+    Raises:
+        SecurityError: one would not.
+    """
+    if session.rights is not None and kinds & KIND_HEADERS:
         for reply_to in reply_addresses(run):
             permit_reply_to(session, parse_target(reply_to, "reply_to"))
 

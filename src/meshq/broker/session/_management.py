@@ -9,7 +9,7 @@ import attrs
 
 from meshq.address import MANAGEMENT, check_name
 from meshq.broker.session import _operations as work
-from meshq.broker.session._access import permit, permit_look, permit_moving, queue_address
+from meshq.broker.session._access import ANY_TEMPORARY, permit, permit_look, permit_moving, queue_address
 from meshq.broker.session._jobs import Steps
 from meshq.broker.session._operations import SETTINGS, Values
 from meshq.errors import UsageError
@@ -29,7 +29,8 @@ class Parameter(NamedTuple):
 
 class Need(NamedTuple):
     """A permission that whoever asks must have, and where: at the address that an argument names, or, for ``queue``
-    and ``divert``, at the address of what it names; for ``node`` at the address of management.
+    and ``divert``, at the address of what it names; for ``node`` at the address of management, for
+    ``temporary`` at the one that stands for all temporary queues.
 
     ``look``: any of the permissions with which one knows what is at an address.  Sending to an address that is not
     there also takes ``create``, whatever its settings say of first use: it comes into being.
@@ -82,8 +83,8 @@ def answer_call(core: Core, operation: str, arguments: Values, asker: Session | 
 
 
 def _see_to(core: Core, need: Need, arguments: Values, asker: Session) -> None:
-    if need.where == "node":
-        address = MANAGEMENT
+    if need.where in _FIXED:
+        address = _FIXED[need.where]
     else:
         name = arguments.get(need.argument) or arguments[need.otherwise or need.argument]
         if need.where == "queue":
@@ -124,6 +125,8 @@ _SETTING: Final = Parameter((str, bool, int, float, type(None)))
 _MANAGES_QUEUE: Final = (Need("manage", "queue"),)
 _MANAGES_NODE: Final = (Need("manage", "node"),)
 
+_FIXED: Final = {"node": MANAGEMENT, "temporary": ANY_TEMPORARY}
+
 OPERATIONS: Final[Mapping[str, Operation]] = {
     "create_address": Operation(work.create_address, {"name": _NAME, "routing": _NAME}, (Need("create"),)),
     "create_queue": Operation(
@@ -137,7 +140,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         },
         (Need("create", argument="address", otherwise="name"),),
     ),
-    "create_temporary_queue": Operation(work.create_temporary_queue, {}, (), asks=True),
+    "create_temporary_queue": Operation(work.create_temporary_queue, {}, (Need("create", "temporary"),), asks=True),
     "unsubscribe": Operation(
         work.unsubscribe, {"address": _NAME, "name": _NAME}, (Need("create", argument="address"),)
     ),

@@ -38,7 +38,7 @@ Values = dict[str, Any]
 
 
 def create_address(core: Core, name: str, routing: str) -> Values:
-    """An address."""
+    """Create an address, unless it is there."""
     address = core.definitions.create_address(name, routing)
     return {"name": address.name, "routing": address.routing}
 
@@ -51,14 +51,14 @@ def create_queue(
     durable: bool = True,
     filter: str | None = None,
 ) -> Values:
-    """A queue, with its address if need be."""
+    """Create a queue, with its address if need be, unless it is there."""
     condition = parse_filter(filter) if filter else None
     queue = core.definitions.create_queue(name, address=address, routing=routing, durable=durable, filter=condition)
     return {"name": queue.name, "address": queue.address}
 
 
 def delete_queue(core: Core, name: str) -> Values:
-    """A queue goes, with everything in it and its consumers."""
+    """Delete a queue with everything in it; its consumers end."""
     queue = _existing(core, check_open(name))
     name = queue.name
     error = decline("queue_deleted", repr(name))
@@ -68,17 +68,17 @@ def delete_queue(core: Core, name: str) -> Values:
 
 
 def create_temporary_queue(core: Core, asker: Session) -> Values:
-    """A queue that goes with its session."""
+    """Create a queue that goes with its session."""
     return {"name": create_temporary(core, asker).name}
 
 
 def unsubscribe(core: Core, address: str, name: str) -> Values:
-    """A named subscription ends."""
+    """Delete a named subscription with everything in its queue."""
     return {"removed": end_subscription(core, check_open(address), name)}
 
 
 def purge_queue(core: Core, name: str) -> Values:
-    """Everything in a queue that nobody holds goes."""
+    """Remove every message that waits in a queue."""
     queue = _existing(core, check_open(name))
     removed = core.settler.purge(queue)
     # It may have been what kept the queue.
@@ -89,7 +89,7 @@ def purge_queue(core: Core, name: str) -> Values:
 def create_divert(
     core: Core, name: str, address: str, forwarding_address: str, filter: str | None = None, exclusive: bool = False
 ) -> Values:
-    """What is sent to one address goes to another one, too, or only there."""
+    """Have what is sent to one address go to another one, too, or only there."""
     condition = parse_filter(filter) if filter else None
     about = {"address": address, "forwarding_address": forwarding_address}
     core.definitions.create_divert(name, **about, filter=condition, exclusive=exclusive)
@@ -97,7 +97,7 @@ def create_divert(
 
 
 def delete_divert(core: Core, name: str) -> Values:
-    """A divert goes."""
+    """Delete a divert."""
     core.definitions.delete_divert(name)
     return {}
 
@@ -118,7 +118,7 @@ def diverts(core: Core, asker: Session | None, after: str = "") -> Values:
 
 
 def move_messages(core: Core, name: str, address: str, filter: str | None = None, limit: int = 0) -> Steps:
-    """What waits in a queue goes to an address."""
+    """Move messages that wait in a queue to an address."""
     queue = _existing(core, check_open(name))
     check_sendable(check_name("address", address))
     condition = parse_filter(filter) if filter else None
@@ -126,7 +126,7 @@ def move_messages(core: Core, name: str, address: str, filter: str | None = None
 
 
 def redrive(core: Core, asker: Session | None, name: str, filter: str | None = None, limit: int = 0) -> Steps:
-    """Send back what was moved to a queue."""
+    """Send messages back to where they were moved from; takes `send` there."""
     queue = _existing(core, check_open(name))
     condition = parse_filter(filter) if filter else None
 
@@ -137,14 +137,14 @@ def redrive(core: Core, asker: Session | None, name: str, filter: str | None = N
 
 
 def set_address_settings(core: Core, pattern: str, **fields: Any) -> Values:
-    """What a pattern of addresses says from now on."""
+    """Say how the addresses of a pattern behave from now on."""
     core.definitions.set_address_settings(pattern, fields)
     core.touch_all()
     return {}
 
 
 def remove_address_settings(core: Core, pattern: str) -> Values:
-    """What was set for a pattern while the node ran is forgotten."""
+    """Forget what was set for a pattern while the broker ran."""
     core.definitions.remove_address_settings(pattern)
     core.touch_all()
     return {}
@@ -157,13 +157,13 @@ def address_settings(core: Core, address: str) -> Values:
 
 
 def pause_queue(core: Core, name: str) -> Values:
-    """A queue delivers nothing more."""
+    """Have a queue take messages and deliver none."""
     core.definitions.pause(_existing(core, check_open(name)), True)
     return {}
 
 
 def resume_queue(core: Core, name: str) -> Values:
-    """A queue delivers again."""
+    """Have a queue deliver again."""
     queue = _existing(core, check_open(name))
     core.definitions.pause(queue, False)
     core.touch(queue)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from meshq.address import Target, parse_target
-from meshq.broker._definitions import check_sendable
+from meshq.address import MANAGEMENT, Target, parse_target
+from meshq.broker._definitions import check_request_target, check_sendable
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.session._access import permit_run, permit_sending
+from meshq.broker.session._access import permit, permit_run, permit_sending
+from meshq.broker.session._requests import Requests
 from meshq.errors import MeshqError, RemoteProtocolError
 from meshq.wire import (
     FLAG_DURABLE,
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
 class ProducerState:
     """A producer's channel: whose messages these are, and where they go."""
 
-    __slots__ = ("producer", "target")
+    __slots__ = ("producer", "requests", "target")
 
     def __init__(self, producer: bytes, target: Target) -> None:
         self.producer = producer
         self.target = target
+        #: They are requests to the broker itself.
+        self.requests = target.address == MANAGEMENT
 
 
 class Producing:
@@ -46,6 +49,7 @@ class Producing:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._core = session.core
+        self._requests = Requests(session)
         self.channels: dict[int, ProducerState] = {}
         #: The highest number to confirm at the end of the turn, by channel.
         self.confirms: dict[int, int] = {}
@@ -59,9 +63,13 @@ class Producing:
         def produce() -> dict[str, Any]:
             self._session.check_channels()
             target = parse_target(header.address)
-            check_sendable(target.address)
-            permit_sending(self._session, target)
-            self._core.definitions.address_for(target)
+            if target.address == MANAGEMENT:
+                check_request_target(target)
+                permit(self._session, "manage", MANAGEMENT)
+            else:
+                check_sendable(target.address)
+                permit_sending(self._session, target)
+                self._core.definitions.address_for(target)
             self.channels[frame.channel] = ProducerState(header.producer, target)
             producers = self._core.producers
             known = producers.get(header.producer) is not None
@@ -109,6 +117,9 @@ class Producing:
             # Neither confirmed nor refused: the client sends it again, here after the restart or elsewhere.
             return
         try:
+            if producer.requests:
+                self._requests.take(run, kinds, confirm)
+                return
             if self._session.rights is not None:
                 permit_run(self._session, producer.target, content, kinds)
             self._core.placer.place(run, producer.target, kinds, confirm)

@@ -87,9 +87,7 @@ def create_temporary(core: Core, session: Session) -> Queue:
 
     Raises:
         UsageError: the session has as many as it may have.
-        SecurityError: it may have none.
     """
-    permit(session, "create", f"{TEMPORARY}*")
     if len(session.owned) >= limits.CHANNELS_MAX:
         raise decline("too_many", f"a session has at most {limits.CHANNELS_MAX} temporary queues")
     name = TEMPORARY + core.settings.token(IDENTITY_BYTES).hex()

@@ -1,0 +1,79 @@
+"""Management by messages over the network: every operation that a call has, asked for by a message."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from meshq import Broker, Client, Permissions, Security, SecurityError, connect
+from meshq.broker.session._management import OPERATIONS
+
+#: A life in requests: each operation with its arguments, and what the answer has at least.
+LIFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("create_address", {"name": "news", "routing": "multicast"}, {"name": "news"}),
+    ("create_queue", {"name": "desk", "address": "news", "routing": "multicast"}, {"address": "news"}),
+    ("create_queue", {"name": "orders", "filter": "region = 'emea'"}, {"name": "orders"}),
+    ("create_temporary_queue", {}, {}),
+    ("queue", {"name": "orders"}, {"ready": 0, "filter": "region = 'emea'"}),
+    ("queues", {}, {"more": False}),
+    ("create_divert", {"name": "d", "address": "orders", "forwarding_address": "copies"}, {"name": "d"}),
+    ("diverts", {}, {"more": False}),
+    ("delete_divert", {"name": "d"}, {}),
+    ("set_address_settings", {"pattern": "orders", "max_delivery_attempts": 3}, {}),
+    ("address_settings", {"address": "orders"}, {"max_delivery_attempts": 3, "max_redelivery_delay": "inf"}),
+    ("remove_address_settings", {"pattern": "orders"}, {}),
+    ("pause_queue", {"name": "orders"}, {}),
+    ("resume_queue", {"name": "orders"}, {}),
+    ("move_messages", {"name": "orders", "address": "desk.moved", "limit": 1}, {"moved": 0}),
+    ("redrive", {"name": "orders"}, {"moved": 0}),
+    ("purge_queue", {"name": "orders"}, {"removed": 0}),
+    ("delete_queue", {"name": "orders"}, {"removed": 0}),
+    ("unsubscribe", {"address": "news", "name": "mine"}, {"removed": 0}),
+]
+
+
+async def ask(client: Client, operation: str, **arguments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The answer to a request, and its properties."""
+    body = json.dumps(arguments).encode()
+    answer = await client.request("activemq.management", body, properties={"operation": operation}, timeout=10)
+    return json.loads(answer.body), dict(answer.properties)
+
+
+async def test_every_operation_is_carried_out_for_a_message() -> None:
+    assert {operation for operation, _, _ in LIFE} == set(OPERATIONS)
+    async with (
+        Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"]) as broker,
+        connect(broker.urls[0]) as client,
+        connect(broker.urls[0]) as other,
+    ):
+        async with other.subscribe("news", name="mine", durable=True):
+            pass
+        for operation, arguments, expected in LIFE:
+            values, properties = await ask(client, operation, **arguments)
+            assert properties == {"operation": operation, "outcome": "done", "code": ""}, values
+            assert values == {**values, **expected}
+        assert (await ask(client, "queue", name="orders"))[1]["code"] == "not_found"
+        assert "orders" not in await client.queues()
+
+
+async def test_it_takes_the_permission_to_manage() -> None:
+    security = Security(
+        users={"app": "canary-app", "ops": "canary-ops"},
+        roles={"app": {"apps"}, "ops": {"operators"}},
+        permissions={
+            "#": Permissions(send={"apps"}, manage={"operators"}, create={"operators"}),
+            "$temporary.#": Permissions(create={"apps", "operators"}),
+            "secret.#": Permissions(send={"apps"}),
+        },
+    )
+    async with Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"], security=security) as broker:
+        url = broker.urls[0]
+        async with connect(url, user="app", password="canary-app") as app:
+            with pytest.raises(SecurityError, match=r"'app' lacks the permission 'manage' at 'activemq\.management'"):
+                await ask(app, "queues")
+        async with connect(url, user="ops", password="canary-ops") as ops:
+            assert (await ask(ops, "create_queue", name="orders"))[1]["outcome"] == "done"
+            values, properties = await ask(ops, "create_queue", name="secret.orders")
+            assert properties["code"] == "forbidden" and "'create' at 'secret.orders'" in values["error"]
