@@ -226,7 +226,7 @@ SWITCHES: Final = (
     ),
     Switch(
         features=("purge",),
-        file="broker/session/_management.py",
+        file="broker/session/_operations.py",
         old="    removed = core.settler.purge(queue)\n",
         new="    removed = 0\n",
     ),
@@ -262,21 +262,21 @@ SWITCHES: Final = (
     ),
     Switch(
         features=("moving messages",),
-        file="broker/session/_management.py",
+        file="broker/session/_operations.py",
         old='limit or _ALL, to_address(address), "moved")\n',
         new='limit or _ALL, lambda view: None, "moved")\n',
     ),
     Switch(
         features=("sending dead letters back",),
         file="broker/session/_sweeping.py",
-        old="        return _way_back(core, origin) if origin is not None else None\n",
-        new="        return None\n",
+        old="        target = _way_back(core, origin) if origin is not None else None\n",
+        new="        target = None\n",
     ),
     Switch(
         features=("settings at run time",),
         file="broker/placing/_settings_table.py",
-        old="        return settings_for({**self._given, **self.set} if self.set else self._given, address)\n",
-        new="        return settings_for(self._given, address)\n",
+        old="        found = settings_for({**self._given, **self.set} if self.set else self._given, address)\n",
+        new="        found = settings_for(self._given, address)\n",
     ),
     Switch(
         features=("settings at run time",),
