@@ -54,7 +54,9 @@ def needs(need: Need) -> str:
     if need.where == "temporary":
         return f"{permission} at `$temporary.#`"
     named = f"`{need.argument}`" + (f" or `{need.otherwise}`" if need.otherwise else "")
-    return f"{permission} at {named}" if need.where == "address" else f"{permission} where the {need.where} {named} is"
+    if need.where in ("address", "target"):
+        return f"{permission} at {named}"
+    return f"{permission} where the {need.where} {named} is"
 
 
 def parameter(name: str, known: Parameter) -> str:

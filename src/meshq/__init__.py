@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from meshq.client import Producer as Producer
     from meshq.client import Reattached as Reattached
     from meshq.client import Received as Received
+    from meshq.client import Route as Route
+    from meshq.client import RouteStep as RouteStep
+    from meshq.client import Sighting as Sighting
+    from meshq.client import Trace as Trace
     from meshq.client import connect as connect
     from meshq.cluster import ClusterConnection as ClusterConnection
     from meshq.errors import AddressFullError as AddressFullError
@@ -164,6 +168,10 @@ _HOME: Final = {
     "Producer": "meshq.client",
     "Reattached": "meshq.client",
     "Received": "meshq.client",
+    "Route": "meshq.client",
+    "RouteStep": "meshq.client",
+    "Sighting": "meshq.client",
+    "Trace": "meshq.client",
     "Secret": "meshq.settings",
     "Security": "meshq.settings",
     "TLS": "meshq.settings",

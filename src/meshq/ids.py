@@ -44,3 +44,16 @@ class MessageId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.producer.hex()}-{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> MessageId:
+        """The id that is written so.
+
+        Raises:
+            ValueError: none is.
+        """
+        producer, _, number = text.partition("-")
+        made = cls(bytes.fromhex(producer), int(number))
+        if len(made.producer) != IDENTITY_BYTES or str(made) != text:
+            raise ValueError(f"{text!r} is no message id")
+        return made

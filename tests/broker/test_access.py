@@ -129,6 +129,8 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
     "queues": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
     "create_divert": ({"name": "d", "address": "q", "forwarding_address": "q2"}, set()),
     "delete_divert": ({"name": "there"}, set()),
+    "explain_route": ({"address": "q"}, set()),
+    "trace": ({"message_id": "00" * 16 + "-1"}, set()),
     "diverts": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meshq import BusyError, CallTimeoutError, ClosedError, Message, NotFoundError, SettingsError, UsageError
+from meshq import BusyError, CallTimeoutError, ClosedError, Message, MessageId, NotFoundError, SettingsError, UsageError
 from meshq.aio import Broker, Delivery, connect
 from meshq.client import Connected, Disconnected
 from tests.real.aio_kit import asyncio_test, clients, received, until
@@ -235,3 +235,16 @@ async def test_what_is_called_at_the_wrong_time_says_so() -> None:
             await client.queues()
         with pytest.raises(SettingsError, match="inproc"):
             connect("inproc://hq")
+
+
+@asyncio_test
+async def test_a_broker_is_watched_and_asked() -> None:
+    node = Broker("hq", data_dir=None)
+    events = node.events()
+    async with node, node.client() as client:
+        await client.create_queue("orders")
+        assert (await client.explain_route("orders")).steps == node.explain_route("orders").steps != ()
+        assert (await client.trace(MessageId(bytes(16), 1))).sightings == ()
+        kinds = [(await anext(events)).kind for _ in range(4)]
+    assert kinds == ["broker_state_changed", "broker_state_changed", "session_created", "queue_created"]
+    assert [event.kind async for event in events][-1] == "broker_state_changed"

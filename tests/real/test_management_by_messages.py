@@ -28,6 +28,8 @@ LIFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("resume_queue", {"name": "orders"}, {}),
     ("move_messages", {"name": "orders", "address": "desk.moved", "limit": 1}, {"moved": 0}),
     ("redrive", {"name": "orders"}, {"moved": 0}),
+    ("explain_route", {"address": "orders", "properties": {"region": "emea"}}, {"exists": True, "more": False}),
+    ("trace", {"message_id": "00" * 16 + "-1"}, {"accepted": False, "sightings": []}),
     ("purge_queue", {"name": "orders"}, {"removed": 0}),
     ("delete_queue", {"name": "orders"}, {"removed": 0}),
     ("unsubscribe", {"address": "news", "name": "mine"}, {"removed": 0}),

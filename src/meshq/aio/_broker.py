@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,11 +13,15 @@ from meshq import abc
 from meshq import node as trio_node
 from meshq.aio._client import Client
 from meshq.aio._cluster import ClusterConnection
+from meshq.aio._events import EventStream
 from meshq.aio._host import Host
 from meshq.aio._loop import Loop
+from meshq.client import Route
 from meshq.errors import UsageError
 from meshq.ids import NodeId
-from meshq.node import BrokerStatistics
+from meshq.message import PropertyValue
+from meshq.node import EVENTS_MAX, BrokerStatistics, watch
+from meshq.notifications import Notification
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 
 
@@ -123,6 +128,33 @@ class Broker:
             NotActiveError: it has not started, or has stopped.
         """
         return self._loop.look(self._inner.statistics) if self._host.open else self._inner.statistics()
+
+    def explain_route(
+        self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
+    ) -> Route:
+        """Where a message to ``address`` would go on this node, and why; nothing is sent.
+
+        Without ``properties`` it is asked of any message: filters then may or may not accept it.  ``user``: who would
+        send it; None: a client in this process.
+
+        Raises:
+            SettingsError: a part of the message is not allowed.
+            NotActiveError: it has not started, or has stopped.
+        """
+        ask = partial(self._inner.explain_route, address, properties, user=user)
+        return self._loop.look(ask) if self._host.open else ask()
+
+    def events(self) -> EventStream[Notification]:
+        """An async iterator of what happens in the broker from now on, also before it has started.
+
+        Of what nobody takes the oldest go, and are counted in ``missed``.
+        """
+        stream: EventStream[Notification] = EventStream(self._loop, EVENTS_MAX)
+        if self._host.open:
+            self._loop.look(lambda: watch(self._inner, stream))
+        else:
+            watch(self._inner, stream)
+        return stream
 
     def client(self, **settings: Any) -> Client:
         """A client in this process, without a socket; a context manager.  ``settings`` as for ``connect``.

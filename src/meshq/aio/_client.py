@@ -13,7 +13,7 @@ from meshq.aio._events import EventStream
 from meshq.aio._host import Host
 from meshq.aio._loop import Loop, forwarded
 from meshq.aio._producer import Producer
-from meshq.client import ClientStatistics, watch
+from meshq.client import ClientStatistics, Event, watch
 from meshq.message import Message
 
 T = TypeVar("T")
@@ -87,9 +87,9 @@ class Client:
         """Another session, on a connection of its own, with the same settings."""
         return Client(self._inner.session(), self._shared)
 
-    def events(self) -> EventStream:
+    def events(self) -> EventStream[Event]:
         """An async iterator of what happens to the connection from now on."""
-        stream = EventStream(self._loop)
+        stream: EventStream[Event] = EventStream(self._loop)
         if self._host.open:
             self._loop.look(lambda: watch(self._inner, stream))
         else:
@@ -118,6 +118,8 @@ class Client:
     create_divert = forwarded(trio_client.Client.create_divert)
     delete_divert = forwarded(trio_client.Client.delete_divert)
     diverts = forwarded(trio_client.Client.diverts)
+    explain_route = forwarded(trio_client.Client.explain_route)
+    trace = forwarded(trio_client.Client.trace)
 
     # -- sending
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from meshq.aio._bell import Bell
 from meshq.aio._loop import Loop
-from meshq.client import EVENTS_MAX, Event
+from meshq.client import EVENTS_MAX
+
+E = TypeVar("E")
 
 
-class EventStream:
-    """An async iterator of events, from the moment at which it was made.  Ends when the client is closed."""
+class EventStream(Generic[E]):
+    """An async iterator of events, from the moment at which it was made.  Ends with the client or broker."""
 
-    __slots__ = ("_bell", "_closed", "_events", "_lock", "_loop", "missed")
+    __slots__ = ("_bell", "_closed", "_events", "_lock", "_loop", "_most", "missed")
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, most: int = EVENTS_MAX) -> None:
         self._loop = loop
-        self._events: deque[Event] = deque()
+        self._most = most
+        self._events: deque[E] = deque()
         self._lock = threading.Lock()
         self._bell = Bell()
         self._closed = False
@@ -27,10 +30,10 @@ class EventStream:
         self.missed = 0
         loop.at_end(self.close)
 
-    def put(self, event: Event) -> None:
+    def put(self, event: E) -> None:
         """Something has happened."""
         with self._lock:
-            if len(self._events) == EVENTS_MAX:
+            if len(self._events) == self._most:
                 self._events.popleft()
                 self.missed += 1
             self._events.append(event)
@@ -46,12 +49,12 @@ class EventStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> E:
         """The next event.
 
         Checkpoint: always.  Cancellation: no event is lost.
         Raises:
-            StopAsyncIteration: the client is closed.
+            StopAsyncIteration: the client is closed, or the broker has ended.
         """
         self._loop.check_thread()
         await asyncio.sleep(0)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from meshq import client as trio_client
-from meshq.client import Divert, QueueStatistics
+from meshq import limits
+from meshq.client import Divert, QueueStatistics, Route, Trace
+from meshq.ids import MessageId
+from meshq.message import PropertyValue
 from meshq.settings import AddressSettings
 
 T = TypeVar("T")
@@ -247,6 +250,50 @@ class Administration(ABC):
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         return self._call(self._inner.diverts)
+
+    def explain_route(
+        self,
+        address: str,
+        properties: Mapping[str, PropertyValue] | None = None,
+        *,
+        durable: bool = True,
+        priority: int = limits.PRIORITY_DEFAULT,
+        correlation_id: str | None = None,
+        group: str | None = None,
+        content_type: str | None = None,
+        user: str | None = None,
+    ) -> Route:
+        """Where a message to ``address`` would go on this node, and why; nothing is sent.
+
+        Without ``properties`` and the other parts of a message it is asked of any message: filters then may or may
+        not accept it.  ``user``: who would send it; None: this client.
+
+        Raises:
+            SettingsError: a part of the message is not allowed.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(
+            self._inner.explain_route,
+            address,
+            properties,
+            durable=durable,
+            priority=priority,
+            correlation_id=correlation_id,
+            group=group,
+            content_type=content_type,
+            user=user,
+        )
+
+    def trace(self, message_id: MessageId) -> Trace:
+        """Where a message is on this node: in which queues, in which state, and with whom.
+
+        Every run that the node holds is asked, in steps between which others have their turn.
+
+        Raises:
+            SettingsError: it is no message id.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.trace, message_id)
 
     def flush(self) -> None:
         """Return when everything that this session has sent and acknowledged is stored.

@@ -15,8 +15,10 @@ from meshq.blocking._cluster import ClusterConnection
 from meshq.blocking._events import EventStream
 from meshq.blocking._host import Host
 from meshq.blocking._loop import Loop
+from meshq.client import Route
 from meshq.errors import UsageError
 from meshq.ids import NodeId
+from meshq.message import PropertyValue
 from meshq.node import EVENTS_MAX, BrokerStatistics, watch
 from meshq.notifications import Notification
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
@@ -129,6 +131,24 @@ class Broker:
             return self._inner.statistics()
 
         return self._loop.call(look) if self._host.open else self._inner.statistics()
+
+    def explain_route(
+        self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
+    ) -> Route:
+        """Where a message to ``address`` would go on this node, and why; nothing is sent.
+
+        Without ``properties`` it is asked of any message: filters then may or may not accept it.  ``user``: who would
+        send it; None: a client in this process.
+
+        Raises:
+            SettingsError: a part of the message is not allowed.
+            NotActiveError: it has not started, or has stopped.
+        """
+
+        async def ask() -> Route:
+            return self._inner.explain_route(address, properties, user=user)
+
+        return self._loop.call(ask) if self._host.open else self._inner.explain_route(address, properties, user=user)
 
     def events(self) -> EventStream[Notification]:
         """An iterator of what happens in the broker from now on, also before it has started.

@@ -11,6 +11,7 @@ from meshq.broker.session._connection_machine import ConnectionCounts, ServerCon
 from meshq.broker.session._credentials import Credentials
 from meshq.broker.session._deliveries import granted
 from meshq.broker.session._listener import Listeners
+from meshq.broker.session._management import answer_call
 from meshq.broker.session._sessions import Sessions
 
 __all__ = [
@@ -28,5 +29,6 @@ __all__ = [
     "ServerConnection",
     "Sessions",
     "StreamConnection",
+    "answer_call",
     "granted",
 ]

@@ -14,6 +14,7 @@ from meshq.client._events import (
     FailedOver,
     Reattached,
 )
+from meshq.client._explanations import Route, RouteStep, Sighting, Trace
 from meshq.client._factory import ClientFactory, connect
 from meshq.client._feeding import Feeding, watch
 from meshq.client._inbox import Span
@@ -52,7 +53,11 @@ __all__ = [
     "QueueStatistics",
     "Reattached",
     "Received",
+    "Route",
+    "RouteStep",
+    "Sighting",
     "Span",
+    "Trace",
     "connect",
     "watch",
 ]

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import attrs
 
+from meshq import limits
 from meshq.address import check_name, check_routing, parse_target
 from meshq.client._calls import Call
 from meshq.client._connection import Connection
+from meshq.client._explanations import SIGHTING_KEYS, STEP_KEYS, Route, Sighting, Trace
 from meshq.client._session import Session
 from meshq.client._statistics import Divert, QueueStatistics
 from meshq.errors import SettingsError
+from meshq.ids import MessageId
+from meshq.message import PropertyValue, check_durable, check_priority, check_properties, check_text
 from meshq.selector import parse_filter
 from meshq.settings import AddressSettings, check_address_settings, check_pattern
-from meshq.wire import COUNTER_MAX, Frame, FrameType
+from meshq.wire import COUNTER_MAX, Frame, FrameType, encode_map
 from meshq.wire import Call as WireCall
+
+#: Properties and headers of a message whose way is asked for: they have to fit in the header of one frame.
+_EXPLAINED_BYTES_MAX: Final = 2 * limits.KIB
 
 
 class Administration(ABC):
@@ -310,6 +318,74 @@ class Administration(ABC):
             found += part
             more = bool(values.get("more")) and bool(part)
         return found
+
+    async def explain_route(
+        self,
+        address: str,
+        properties: Mapping[str, PropertyValue] | None = None,
+        *,
+        durable: bool = True,
+        priority: int = limits.PRIORITY_DEFAULT,
+        correlation_id: str | None = None,
+        group: str | None = None,
+        content_type: str | None = None,
+        user: str | None = None,
+    ) -> Route:
+        """Where a message to ``address`` would go on this node, and why; nothing is sent.
+
+        Without ``properties`` and the other parts of a message it is asked of any message: filters then may or may
+        not accept it.  ``user``: who would send it; None: this client.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            SettingsError: a part of the message is not allowed.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        parse_target(address)
+        if properties is not None:
+            check_properties(properties)
+        texts = {"correlation_id": correlation_id, "group": group, "content_type": content_type}
+        headers = {name: check_text(name, text) for name, text in texts.items() if text is not None}
+        told = properties is not None or headers or durable is not True or priority != limits.PRIORITY_DEFAULT
+        about: dict[str, Any] = {"address": address, "user": user}
+        if told:
+            about |= {"properties": encode_map(dict(properties or {})), "headers": encode_map(headers)}
+            size = len(about["properties"]) + len(about["headers"])
+            if size > _EXPLAINED_BYTES_MAX:
+                raise SettingsError("properties", f"{size} bytes, encoded", f"at most {_EXPLAINED_BYTES_MAX} bytes")
+            about |= {"durable": check_durable(durable), "priority": check_priority(priority)}
+        values, steps = await self._pages("explain_route", STEP_KEYS, **about)
+        return Route.of(values, steps)
+
+    async def trace(self, message_id: MessageId) -> Trace:
+        """Where a message is on this node: in which queues, in which state, and with whom.
+
+        Every run that the node holds is asked, in steps between which others have their turn.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            SettingsError: it is no message id.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        if type(message_id) is not MessageId:
+            raise SettingsError("message_id", message_id, "a MessageId, such as delivery.message_id")
+        values, rows = await self._pages("trace", SIGHTING_KEYS, message_id=str(message_id))
+        found = tuple(map(Sighting.of, rows))
+        return Trace(message_id=message_id, accepted=bool(values.get("accepted")), sightings=found)
+
+    async def _pages(
+        self, operation: str, names: tuple[str, ...], **about: Any
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """All pages of an answer: what is said beside the rows, and the rows with what they name."""
+        rows: list[dict[str, Any]] = []
+        while True:
+            values = await self._ask(operation, **about, after=len(rows))
+            before = len(rows)
+            while f"{names[0]}{len(rows) - before}" in values:
+                index = len(rows) - before
+                rows.append({name: values[f"{name}{index}"] for name in names})
+            if not values.get("more") or len(rows) == before:
+                return values, rows
 
     async def flush(self) -> None:
         """Return when everything that this session has sent and acknowledged is stored.

@@ -12,11 +12,12 @@ import trio
 
 from meshq import abc
 from meshq.broker import Notices
-from meshq.client import Client, EventSink, EventStream
+from meshq.client import Client, EventSink, EventStream, Route
 from meshq.cluster import ClusterConnection
 from meshq.env import real_env
 from meshq.errors import NotActiveError, NotFoundError, UsageError
 from meshq.ids import NodeId
+from meshq.message import PropertyValue
 from meshq.node._hosted import Hosted
 from meshq.node._node import Node
 from meshq.node._settings import check_settings, refuse_later
@@ -142,6 +143,20 @@ class Broker:
             NotActiveError: it has not started, or has stopped.
         """
         return self._active().statistics(self._state)
+
+    def explain_route(
+        self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
+    ) -> Route:
+        """Where a message to ``address`` would go on this node, and why; nothing is sent.
+
+        Without ``properties`` it is asked of any message: filters then may or may not accept it.  ``user``: who would
+        send it; None: a client in this process.
+
+        Raises:
+            SettingsError: a part of the message is not allowed.
+            NotActiveError: it has not started, or has stopped.
+        """
+        return self._active().explain_route(address, properties, user)
 
     def events(self) -> EventStream[Notification]:
         """An async iterator of what happens in the broker from now on, also before it has started.

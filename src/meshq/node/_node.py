@@ -5,11 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import trio
 
 from meshq import abc
-from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Listeners, Notices, Recovery, Sessions
+from meshq.broker import (
+    ConnectionCounts,
+    Core,
+    CoreSettings,
+    Credentials,
+    Listeners,
+    Notices,
+    Recovery,
+    Sessions,
+    answer_call,
+)
+from meshq.client import Route
 from meshq.errors import ConnectionBrokenError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.node._local import LocalDoor
@@ -302,6 +314,17 @@ class Node:
             # What becomes durable from here on is told to nobody, and must not lead to more that is to be written.
             self._journal.on_durable = None
             await self._journal.aclose()
+
+    def explain_route(self, address: str, properties: Mapping[str, Any] | None, user: str | None) -> Route:
+        """Where a message would go."""
+        steps: list[dict[str, Any]] = []
+        more = True
+        about = {"address": address, "user": user, "properties": None if properties is None else dict(properties)}
+        while more:
+            values: Any = answer_call(self.core, "explain_route", {**about, "after": len(steps)})
+            steps += values["steps"]
+            more = values["more"]
+        return Route.of(values, steps)
 
     def statistics(self, state: str) -> BrokerStatistics:
         """The node at this moment."""

@@ -77,6 +77,10 @@ class Ledger:
         """Whether something that was placed in a queue is not released yet."""
         return any(queue is one for _, views, _ in self._entries for one, _ in views)
 
+    def pending(self) -> list[tuple[Queue, QueueRun]]:
+        """What was placed and is not released yet."""
+        return [pair for _, views, _ in self._entries for pair in views]
+
     def doom(self, positions: Sequence[int]) -> None:
         """These records may die with whatever is written next."""
         self._doomed += positions

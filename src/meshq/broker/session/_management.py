@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
-from meshq.address import MANAGEMENT, check_name
+from meshq.address import MANAGEMENT, check_name, parse_target
 from meshq.broker.session import _operations as work
 from meshq.broker.session._access import ANY_TEMPORARY, permit, permit_look, permit_moving, queue_address
 from meshq.broker.session._jobs import Steps
@@ -28,9 +28,11 @@ class Parameter(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A permission that whoever asks must have, and where: at the address that an argument names, or, for ``queue``
-    and ``divert``, at the address of what it names; for ``node`` at the address of management, for
-    ``temporary`` at the one that stands for all temporary queues.
+    """A permission that whoever asks must have, and where.
+
+    ``address``: at the one that an argument names, for ``target`` also as ``address::queue``; ``queue`` and ``divert``:
+    at the address of what it names; ``node``: at the address of management; ``temporary``: at the one that stands for
+    all temporary queues.
 
     ``look``: any of the permissions with which one knows what is at an address.  Sending to an address that is not
     there also takes ``create``, whatever its settings say of first use: it comes into being.
@@ -89,6 +91,8 @@ def _see_to(core: Core, need: Need, arguments: Values, asker: Session) -> None:
         name = arguments.get(need.argument) or arguments[need.otherwise or need.argument]
         if need.where == "queue":
             address = queue_address(core, name)
+        elif need.where == "target":
+            address = parse_target(name).address
         elif need.where == "divert":
             rule = core.router.diverts.by_name.get(name)
             address = rule.address if rule is not None else MANAGEMENT
@@ -118,6 +122,8 @@ def flat(values: Values) -> Values:
 
 _NAME: Final = Parameter((str,), True)
 _TEXT_OR_NONE: Final = Parameter((str, type(None)))
+#: In a frame encoded, in a request as it is.
+_MAP: Final = Parameter((bytes, dict, type(None)))
 _FLAG: Final = Parameter((bool,))
 _COUNT: Final = Parameter((int,))
 _AFTER: Final = Parameter((str,))
@@ -175,5 +181,20 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         (Need("manage", argument="address"), Need("send", argument="forwarding_address")),
     ),
     "delete_divert": Operation(work.delete_divert, {"name": _NAME}, (Need("manage", "divert"),)),
+    "explain_route": Operation(
+        work.explain_route,
+        {
+            "address": _NAME,
+            "properties": _MAP,
+            "headers": _MAP,
+            "durable": _FLAG,
+            "priority": _COUNT,
+            "user": _TEXT_OR_NONE,
+            "after": _COUNT,
+        },
+        (Need("manage", "target", "address"),),
+        asks=True,
+    ),
+    "trace": Operation(work.trace, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE),
     "diverts": Operation(work.diverts, {"after": _AFTER}, (), asks=True),
 }

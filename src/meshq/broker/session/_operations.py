@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from meshq import limits
 from meshq.address import check_name, parse_target
 from meshq.broker._definitions import check_open, check_sendable
+from meshq.broker.leaving._tracing import trace as tracing
+from meshq.broker.placing._explaining import Explainer
+from meshq.broker.placing._imagined import imagined
 from meshq.broker.session._access import may_look, permit_moving
 from meshq.broker.session._jobs import Steps
 from meshq.broker.session._subscribing import create_temporary
 from meshq.broker.session._subscribing import unsubscribe as end_subscription
 from meshq.broker.session._sweeping import sweep, to_address, to_origin
-from meshq.errors import NotFoundError
+from meshq.errors import NotFoundError, SettingsError
+from meshq.ids import MessageId
 from meshq.selector import parse_filter
 from meshq.settings import AddressSettings
 from meshq.wire import COUNTER_MAX, decline
@@ -186,6 +191,70 @@ def queues(core: Core, asker: Session | None, after: str = "") -> Values:
             return {"queues": rows, "more": True}
         rows.append({"queue": name})
     return {"queues": rows, "more": False}
+
+
+def explain_route(
+    core: Core,
+    asker: Session | None,
+    address: str,
+    properties: bytes | dict[str, Any] | None = None,
+    headers: bytes | dict[str, Any] | None = None,
+    durable: bool = True,
+    priority: int = limits.PRIORITY_DEFAULT,
+    user: str | None = None,
+    after: int = 0,
+) -> Values:
+    """Say where a message would go, and why; without `properties`, where any message may."""
+    target = parse_target(address)
+    message = imagined(target.address, properties, headers, durable=durable, priority=priority)
+    rows = Explainer(core.router, message).follow(target)
+    known = core.router.addresses.get(target.address)
+    settings = core.router.settings(target.address)
+    creates = core.definitions.would_make(target)
+    rights = core.access.of(("client", user)) if user else asker.rights if asker is not None else None
+    needed = {"send", "create"} if creates else {"send"}
+    about = {
+        "address": target.address,
+        "routing": known.routing if known is not None else settings.default_routing,
+        "exists": known is not None,
+        "creates": creates,
+        "permitted": rights is None or needed <= rights.at(target.address),
+        "waits": _why_senders_wait(core),
+    }
+    return {**about, **_page("steps", rows, after)}
+
+
+def _why_senders_wait(core: Core) -> str:
+    if core.memory.blocked:
+        return "the disk is full"
+    return "the broker's memory is full" if core.memory.used_bytes >= core.memory.limit_bytes else ""
+
+
+def trace(core: Core, message_id: str, after: int = 0) -> Steps:
+    """Say in which queues a message is, in which state, and who holds it."""
+    try:
+        wanted = MessageId.parse(message_id)
+    except ValueError as error:
+        allowed = "the number of a message behind its producer's 32 hexadecimal digits and '-'"
+        raise SettingsError("message_id", message_id[:64], allowed) from error
+    for rows in tracing(core, wanted):
+        if rows is None:
+            yield None
+        else:
+            accepted = (core.producers.get(wanted.producer) or 0) >= wanted.number > 0
+            yield {"accepted": accepted, **_page("sightings", rows, after)}
+
+
+def _page(name: str, rows: list[Values], after: int) -> Values:
+    """Rows from ``after`` on, as many as a frame holds."""
+    size = 0
+    page: list[Values] = []
+    for row in rows[max(after, 0) :]:
+        size += sum(len(str(item).encode()) + len(key) + 8 for key, item in row.items())
+        if size > _NAMES_BYTES_MAX and page:
+            break
+        page.append(row)
+    return {name: page, "more": max(after, 0) + len(page) < len(rows)}
 
 
 #: What is said of a divert.

@@ -1,0 +1,108 @@
+"""What a broker says of where a message would go, and of where one is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from meshq.ids import MessageId
+from meshq.message import Origin
+
+
+@attrs.frozen(kw_only=True)
+class RouteStep:
+    """A queue, a divert, or a queue of another node, on the way of a message.
+
+    ``kind``: ``queue``, ``divert`` or ``remote``.  ``address``: where it stands.  ``via``: the queue that keeps the
+    messages for another node.  ``gets``: ``yes``, ``no`` or ``maybe``, and ``why``.
+    """
+
+    kind: str
+    name: str
+    address: str
+    via: str
+    #: Only messages of which this is true; None: all.
+    filter: str | None
+    gets: str
+    why: str
+
+
+@attrs.frozen(kw_only=True)
+class Route:
+    """Where a message to ``address`` would go.
+
+    ``routing``: of the address, or of the one that would come into being.  ``exists``: it is there.  ``creates``: it
+    would be made by the first message.  ``permitted``: whoever was asked about may send there.  ``waits``: why senders
+    have to wait now; empty if they don't.
+    """
+
+    address: str
+    routing: str
+    exists: bool
+    creates: bool
+    permitted: bool
+    waits: str
+    steps: tuple[RouteStep, ...]
+
+    @property
+    def nowhere(self) -> bool:
+        """No queue gets the message, and none would be made for it."""
+        return not self.creates and not any(step.gets != "no" for step in self.steps if step.kind != "divert")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], steps: list[dict[str, Any]]) -> Route:
+        """From a broker's answer; a newer broker may say more."""
+        known = {field.name for field in attrs.fields(cls)}
+        about = {name: value for name, value in values.items() if name in known}
+        made = [RouteStep(**{**step, "filter": step["filter"] or None}) for step in steps]
+        return cls(**{**about, "steps": tuple(made)})
+
+
+@attrs.frozen(kw_only=True)
+class Sighting:
+    """A message in one queue.
+
+    ``state``: ``storing`` (not durable yet), ``scheduled``, ``ready``, ``delayed`` (handed back, and waiting),
+    ``delivering`` (with a consumer, whose ``session``, ``user`` and ``peer`` are named) or ``forwarding`` (on its way
+    to another node).  ``sequence``: its number in the queue; 0: it has none yet.  ``deliveries``: how often it may have
+    been delivered before.  ``origin``: where it was before it was moved here.
+    """
+
+    queue: str
+    address: str
+    state: str
+    sequence: int
+    deliveries: int
+    origin: Origin | None
+    session: int
+    user: str
+    peer: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Sighting:
+        """From a broker's answer."""
+        origin = Origin(*(row[f"origin_{part}"] for part in Origin._fields))
+        about = {name: value for name, value in row.items() if not name.startswith("origin_")}
+        return cls(**about, origin=origin if origin.reason else None)
+
+
+@attrs.frozen(kw_only=True)
+class Trace:
+    """Where a message is on one node.
+
+    ``accepted``: the node remembers that its producer has sent it this message, whatever became of it.
+    """
+
+    message_id: MessageId
+    accepted: bool
+    sightings: tuple[Sighting, ...]
+
+
+#: What a broker names in each row of its answer.
+STEP_KEYS: Final = tuple(field.name for field in attrs.fields(RouteStep))
+SIGHTING_KEYS: Final = (
+    *(field.name for field in attrs.fields(Sighting) if field.name != "origin"),
+    *(f"origin_{part}" for part in Origin._fields),
+)
