@@ -102,6 +102,8 @@ class Core:
         self.expirer = Expirer(self.mover, self.timers, settings.now_ms)
         self.returner = Returner(self.ledger, self.mover, self.expirer, self.timers, settings.now_ms)
         self.returner.on_ready = self.touch
+        #: Called with what somebody must act on: the name of the event, and a sentence.
+        self.on_warning: Callable[[str, str], None] = _ignore
         #: Sessions by number, linked or not.
         self.sessions: dict[int, Session] = {}
         #: Why nothing new is accepted: None while the node is active.
@@ -275,6 +277,7 @@ class Core:
 
     def _refused(self, session: Session, permission: str, address: str) -> None:
         user = session.owner[1]
+        self.on_warning("forbidden", f"{user!r} lacks the permission {permission!r} at {address!r}")
         self.notices.say(SecurityRefused, user=user, permission=permission, address=address, peer=session.peer)
 
     def _moved(self, queue: Queue, target: Target | None, reason: str, messages: int) -> None:

@@ -80,7 +80,7 @@ class Announcer:
         """Announce it at the end of the turn."""
         if len(self._waiting) == limits.NOTIFICATIONS_WAITING_MAX:
             self._waiting.popleft()
-            self.dropped += 1
+            self._drop(1)
         self._waiting.append(notification)
         self._core.talk(self)
 
@@ -98,7 +98,7 @@ class Announcer:
         for queue in address.queues:
             over = queue.ready + queue.delayed + count - limits.NOTIFICATIONS_QUEUED_MAX
             if over > 0:
-                self.dropped += core.settler.drop_oldest(queue, over)
+                self._drop(core.settler.drop_oldest(queue, over))
         kind = KIND_PLAIN | KIND_PROPERTIES
         envelopes = [Envelope(kind, b"", b"", encode_map(one.properties())) for one in notifications]
         # What no subscription wants to know is no message that somebody has lost.
@@ -110,7 +110,11 @@ class Announcer:
             core.placer.unrouted = unrouted
         except (AddressFullError, ClosedError, JournalBrokenError):
             # A durable subscription has no room, or the node ends, and says why.
-            self.dropped += count
+            self._drop(count)
+
+    def _drop(self, count: int) -> None:
+        self.dropped += count
+        self._core.on_warning("notifications_dropped", "somebody who has subscribed to notifications misses some")
 
 
 def _never() -> int:

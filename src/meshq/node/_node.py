@@ -28,6 +28,7 @@ from meshq.node._local import LocalDoor
 from meshq.node._local_broker import LocalRoutes
 from meshq.node._settings import BrokerSettings
 from meshq.node._statistics import BrokerStatistics, LoopLag
+from meshq.node._warnings import Warnings
 from meshq.settings import Secret
 from meshq.store import Draft, Journal
 from meshq.wire import BY_NAME, LinkOpening, Role
@@ -98,6 +99,7 @@ class Node:
             self.core, self.sessions, env.network, self.counts, tls=env.tls, credentials=credentials
         )
         self.core.on_stranger = _meet_stranger
+        self.core.on_warning = Warnings(trio.current_time).say
         self._lag = LoopLag()
         self._services = trio.CancelScope()
         self._detached = trio.Event()

@@ -264,6 +264,7 @@ class ServerConnection:
         if error.refusal == "not_authenticated":
             self.denied = True
             self._counts.denied += 1
+            self._core.on_warning("login_refused", f"a {self.role} at {self._link.peer} could not show who it is")
             self._core.notices.say(LoginRefused, role=self.role, peer=self._link.peer)
         session = self.session
         if session is not None and isinstance(error, RemoteProtocolError):
