@@ -1,4 +1,4 @@
-"""What happens to a client's connection, as an iterator that a task of asyncio can watch."""
+"""What happens to a client's connection, or in a broker, as an iterator that a task of asyncio can watch."""
 
 from __future__ import annotations
 
