@@ -64,7 +64,10 @@ def example(name: str) -> Any:
 async def orders_over_http(app: Any) -> None:
     """A day of the service, over HTTP without a network."""
     transport = httpx.ASGITransport(app=app)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://shop") as http:
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
+    ):
         for name in ("umbrella", "raincoat", "boots"):
             assert (await http.post(f"/orders/{name}")).status_code == 202
         found = {"packed": 0}

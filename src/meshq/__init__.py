@@ -7,6 +7,7 @@ else.  The map of the layers, top first; imports go down only:
 layer       packages
 ==========  ====================================================================================
 L7          ``demo``: two commands that show everything; ``testing``: the kit that others test with;
+            ``cli``, ``config``: a broker from a file;
             ``blocking``, ``aio``: broker and client without async, and for asyncio; ``portal``: what they
             share, a trio loop in a thread
 L6          ``node``: ``Broker``, one node put together
@@ -45,11 +46,13 @@ if TYPE_CHECKING:
     from meshq.client import Trace as Trace
     from meshq.client import connect as connect
     from meshq.cluster import ClusterConnection as ClusterConnection
+    from meshq.config import load_broker as load_broker
     from meshq.errors import AddressFullError as AddressFullError
     from meshq.errors import BrokenError as BrokenError
     from meshq.errors import BusyError as BusyError
     from meshq.errors import CallTimeoutError as CallTimeoutError
     from meshq.errors import ClosedError as ClosedError
+    from meshq.errors import ConfigError as ConfigError
     from meshq.errors import ConnectionBrokenError as ConnectionBrokenError
     from meshq.errors import DamagedError as DamagedError
     from meshq.errors import DuplicateError as DuplicateError
@@ -104,6 +107,7 @@ _ERRORS: Final = (
     "BusyError",
     "CallTimeoutError",
     "ClosedError",
+    "ConfigError",
     "ConnectionBrokenError",
     "DamagedError",
     "DuplicateError",
@@ -176,6 +180,7 @@ _HOME: Final = {
     "Security": "meshq.settings",
     "TLS": "meshq.settings",
     "connect": "meshq.client",
+    "load_broker": "meshq.config",
     **dict.fromkeys(_ERRORS, "meshq.errors"),
     **dict.fromkeys(_NOTIFICATIONS, "meshq.notifications"),
 }

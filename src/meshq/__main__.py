@@ -1,15 +1,19 @@
-"""``python -m meshq COMMAND``: the commands of meshq."""
+"""``meshq COMMAND`` and ``python -m meshq COMMAND``: the commands of meshq."""
 
 from __future__ import annotations
 
 import sys
 
+from meshq.errors import UsageError
+
 USAGE = """\
-usage: python -m meshq demo [options]
+usage: meshq COMMAND [options]
 
-  demo    send real flights through a cluster, kill two nodes, and account for every one (--help says more)
+  run FILE           run the broker that a file describes, until SIGTERM or Ctrl-C
+  check-config FILE  say of every key of such a file that is wrong where it stands
+  demo               send real flights through a cluster, kill two nodes, and account for every one
 
-The journal's own command is python -m meshq.store.
+Each says more with --help.  The journal's own command is python -m meshq.store.
 """
 
 
@@ -19,15 +23,35 @@ def main(arguments: list[str]) -> int:
         from meshq.demo import main as demo
 
         return demo(arguments[1:])
+    if arguments[:1] in (["run"], ["check-config"]):
+        try:
+            return _command_line(arguments)
+        except UsageError as error:
+            print(error, file=sys.stderr)
+            return 2
     asked = bool(arguments) and arguments[0] in ("-h", "--help")
     print(USAGE, end="", file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2
 
 
-if __name__ == "__main__":
+def _command_line(arguments: list[str]) -> int:
     try:
-        status = main(sys.argv[1:])
+        from meshq.cli import main as cli
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        raise UsageError(f"meshq {arguments[0]} needs click: pip install 'meshq[cli]'") from error
+    return cli(arguments)
+
+
+def command() -> int:
+    """The command ``meshq``."""
+    try:
+        return main(sys.argv[1:])
     except KeyboardInterrupt:
         # Ctrl-C before the command has begun, or when it has ended: nothing is left behind in either case.
-        status = 130
-    sys.exit(status)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(command())

@@ -50,6 +50,19 @@ class SettingsError(UsageError, ValueError):
         self.allowed = allowed
 
 
+class ConfigError(UsageError):
+    """A file of settings says what is not allowed: ``problems`` has every one of them, in the order of the file.
+
+    Each is ``(file, line, key, text)``; ``key`` is the path of the key from the top, empty for the file itself.
+    """
+
+    code = "config"
+
+    def __init__(self, problems: Sequence[tuple[str, int, str, str]]) -> None:
+        super().__init__("\n".join(f"{file}:{line}: {text}" for file, line, _, text in problems))
+        self.problems = tuple(problems)
+
+
 class FilterError(SettingsError):
     """A filter is no condition: ``column`` is where, counted in characters from 1, ``allowed`` what could stand there.
 

@@ -23,10 +23,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 def takes_settings(settings: type[Any]) -> Callable[[F], F]:
     """A decorator for a function that hands its ``**settings`` on to this class: its signature shows all of them.
 
-    What the function names itself, it shows as it does.
+    What the function names itself, it shows as it does.  ``settings_class`` of it is the class, with the types.
     """
 
     def decorate(function: F) -> F:
+        function.settings_class = settings  # type: ignore[attr-defined]
         written = inspect.signature(function)
         named = [one for one in written.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
         names = {one.name for one in named}

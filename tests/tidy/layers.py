@@ -49,13 +49,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "aio": GROUND | {"env", "client", "cluster", "node", "portal"},
     "spark": GROUND | {"client"},
     "console": GROUND | {"client", "node"},
-    "config": _APPLICATION,
+    "config": _BELOW_NODE | {"node"},
     "cli": _APPLICATION,
     "demo": _APPLICATION,
     "__main__": _APPLICATION,
     "testing": _APPLICATION | {"spark", "testing"},
     # The lazy table: it names modules as strings; the type checker sees the imports.
-    "__init__": GROUND | {"node", "client", "store", "lb", "lb.balancer", "discovery", "bridge", "cluster", "ha"},
+    "__init__": GROUND
+    | {"config", "node", "client", "store", "lb", "lb.balancer", "discovery", "bridge", "cluster", "ha"},
 }
 
 #: Files whose name ends so decide, and do nothing else.
@@ -74,6 +75,7 @@ OUTSIDE_WORLD: dict[str, frozenset[str]] = {
     "aio": frozenset({"asyncio", "threading"}),
     "blocking": frozenset({"threading"}),
     "portal": frozenset({"threading"}),
+    "config": frozenset({"os"}),
     "cli": frozenset({"os", "signal", "time", "asyncio"}),
     "demo": frozenset({"os", "signal", "subprocess", "tempfile", "shutil", "time", "multiprocessing"}),
     "__main__": frozenset({"os", "signal"}),
@@ -88,6 +90,7 @@ EVERYBODYS = frozenset({"trio", "logging"})
 CORE_DEPENDENCIES = frozenset({"trio", "attrs", "msgpack", "cryptography", "sortedcontainers", "outcome"})
 EXTRA_DEPENDENCIES: dict[str, frozenset[str]] = {
     "demo": frozenset({"rich"}),
+    "config": frozenset({"cattrs"}),
     "cli": frozenset({"rich", "click"}),
     "testing": frozenset({"pytest", "hypothesis", "trustme"}),
 }

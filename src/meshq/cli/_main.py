@@ -1,0 +1,65 @@
+"""``meshq run`` and ``meshq check-config``.
+
+Exit status: 0 when all is well, 1 when the file is wrong or the broker has failed, 2 when the command was called
+wrongly; 128 and the signal's number when a second signal did not wait for a clean stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+
+import click
+import trio
+
+from meshq.cli._serving import SIGNALLED, serve
+from meshq.config import load_broker
+from meshq.errors import ConfigError
+from meshq.node import Broker
+
+
+def main(arguments: list[str]) -> int:
+    """Carry out a command; returns the exit status."""
+    try:
+        status = _group.main(arguments, prog_name="meshq", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return SIGNALLED + signal.SIGINT
+    return status if isinstance(status, int) else 0
+
+
+@click.group("meshq")
+def _group() -> None:
+    """meshq: a durable message broker."""
+
+
+@_group.command()
+@click.argument("file", type=click.Path())
+def run(file: str) -> None:
+    """Run the broker that FILE describes, until SIGTERM or Ctrl-C.
+
+    The first signal stops it cleanly, within its stop_timeout; a second one at once.
+    """
+    broker = _loaded(file)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    failure = trio.run(serve, broker)
+    if failure is not None:
+        raise click.ClickException(str(failure))
+
+
+@_group.command("check-config")
+@click.argument("file", type=click.Path())
+def check_config(file: str) -> None:
+    """Say of every key of FILE that is wrong where it stands, and what is allowed."""
+    broker = _loaded(file)
+    click.echo(f"{file}: {broker!r}")
+
+
+def _loaded(file: str) -> Broker:
+    try:
+        return load_broker(file)
+    except ConfigError as error:
+        click.echo(str(error), err=True)
+        raise click.exceptions.Exit(1) from error

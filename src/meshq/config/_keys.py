@@ -1,0 +1,116 @@
+"""Which keys a table of the file may have: the names, types and defaults of the settings of a program."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from meshq.bridge import Bridge
+from meshq.cluster import ClusterConnection
+from meshq.config._units_format import units_of
+from meshq.node import Broker
+from meshq.settings import TLS
+
+#: The kinds of services, as a file names them.
+SERVICES: Final[dict[str, type[Any]]] = {"bridge": Bridge, "cluster_connection": ClusterConnection}
+#: What a program may give in more ways than a file.
+_IN_A_FILE: Final[dict[str, Any]] = {"tls": TLS | None}
+#: For programs only: the outside world of tests.
+_NEVER: Final = ("env",)
+
+
+@attrs.frozen
+class Key:
+    """One key of a table."""
+
+    name: str
+    type: Any
+    default: object
+
+    @property
+    def required(self) -> bool:
+        """Whether it has to be there."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def units(self) -> dict[str, float] | None:
+        """The units in which its number may be given."""
+        numbers = {int, float} & {self.type, *typing.get_args(self.type)}
+        return units_of(self.name) if numbers else None
+
+    @property
+    def settable(self) -> bool:
+        """Whether a file can say it: what is any object at all needs a program."""
+        return self.type not in (Any, object, type(None), None)
+
+
+def is_table(kind: object) -> bool:
+    """Whether values of this type are tables of settings."""
+    return kind is Broker or kind in SERVICES.values() or (isinstance(kind, type) and attrs.has(kind))
+
+
+def keys_of(kind: type[Any]) -> dict[str, Key]:
+    """The keys of a table from which a ``kind`` is made, in the order of its signature."""
+    types = _types(kind)
+    if attrs.has(kind):
+        defaults = {field.name: _default(field) for field in attrs.fields(kind) if field.init}
+    else:
+        defaults = {one.name: one.default for one in inspect.signature(kind).parameters.values()}
+    return {
+        name: Key(name, _IN_A_FILE.get(name, types.get(name, object)), default)
+        for name, default in defaults.items()
+        if name not in _NEVER
+    }
+
+
+def _default(field: attrs.Attribute[Any]) -> object:
+    default: Any = field.default
+    if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
+        return default.factory()
+    return inspect.Parameter.empty if default is attrs.NOTHING else default
+
+
+def _types(kind: type[Any]) -> dict[str, Any]:
+    if attrs.has(kind):
+        attrs.resolve_types(kind)
+        return {field.name: field.type for field in attrs.fields(kind)}
+    constructor = kind.__init__
+    handed_on = getattr(constructor, "settings_class", None)
+    types = _types(handed_on) if handed_on is not None else {}
+    return {**types, **typing.get_type_hints(constructor)}
+
+
+def tables() -> dict[str, type[Any]]:
+    """Every table that a file may have, by what stands between its brackets; the broker's own has none."""
+    found: dict[str, type[Any]] = {"": Broker}
+    waiting: list[tuple[str, type[Any]]] = [("", Broker)]
+    for service, kind in SERVICES.items():
+        found[f'[[services]] with kind = "{service}"'] = kind
+    while waiting:
+        path, kind = waiting.pop(0)
+        for key in keys_of(kind).values():
+            for name, inner in _inner(f"{path}.{key.name}" if path else key.name, key.type):
+                found[f"[{name}]"] = inner
+                waiting.append((name, inner))
+    return found
+
+
+def _inner(name: str, kind: Any) -> list[tuple[str, type[Any]]]:
+    if is_table(kind):
+        return [(name, kind)]
+    parts = typing.get_args(kind)
+    if is_class(kind, Mapping):
+        return _inner(f"{name}.NAME", parts[1])
+    if is_class(kind, Sequence):
+        name = f"[{name}]"
+    return [found for part in parts for found in _inner(name, part)]
+
+
+def is_class(kind: Any, base: type[Any]) -> bool:
+    """Whether values of this type are several: a list of something, a mapping from names to something."""
+    origin = typing.get_origin(kind)
+    return isinstance(origin, type) and issubclass(origin, base)

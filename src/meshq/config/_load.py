@@ -1,0 +1,59 @@
+"""Loads a broker from a file."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from meshq.config._lines_format import Lines
+from meshq.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from meshq.node import Broker
+
+
+def load_broker(path: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None) -> Broker:
+    """The broker that a file in TOML describes, as if it had been built in a program; it is not started.
+
+    The keys are those of ``Broker`` and of the settings that it takes.  ``environ``: where ``{ env = "NAME" }`` looks;
+    the environment of this process unless given.
+
+    Raises:
+        ConfigError: the file can't be read, or says what is not allowed; it names every such key and its line.
+        UsageError: cattrs is not installed.
+    """
+    try:
+        from meshq.config._reader import Reader
+    except ModuleNotFoundError as error:
+        if error.name != "cattrs":
+            raise
+        raise UsageError("configuration from a file needs cattrs: pip install 'meshq[config]'") from error
+    file = os.fspath(path)
+    lines, table = _read(file)
+    reader = Reader(lines, os.environ if environ is None else environ)
+    broker = reader.broker(table)
+    if broker is None:
+        raise ConfigError([(file, *problem) for problem in sorted(reader.problems, key=lambda one: one[0])])
+    return broker
+
+
+def _read(file: str) -> tuple[Lines, dict[str, object]]:
+    try:
+        text = pathlib.Path(file).read_bytes().decode()
+    except OSError as error:
+        raise ConfigError([(file, 1, "", f"can't be read: {error.strerror}")]) from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigError([(file, line, "", "is not UTF-8")]) from error
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        # Where it is stands in the message only: "… (at line 3, column 7)", or "(at end of document)".
+        found = re.search(r"at line (\d+)", str(error))
+        line = int(found[1]) if found is not None else text.count("\n") + 1
+        raise ConfigError([(file, line, "", f"is not TOML: {error}")]) from error
+    return Lines(text.replace("\r\n", "\n")), table

@@ -1,0 +1,269 @@
+"""Makes of a table of a TOML file what a program makes by hand, and says of every wrong key where it stands."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence, Set
+from difflib import get_close_matches
+from typing import Any, Final
+
+import cattrs
+
+from meshq.abc import Service
+from meshq.config._keys import SERVICES, Key, is_class, is_table, keys_of
+from meshq.config._lines_format import Lines, Path, shown
+from meshq.config._units_format import in_units
+from meshq.errors import FilterError, MeshqError, SettingsError
+from meshq.node import Broker
+from meshq.settings import Acceptor, EncryptionKey, Secret
+
+#: What could not be made, and is complained of.
+MISSING: Final = object()
+_SECRET = '{ env = "NAME" }, { file = "PATH" } or a text'
+_SECRETS = (Secret, EncryptionKey)
+
+
+class Wrong(Exception):
+    """A value that is not of the type that its key has."""
+
+
+class Reader:
+    """Reads one file; ``problems`` are (line, key, text)."""
+
+    def __init__(self, lines: Lines, environ: Mapping[str, str]) -> None:
+        self._lines = lines
+        self._environ = environ
+        self._path: Path = ()
+        self.problems: list[tuple[int, str, str]] = []
+        self._converter = cattrs.Converter(detailed_validation=False)
+        for kind, name in ((bool, "true or false"), (int, "a whole number"), (float, "a number"), (str, "a text")):
+            self._converter.register_structure_hook(kind, _strict(kind, name))
+        self._converter.register_structure_hook(bytes, _bytes)
+        hooks: list[tuple[Callable[[Any], bool], Callable[[Any, Any], Any]]] = [
+            (_is_set, self._set),
+            (_is_sequence, self._sequence),
+            (_is_mapping, self._mapping),
+            (is_table, self.table),
+            (lambda kind: kind is Service, self._service),
+            (lambda kind: kind in _SECRETS, self._secret),
+            (_is_union, self._union),
+        ]
+        for predicate, hook in hooks:
+            self._converter.register_structure_hook_func(predicate, hook)
+
+    def broker(self, table: dict[str, Any]) -> Broker | None:
+        """The broker that the file describes; None if something is wrong."""
+        made = self.table(table, Broker)
+        return made if isinstance(made, Broker) and not self.problems else None
+
+    # -- problems
+
+    def _problem(self, text: str, *parts: str | int) -> None:
+        path = (*self._path, *parts)
+        key = shown(path)
+        self.problems.append((self._lines.of(path), key, f"{key}: {text}" if key else text))
+
+    def _item(self, part: str | int, value: object, kind: Any) -> Any:
+        """What is made of the value of a key, or of an item of a list."""
+        before = self._path
+        self._path = (*before, part)
+        try:
+            return self._converter.structure(value, kind)
+        except (Wrong, SettingsError) as error:
+            self._problem(_said(error))
+            return MISSING
+        finally:
+            self._path = before
+
+    # -- tables
+
+    def table(self, value: object, kind: type[Any]) -> Any:
+        """A settings object from a table."""
+        if not isinstance(value, dict):
+            raise Wrong(f"{_seen(value)} is not allowed; allowed: a table")
+        keys = keys_of(kind)
+        found = {name: self._value(name, item, keys) for name, item in value.items()}
+        given = {name: item for name, item in found.items() if item is not MISSING}
+        whole = len(given) == len(found)
+        for key in keys.values():
+            if key.required and key.name not in value:
+                self._problem(f"the key {key.name!r} is missing")
+                whole = False
+        # What is right for itself may seem wrong where something else is missing.
+        lost = [keys[name] for name in found if name not in given and name in keys]
+        if any(key.required and key.name not in given for key in keys.values()):
+            return MISSING
+        if kind is Broker and not whole:
+            given = {name: item for name, item in given.items() if not _composite(keys[name].type)}
+        elif any(_composite(key.type) for key in lost):
+            return MISSING
+        made = self._make(kind, given, keys)
+        return made if whole else MISSING
+
+    def _value(self, name: str, value: object, keys: dict[str, Key]) -> Any:
+        key = keys.get(name)
+        if key is None:
+            (nearest,) = get_close_matches(name, keys, n=1, cutoff=0.0)
+            self._problem(f"is not known; the nearest known key is {nearest!r}", name)
+            return MISSING
+        if not key.settable:
+            self._problem("can't be given in a file", name)
+            return MISSING
+        if isinstance(value, str) and key.units is not None:
+            number = in_units(value, key.units)
+            if number is None:
+                allowed = ", ".join(key.units)
+                self._problem(f"{value!r} is not allowed; allowed: a number, or one with a unit ({allowed})", name)
+                return MISSING
+            value = number
+        return self._item(name, value, key.type)
+
+    def _make(self, kind: type[Any], given: dict[str, Any], keys: dict[str, Key]) -> Any:
+        """The object itself; what is wrong with one key is said, and the others are looked at without it."""
+        whole = True
+        while True:
+            try:
+                made = kind(**given)
+            except MeshqError as error:
+                whole = False
+                setting = getattr(error, "setting", None)
+                self._problem(_said(error), *self._place(setting, getattr(error, "value", None), given))
+                if setting not in given or keys[setting].required:
+                    return MISSING
+                del given[setting]
+            else:
+                return made if whole else MISSING
+
+    def _place(self, setting: object, value: object, given: dict[str, Any]) -> Path:
+        if setting in given:
+            return (str(setting),)
+        if setting == "acceptor":
+            # Said of one of several by the broker, which looks at them all.
+            return next(
+                (("acceptors", at) for at, one in enumerate(given.get("acceptors", ())) if one.url == value), ()
+            )
+        return ()
+
+    def _service(self, value: object, kind: Any) -> Any:
+        if not isinstance(value, dict):
+            raise Wrong(f"{_seen(value)} is not allowed; allowed: a table")
+        rest = dict(value)
+        name = rest.pop("kind", None)
+        if name not in SERVICES:
+            known = " or ".join(map(repr, SERVICES))
+            self._problem(f"{name!r} is not allowed; allowed: {known}", "kind")
+            return MISSING
+        return self.table(rest, SERVICES[name])
+
+    # -- several
+
+    def _sequence(self, value: object, kind: Any) -> Any:
+        if not isinstance(value, list):
+            raise Wrong(f"{_seen(value)} is not allowed; allowed: a list")
+        found = [self._item(at, item, typing.get_args(kind)[0]) for at, item in enumerate(value)]
+        return MISSING if MISSING in found else tuple(found)
+
+    def _set(self, value: object, kind: Any) -> Any:
+        found = self._sequence(value, kind)
+        return found if found is MISSING else frozenset(found)
+
+    def _mapping(self, value: object, kind: Any) -> Any:
+        if not isinstance(value, dict):
+            raise Wrong(f"{_seen(value)} is not allowed; allowed: a table")
+        found = {name: self._item(name, item, typing.get_args(kind)[1]) for name, item in value.items()}
+        return MISSING if MISSING in found.values() else found
+
+    # -- one
+
+    def _union(self, value: object, kind: Any) -> Any:
+        kinds = [one for one in typing.get_args(kind) if one is not type(None)]
+        secret = next((one for one in kinds if one in _SECRETS), None)
+        if secret is not None:
+            return self._secret(value, secret)
+        if any(typing.get_origin(one) is os.PathLike for one in kinds):
+            if value is False:
+                return None
+            if not isinstance(value, str):
+                raise Wrong(f"{_seen(value)} is not allowed; allowed: a directory, or false for memory only")
+            return value
+        if Acceptor in kinds and isinstance(value, str):
+            return Acceptor(value)
+        if Acceptor in kinds:
+            return self.table(value, Acceptor)
+        return self._converter.structure(value, kinds[0])
+
+    def _secret(self, value: object, kind: type[Secret | EncryptionKey]) -> Any:
+        if isinstance(value, str):
+            return kind(value)
+        if not isinstance(value, dict) or len(value) != 1 or not isinstance(next(iter(value.values())), str):
+            raise Wrong(f"allowed: {_SECRET}")
+        ((where, name),) = value.items()
+        if where == "env":
+            if name not in self._environ:
+                raise Wrong(f"the environment has no {name}")
+            return kind(self._environ[name])
+        if where == "file":
+            try:
+                return kind(pathlib.Path(name).read_text(encoding="utf-8").removesuffix("\n"))
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is no text"
+                raise Wrong(f"{name} can't be read: {reason}") from None
+        raise Wrong(f"allowed: {_SECRET}")
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, SettingsError) and not isinstance(error, FilterError):
+        return f"{_seen(error.value)} is not allowed; allowed: {error.allowed}"
+    return str(error)
+
+
+def _seen(value: object) -> str:
+    """A value as errors show it; what may hold a password is not shown."""
+    if isinstance(value, str | int | float):
+        return "***" if value == "***" else repr(value).lower() if isinstance(value, bool) else repr(value)
+    kinds = {dict: "a table", list: "a list", type(None): "nothing"}
+    return kinds.get(type(value), type(value).__name__)
+
+
+def _strict(kind: type[Any], allowed: str) -> Callable[[Any, Any], Any]:
+    kinds = (int, float) if kind is float else (kind,)
+
+    def structure(value: object, _: object) -> Any:
+        if type(value) not in kinds:
+            raise Wrong(f"{_seen(value)} is not allowed; allowed: {allowed}")
+        return value
+
+    return structure
+
+
+def _bytes(value: object, _: object) -> bytes:
+    try:
+        return bytes.fromhex(value if isinstance(value, str) else "-")
+    except ValueError:
+        raise Wrong(f"{_seen(value)} is not allowed; allowed: hexadecimal digits, two for each byte") from None
+
+
+def _is_union(kind: Any) -> bool:
+    return typing.get_origin(kind) in (types.UnionType, typing.Union)
+
+
+def _is_mapping(kind: Any) -> bool:
+    return is_class(kind, Mapping)
+
+
+def _is_sequence(kind: Any) -> bool:
+    return is_class(kind, Sequence)
+
+
+def _is_set(kind: Any) -> bool:
+    return is_class(kind, Set)
+
+
+def _composite(kind: Any) -> bool:
+    """Whether values of this type are made of others."""
+    if is_table(kind) or _is_mapping(kind) or _is_sequence(kind):
+        return True
+    return _is_union(kind) and any(_composite(one) for one in typing.get_args(kind))

@@ -1,0 +1,36 @@
+"""Durations and sizes as people write them: ``"5 s"``, ``"10 MiB"``.
+
+Numbers are seconds and bytes, as everywhere.  ``MB`` is a thousand thousand to some and 1,048,576 to others, so it is
+refused, like ``m``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+SECONDS: Final = {"ms": 0.001, "s": 1, "min": 60, "h": 3_600, "d": 86_400}
+BYTES: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+_DURATIONS = ("timeout", "interval", "delay", "period", "ttl", "wait")
+_SIZES = ("bytes", "memory_limit", "window_size", "message_size")
+
+
+def units_of(name: str) -> dict[str, float] | None:
+    """The units in which a setting of this name may be given; None if it is a mere number."""
+    if name.endswith(_DURATIONS):
+        return dict(SECONDS)
+    if name.endswith(_SIZES):
+        return dict(BYTES)
+    return None
+
+
+def in_units(text: str, units: dict[str, float]) -> float | None:
+    """A number of seconds or bytes from a text; None if it is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", text)
+    if found is None or found[2] not in units:
+        return None
+    number, unit = float(found[1]), units[found[2]]
+    # Dividing is exact where multiplying by a thousandth is not.
+    value = number / 1_000 if found[2] == "ms" else number * unit
+    return int(value) if value == int(value) else value

@@ -1,0 +1,50 @@
+"""The command line: what it says, and with which status it ends."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from meshq.__main__ import main
+
+
+def test_a_good_file_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('name = "hq"\ndata_dir = "data"')
+    assert main(["check-config", str(file)]) == 0
+    assert capsys.readouterr() == (f"{file}: <Broker 'hq' new durable=True>\n", "")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "check-config"])
+def test_a_bad_file_is_told_line_by_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('name = "hq"\nquees = []\nstop_timeout = -1')
+    assert main([command, str(file)]) == 1
+    assert capsys.readouterr() == (
+        "",
+        f"{file}:1: the key 'data_dir' is missing\n{file}:2: quees: is not known; the nearest known key is 'queues'\n",
+    )
+
+
+@pytest.mark.parametrize(("arguments", "status"), [([], 2), (["walk"], 2), (["run"], 2), (["--help"], 0)])
+def test_whoever_calls_it_wrongly_is_told_how(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], status: int
+) -> None:
+    assert main(arguments) == status
+    assert "usage: meshq" in "".join(capsys.readouterr()).lower()
+
+
+@pytest.mark.parametrize("package", ["click", "cattrs"])
+def test_what_is_not_installed_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: str
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("meshq.cli", "meshq.config", package))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    file = tmp_path / "broker.toml"
+    file.write_text('name = "hq"\ndata_dir = false')
+    assert main(["check-config", str(file)]) == 2
+    assert "pip install 'meshq[c" in capsys.readouterr().err

@@ -1,0 +1,202 @@
+"""A broker from a file: what it becomes, and what is said of every key that is wrong."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from meshq import Bridge, ConfigError, Permissions, Security, load_broker
+from meshq.limits import TIME_S_MAX
+from meshq.settings import Secret
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+WHOLE = 'name = "hq"\ndata_dir = false\n'
+
+
+def problems(tmp_path: Path, text: str, **environ: str) -> list[tuple[int, str]]:
+    """What is said of a file: lines and texts; it must not load."""
+    file = tmp_path / "broker.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        load_broker(file, environ=environ)
+    assert str(raised.value).splitlines() == [f"{f}:{line}: {text}" for f, line, _, text in raised.value.problems]
+    assert {found for found, *_ in raised.value.problems} == {str(file)}
+    return [(line, text) for _, line, _, text in raised.value.problems]
+
+
+def settings_of(tmp_path: Path, text: str, **environ: str) -> object:
+    """What a broker is built with."""
+    file = tmp_path / "broker.toml"
+    file.write_text(text)
+    return load_broker(file, environ=environ)._settings
+
+
+def test_the_example_is_a_broker() -> None:
+    broker = load_broker(EXAMPLES / "broker.toml", environ={"SHOP_PASSWORD": "secret"})
+    settings = broker._settings
+    assert (broker.name, broker.state, settings.data_dir) == ("shop", "new", "data/shop")
+    assert [acceptor.url for acceptor in settings.acceptors] == ["tcp://127.0.0.1:61616"]
+    assert settings.queues == ("orders.emea", "orders.us")
+    assert (settings.memory_limit, settings.stop_timeout) == (256 * 2**20, 10)
+    assert settings.journal.segment_bytes == 16 * 2**20
+    assert settings.security is not None
+    assert settings.security.users == {"app": Secret("secret")}
+    orders = settings.address_settings["orders.#"]
+    assert (orders.dead_letter_address, orders.max_delivery_attempts, orders.redelivery_delay) == (
+        "orders.dead",
+        5,
+        0.5,
+    )
+    assert orders.given == ("dead_letter_address", "max_delivery_attempts", "redelivery_delay")
+    (bridge,) = settings.services
+    assert isinstance(bridge, Bridge)
+    assert (bridge.settings.queue, bridge.settings.retry_interval) == ("orders.us", 2)
+
+
+async def test_a_broker_from_a_file_runs(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text(WHOLE + 'queues = ["a", "b"]')
+    async with load_broker(file) as broker, broker.client() as client:
+        assert await client.queues() == ["a", "b"]
+
+
+def test_every_wrong_key_is_told_at_once_with_its_line(tmp_path: Path) -> None:
+    text = """\
+name = "hq"
+data_dir = 5
+stop_timeout = "10 MB"
+memory_limit = "1 KiB"
+quees = ["a"]
+acceptors = [
+    "tcp://127.0.0.1:0",
+    "http://127.0.0.1",
+    { url = "tls://127.0.0.1:0", tls = { certificat = "x.pem" } },
+]
+node_id = "xyz"
+ha = "primary"
+
+[address_settings."a.#"]
+max_delivery_attempts = 0
+redelivery_delay = -1
+auto_create_queues = "yes"
+
+[[services]]
+kind = "brigde"
+
+[[services]]
+kind = "bridge"
+queue = "q"
+target = "tcp://127.0.0.1:1"
+window = 0
+"""
+    assert problems(tmp_path, text) == [
+        (2, "data_dir: 5 is not allowed; allowed: a directory, or false for memory only"),
+        (3, "stop_timeout: '10 MB' is not allowed; allowed: a number, or one with a unit (ms, s, min, h, d)"),
+        (5, "quees: is not known; the nearest known key is 'queues'"),
+        (
+            8,
+            "acceptors[1]: 'http://127.0.0.1' is not allowed; allowed: tcp://HOST:PORT, tls://HOST:PORT or inproc://NAME",
+        ),
+        (9, "acceptors[2].tls.certificat: is not known; the nearest known key is 'certificate'"),
+        (11, "node_id: 'xyz' is not allowed; allowed: hexadecimal digits, two for each byte"),
+        (12, "ha: can't be given in a file"),
+        (15, 'address_settings."a.#".max_delivery_attempts: 0 is not allowed; allowed: a whole number from 1 to inf'),
+        (16, f'address_settings."a.#".redelivery_delay: -1 is not allowed; allowed: a number from 0 to {TIME_S_MAX}'),
+        (17, "address_settings.\"a.#\".auto_create_queues: 'yes' is not allowed; allowed: true or false"),
+        (20, "services[0].kind: 'brigde' is not allowed; allowed: 'bridge' or 'cluster_connection'"),
+        (22, "services[1]: the key 'name' is missing"),
+    ]
+
+
+def test_what_is_right_for_itself_and_wrong_together_is_told_too(tmp_path: Path) -> None:
+    assert problems(tmp_path, WHOLE + 'memory_limit = "1 KiB"\nstop_timeout = -1\n') == [
+        (3, "memory_limit: 1024 is not allowed; allowed: a number of bytes, 1048576 at least, or None"),
+        (4, "stop_timeout: -1 is not allowed; allowed: a number of seconds, 0 or more"),
+    ]
+    text = WHOLE + 'acceptors = ["tcp://127.0.0.1:0", { url = "tcp://0.0.0.0:0" }]'
+    ((line, said),) = problems(tmp_path, text)
+    assert (line, said.partition(":")[0]) == (3, "acceptors[1]")
+
+
+def test_secrets_come_from_the_environment_or_a_file_and_are_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("from a file\n")
+    users = f"""\
+[security.users]
+ann = {{ env = "ANN" }}
+bob = {{ file = "{tmp_path / "password"}" }}
+cid = "as it is"
+"""
+    settings = settings_of(tmp_path, WHOLE + users, ANN="from outside")
+    assert settings.security.users == {  # type: ignore[attr-defined]
+        "ann": Secret("from outside"),
+        "bob": Secret("from a file"),
+        "cid": Secret("as it is"),
+    }
+    users = """\
+[security.users]
+ann = { env = "ANN" }
+bob = { file = "/nowhere/password" }
+cid = { text = "hidden" }
+dot = ["hidden"]
+eve = ""
+[security]
+userss = "hidden"
+"""
+    said = problems(tmp_path, WHOLE + users.replace("[security]\nuserss", "[[services]]\nkind = 'bridge'\npasword"))
+    allowed = 'allowed: { env = "NAME" }, { file = "PATH" } or a text'
+    assert said[:5] == [
+        (4, "security.users.ann: the environment has no ANN"),
+        (5, "security.users.bob: /nowhere/password can't be read: No such file or directory"),
+        (6, f"security.users.cid: {allowed}"),
+        (7, f"security.users.dot: {allowed}"),
+        (8, "security.users.eve: *** is not allowed; allowed: a text of 1 to 1024 bytes in UTF-8"),
+    ]
+    assert "hidden" not in str(said)
+
+
+def test_roles_and_permissions_are_lists_of_names(tmp_path: Path) -> None:
+    text = """\
+[security]
+users = { app = "secret" }
+roles = { app = ["writers"] }
+[security.permissions."orders.#"]
+send = ["writers"]
+"""
+    security = settings_of(tmp_path, WHOLE + text).security  # type: ignore[attr-defined]
+    permissions = {"orders.#": Permissions(send={"writers"})}
+    assert security == Security(users={"app": "secret"}, roles={"app": {"writers"}}, permissions=permissions)
+    assert problems(tmp_path, WHOLE + text.replace('send = ["writers"]', 'send = "writers"')) == [
+        (7, "security.permissions.\"orders.#\".send: 'writers' is not allowed; allowed: a list")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("", 1, "the key 'name' is missing"),
+        ("name = \n", 1, "is not TOML"),
+        ("name = 'a'\n\nname = 'b'\n", 3, "is not TOML"),
+        ("\n\n[", 3, "is not TOML"),
+    ],
+)
+def test_a_file_that_is_none_is_told_where(tmp_path: Path, text: str, line: int, said: str) -> None:
+    found = problems(tmp_path, text)[0]
+    assert found[0] == line
+    assert found[1].startswith(said)
+
+
+def test_a_file_that_can_not_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere.toml:1: can't be read: No such file"):
+        load_broker(tmp_path / "nowhere.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"# a\n# \xff")
+    with pytest.raises(ConfigError, match=r"bytes.toml:2: is not UTF-8"):
+        load_broker(tmp_path / "bytes.toml")
+
+
+def test_no_limit_is_inf_and_numbers_are_as_in_a_program(tmp_path: Path) -> None:
+    text = WHOLE + '[address_settings."#"]\nmax_delivery_attempts = inf\nredelivery_delay = 1.5\n'
+    found = settings_of(tmp_path, text).address_settings["#"]  # type: ignore[attr-defined]
+    assert (found.max_delivery_attempts, found.redelivery_delay) == (math.inf, 1.5)
+    assert settings_of(tmp_path, WHOLE + f'node_id = "{"ab" * 16}"').node_id == b"\xab" * 16  # type: ignore[attr-defined]
