@@ -11,7 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 GUIDES = (
-    *("find-a-message", "manage-by-messages", "secure-a-broker", "watch-a-broker", "with-asyncio", "without-async"),
+    "find-a-message",
+    "large-messages",
+    "manage-by-messages",
+    "secure-a-broker",
+    "watch-a-broker",
+    "with-asyncio",
+    "without-async",
 )
 DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/how-to.md", *(f"docs/how-to/{name}.md" for name in GUIDES))
 

@@ -76,6 +76,7 @@ CLIENT = {
     "connection_ttl": 60,
     "check_period": 30,
     "confirmation_window": 1_048_576,
+    "min_large_message_size": 102_400,
     "resend": True,
 }
 CLIENTS = [ClientFactory, connect, blocking.ClientFactory, blocking.connect]

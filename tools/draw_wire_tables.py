@@ -16,6 +16,8 @@ from meshq.wire import (
     BY_NUMBER,
     FLAG_BODY_CHECKED,
     FLAG_DURABLE,
+    FLAG_LARGE,
+    FLAG_LAST,
     FLAG_REJECT,
     FLAG_RESENT,
     FLAG_RETURN,
@@ -36,6 +38,8 @@ FLAG_NAMES = {
     FLAG_DURABLE: "DURABLE",
     FLAG_RETURN: "RETURN",
     FLAG_REJECT: "REJECT",
+    FLAG_LAST: "LAST",
+    FLAG_LARGE: "LARGE",
 }
 
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from meshq.bridge import Bridge as Bridge
+    from meshq.client import BodyStream as BodyStream
     from meshq.client import Client as Client
     from meshq.client import ClientFactory as ClientFactory
     from meshq.client import Connected as Connected
@@ -150,6 +151,7 @@ _NOTIFICATIONS: Final = (
 _HOME: Final = {
     "Acceptor": "meshq.settings",
     "AddressSettings": "meshq.settings",
+    "BodyStream": "meshq.client",
     "Bridge": "meshq.bridge",
     "Broker": "meshq.node",
     "Client": "meshq.client",

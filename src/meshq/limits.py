@@ -133,6 +133,25 @@ DUPLICATE_IDS_DEFAULT: Final = 20_000
 #: Sequence numbers reserved at a time for messages that leave no trace on disk.
 SEQUENCE_RESERVE: Final = 65_536
 
+# -- large messages -----------------------------------------------------------------------------------------------
+#: Bodies above this size are streamed, and lie in files of their own; below it the journal is cheaper.
+MIN_LARGE_MESSAGE_BYTES: Final = 102_400
+#: A large body travels, and is checked, in blocks: what one frame carries and one check covers.  Others have their
+#: turn on the connection between two of them.
+LARGE_BLOCK_BYTES: Final = 256 * KIB
+#: Blocks of one body on their way and not answered: a round trip does not slow it down, and this is all the memory
+#: that a body takes at either end, whatever its size.
+LARGE_WINDOW_BLOCKS: Final = 8
+#: Bytes of a durable body that are written before they are synced: the last sync of all must not take longer than
+#: somebody waits for an answer, however large the body is.
+LARGE_SYNC_BYTES: Final = 64 * MIB
+#: The largest body.  A block's number takes four million values, far below what a nonce can hold.
+LARGE_BYTES_MAX: Final = 1024 * GIB
+#: Bodies that one session is sending: each may have a window of blocks at the broker.
+UPLOADS_MAX: Final = 16
+#: Blocks that one session has asked for and not got: each is in memory until it has gone out.
+READS_MAX: Final = 64
+
 assert BODY_BYTES_MAX >= MESSAGE_BYTES_MAX + PROPERTIES_BYTES_MAX + DUPLICATE_ID_BYTES_MAX, "a message must fit"
 assert ITERATIONS_MIN <= ITERATIONS <= ITERATIONS_MAX, "a node's own choice must be taken by its clients"
 assert RUN_BYTES_TARGET <= BODY_BYTES_MAX, "a full run must fit in a frame"
@@ -145,3 +164,6 @@ assert RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES <= BATCH_BYTES_MAX, "a batch must
 assert RUN_MESSAGES_MAX <= STEP_MESSAGES_MAX, "a step must be able to take a whole run"
 assert SEGMENT_BYTES_MIN >= 2 * SEGMENT_HEADER_BYTES, "a segment must hold more than its header"
 assert FILTER_BYTES_MAX + 2 * ADDRESS_BYTES_MAX + 256 <= HEADER_BYTES_MAX, "a consumer's header must hold its filter"
+assert LARGE_BLOCK_BYTES <= MIB, "a chunk that a program is given has 1 MiB at most"
+assert LARGE_BLOCK_BYTES <= BODY_BYTES_MAX, "a block must fit in a frame"
+assert LARGE_WINDOW_BLOCKS <= READS_MAX, "one reader may fill its window"

@@ -126,3 +126,34 @@ async def test_a_target_that_is_none_is_refused_when_the_broker_starts(settings:
 def test_settings_are_checked_when_a_bridge_is_built(settings: dict[str, object]) -> None:
     with pytest.raises(SettingsError):
         Bridge("b", **{"queue": "out", "target": "tcp://127.0.0.1:1", **settings})  # type: ignore[arg-type]
+
+
+BODY = b"".join(b"%8d" % number for number in range(2_200_000))
+
+
+async def test_a_bridge_streams_what_is_larger_than_a_message(tmp_path: Path) -> None:
+    async with bridged(tmp_path, forwarding_address="in") as (near, far), near.client() as here, far.client() as there:
+        await here.send("out", b"before")
+        await here.send("out", BODY, properties={"n": 1}, correlation_id="c")
+        await here.send("out", BODY[:300_000])
+        async with there.consumer("in") as consumer:
+            first, large, last = [await consumer.receive(timeout=20) for _ in range(3)]
+            assert first is not None and large is not None and last is not None
+            assert (first.body, last.body) == (b"before", BODY[:300_000])
+            assert (large.size, large.properties, large.correlation_id) == (len(BODY), {"n": 1}, "c")
+            assert large.duplicate_id is not None
+            assert await large.read() == BODY
+        with trio.fail_after(20):
+            while await left_in(here, "out"):  # noqa: ASYNC110 - nobody tells
+                await trio.sleep(0.05)
+
+
+async def test_what_a_transformer_cannot_be_given_is_rejected(tmp_path: Path) -> None:
+    kept = bridged(tmp_path, forwarding_address="in", transformer=lambda message: message)
+    async with kept as (near, far), near.client() as here, far.client() as there:
+        await here.send("out", BODY)
+        await here.send("out", b"after")
+        assert [body for body, _ in await all_of(there, "in", 1)] == [b"after"]
+        with trio.fail_after(20):
+            while (await here.queue("out")).rejected != 1:  # noqa: ASYNC110 - nobody tells
+                await trio.sleep(0.05)

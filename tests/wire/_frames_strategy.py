@@ -315,6 +315,7 @@ _ANSWERS: Final = (
     _said(FrameType.CONFIRM, channel=1, first=256),
     _said(FrameType.REFUSE, Refuse(messages=3, code=65), channel=1, first=1),
     _said(FrameType.CONSUMER_LOST, ConsumerLost(code=70, text="the queue was deleted"), channel=2),
+    _said(FrameType.PIECE, first=3, body=b"a block of a body"),
     _said(FrameType.PING),
     *map(_delivered, PARTS),
 )

@@ -92,7 +92,7 @@ class SansIOPeer:
         schema = SCHEMAS.get(frame.type)
         if schema is not None:
             self._read_header(frame, schema.decode(frame.header))
-        elif frame.type is FrameType.SEND:
+        if frame.type is FrameType.SEND:
             read_run(RunBytes(frame.count, bytes(frame.table), 0, frame.body))
         elif frame.type is FrameType.SETTLE:
             decode_ranges(frame.table)

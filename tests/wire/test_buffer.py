@@ -137,7 +137,7 @@ def test_frames_stay_what_they_are_when_more_bytes_come() -> None:
         (raw(FrameType.PING, first=1), "bad_header"),
         (raw(FrameType.HELLO, stamp=1), "bad_header"),
         (raw(FrameType.CONSUMER_LOST, channel=1, first=1), "bad_header"),
-        (raw(FrameType.SEND, channel=1, header=1, rest=b"\x80"), "bad_header"),
+        (raw(FrameType.CONFIRM, channel=1, header=1, rest=b"\x80"), "bad_header"),
         (raw()[:-1] + b"\0", "bad_checksum"),
     ],
 )
@@ -241,7 +241,7 @@ def test_a_refusal_of_another_version_names_both() -> None:
 
 
 def test_the_order_of_checks_does_not_depend_on_the_chunking() -> None:
-    data = raw(FrameType.SEND, channel=0, flags=64, number=2**64 - 1, header=1, rest=b"\x80")
+    data = raw(FrameType.SEND, channel=0, flags=32, number=2**64 - 1, header=1, rest=b"\x80")
     whole = refusal(data)
     buffer = ReceiveBuffer()
     with pytest.raises(RemoteProtocolError) as caught:

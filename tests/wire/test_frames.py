@@ -88,16 +88,16 @@ def test_the_numbers_of_frame_types_stay_what_they_are() -> None:
     assert {frame_type.name: int(frame_type) for frame_type in FrameType} == {
         "HELLO": 1, "WELCOME": 2, "AUTHENTICATE": 3, "AUTHENTICATED": 4, "ATTACH": 5, "ATTACHED": 6, "CLOSE": 7,
         "PING": 8, "PONG": 9, "RECEIVED": 10, "CHALLENGE": 11, "PROOF": 12, "PRODUCE": 16, "SEND": 17, "CONSUME": 18,
-        "SETTLE": 19, "LEAVE": 20, "CALL": 21, "LINK": 22, "FORWARD": 23,
+        "SETTLE": 19, "LEAVE": 20, "CALL": 21, "LINK": 22, "FORWARD": 23, "BLOCK": 28, "READ": 29,
         "DELIVER": 32, "CONFIRM": 33, "REFUSE": 34, "ANSWER": 35, "CREDIT": 36, "CONSUMER_LOST": 37,
-        "BINDING": 38, "SNAPSHOT": 39,
+        "BINDING": 38, "SNAPSHOT": 39, "PIECE": 44,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "frame",
     [
-        send(header=b"\x80"),
+        Frame(FrameType.CONFIRM, channel=1, header=b"\x80"),
         Frame(FrameType.HELLO, header=bytes(limits.HEADER_BYTES_MAX + 1)),
         Frame(FrameType.PING, header=b"\x80"),
         send(count=3),

@@ -25,6 +25,7 @@ from meshq.wire import (
     BY_NAME,
     BY_NUMBER,
     FLAG_DURABLE,
+    FLAG_LARGE,
     FLAG_RESENT,
     Attach,
     Attached,
@@ -52,6 +53,8 @@ from tests.wire.test_wrong_frames import BY_FRAMES
 PRODUCER = bytes(range(16))
 #: What the tasks of a node say, not what its frames bring about: tested below.
 BY_TASKS = {"silent", "stopping", "journal_broken", "crowded"}
+#: What a disk says of large bodies: tested in ``tests/broker/test_large_bodies.py``.
+BY_DISKS = {"unreadable"}
 
 
 def said(frame_type: FrameType, header: Header | None = None, **fields: object) -> Step:
@@ -155,6 +158,12 @@ def unknown_producer() -> NodePeer:
     node.core.producers.forgotten = True
     peer = produced(node)
     peer.say(sent(2, 5, 1, flags=FLAG_RESENT | FLAG_DURABLE))
+    return peer
+
+
+def body_missing() -> NodePeer:
+    peer = produced(MemoryNode())
+    peer.say(sent(2, 5, 0, flags=FLAG_RESENT | FLAG_DURABLE | FLAG_LARGE))
     return peer
 
 
@@ -267,6 +276,7 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     "session_taken": session_taken,
     "not_active": not_active,
     "unknown_producer": unknown_producer,
+    "body_missing": body_missing,
     "not_found": called("purge_queue", "name", "none"),
     "usage": called("create_address", "name", "a", "routing", "multicast"),
     "unknown_operation": called("no_such_operation"),
@@ -286,7 +296,7 @@ def test_a_node_refuses_by_the_right_entry(name: str) -> None:
 
 
 def test_every_refusal_of_the_registry_is_met() -> None:
-    parts = [BY_FRAMES, set(SCENES), BY_TASKS]
+    parts = [BY_FRAMES, set(SCENES), BY_TASKS, BY_DISKS]
     assert set.union(*map(set, parts)) == set(BY_NAME)
     assert sum(map(len, parts)) == len(BY_NAME)
 

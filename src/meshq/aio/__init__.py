@@ -1,5 +1,6 @@
 """The client and the broker for asyncio: same names, defaults and errors."""
 
+from meshq.aio._body_stream import BodyStream
 from meshq.aio._broker import Broker
 from meshq.aio._client import Client
 from meshq.aio._cluster import ClusterConnection
@@ -10,6 +11,7 @@ from meshq.aio._factory import ClientFactory, connect
 from meshq.aio._producer import Producer
 
 __all__ = [
+    "BodyStream",
     "Broker",
     "Client",
     "ClientFactory",

@@ -12,6 +12,7 @@ from meshq.aio._consumer import Consumer
 from meshq.aio._events import EventStream
 from meshq.aio._host import Host
 from meshq.aio._loop import Loop, forwarded
+from meshq.aio._pieces import with_body
 from meshq.aio._producer import Producer
 from meshq.client import ClientStatistics, Event, watch
 from meshq.message import Message
@@ -98,8 +99,8 @@ class Client:
 
     # -- calls that are the trio client's own
 
-    send = forwarded(trio_client.Client.send)
-    request = forwarded(trio_client.Client.request)
+    send = with_body(trio_client.Client.send)
+    request = with_body(trio_client.Client.request)
     create_address = forwarded(trio_client.Client.create_address)
     create_queue = forwarded(trio_client.Client.create_queue)
     create_temporary_queue = forwarded(trio_client.Client.create_temporary_queue)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from meshq import client as trio_client
+from meshq.aio._body_stream import BodyStream
 from meshq.client import DeliveredRun, Received
 
 if TYPE_CHECKING:
@@ -41,6 +43,24 @@ class Delivery(Received):
         Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
         """
         await self._consumer.reject(self)
+
+    def open(self) -> BodyStream:
+        """The body as a stream of chunks, for ``async with message.open() as stream: async for chunk in stream``.
+
+        It can be read as long as the message is held: until it is settled.
+        """
+        return BodyStream(trio_client.Delivery(self._run, self._index).open(), self._consumer.client._loop)
+
+    async def read(self) -> bytes:
+        """The whole body; of a large message, it is fetched now.
+
+        Checkpoint: always.  Cancellation: nothing changed.
+        Raises:
+            StaleDeliveryError: the message is settled, or its session or consumer is gone.
+            RefusedError: the broker can't read it.
+            CallTimeoutError, ConnectionBrokenError, ClosedError: it was not read.
+        """
+        return await self._consumer.client._loop.call(trio_client.Delivery(self._run, self._index).read)
 
     async def reply(self, body: bytes, **keywords: Any) -> None:
         """Send an answer to ``reply_to``, with this message's correlation id, or else its message id.

@@ -1,5 +1,6 @@
 """The broker and the client without async, for threads and scripts: same names, defaults and errors."""
 
+from meshq.blocking._body_stream import BodyStream
 from meshq.blocking._broker import Broker
 from meshq.blocking._client import Client
 from meshq.blocking._cluster import ClusterConnection
@@ -10,6 +11,7 @@ from meshq.blocking._factory import ClientFactory, connect
 from meshq.blocking._producer import Producer
 
 __all__ = [
+    "BodyStream",
     "Broker",
     "Client",
     "ClientFactory",

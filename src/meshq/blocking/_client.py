@@ -14,7 +14,7 @@ from meshq.blocking._events import EventStream
 from meshq.blocking._host import Host
 from meshq.blocking._loop import Loop
 from meshq.blocking._producer import Producer
-from meshq.client import ClientStatistics, Event, Received, watch
+from meshq.client import BodySource, ClientStatistics, Event, Received, watch
 from meshq.message import Message, PropertyValue
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class Client(Administration):
     def send(
         self,
         address: str,
-        body: bytes,
+        body: BodySource,
         *,
         properties: Mapping[str, PropertyValue] | None = None,
         durable: bool = True,
@@ -121,6 +121,10 @@ class Client(Administration):
         """Send one message; on return the broker has it: a durable one on disk.
 
         A duplicate id that the broker knows is success: the message is stored once.
+
+        ``body``: bytes; or a binary file, or an iterable or async iterable of bytes, which are streamed: no more than
+        a few chunks are in memory, however large the body is.  Files and plain iterators are read in a worker thread.
+        Bytes above ``min_large_message_size`` are streamed, too; whoever receives them sees no difference.
 
         Interrupted: the message may have been sent or not.  Send again with the same duplicate id.
         Raises:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import attrs
 import trio
 
+from meshq import limits
 from meshq.abc import LocalBroker, NodeControl, Service
 from meshq.bridge._carrying_plan import bridged_id, carried
 from meshq.bridge._settings import BridgeSettings
-from meshq.client import Client, ClientFactory, Consumer
+from meshq.client import Client, ClientFactory, Consumer, Delivery
 from meshq.errors import MeshqError, SettingsError
 from meshq.settings import Secret, takes_settings
 
@@ -131,8 +133,46 @@ class Bridge(Service):
     async def _carry_some(self, there: Client, consumer: Consumer, identify: Any) -> None:
         settings = self.settings
         batch = await consumer.receive_many(min(BATCH, settings.window))
-        parts = carried(batch, address=settings.forwarding_address, transformer=settings.transformer, identify=identify)
-        for address, messages in parts:
-            await there.send_many(address, messages)
-        await consumer.ack(*batch)
-        self._carried += len(batch)
+        for large, part in groupby(batch, key=_is_large):
+            deliveries = list(part)
+            if large:
+                for delivery in deliveries:
+                    await self._carry_large(there, delivery, identify)
+                continue
+            parts = carried(
+                deliveries, address=settings.forwarding_address, transformer=settings.transformer, identify=identify
+            )
+            for address, messages in parts:
+                await there.send_many(address, messages)
+            await consumer.ack(*deliveries)
+            self._carried += len(deliveries)
+
+    async def _carry_large(self, there: Client, delivery: Delivery, identify: Any) -> None:
+        """Carry a message that is no ``Message``: its body is read while it is sent."""
+        settings = self.settings
+        if settings.transformer is not None:
+            text = "the bridge %s rejects a message of %d bytes, which its transformer can't be given"
+            _log.warning(text, self.name, delivery.size, extra={"event": "bridge_rejected"})
+            await delivery.reject()
+            return
+        duplicate_id = delivery.duplicate_id
+        if duplicate_id is None and identify is not None:
+            duplicate_id = identify(delivery.sequence)
+        async with delivery.open() as stream:
+            await there.send(
+                settings.forwarding_address or delivery.address,
+                stream,
+                properties=delivery.properties or None,
+                durable=delivery.durable,
+                duplicate_id=duplicate_id,
+                correlation_id=delivery.correlation_id,
+                reply_to=delivery.reply_to,
+                content_type=delivery.content_type,
+            )
+        await delivery.ack()
+        self._carried += 1
+
+
+def _is_large(delivery: Delivery) -> bool:
+    """Whether a message is larger than what an ordinary one may be."""
+    return delivery.size > limits.MESSAGE_BYTES_MAX

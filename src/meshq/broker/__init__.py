@@ -3,6 +3,8 @@
 from meshq.broker._core import Core, CoreSettings
 from meshq.broker._notices import Notices
 from meshq.broker._recovery import Recovery
+from meshq.broker.bodies._file_bodies import FileBodies
+from meshq.broker.bodies._whole import read_whole
 from meshq.broker.placing._distribution_plan import RemoteBinding
 from meshq.broker.queue._consumer_state import ConsumerState, Grant
 from meshq.broker.queue._queue_machine import Queue
@@ -20,6 +22,7 @@ __all__ = [
     "Core",
     "CoreSettings",
     "Credentials",
+    "FileBodies",
     "Grant",
     "Listeners",
     "Notices",
@@ -31,4 +34,5 @@ __all__ = [
     "StreamConnection",
     "answer_call",
     "granted",
+    "read_whole",
 ]

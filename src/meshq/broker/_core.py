@@ -7,6 +7,7 @@ then calls ``turn``: queues that changed are dispatched, and each session that h
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,6 +16,8 @@ from meshq.address import Target
 from meshq.broker._definitions import Definitions
 from meshq.broker._notices import Announcer, Notices
 from meshq.broker._voice import Voice
+from meshq.broker.bodies._bodies import Bodies, MemoryBodies
+from meshq.broker.bodies._body import Body
 from meshq.broker.leaving._expiry import Expirer
 from meshq.broker.leaving._moving import Mover
 from meshq.broker.leaving._returning import Returner
@@ -68,7 +71,7 @@ class CoreSettings:
 class Core:
     """Queues, routes, marks and sessions of one node, without any I/O of its own."""
 
-    def __init__(self, settings: CoreSettings, log: Log | None) -> None:
+    def __init__(self, settings: CoreSettings, log: Log | None, bodies: Bodies | None = None) -> None:
         self.settings = settings
         self.access = Access(settings.security)
         self.notices = settings.notices
@@ -92,6 +95,9 @@ class Core:
         #: Called when a node came that has our node id.
         self.on_stranger: Callable[[LinkOpening, MeshqError], None] = _ignore
         self.settler = Settler(self.ledger, self.router, self.marks, self.memory, self.timers)
+        self.settler.on_unneeded = self._body_left
+        #: Where large bodies are; without a place for them, in memory.
+        self.bodies = bodies if bodies is not None else MemoryBodies(settings.token, self.memory.released)
         self.mover = Mover(self.placer, self.settler)
         self.mover.on_taken = self.touch
         self.mover.on_moved = self._moved
@@ -179,6 +185,17 @@ class Core:
                 # Deleted while the run waited for its sync.
                 self.settler.discard(queue, view)
 
+    def _body_left(self, body: Body) -> None:
+        """A run is gone that spoke of a large body: with the last one the body goes, once that is on disk."""
+        body.refs -= 1
+        if not body.refs:
+            self.ledger.when_all_is_durable(partial(self._remove_body, body))
+
+    def _remove_body(self, body: Body) -> None:
+        # It may have been moved in the meantime.
+        if not body.refs:
+            self.bodies.remove(body)
+
     def turn(self) -> None:
         """Dispatch what can be dispatched and let every session say what it has to; re-entered, it does nothing.
 
@@ -262,7 +279,8 @@ class Core:
             session: Session = browser.consumer.owner  # type: ignore[assignment]
             for grant in browser.look():
                 session.deliver(browser.consumer, grant)
-            if browser.ended:
+            if browser.ended and not any(grant.view.run.body for grant in browser.consumer.grants):
+                # Large bodies are read by whoever is still there.
                 session.lose_consumer(browser.consumer, 0, "")
             elif browser.unfinished:
                 self._look_later(queue)

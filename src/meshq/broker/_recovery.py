@@ -10,6 +10,7 @@ from typing import Protocol
 
 from meshq.broker import records
 from meshq.broker._core import Core
+from meshq.broker.bodies._body import Body
 from meshq.broker.placing._duplicates import IdChunk
 from meshq.broker.placing._entering import keep_rows, skip_rows
 from meshq.broker.queue._queue_machine import Queue
@@ -52,6 +53,8 @@ class Recovery:
         # What came back of runs, and records that say so of runs that are gone.
         self._counts: dict[QueueRun, tuple[CountedRow, ...]] = {}
         self._useless: list[int] = []
+        # Bodies that some record speaks of, by id.
+        self._bodies: dict[bytes, Body] = {}
         #: Messages that were taken up.
         self.messages = 0
 
@@ -88,6 +91,11 @@ class Recovery:
             elif record.kind == records.PLACED:
                 self._note_placed(records.decode_placed(record.payload), record.position)
         self._finish()
+
+    @property
+    def bodies(self) -> dict[bytes, int]:
+        """The large bodies that are needed, by id with their sizes."""
+        return {body.body_id: body.size_bytes for body in self._bodies.values() if body.refs}
 
     def _definition(self, payload: bytes, position: int) -> None:
         values = records.decode_definition(payload)
@@ -152,6 +160,9 @@ class Recovery:
         origin = Origin(*record.origin) if record.origin is not None else None
         asked = (read_traits if origin is None else asked_of_moved)(sent.content, record.arrival)
         run.traits = Traits(record.arrival, origin=origin)
+        if record.body is not None:
+            body_id, size = record.body
+            run.body = self._bodies.setdefault(body_id, Body(body_id, size))
         for target in record.routed.targets:
             share = share_of(run, target.rows)
             view = QueueRun(share, target.first, target.remote)
@@ -278,6 +289,8 @@ class Recovery:
                         self._append(bound, view)
             if run.views:
                 core.memory.used_bytes += run.size_bytes
+                if run.body is not None:
+                    run.body.refs += 1
             else:
                 # Every message was settled, or its queue is gone.
                 ended.append(position)

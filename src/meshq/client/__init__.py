@@ -1,6 +1,7 @@
 """The client: connections that come back, sessions, producers, consumers."""
 
 from meshq.client._block import Block
+from meshq.client._body_stream import BodyStream
 from meshq.client._client import Client
 from meshq.client._consumer import Consumer, ConsumerStatistics
 from meshq.client._delivery import DeliveredRun, Delivery, Received
@@ -23,11 +24,14 @@ from meshq.client._peer_line import ForwardedRun, PeerEvents
 from meshq.client._peer_link import PeerLink
 from meshq.client._producer import Producer, ProducerStatistics
 from meshq.client._settings import ClientSettings
+from meshq.client._sources import BodySource
 from meshq.client._statistics import ClientStatistics, Divert, QueueStatistics
 
 __all__ = [
     "EVENTS_MAX",
     "Block",
+    "BodySource",
+    "BodyStream",
     "Client",
     "ClientFactory",
     "ClientSettings",

@@ -61,6 +61,17 @@ class CallLine:
         error = error_of(header.code, header.text) if header.code else None
         call.answered(header.named, error)
 
+    def piece(self, frame: Frame) -> None:
+        """An answer that is bytes has come.
+
+        Raises:
+            RemoteProtocolError: to nothing that was asked.
+        """
+        call = self._pending.pop(frame.first, None)
+        if call is None:
+            raise violation("bad_number", f"a piece for call {frame.first}, which does not wait")
+        call.answered({"data": bytes(frame.body)}, None)
+
     def renew(self, epoch: int) -> None:
         """The session was made anew: what was sent is cut off, what was not still waits."""
         calls = [*self._pending.values(), *self.unsent]

@@ -28,11 +28,13 @@ from meshq.client._replies import Replies
 from meshq.client._sending import Batch, cut_into_runs
 from meshq.client._session import Session
 from meshq.client._settings import ClientSettings
+from meshq.client._sources import BodySource, source_of
 from meshq.client._statistics import ClientStatistics
+from meshq.client._uploading import send_large
 from meshq.client._waiting import Waiter, fresh, leaf
 from meshq.errors import ClosedError, MeshqError, SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
-from meshq.message import Message, PropertyValue, check_body, check_durable
+from meshq.message import Message, PropertyValue, check_durable
 from meshq.wire import Link, encode_one
 
 #: Addresses to which ``send`` and ``send_many`` keep a producer of their own.
@@ -235,7 +237,7 @@ class Client(Patterns):
     async def send(
         self,
         address: str,
-        body: bytes,
+        body: BodySource,
         *,
         properties: Mapping[str, PropertyValue] | None = None,
         durable: bool = True,
@@ -252,6 +254,10 @@ class Client(Patterns):
 
         A duplicate id that the broker knows is success: the message is stored once.
 
+        ``body``: bytes; or a binary file, or an iterable or async iterable of bytes, which are streamed: no more than
+        a few chunks are in memory, however large the body is.  Files and plain iterators are read in a worker thread.
+        Bytes above ``min_large_message_size`` are streamed, too; whoever receives them sees no difference.
+
         Checkpoint: when it has to wait, and at least every 64th call.
         Cancellation: the message may have been sent or not.  Send again with the same duplicate id.
         Raises:
@@ -260,8 +266,9 @@ class Client(Patterns):
             UnblockedError, CallTimeoutError: unknown, or not done; see ``outcome``.
             ConnectionBrokenError, ClosedError: the client is of no further use; see ``outcome``.
         """
-        if type(body) is not bytes or len(body) > limits.MESSAGE_BYTES_MAX:
-            body = check_body(body)
+        source = None
+        if type(body) is not bytes or len(body) > self._settings.min_large_message_size:
+            source = source_of(body, self._env.threads)
         if durable is not True and durable is not False:
             check_durable(durable)
         if (
@@ -280,7 +287,14 @@ class Client(Patterns):
             envelope = self._encoder.row(
                 properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
             )
-        run = Run(encode_one(body, envelope), durable, self._env.wall.now_ms(), plain=envelope is PLAIN_ROW)
+        if source is not None:
+            large_from = self._settings.min_large_message_size + 1
+            run = await send_large(self, address, source, envelope, durable=durable, large_from=large_from)
+            if run is None:
+                return
+        else:
+            assert type(body) is bytes
+            run = Run(encode_one(body, envelope), durable, self._env.wall.now_ms(), plain=envelope is PLAIN_ROW)
         self._session.submit(self._outbox_to(address), run)
         self._session.flush()
         if not run.done:

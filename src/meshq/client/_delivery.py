@@ -8,19 +8,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from meshq import limits
-from meshq.errors import UsageError
+from meshq.client._body_stream import BodyStream
+from meshq.client._waiting import fresh
+from meshq.errors import MeshqError, UsageError
 from meshq.ids import MessageId
 from meshq.message import Origin
-from meshq.wire import FLAG_DURABLE, Deliver, Frame, RunBytes, RunView, decode_map, header_of
+from meshq.wire import FLAG_DURABLE, FLAG_LARGE, Deliver, Frame, RunBytes, RunView, decode_map, header_of, violation
 
 if TYPE_CHECKING:
     from meshq.client._consumer import Consumer
 
 
+class LargeBody:
+    """A body that does not come with its message."""
+
+    __slots__ = ("fetched", "size", "trouble")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        #: Whether it was fetched, or why it could not be.
+        self.fetched = False
+        self.trouble: MeshqError | None = None
+
+
 class DeliveredRun:
     """The messages of one DELIVER frame."""
 
-    __slots__ = ("_frame", "_header", "consumer", "epoch", "first", "rows", "settled", "view")
+    __slots__ = ("_frame", "_header", "consumer", "epoch", "first", "large", "rows", "settled", "view")
 
     def __init__(self, consumer: Consumer, epoch: int, frame: Frame) -> None:
         self.consumer = consumer
@@ -37,6 +51,12 @@ class DeliveredRun:
         self.view = RunView(RunBytes(frame.count, table, base, body))
         self._frame: Frame = frame
         self._header: tuple[Deliver, dict[int, int]] | None = None
+        #: The body of its one message, if that does not come with it; None for every other run.
+        self.large: LargeBody | None = None
+        if frame.flags & FLAG_LARGE:
+            self.large = LargeBody(self.header.size)
+            if frame.count != 1 or not self.large.size:
+                raise violation("bad_table", f"a large body of {self.large.size} bytes for {frame.count} messages")
 
     @property
     def header(self) -> Deliver:
@@ -80,11 +100,31 @@ class Received:
 
     @property
     def body(self) -> bytes:
-        """What was sent."""
+        """What was sent.
+
+        Raises:
+            UsageError: it is larger than what is fetched unasked: read it by ``open``.
+            RefusedError: the broker could not read it from its disk.
+        """
         view, index = self._run.view, self._index
         if not view.ends:
             view.read_bodies()
-        return view.data[view.starts[index] : view.ends[index]]
+        return view.data[view.starts[index] : view.ends[index]] or self._no_bytes()
+
+    def _no_bytes(self) -> bytes:
+        """The body, of which there are no bytes here."""
+        large = self._run.large
+        if large is None:
+            return b""
+        if large.trouble is not None:
+            raise fresh(large.trouble)
+        raise UsageError(f"a body of {large.size} bytes has to be read by open() or read()")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        large = self._run.large
+        return self._run.view.size(self._index) if large is None else large.size
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -221,6 +261,25 @@ class Delivery(Received):
         Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
         """
         await self._run.consumer.reject(self)
+
+    def open(self) -> BodyStream:
+        """The body as a stream of chunks, for ``async with message.open() as stream: async for chunk in stream``.
+
+        It can be read as long as the message is held: until it is settled.
+        """
+        return BodyStream(self)
+
+    async def read(self) -> bytes:
+        """The whole body; of a large message, it is fetched now.
+
+        Checkpoint: always.  Cancellation: nothing changed.
+        Raises:
+            StaleDeliveryError: the message is settled, or its session or consumer is gone.
+            RefusedError: the broker can't read it.
+            CallTimeoutError, ConnectionBrokenError, ClosedError: it was not read.
+        """
+        async with self.open() as stream:
+            return b"".join([chunk async for chunk in stream])
 
     async def reply(self, body: bytes, **keywords: Any) -> None:
         """Send an answer to ``reply_to``, with this message's correlation id, or else its message id.

@@ -9,8 +9,10 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
+from meshq.client._arriving import Arriving
 from meshq.client._delivery import DeliveredRun, Delivery, Received
-from meshq.errors import MeshqError, StaleDeliveryError, UsageError
+from meshq.client._reading import ReadLine
+from meshq.errors import MeshqError, StaleDeliveryError, UsageError, invariant
 from meshq.message import check_span
 from meshq.wire import FLAG_RETURN, RANGES_MAX, Frame, FrameType, violation
 
@@ -101,6 +103,7 @@ class Inbox:
         "_pending",
         "_position",
         "_runs",
+        "arriving",
         "auto",
         "browse",
         "channel",
@@ -113,6 +116,7 @@ class Inbox:
         "header",
         "on_change",
         "open",
+        "reads",
         "ready",
         "temporary",
     )
@@ -145,6 +149,10 @@ class Inbox:
         self._current: DeliveredRun | None = None
         self._position = 0
         self._last_tag = 0
+        #: What waits for the body of a large message, its own or that of one before it; None: there has been none.
+        self.arriving: Arriving | None = None
+        #: The session's reads, while it has a session.
+        self.reads: ReadLine | None = None
         #: Messages handed over and not settled.
         self.open = 0
         # Gathered and not sent: the fate that a SETTLE frame tells, and its ranges flat.
@@ -166,6 +174,8 @@ class Inbox:
     def _forget(self) -> None:
         self._runs.clear()
         self._current = None
+        if self.arriving is not None:
+            self.arriving.forget()
 
     def opened(self) -> None:
         """The broker has opened the channel."""
@@ -184,15 +194,33 @@ class Inbox:
         run = DeliveredRun(self.consumer, self.epoch, frame)  # type: ignore[arg-type]
         if run.view.run.base < 0:
             raise violation("bad_table", "the rows describe less than the body")
-        if not self.closing:
-            self._runs.append(run)
-            self.on_change()
+        if self.closing:
+            return
+        if run.large is not None and self.arriving is None:
+            invariant(self.reads is not None, "whoever is sent messages has a session")
+            assert self.reads is not None
+            self.arriving = Arriving(self, self.reads)
+        if self.arriving is not None and (run.large is not None or self.arriving):
+            self.arriving.add(run)
+        else:
+            self.arrived(run)
+
+    def arrived(self, run: DeliveredRun) -> None:
+        """A run can be handed over."""
+        self._runs.append(run)
+        self.on_change()
+
+    def skip(self, run: DeliveredRun) -> None:
+        """A run of one message is not there any more: it is settled without being handed over."""
+        self.open += 1
+        self._add(0, run.first, run.first)
 
     @property
     def waiting(self) -> int:
         """Messages that wait to be handed over."""
         current = self._current.rows - self._position if self._current is not None else 0
-        return current + sum(run.rows for run in self._runs)
+        arriving = len(self.arriving) if self.arriving is not None else 0
+        return current + sum(run.rows for run in self._runs) + arriving
 
     @property
     def done(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from meshq.client._waiting import Waiter, fresh
 from meshq.errors import CallTimeoutError, MeshqError, UnblockedError
-from meshq.wire import RunBytes, duplicate_ids, pick
+from meshq.wire import RunBytes, decline, duplicate_ids, pick
 
 
 class Owner(Protocol):
@@ -42,6 +42,7 @@ class Run(Waiter):
         "sent",
         "stamp",
         "start",
+        "upload",
     )
 
     def __init__(
@@ -66,6 +67,8 @@ class Run(Waiter):
         self.in_line = False
         #: The node did not take it because it is stopping: it goes out again when there is a session.
         self.again = False
+        #: Where the body of its one message was sent, if that was sent apart: the channel and the session's epoch.
+        self.upload: tuple[int, int] | None = None
         #: Nobody wants it any more; only ever true of a run that was not sent.
         self.given_up = False
 
@@ -235,6 +238,13 @@ class Outbox:
         self.queued = 0
         for run in runs:
             self.settle(run, outcome_of(error, "unknown" if run.sent else "not_done"))
+
+
+def body_lost() -> MeshqError:
+    """The error of a message whose body was sent in a session that is gone: the message itself was not sent."""
+    error = decline("body_missing", "it was sent in a session that is gone")
+    error.outcome = "not_done"
+    return error
 
 
 def _unblocked(why: str) -> UnblockedError:

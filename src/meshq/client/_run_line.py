@@ -10,17 +10,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from meshq.client._calls import InnerCall, Values, opening
-from meshq.client._outbox import Outbox, Run, outcome_of
+from meshq.client._outbox import Outbox, Run, body_lost, outcome_of
 from meshq.errors import ClosedError, MeshqError, NotActiveError
 from meshq.wire import (
     BY_NUMBER,
     FLAG_DURABLE,
+    FLAG_LARGE,
     FLAG_RESENT,
     Frame,
     FrameType,
     Produce,
     Refuse,
     RunBytes,
+    Send,
     error_of,
     header_of,
     violation,
@@ -106,6 +108,16 @@ class RunLine:
 
     def _send(self, outbox: Outbox, run: Run) -> None:
         resent = run.sent
+        header = b""
+        flags = (FLAG_DURABLE if run.durable else 0) | (FLAG_RESENT if resent else 0)
+        if run.upload is not None:
+            channel, epoch = run.upload
+            if not resent and epoch != self._session.epoch:
+                outbox.settle(run, body_lost())
+                return
+            # Sent again, it asks only whether it was stored.
+            header = Send(upload=0 if resent else channel).encode()
+            flags |= FLAG_LARGE
         if not run.first:
             run.first = outbox.next
             outbox.next += run.count
@@ -114,10 +126,11 @@ class RunLine:
         content = run.content
         frame = Frame(
             FrameType.SEND,
-            flags=(FLAG_DURABLE if run.durable else 0) | (FLAG_RESENT if resent else 0),
+            flags=flags,
             channel=outbox.channel,
             first=run.first,
             stamp=run.stamp,
+            header=header,
             count=run.count,
             table=content.table,
             body=content.body,

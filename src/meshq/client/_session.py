@@ -18,9 +18,10 @@ from meshq.client._calls import Call, InnerCall, LeaveCall, Opening, Values, ope
 from meshq.client._inbox import Inbox
 from meshq.client._outbox import Outbox, Run, outcome_of
 from meshq.client._peer_line import PeerLine
+from meshq.client._reading import ReadLine
 from meshq.client._run_line import RunLine
 from meshq.client._settings import ClientSettings
-from meshq.client._waiting import Bell
+from meshq.client._waiting import Bell, Waiter
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError, UnblockedError
 from meshq.wire import (
     Attach,
@@ -71,6 +72,9 @@ class Session:
         self.failure: MeshqError | None = None
         self.calls = CallLine(self)
         self.runs = RunLine(self)
+        self.reads = ReadLine(self)
+        #: Decided when the session has been made anew, or has failed.
+        self.renewals: list[Waiter] = []
         #: Open consumers, in the order in which they were opened.
         self.inboxes: dict[Inbox, None] = {}
         #: Consumers with acknowledgements that were not sent yet.
@@ -98,6 +102,7 @@ class Session:
             FrameType.REFUSE: self._refuse,
             FrameType.ANSWER: self.calls.answer,
             FrameType.CREDIT: self._credit,
+            FrameType.PIECE: self.calls.piece,
             FrameType.CONSUMER_LOST: self._consumer_lost,
             FrameType.BINDING: self._binding,
             FrameType.SNAPSHOT: self._snapshot,
@@ -199,10 +204,11 @@ class Session:
 
     # -- channels
 
-    def new_channel(self, owner: Outbox | Inbox | PeerLine) -> int:
-        """A channel of this session."""
+    def new_channel(self, owner: Outbox | Inbox | PeerLine | None) -> int:
+        """A channel of this session; without an owner, one on which the node says nothing."""
         self._channel += 1
-        self._by_channel[self._channel] = owner
+        if owner is not None:
+            self._by_channel[self._channel] = owner
         return self._channel
 
     def leave(self, channel: int, handed: int) -> Call:
@@ -218,6 +224,7 @@ class Session:
     def open_inbox(self, inbox: Inbox) -> None:
         """A consumer begins."""
         self.inboxes[inbox] = None
+        inbox.reads = self.reads
         if self.link is not None:
             self._consume(inbox)
 
@@ -394,6 +401,8 @@ class Session:
         # Calls that were not sent go before producers and consumers: one may create what another one uses.
         self.calls.renew(self.epoch)
         self.runs.renew()
+        self.reads.renew()
+        self._end_renewals(None)
         if self.peers is not None:
             self.peers.renew()
         for inbox in list(self.inboxes):
@@ -424,10 +433,20 @@ class Session:
         self.link = None
         self.calls.fail(error)
         self.runs.fail(error)
+        self.reads.fail(error)
+        self._end_renewals(error)
         inboxes, self.inboxes = self.inboxes, {}
         for inbox in inboxes:
             inbox.fail(error)
         self.settling.clear()
+
+    def _end_renewals(self, error: MeshqError | None) -> None:
+        renewals, self.renewals = self.renewals, []
+        for waiter in renewals:
+            if error is None:
+                waiter.succeed()
+            else:
+                waiter.fail(outcome_of(error, "not_done"))
 
     # -- time
 

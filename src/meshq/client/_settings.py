@@ -66,7 +66,8 @@ class ClientSettings:
     ``max_retry_interval``.  ``call_timeout`` bounds the wait for an answer, ``call_failover_timeout`` the wait for
     a connection.  ``connection_ttl``: how long a session outlives its connection, and how long a silent connection
     is believed in; ``check_period``: how often at least that is looked at.  ``confirmation_window``: bytes of
-    frames in flight.  ``resend``: whether unconfirmed sends are repeated after a failover.
+    frames in flight.  ``min_large_message_size``: bytes of a body above which ``send`` streams it, and the broker keeps
+    it in a file of its own.  ``resend``: whether unconfirmed sends are repeated after a failover.
     """
 
     user: str | None = attrs.field(default=None, validator=_user)
@@ -90,6 +91,10 @@ class ClientSettings:
     confirmation_window: int = attrs.field(
         default=limits.CONFIRMATION_WINDOW_BYTES,
         validator=in_range(4 * limits.KIB, limits.GIB, whole=True),
+    )
+    min_large_message_size: int = attrs.field(
+        default=limits.MIN_LARGE_MESSAGE_BYTES,
+        validator=in_range(limits.KIB, limits.MESSAGE_BYTES_MAX, whole=True),
     )
     resend: bool = attrs.field(default=True, validator=is_bool)
 

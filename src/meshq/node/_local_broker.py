@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from meshq import abc, limits
-from meshq.broker import ConsumerState, Core, Grant, Queue, RemoteBinding, granted
-from meshq.errors import SettingsError
+from meshq.broker import ConsumerState, Core, Grant, Queue, RemoteBinding, granted, read_whole
+from meshq.errors import MeshqError, SettingsError
 from meshq.selector import Filter, parse_filter
+from meshq.wire import RunBytes, with_body
 
 #: What a link may have on its way: many full frames, so that a round trip does not slow it down.
 FORWARD_WINDOW = 64 * limits.RUN_MESSAGES_MAX
 FORWARD_WINDOW_BYTES = 16 * limits.MIB
+
+
+class _Waiting:
+    """A grant, and its messages as they go out."""
+
+    __slots__ = ("content", "grant", "whole")
+
+    def __init__(self, grant: Grant, content: RunBytes, *, whole: bool) -> None:
+        self.grant = grant
+        self.content = content
+        # Whether nothing is missing of it.
+        self.whole = whole
 
 
 class ForwardQueue(abc.Forwarding):
@@ -23,6 +38,8 @@ class ForwardQueue(abc.Forwarding):
         self.number = queue.number
         self._consumer: ConsumerState | None = None
         self._take: Callable[[abc.HeldRun], None] = _nobody
+        # Grants that wait for their large body, or for that of one before them.
+        self._line: deque[_Waiting] = deque()
 
     @property
     def waiting(self) -> int:
@@ -39,9 +56,38 @@ class ForwardQueue(abc.Forwarding):
         self._core.turn()
 
     def deliver(self, consumer: ConsumerState, grant: Grant) -> None:
-        """The queue has granted messages."""
+        """The queue has granted messages.
+
+        A large body travels as that of an ordinary message, which it is no larger than: whatever is was refused.
+        """
+        body = grant.view.run.body
+        if body is None and not self._line:
+            self._give(grant, granted(grant, whole=True))
+            return
+        waiting = _Waiting(grant, granted(grant, whole=True), whole=body is None)
+        self._line.append(waiting)
+        if body is not None:
+            read_whole(self._core.bodies, body, partial(self._got, waiting))
+
+    def _got(self, waiting: _Waiting, found: bytes | MeshqError) -> None:
+        if waiting not in self._line:
+            # The link was lost: it is granted again to the next one.
+            return
+        if isinstance(found, MeshqError):
+            self._line.remove(waiting)
+            if self._consumer is not None:
+                # It can't be read: what it is is left to a human.
+                self._core.returner.reject(self._consumer, [(waiting.grant.tag, waiting.grant.tag)])
+                self._core.touch(self.queue)
+        else:
+            waiting.content, waiting.whole = with_body(waiting.content, found), True
+        while self._line and self._line[0].whole:
+            first = self._line.popleft()
+            self._give(first.grant, first.content)
+
+    def _give(self, grant: Grant, content: RunBytes) -> None:
         view = grant.view
-        run, content = view.run, granted(grant, whole=True)
+        run = view.run
         self._take(
             abc.HeldRun(
                 tag=grant.tag,
@@ -70,6 +116,7 @@ class ForwardQueue(abc.Forwarding):
 
     def detach(self) -> None:
         """The link is gone."""
+        self._line.clear()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             self._core.returner.abandon(consumer, None)

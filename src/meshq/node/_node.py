@@ -15,6 +15,7 @@ from meshq.broker import (
     Core,
     CoreSettings,
     Credentials,
+    FileBodies,
     Listeners,
     Notices,
     Recovery,
@@ -69,6 +70,7 @@ class Node:
         credentials: Credentials | None,
         *,
         notices: Notices,
+        bodies: FileBodies | None = None,
     ) -> None:
         self._settings = settings
         self._env = env
@@ -91,7 +93,9 @@ class Node:
                 notices=notices,
             ),
             journal,
+            bodies,
         )
+        self.bodies = bodies
         self.sessions = Sessions(self.core, trio.current_time, SESSION_TTL_MAX_S)
         self.counts = ConnectionCounts()
         self.door = LocalDoor(settings.name, self.core, self.sessions, self.counts)
@@ -135,9 +139,11 @@ class Node:
         )
         await journal.open()
         try:
-            node = cls(settings, env, journal, NodeId(journal.node_id), credentials, notices=notices)
+            bodies = FileBodies(env.entropy.token, journal.large_files(), env.threads)
+            node = cls(settings, env, journal, NodeId(journal.node_id), credentials, notices=notices, bodies=bodies)
             recovery = Recovery(node.core)
             recovery.take(journal.recovered(dead=True))
+            await bodies.open(recovery.bodies)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await journal.aclose()
@@ -160,6 +166,9 @@ class Node:
             journal.on_failed = self._journal_failed
             journal.on_room = self._room
             journal.checkpoint = self._checkpoint
+            if self.bodies is not None:
+                self.bodies.turn, self.bodies.failed = core.turn, self._journal_failed
+                await nursery.start(self.bodies.run)
             await nursery.start(journal.run)
             nursery.start_soon(self._raise_failure)
         for name in self._settings.queues:

@@ -2,7 +2,8 @@
 
 from meshq.store._alone import Replay
 from meshq.store._journal import Journal
+from meshq.store._large import LargeFiles, LargeWriter
 from meshq.store._record import PLAIN, Draft, Record
 from meshq.store._statistics import JournalStatistics
 
-__all__ = ["PLAIN", "Draft", "Journal", "JournalStatistics", "Record", "Replay"]
+__all__ = ["PLAIN", "Draft", "Journal", "JournalStatistics", "LargeFiles", "LargeWriter", "Record", "Replay"]

@@ -18,6 +18,16 @@ from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._identity import PURPOSE as IDENTITY
 from meshq.store._identity import Identity, read_identity
 from meshq.store._keyring_format import Keyring
+from meshq.store._large_format import (
+    HEADER_BYTES,
+    PART_SUFFIX,
+    TAG_BYTES,
+    BlockKeys,
+    block_count,
+    block_offset,
+    decode_large_header,
+    id_in_name,
+)
 from meshq.store._layout_format import BALLAST, TEMPORARY_SUFFIX, Layout, segment_number
 from meshq.store._manifest_format import PURPOSE as MANIFEST
 from meshq.store._manifest_format import Manifest, SegmentEntry
@@ -41,6 +51,7 @@ What = Literal[
     "made ahead",
     "unlisted",
     "ballast",
+    "body",
     "damage",
     "unknown",
 ]
@@ -101,11 +112,13 @@ def check_store(disk: Disk, root: str, keyring: Keyring = NO_KEYS) -> Report:
     if "journal" not in names or "bindings" not in names:
         raise NotFoundError(f"there is no store in {layout.root}")
     for name in names:
-        if name not in ("journal", "bindings"):
+        if name not in ("journal", "bindings", "large"):
             _other(disk, report, f"{layout.root}/{name}", "lock" if name == "lock" else "unknown")
     identity = _check_identity(disk, layout, report)
     manifest = _check_manifest(disk, layout, report, identity)
     _check_segments(disk, layout, report, manifest)
+    if "large" in names:
+        _check_bodies(disk, layout, report)
     invariant(sum(region.size for region in report.regions) == report.bytes, "regions cover all files")
     return report
 
@@ -216,6 +229,46 @@ def _segment(layout: Layout, data: bytes, entry: SegmentEntry, manifest: Manifes
     if end < len(data):
         rest: What = "zeros" if is_zero(view[end:]) else "left behind the seal" if entry.sealed else "torn tail"
         yield Region(path, end, len(data) - end, "damage" if problem else rest)
+
+
+def _check_bodies(disk: Disk, layout: Layout, report: Report) -> None:
+    """The bodies of large messages; which of them some record speaks of, only the broker knows."""
+    for name in disk.names(layout.large):
+        path = f"{layout.large}/{name}"
+        if id_in_name(name) is None:
+            _other(disk, report, path, "unknown")
+        elif name.endswith(PART_SUFFIX):
+            _other(disk, report, path, "unfinished", "goes at the next start")
+        else:
+            report.regions += _body(disk, layout, name, report)
+
+
+def _body(disk: Disk, layout: Layout, name: str, report: Report) -> Iterator[Region]:
+    """A whole body, block by block: it may be larger than memory."""
+    path = f"{layout.large}/{name}"
+    file = disk.open(path)
+    try:
+        size = file.size()
+        report.bytes += size
+        at = 0
+        try:
+            header = decode_large_header(file.read_at(0, HEADER_BYTES), path)
+            if header.body_id != id_in_name(name):
+                raise DamagedError(path, 16, f"the id of {name}", header.body_id.hex())
+            yield Region(path, 0, HEADER_BYTES, "header", f"body {header.body_id.hex()}")
+            at, keys = HEADER_BYTES, BlockKeys(header, layout.keyring, path)
+            for number in range(max(1, block_count(size - HEADER_BYTES, header.block_bytes + TAG_BYTES))):
+                end = min(size, block_offset(number + 1, header.block_bytes))
+                data = file.read_at(at, end - at)
+                if keys.open(number, data, last=end == size) is None:
+                    raise DamagedError(path, at, f"block {number} with its tag", "other bytes")
+                yield Region(path, at, len(data), "body", f"block {number}")
+                at = end
+        except DamagedError as error:
+            report.damage.append(str(error))
+            yield Region(path, at, size - at, "damage")
+    finally:
+        file.close()
 
 
 def _check_ranges(entries: list[SegmentEntry], report: Report) -> None:

@@ -32,6 +32,7 @@ from meshq.store._commit import ALL, NOTHING, ROOTS
 from meshq.store._compactor import Compactor
 from meshq.store._gathered import Gathered
 from meshq.store._keyring_format import Keyring
+from meshq.store._large import LargeFiles
 from meshq.store._layout_format import Layout
 from meshq.store._lock import make_directories, take_lock
 from meshq.store._pair import NoRoomError
@@ -101,6 +102,11 @@ class Journal(Alone):
     def journal_id(self) -> bytes:
         """Which journal it is: not the one that an emptied directory would have."""
         return self._books.manifest.journal_id
+
+    def large_files(self) -> LargeFiles:
+        """The bodies of large messages, which lie beside the journal; it is open."""
+        env = self._books.env
+        return LargeFiles(env.disk, self._layout, env.entropy.token)
 
     # -- opening ---------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@
     DIR/bindings/identity-0, -1         who the node is; two copies, written once
     DIR/journal/manifest-0, -1          which segments count; the higher generation wins
     DIR/journal/<16 hex digits>.seg     segments
+    DIR/large/<32 hex digits>.body      bodies of large messages
+    DIR/large/<32 hex digits>.part      such a body that is still coming in
     DIR/**/<name>.tmp                   being written; of no account
 """
 
@@ -56,6 +58,11 @@ class Layout:
     def bindings(self) -> str:
         """The directory of the identity."""
         return f"{self.root}/bindings"
+
+    @property
+    def large(self) -> str:
+        """The directory of large bodies."""
+        return f"{self.root}/large"
 
     @property
     def lock(self) -> str:

@@ -16,15 +16,20 @@ def parent(path: str) -> str:
 def make_directories(disk: Disk, layout: Layout) -> None:
     """Make what is missing of the store's directories; durable on return.  Raises: OSError."""
     for path in (layout.root, layout.journal, layout.bindings):
-        missing: list[str] = []
-        above = path
-        while not _exists(disk, above):
-            missing.append(above)
-            above = parent(above)
-        if missing:
-            disk.make_directory(path)
-            for made in missing:
-                disk.sync_directory(parent(made))
+        make_directory(disk, path)
+
+
+def make_directory(disk: Disk, path: str) -> None:
+    """Make a directory with those above it, unless it is there; durable on return.  Raises: OSError."""
+    missing: list[str] = []
+    above = path
+    while not _exists(disk, above):
+        missing.append(above)
+        above = parent(above)
+    if missing:
+        disk.make_directory(path)
+        for made in missing:
+            disk.sync_directory(parent(made))
 
 
 def _exists(disk: Disk, path: str) -> bool:

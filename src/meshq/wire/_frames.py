@@ -61,6 +61,8 @@ class FrameType(enum.IntEnum):
     CALL = 21
     LINK = 22
     FORWARD = 23
+    BLOCK = 28
+    READ = 29
     DELIVER = 32
     CONFIRM = 33
     REFUSE = 34
@@ -69,6 +71,7 @@ class FrameType(enum.IntEnum):
     CONSUMER_LOST = 37
     BINDING = 38
     SNAPSHOT = 39
+    PIECE = 44
 
 
 #: Frames that change state: numbered from 1 in each direction of a session, kept until known to have arrived, and
@@ -84,6 +87,10 @@ FLAG_DURABLE: Final = 4
 #: SETTLE: what becomes of the deliveries; none of the two: they are acknowledged.
 FLAG_RETURN: Final = 8
 FLAG_REJECT: Final = 16
+#: BLOCK: the body ends with it.
+FLAG_LAST: Final = 32
+#: SEND, DELIVER: the body of the run's one message lies elsewhere, and the header says where.
+FLAG_LARGE: Final = 64
 #: Both at once say nothing.
 FLAGS_EXCLUSIVE: Final = FLAG_RETURN | FLAG_REJECT
 
@@ -127,7 +134,7 @@ FORMS: Final[dict[FrameType, Form]] = {
     FrameType.CHALLENGE: _TALK,
     FrameType.PROOF: _TALK,
     FrameType.PRODUCE: _OPENING,
-    FrameType.SEND: _RUN._replace(flags=_RUN_FLAGS | FLAG_RESENT),
+    FrameType.SEND: _RUN._replace(flags=_RUN_FLAGS | FLAG_RESENT | FLAG_LARGE, has_header=True),
     FrameType.CONSUME: _OPENING,
     FrameType.SETTLE: Form(
         FLAG_RETURN | FLAG_REJECT, RANGE_ROW_BYTES, RANGES_MAX, has_channel=True, has_first=True, has_stamp=True
@@ -136,7 +143,9 @@ FORMS: Final[dict[FrameType, Form]] = {
     FrameType.CALL: Form(has_header=True, has_first=True),
     FrameType.LINK: _OPENING,
     FrameType.FORWARD: _RUN._replace(has_header=True),
-    FrameType.DELIVER: _RUN._replace(has_header=True),
+    FrameType.BLOCK: Form(_RUN_FLAGS | FLAG_LAST, has_body=True, has_channel=True, has_first=True),
+    FrameType.READ: Form(has_header=True, has_channel=True, has_first=True),
+    FrameType.DELIVER: _RUN._replace(flags=_RUN_FLAGS | FLAG_LARGE, has_header=True),
     FrameType.CONFIRM: Form(has_channel=True, has_first=True),
     FrameType.REFUSE: _OPENING,
     FrameType.ANSWER: Form(has_header=True, has_channel=None, has_first=True),
@@ -144,6 +153,7 @@ FORMS: Final[dict[FrameType, Form]] = {
     FrameType.CONSUMER_LOST: Form(has_header=True, has_channel=True),
     FrameType.BINDING: Form(has_header=True, has_channel=True),
     FrameType.SNAPSHOT: Form(has_channel=True, has_first=True),
+    FrameType.PIECE: Form(FLAG_BODY_CHECKED, has_body=True, has_first=True),
 }
 assert set(FORMS) == set(FrameType), "every frame type has a form"
 

@@ -138,6 +138,26 @@ class Produce(Header):
 
 
 @attrs.frozen(kw_only=True)
+class Send(Header):
+    """Of a run with FLAG_LARGE only: the channel on which the blocks of its one message's body have come.
+
+    0: in this session they have not; the run was sent in an earlier one, and is stored already or refused.
+    """
+
+    frame_type: ClassVar[FrameType] = FrameType.SEND
+    upload: int = scalar((int,), default=0)
+
+
+@attrs.frozen(kw_only=True)
+class Read(Header):
+    """Asks for one block of the body of a delivery that is held: ``tag`` says of which, ``block`` counts from 0."""
+
+    frame_type: ClassVar[FrameType] = FrameType.READ
+    tag: int = scalar((int,))
+    block: int = scalar((int,))
+
+
+@attrs.frozen(kw_only=True)
 class Consume(Header):
     """Open the frame's channel for deliveries from a queue; with a ``filter`` only of messages that it accepts; with a
     ``subscription`` from the queue of that name on the address ``queue``, which has the filter then.
@@ -243,7 +263,8 @@ class Deliver(Header):
     ``step`` from message to message, while ``number`` rises by ``step`` times ``stride``.  ``base``: where the first
     message begins in the numbering of the table's offsets.  ``counts``: index and delivery count in turn, for messages
     that may have been delivered before.  ``arrival``: when the broker took them (its clock, ms), if that matters.
-    ``origin``: the address and queue from which they were moved, and why.
+    ``origin``: the address and queue from which they were moved, and why.  ``size``: with FLAG_LARGE, bytes of the body
+    of the run's one message, which is to be asked for.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.DELIVER
@@ -257,10 +278,11 @@ class Deliver(Header):
     counts: tuple[int, ...] = list_of(int, item_min=0)
     arrival: int = scalar((int,), default=0)
     origin: tuple[str, ...] = list_of(str)
+    size: int = scalar((int,), default=0)
 
     def encode(self) -> bytes:
         """As every header's; the usual one with numbers of a fixed width, so that it can be made in one step."""
-        if self.counts or self.base or self.step != 1 or self.stride != 1 or self.arrival or self.origin:
+        if self.counts or self.base or self.step != 1 or self.stride != 1 or self.arrival or self.origin or self.size:
             return super().encode()
         return deliver_header(self.address, self.producer, self.number, self.sequence)
 
@@ -361,7 +383,7 @@ SCHEMAS: Final[dict[FrameType, type[Header]]] = {
     schema.frame_type: schema
     for schema in (
         Hello, Welcome, Authenticate, Challenge, Proof, Authenticated, Attach, Attached, Close, Produce, Consume,
-        Leave, Call, Answer, Refuse, ConsumerLost, Deliver, LinkOpening, Forward, Binding,
+        Leave, Call, Answer, Refuse, ConsumerLost, Deliver, LinkOpening, Forward, Binding, Send, Read,
     )
 }  # fmt: skip
 

@@ -110,6 +110,14 @@ def encode_one(body: bytes, envelope: Envelope | tuple[int, bytes, bytes, bytes]
     return RunBytes(1, table, 0, b"".join((duplicate_id, headers, properties, body)))
 
 
+def with_body(run: RunBytes, body: bytes) -> RunBytes:
+    """A run of one message that has no body, with one."""
+    kind, id_end, headers_end, start, end = _ROW.unpack(run.table)
+    invariant(start == end, "the message has no body")
+    table = _ROW.pack(kind, id_end, headers_end, start, start + len(body))
+    return RunBytes(1, table, run.base, b"".join((run.body, body)))
+
+
 def _bounds(run: RunBytes) -> tuple[list[int], list[int]]:
     """Where each message begins and ends in the run's own body."""
     ends = _words(run.table)[4::_ROW_WORDS].tolist()

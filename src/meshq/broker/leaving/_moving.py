@@ -84,6 +84,7 @@ class Mover:
         # Only what somebody moves goes on ageing, unless it had stopped before.
         arrival = traits.arrival if traits is not None and reason == "moved" else 0
         moved.traits = Traits(arrival, origin=Origin(queue.address, queue.name, reason))
+        moved.body = run.body
         gone: tuple[SettledRow, ...] = ()
         if whole.position and queue.durable:
             gone = (settled_row(queue, span),)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from meshq import limits
+from meshq.broker.bodies._body import Body
 from meshq.broker.leaving._moving import settled_row
 from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._marks import Marks
@@ -26,6 +27,8 @@ class Settler:
         self._router = router
         self._marks = marks
         self._memory = memory
+        #: Called when a run that spoke of a large body is gone, with what it has written.
+        self.on_unneeded: Callable[[Body], None] = _nobody
 
     def settle(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
         """Acknowledge ranges of tags.
@@ -94,6 +97,7 @@ class Settler:
         kills: list[int] = []
         refs: list[int] = []
         freed = 0
+        bodies: list[Body] = []
         for span, view_ended in zip(spans, ended, strict=True):
             run = span.view.run.origin or span.view.run
             position = run.position
@@ -105,6 +109,8 @@ class Settler:
                 run.views -= 1
                 if not run.views:
                     freed += run.size_bytes
+                    if run.body is not None:
+                        bodies.append(run.body)
                     if position and not self._move_ids(run):
                         kills.append(position)
                     continue
@@ -117,6 +123,8 @@ class Settler:
             )
         if freed:
             self._memory.released(freed)
+        for body in bodies:
+            self.on_unneeded(body)
 
     def _move_ids(self, run: StoredRun) -> bool:
         """If ids of a run outlive it, write them in the one record that kills the run's own."""
@@ -131,3 +139,7 @@ class Settler:
         chunk.record = self._ledger.write(IDS, [payload], kills=[run.position], lazy=True, vital=True)
         chunk.ids, chunk.start = ids, 0
         return True
+
+
+def _nobody(body: Body) -> None:
+    """For a callback that nobody has set."""

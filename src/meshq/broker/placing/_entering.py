@@ -125,6 +125,8 @@ class Entering:
                 self._marks.cover_delivered(queue, queue.level_for(share), queue.last, MARK_BLOCK // 2)
             views.append((queue, view))
         run.views = len(views)
+        if run.body is not None:
+            run.body.refs += 1
         return position, views
 
     def _write_parts(
@@ -150,7 +152,8 @@ class Entering:
         traits = run.traits
         if traits is None:
             return self._ledger.write(ROUTED, [encode_routed_head(record), content.table, content.body])
-        placed = PlacedRecord(traits.arrival, traits.origin, gone, record)
+        body = (run.body.body_id, run.body.size_bytes) if run.body is not None else None
+        placed = PlacedRecord(traits.arrival, traits.origin, gone, record, body)
         refs = list(dict.fromkeys(row.position for row in gone))
         return self._ledger.write(PLACED, [encode_placed_head(placed), content.table, content.body], refs=refs)
 

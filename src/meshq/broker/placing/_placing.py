@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from meshq import limits
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
+from meshq.broker.bodies._body import Body
 from meshq.broker.placing._distribution_plan import Share, takes
 from meshq.broker.placing._duplicates import IdChunk
 from meshq.broker.placing._entering import Entering
@@ -57,6 +59,7 @@ class Placer:
         Raises:
             NotFoundError: the address doesn't exist and isn't made on first use; nothing changed.
             AddressFullError: the disk is full; nothing changed.
+            UsageError: its body is too large for where it would go; nothing changed.
             JournalBrokenError: the disk has failed.
         """
         address, queue = self._definitions.address_for(target)
@@ -72,7 +75,7 @@ class Placer:
                 return
         targets = [queue] if queue is not None else address.queues
         diverted = queue is None and address.name in self._diverts.from_address
-        special = (kinds & SPECIAL and targets) or (address.rings and queue is None)
+        special = (kinds & SPECIAL and targets) or (address.rings and queue is None) or run.body is not None
         if diverted or special or (address.filtered and any(one.terms.filter is not None for one in targets)):
             rows = _without(run.content.rows, skipped)
             asked = self._asked(run, kinds)
@@ -151,6 +154,8 @@ class Placer:
             self.unrouted += rows
             self._ledger.release_after(0, (), then)
             return
+        if run.body is not None:
+            check_reach(run.body, shares)
         position, views = self._entering.enter_shares(run, shares, (b"", 0), asked)
         self.unrouted += rows - len(taken)
         if judged[0] and len(taken) < rows:
@@ -162,7 +167,7 @@ class Placer:
 
     def _asked(self, run: StoredRun, kinds: int, arrival_ms: int | None = None) -> list[RowTraits] | None:
         """What each message of a run asks for; None: nothing."""
-        if not kinds & SPECIAL:
+        if not kinds & SPECIAL and run.body is None:
             return None
         if arrival_ms is None:
             arrival_ms = self._now_ms()
@@ -252,6 +257,17 @@ class Placer:
         # The originals may still wait for their sync: they were placed before now.
         log = self._ledger.log
         self._ledger.release_after(log.last if log is not None else 0, (), then)
+
+
+def check_reach(body: Body, shares: Sequence[Share]) -> None:
+    """See that a large body can go where its message is to go.
+
+    Raises:
+        UsageError: to another node, and it is larger than what nodes give each other.
+    """
+    if body.size_bytes > limits.MESSAGE_BYTES_MAX and any(share.queue.forwards for share in shares):
+        text = f"a body of {body.size_bytes} bytes does not go from node to node: at most {limits.MESSAGE_BYTES_MAX} do"
+        raise UsageError(text)
 
 
 def _nothing() -> None:

@@ -134,6 +134,23 @@ class ConsumerState:
             self.queue.room_changed(self)
         return spans
 
+    def holding(self, tag: int) -> QueueRun | None:
+        """The run of a message that it holds and has not settled; None if it doesn't.
+
+        Raises:
+            RemoteProtocolError: the tag was never given.
+        """
+        if not 0 < tag < self.next_tag:
+            raise violation("bad_tag", f"tag {tag}; given so far: 1 to {self.next_tag - 1}")
+        index = bisect_right(self.grants, tag, key=_TAG) - 1
+        if index < 0:
+            return None
+        grant = self.grants[index]
+        row = tag - grant.tag
+        if row >= grant.rows or (grant.settled is not None and grant.settled[row]):
+            return None
+        return grant.view
+
     def _settle(self, grant: Grant, low: int, high: int) -> Span:
         rows = high - low
         step = grant.step
@@ -182,6 +199,8 @@ class ConsumerState:
 def fitting(view: QueueRun, start: int, stop: int, room_bytes: int) -> int:
     """How many rows from ``start`` on fit into ``room_bytes``: a search in the run's own table of ends."""
     content = view.run.content
+    if view.run.body is not None:
+        return int(span_bytes(view, start, stop) <= room_bytes)
     table, base = content.table, content.base
     limit = _end(table, start, base) + room_bytes
     low, high = start, stop
@@ -196,7 +215,10 @@ def fitting(view: QueueRun, start: int, stop: int, room_bytes: int) -> int:
 
 def span_bytes(view: QueueRun, start: int, stop: int, step: int = 1) -> int:
     """The bytes of the rows ``start``, ``start + step`` … below ``stop``."""
-    content = view.run.content
+    content, body = view.run.content, view.run.body
+    if body is not None:
+        # It is the only message of its run.
+        return len(content.body) + body.window_bytes
     if step == 1 and start == 0 and stop == content.rows:
         return len(content.body)
     table = content.table

@@ -12,6 +12,7 @@ from meshq import limits
 from meshq.wire import RunBytes, pick
 
 if TYPE_CHECKING:
+    from meshq.broker.bodies._body import Body
     from meshq.broker.queue._lane import Lane
     from meshq.broker.queue._level import Level
     from meshq.broker.queue._timers import Timer
@@ -44,6 +45,7 @@ class StoredRun:
 
     __slots__ = (
         "address",
+        "body",
         "content",
         "durable",
         "has_ids",
@@ -82,6 +84,8 @@ class StoredRun:
         # The run of which this is a share, and which of its messages are in it; None if it is whole.
         self.origin: StoredRun | None = None
         self.rows: range | None = None
+        # The body of its one message, if that lies elsewhere: ``content`` then has all but that.
+        self.body: Body | None = None
         # What its messages ask for besides being kept; None: nothing.
         self.traits: Traits | None = None
         # Whether duplicate ids of it stand in the window of its address.
@@ -107,6 +111,7 @@ def share_of(run: StoredRun, rows: range) -> StoredRun:
         stamp=run.stamp,
         number_step=run.number_step * rows.step,
     )
+    share.body = run.body
     share.origin = run
     share.rows = rows
     share.traits = run.traits

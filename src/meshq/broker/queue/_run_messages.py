@@ -44,7 +44,8 @@ class RunMessages:
         if name == "priority":
             return self._view.priority(self._row)
         if name == "size":
-            return self._view.size(self._row)
+            body = self._run.body
+            return self._view.size(self._row) if body is None else body.size_bytes
         if name == "durable":
             return self._run.durable
         if name == "timestamp":

@@ -10,6 +10,7 @@ from meshq.broker.queue._traits import readable
 from meshq.broker.records._kinds import unreadable
 from meshq.broker.records._rows import _SETTLED_ROW, SettledRow, decode_settled, encode_settled
 from meshq.errors import RemoteProtocolError
+from meshq.ids import IDENTITY_BYTES
 from meshq.wire import RUN_ROW_BYTES, RunBytes, decode_map, encode_map
 
 # producer, number, stamp, rows, targets, skipped rows, address bytes
@@ -24,6 +25,8 @@ _ROUTED_TARGET: Final = struct.Struct("<IQHHHH")
 _PLACED_HEAD: Final = struct.Struct("<HH")
 #: Where messages were moved from, and why.
 _ORIGIN: Final = ("address", "queue", "reason")
+#: Where the body of the one message lies, and how large it is.
+_BODY: Final = ("body", "size")
 #: Parts of one run in queues.
 ROUTED_TARGETS_MAX: Final = 2**16 - 1
 
@@ -165,13 +168,15 @@ class PlacedRecord(NamedTuple):
     """A run about which there is more to say than where it went.
 
     ``arrival``: when the first broker took it, ms; 0: that doesn't matter.  ``origin``: address, queue and reason, if
-    it was moved here; ``settled``: what is gone from there by this very record.
+    it was moved here; ``settled``: what is gone from there by this very record.  ``body``: id and size of the body of
+    its one message, if that lies in a file of its own.
     """
 
     arrival: int
     origin: tuple[str, str, str] | None
     settled: tuple[SettledRow, ...]
     routed: RoutedRecord
+    body: tuple[bytes, int] | None = None
 
 
 def encode_placed_head(record: PlacedRecord) -> bytes:
@@ -181,6 +186,8 @@ def encode_placed_head(record: PlacedRecord) -> bytes:
         notes["arrival"] = record.arrival
     if record.origin is not None:
         notes.update(zip(_ORIGIN, record.origin, strict=True))
+    if record.body is not None:
+        notes.update(zip(_BODY, record.body, strict=True))
     said = encode_map(notes)
     return b"".join(
         (
@@ -203,6 +210,10 @@ def decode_placed(payload: bytes) -> PlacedRecord:
         raise unreadable("placed run") from error
     arrival, origin = notes.pop("arrival", 0), tuple(notes.pop(name, None) for name in _ORIGIN)
     moved = all(type(part) is str for part in origin)
+    body_id, body_size = (notes.pop(name, None) for name in _BODY)
+    large = type(body_id) is bytes and len(body_id) == IDENTITY_BYTES and type(body_size) is int and body_size > 0
+    if not large and (body_id, body_size) != (None, None):
+        raise unreadable("placed run")
     if notes or type(arrival) is not int or not (moved or set(origin) == {None}):
         raise unreadable("placed run")
     routed = decode_routed(payload[routed_at:])
@@ -213,4 +224,5 @@ def decode_placed(payload: bytes) -> PlacedRecord:
         (str(origin[0]), str(origin[1]), str(origin[2])) if moved else None,
         tuple(decode_settled(payload[settled_at:routed_at])),
         routed,
+        (bytes(body_id), int(body_size)) if large else None,
     )

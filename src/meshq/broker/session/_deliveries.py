@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshq.broker.queue._consumer_state import ConsumerState, Grant
-from meshq.wire import FLAG_DURABLE, Deliver, Frame, FrameType, RunBytes, cut, deliver_header, pick
+from meshq.wire import FLAG_DURABLE, FLAG_LARGE, Deliver, Frame, FrameType, RunBytes, cut, deliver_header, pick
 
 
 def granted(grant: Grant, *, whole: bool = False) -> RunBytes:
@@ -29,7 +29,7 @@ def delivery(consumer: ConsumerState, grant: Grant) -> Frame:
     if view.maybe > grant.start or view.counts:
         counts = _delivery_counts(grant)
     number, sequence = run.number + grant.start * run.number_step, view.first + grant.start
-    traits = run.traits
+    traits, body = run.traits, run.body
     if counts or content.base or grant.step != 1 or run.number_step != 1 or traits is not None:
         header = Deliver(
             address=run.address,
@@ -42,12 +42,13 @@ def delivery(consumer: ConsumerState, grant: Grant) -> Frame:
             counts=counts,
             arrival=traits.arrival if traits is not None else 0,
             origin=tuple(traits.origin) if traits is not None and traits.origin is not None else (),
+            size=body.size_bytes if body is not None else 0,
         ).encode()
     else:
         header = deliver_header(run.address, run.producer, number, sequence)
     return Frame(
         FrameType.DELIVER,
-        flags=FLAG_DURABLE if run.durable else 0,
+        flags=(FLAG_DURABLE if run.durable else 0) | (FLAG_LARGE if body is not None else 0),
         channel=consumer.number,
         first=grant.tag,
         stamp=run.stamp,

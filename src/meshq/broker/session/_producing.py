@@ -10,9 +10,10 @@ from meshq.broker._definitions import check_request_target, check_sendable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit, permit_run, permit_sending
 from meshq.broker.session._requests import Requests
-from meshq.errors import MeshqError, RemoteProtocolError
+from meshq.errors import MeshqError, RemoteProtocolError, UsageError
 from meshq.wire import (
     FLAG_DURABLE,
+    FLAG_LARGE,
     FLAG_RESENT,
     KIND_PLAIN,
     Frame,
@@ -117,7 +118,13 @@ class Producing:
             # Neither confirmed nor refused: the client sends it again, here after the restart or elsewhere.
             return
         try:
+            if frame.flags & FLAG_LARGE:
+                run.body = self._session.uploading.claim(frame)
+            elif frame.header:
+                raise violation("bad_header", "a run whose bodies are with it has a header")
             if producer.requests:
+                if run.body is not None:
+                    raise UsageError(f"a request to the broker is no message of {run.body.size_bytes} bytes")
                 self._requests.take(run, kinds, confirm)
                 return
             if self._session.rights is not None:
@@ -127,6 +134,10 @@ class Producing:
             raise
         except MeshqError as error:
             self._refuse(frame, error)
+        finally:
+            if run.body is not None and not run.body.refs:
+                # Refused, or known already, or nobody listens.
+                self._core.bodies.abandon(run.body)
 
     def confirm_later(self, channel: int, last: int) -> Callable[[], None]:
         """What to call when the messages up to ``last`` are stored: one CONFIRM at the end of the turn tells of all."""

@@ -22,6 +22,7 @@ from meshq.broker.session._management import answer_call, flat
 from meshq.broker.session._peering import Peering
 from meshq.broker.session._producing import Producing
 from meshq.broker.session._subscribing import queue_to_consume
+from meshq.broker.session._uploading import Uploading
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
 from meshq.notifications import ConsumerClosed, ConsumerCreated, Notification
 from meshq.selector import parse_filter
@@ -81,6 +82,7 @@ class Session:
         #: Its temporary queues.
         self.owned: dict[Queue, None] = {}
         self.producing = Producing(self)
+        self.uploading = Uploading(self)
         self._consumers: dict[int, ConsumerState] = {}
         # Channels whose consumers were lost, the oldest first.  What the client had sent before it heard of that may
         # come late, by way of a resume even after it has heard.
@@ -98,6 +100,7 @@ class Session:
             FrameType.CONSUME: self._consume,
             FrameType.LEAVE: self._leave,
             FrameType.CALL: self._call,
+            **self.uploading.handlers,
         }
 
     def welcome_peer(self) -> None:
@@ -159,10 +162,8 @@ class Session:
     def _settle(self, frame: Frame) -> None:
         if frame.first:
             self.begin_call(frame)
-        consumer = self._consumers.get(frame.channel)
+        consumer = self.consumer_of(frame)
         if consumer is None:
-            if frame.channel not in self._lost:
-                raise violation("bad_channel", f"there is no consumer on channel {frame.channel}")
             entry = BY_NAME["stale_delivery"]
             self._answer(frame.first, {}, code=entry.number, text=entry.sentence)
             return
@@ -178,6 +179,13 @@ class Session:
         self.core.touch(consumer.queue)
         if frame.first:
             self._answer_when_durable(frame.first, {})
+
+    def consumer_of(self, frame: Frame) -> ConsumerState | None:
+        """The consumer that a frame is about; None if it was lost, which the client may not have heard yet."""
+        consumer = self._consumers.get(frame.channel)
+        if consumer is None and frame.channel not in self._lost:
+            raise violation("bad_channel", f"there is no consumer on channel {frame.channel}")
+        return consumer
 
     def _consume(self, frame: Frame) -> None:
         header = header_of(frame, Consume)
@@ -233,7 +241,11 @@ class Session:
         consumer = self._consumers.pop(frame.channel, None)
         if consumer is not None:
             self._drop_consumer(consumer, header.handed)
-        elif self.producing.channels.pop(frame.channel, None) is None and frame.channel not in self._lost:
+        elif (
+            self.producing.channels.pop(frame.channel, None) is None
+            and not self.uploading.leave(frame.channel)
+            and frame.channel not in self._lost
+        ):
             raise violation("bad_channel", f"channel {frame.channel} is not open")
         self._answer(frame.first, {})
 
@@ -257,15 +269,16 @@ class Session:
         except RemoteProtocolError:
             raise
         except MeshqError as error:
-            self._decline(frame.first, error)
+            self.decline_call(frame.first, error)
             return
         if isinstance(values, dict):
             self._answer_when_durable(frame.first, values)
         else:
             call = frame.first
-            self.core.pursue(Job(values, partial(self._answer_when_durable, call), partial(self._decline, call)))
+            self.core.pursue(Job(values, partial(self._answer_when_durable, call), partial(self.decline_call, call)))
 
-    def _decline(self, call: int, error: MeshqError) -> None:
+    def decline_call(self, call: int, error: MeshqError) -> None:
+        """Answer a call with why it is not done."""
         self._answer(call, {}, code=refusal_of(error).number, text=str(error)[:1024])
 
     def _answer_when_durable(self, call: int, values: dict[str, Any]) -> None:
@@ -276,6 +289,15 @@ class Session:
             pairs = tuple(item for pair in flat(values).items() for item in pair)
             header = Answer(code=code, text=text, values=pairs)
             self.say_later(Frame(FrameType.ANSWER, first=call, header=header.encode()))
+
+    def answer_call(self, call: int) -> None:
+        """Answer a call with nothing but that it is done."""
+        self._answer(call, {})
+
+    def answer_piece(self, call: int, data: bytes) -> None:
+        """Answer a call with the bytes that it has asked for."""
+        if self._calls.pop(call, False) is None:
+            self.say_later(Frame(FrameType.PIECE, first=call, body=data))
 
     def deliver(self, consumer: ConsumerState, grant: Grant) -> None:
         """Send a consumer what its queue granted."""
@@ -361,6 +383,7 @@ class Session:
         self.link = None
         if self.peering is not None:
             self.peering.end()
+        self.uploading.end()
         for consumer in self._consumers.values():
             self._drop_consumer(consumer, None)
         self._consumers.clear()

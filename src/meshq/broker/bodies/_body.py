@@ -1,0 +1,28 @@
+"""A large body: bytes that lie elsewhere than the run that speaks of them."""
+
+from __future__ import annotations
+
+from meshq import limits
+
+
+class Body:
+    """One body.  However many queues, dead letters and diverts have its message, it is kept once.
+
+    ``size_bytes`` grows while it comes in.  ``refs``: runs that are in some queue and speak of it; with the last one
+    it goes.
+    """
+
+    __slots__ = ("body_id", "refs", "size_bytes")
+
+    def __init__(self, body_id: bytes, size_bytes: int = 0) -> None:
+        self.body_id = body_id
+        self.size_bytes = size_bytes
+        self.refs = 0
+
+    def __repr__(self) -> str:
+        return f"<Body {self.body_id.hex()} of {self.size_bytes} bytes, {self.refs} refs>"
+
+    @property
+    def window_bytes(self) -> int:
+        """What it counts for in the window of a consumer: nothing if it is read only when it is asked for."""
+        return self.size_bytes if self.size_bytes <= limits.MESSAGE_BYTES_MAX else 0

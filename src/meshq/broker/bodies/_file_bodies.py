@@ -1,0 +1,214 @@
+"""Large bodies in files: a task for each body that has something to do, and one thread hop for all that waits."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final, NamedTuple
+
+import trio
+
+from meshq.abc import Threads
+from meshq.broker.bodies._bodies import Bodies, Done, Got
+from meshq.broker.bodies._body import Body
+from meshq.errors import (
+    AddressFullError,
+    DamagedError,
+    JournalBrokenError,
+    MeshqError,
+    SettingsError,
+    StaleDeliveryError,
+)
+from meshq.store import LargeFiles, LargeWriter
+from meshq.wire import decline
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+POOL: Final = "large"
+
+
+class _Block(NamedTuple):
+    """A block to be written."""
+
+    data: bytes
+    then: Done
+    last: bool
+    durable: bool
+
+
+class _Read(NamedTuple):
+    number: int
+    then: Got
+
+
+class _Removal(NamedTuple):
+    """Whatever there is of it goes."""
+
+
+_Job = _Block | _Read | _Removal
+
+
+class FileBodies(Bodies):
+    """Large bodies of a node that has a store.
+
+    ``turn`` is called after each answer; ``failed`` when the disk has failed: nothing durable may be promised any
+    more.
+    """
+
+    in_memory = False
+
+    def __init__(self, token: Callable[[int], bytes], files: LargeFiles, threads: Threads) -> None:
+        super().__init__(token)
+        self._files = files
+        self._threads = threads
+        self.turn: Callable[[], None] = _nothing
+        self.failed: Callable[[MeshqError], None] = _ignore
+        self._jobs: dict[Body, deque[_Job]] = {}
+        # Bodies that are coming in, and those that have failed to.
+        self._writers: dict[Body, LargeWriter] = {}
+        self._refused: dict[Body, MeshqError] = {}
+        self._nursery: trio.Nursery | None = None
+
+    # -- what is asked for
+
+    def write(self, body: Body, block: bytes, then: Done, *, durable: bool) -> None:
+        """In its turn."""
+        self._add(body, _Block(block, then, last=False, durable=durable))
+
+    def finish(self, body: Body, block: bytes, then: Done, *, durable: bool) -> None:
+        """In its turn."""
+        self._add(body, _Block(block, then, last=True, durable=durable))
+
+    def read(self, body: Body, number: int, then: Got) -> None:
+        """In its turn."""
+        self._add(body, _Read(number, then))
+
+    def abandon(self, body: Body) -> None:
+        """In its turn."""
+        self._add(body, _Removal())
+
+    def remove(self, body: Body) -> None:
+        """In its turn: who reads it gets what was asked for before."""
+        self._add(body, _Removal())
+
+    def _add(self, body: Body, job: _Job) -> None:
+        jobs = self._jobs.get(body)
+        if jobs is not None:
+            jobs.append(job)
+            return
+        self._jobs[body] = deque((job,))
+        if self._nursery is not None:
+            self._nursery.start_soon(self._work, body)
+
+    # -- how it is done
+
+    async def open(self, living: Mapping[bytes, int]) -> int:
+        """See that the ``living`` bodies are there, and remove what else there is.
+
+        Checkpoint: always.  Cancellation: some of what is to go may be gone.
+        Raises:
+            DamagedError: a body is not there as it should be.
+            JournalBrokenError: the disk failed.
+        """
+        try:
+            await self._threads.run(self._files.prepare, pool=POOL)
+            return await self._threads.run(self._files.sweep, living, pool=POOL)
+        except OSError as error:
+            text = f"the bodies of large messages can't be looked at: {error}"
+            raise JournalBrokenError(text, outcome="not_done") from error
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Do what is asked for, until cancelled.
+
+        Checkpoint: always.
+        Cancellation: the calls under way are waited for; what was coming in is left where it is, for the next start.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                for body in self._jobs:
+                    nursery.start_soon(self._work, body)
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+            for writer in self._writers.values():
+                writer.close()
+            self._writers.clear()
+
+    async def _work(self, body: Body) -> None:
+        """Do what waits for one body, until nothing does."""
+        jobs = self._jobs[body]
+        while jobs:
+            if isinstance(jobs[0], _Block):
+                await self._write(body, jobs)
+            else:
+                job = jobs.popleft()
+                if isinstance(job, _Read):
+                    await self._read(body, job)
+                else:
+                    await self._remove(body)
+            self.turn()
+        del self._jobs[body]
+
+    async def _write(self, body: Body, jobs: deque[_Job]) -> None:
+        """Write all blocks that wait, in one hop."""
+        blocks: list[_Block] = []
+        while jobs and isinstance(jobs[0], _Block):
+            blocks.append(jobs.popleft())  # type: ignore[arg-type]
+        error = self._refused.get(body)
+        if error is None:
+            try:
+                await self._threads.run(self._write_blocks, body, blocks, pool=POOL)
+            except OSError as failure:
+                error = self._refused[body] = self._explained(failure)
+        for block in blocks:
+            block.then(error)
+
+    def _write_blocks(self, body: Body, blocks: list[_Block]) -> None:
+        writer = self._writers.get(body)
+        if writer is None:
+            # Kept here and not returned: the result of a cancelled call is lost.
+            writer = self._writers[body] = self._files.create(body.body_id)
+        last = blocks[-1]
+        writer.write([block.data for block in blocks], last=last.last, durable=last.durable)
+        if last.last:
+            writer.finish(durable=last.durable)
+            del self._writers[body]
+
+    async def _read(self, body: Body, job: _Read) -> None:
+        found: bytes | MeshqError
+        try:
+            found = await self._threads.run(self._files.read, body.body_id, body.size_bytes, job.number, pool=POOL)
+        except FileNotFoundError:
+            found = StaleDeliveryError("the message is gone")
+        except (OSError, DamagedError, SettingsError) as error:
+            found = decline("unreadable", str(error))
+        job.then(found)
+
+    async def _remove(self, body: Body) -> None:
+        writer = self._writers.pop(body, None)
+        self._refused.pop(body, None)
+        work = writer.abandon if writer is not None else partial(self._files.remove, body.body_id)
+        # Nothing of it may have come; and the next start sweeps what could not be removed now.
+        with suppress(OSError):
+            await self._threads.run(work, pool=POOL)
+
+    def _explained(self, failure: OSError) -> MeshqError:
+        """Why a body could not be taken; unless the disk is only full, it is of no use any more."""
+        if failure.errno in _FULL:
+            return AddressFullError(f"the disk has no room for the body: {failure}")
+        error = JournalBrokenError(f"the body of a large message can't be written: {failure}", outcome="not_done")
+        error.__cause__ = failure
+        self.failed(error)
+        return error
+
+
+def _nothing() -> None:
+    """For a callback that nobody has set."""
+
+
+def _ignore(error: MeshqError) -> None:
+    """For a callback that nobody has set."""

@@ -1,0 +1,173 @@
+"""Large bodies over a session: blocks in, until a SEND names them; blocks out, of what a consumer holds.
+
+A body comes in on a channel of its own, block by block; each block is a call, answered when it is written.  The
+answer to the last one says that the body is whole, and on disk if it is to be: only then can a SEND name the
+channel, so that placing the message is one step, as for every other message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from meshq import limits
+from meshq.broker.bodies._body import Body
+from meshq.errors import AddressFullError, MeshqError, NotActiveError, SettingsError
+from meshq.wire import (
+    BY_NAME,
+    FLAG_DURABLE,
+    FLAG_LAST,
+    FLAG_RESENT,
+    Frame,
+    FrameType,
+    Read,
+    Send,
+    decline,
+    header_of,
+    violation,
+)
+
+if TYPE_CHECKING:
+    from meshq.broker.session._session import Session
+
+
+class _Upload:
+    """One body that is coming in."""
+
+    __slots__ = ("body", "error", "last", "waiting", "whole")
+
+    def __init__(self, body: Body) -> None:
+        self.body = body
+        # Why it can't be taken; whatever else comes of it gets the same answer.
+        self.error: MeshqError | None = None
+        # Blocks that were not answered yet.
+        self.waiting = 0
+        # The last block has come; and is written.
+        self.last = False
+        self.whole = False
+
+
+class Uploading:
+    """The large bodies of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._core = session.core
+        self._uploads: dict[int, _Upload] = {}
+        # Blocks that were asked for and are being read.
+        self._reads = 0
+        self.handlers: dict[FrameType, Callable[[Frame], None]] = {
+            FrameType.BLOCK: self._block,
+            FrameType.READ: self._read,
+        }
+
+    # -- in
+
+    def _block(self, frame: Frame) -> None:
+        session = self._session
+        session.begin_call(frame)
+        upload = self._uploads.get(frame.channel)
+        if upload is None:
+            session.open_channel(frame)
+            upload = self._uploads[frame.channel] = _Upload(self._core.bodies.begin())
+            if len(self._uploads) > limits.UPLOADS_MAX:
+                upload.error = decline("too_many", f"a session sends at most {limits.UPLOADS_MAX} large bodies at once")
+        size = len(frame.body)
+        last = bool(frame.flags & FLAG_LAST)
+        if upload.last or not 0 < size <= limits.LARGE_BLOCK_BYTES or not (last or size == limits.LARGE_BLOCK_BYTES):
+            raise violation("too_large", f"a block of {size} bytes, or one after the last one")
+        if upload.waiting >= limits.LARGE_WINDOW_BLOCKS:
+            raise violation("no_credit", f"{limits.LARGE_WINDOW_BLOCKS} blocks of a body are not answered yet")
+        upload.last = last
+        self._check(upload, size)
+        if upload.error is not None:
+            session.decline_call(frame.first, upload.error)
+            return
+        upload.waiting += 1
+        upload.body.size_bytes += size
+        self._core.memory.used_bytes += size
+        written = partial(self._written, upload, frame.first, size)
+        block = bytes(frame.body)
+        durable = bool(frame.flags & FLAG_DURABLE) and self._core.durable
+        take = self._core.bodies.finish if last else self._core.bodies.write
+        take(upload.body, block, written, durable=durable)
+
+    def _check(self, upload: _Upload, size: int) -> None:
+        """See whether a block may be taken."""
+        core, memory = self._core, self._core.memory
+        if upload.error is not None:
+            return
+        if core.closing is not None:
+            upload.error = NotActiveError(core.closing)
+        elif upload.body.size_bytes + size > limits.LARGE_BYTES_MAX:
+            upload.error = SettingsError("body", "more", f"at most {limits.LARGE_BYTES_MAX} bytes")
+        elif memory.used_bytes + size > memory.limit_bytes:
+            upload.error = AddressFullError(f"there is no memory for another block of {size} bytes")
+
+    def _written(self, upload: _Upload, call: int, size: int, error: MeshqError | None) -> None:
+        upload.waiting -= 1
+        if error is not None or not self._core.bodies.in_memory:
+            self._core.memory.released(size)
+        if error is not None:
+            upload.error = upload.error or error
+            self._session.decline_call(call, error)
+            return
+        upload.whole = upload.last and not upload.waiting
+        self._session.answer_call(call)
+
+    def claim(self, frame: Frame) -> Body:
+        """The body that a SEND speaks of.
+
+        Raises:
+            UnblockedError: it came in another session, and its message was not stored there.
+            RemoteProtocolError: it is not whole, or there is none.
+        """
+        channel = header_of(frame, Send).upload
+        if not channel and frame.flags & FLAG_RESENT:
+            raise decline("body_missing", "it was sent in a session that is gone, and is not stored")
+        upload = self._uploads.get(channel)
+        # What the row says of its own body: that it ends where its properties do.
+        bodiless = frame.count == 1 and bytes(frame.table[-8:-4]) == bytes(frame.table[-4:])
+        if upload is None or not upload.whole or not bodiless:
+            raise violation("bad_channel", f"channel {channel} has no whole body for a run of one message without one")
+        del self._uploads[channel]
+        return upload.body
+
+    def leave(self, channel: int) -> bool:
+        """The client gives up a body; False if there is none on this channel."""
+        upload = self._uploads.pop(channel, None)
+        if upload is not None:
+            self._core.bodies.abandon(upload.body)
+        return upload is not None
+
+    def end(self) -> None:
+        """The session is over: nobody will send the rest."""
+        for channel in list(self._uploads):
+            self.leave(channel)
+
+    # -- out
+
+    def _read(self, frame: Frame) -> None:
+        session = self._session
+        header = header_of(frame, Read)
+        session.begin_call(frame)
+        consumer = session.consumer_of(frame)
+        view = consumer.holding(header.tag) if consumer is not None else None
+        body = view.run.body if view is not None else None
+        if view is not None and (body is None or header.block * limits.LARGE_BLOCK_BYTES >= body.size_bytes):
+            raise violation("bad_tag", f"block {header.block} of delivery {header.tag}, which has none")
+        if body is None:
+            session.decline_call(frame.first, decline("stale_delivery", BY_NAME["stale_delivery"].sentence))
+            return
+        if self._reads >= limits.READS_MAX:
+            raise violation("no_credit", f"{limits.READS_MAX} blocks are being read already")
+        self._reads += 1
+        self._core.bodies.read(body, header.block, partial(self._got, frame.first))
+
+    def _got(self, call: int, found: bytes | MeshqError) -> None:
+        self._reads -= 1
+        if isinstance(found, MeshqError):
+            self._session.decline_call(call, found)
+        else:
+            self._session.answer_piece(call, found)

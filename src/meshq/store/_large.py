@@ -1,0 +1,176 @@
+"""The files of large bodies: written once, block by block, and removed when no record speaks of them.
+
+All calls block; they are made from worker threads, for one body by one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from meshq.abc import Buffer, Disk, File
+from meshq.errors import DamagedError
+from meshq.limits import LARGE_BLOCK_BYTES, LARGE_SYNC_BYTES
+from meshq.store._large_format import (
+    HEADER_BYTES,
+    SALT_BYTES,
+    TAG_BYTES,
+    BlockKeys,
+    LargeHeader,
+    block_count,
+    block_offset,
+    decode_large_header,
+    encode_large_header,
+    file_bytes,
+    file_name,
+    id_in_name,
+)
+from meshq.store._layout_format import Layout
+from meshq.store._lock import make_directory
+
+
+class LargeWriter:
+    """One body that is coming in."""
+
+    __slots__ = ("_directory", "_disk", "_end", "_file", "_keys", "_number", "_unsynced", "body_id")
+
+    def __init__(self, disk: Disk, layout: Layout, header: LargeHeader) -> None:
+        self._disk = disk
+        self._directory = layout.large
+        self.body_id = header.body_id
+        path = f"{layout.large}/{file_name(header.body_id, whole=False)}"
+        self._keys = BlockKeys(header, layout.keyring, path)
+        self._file: File = disk.open(path, create=True)
+        self._number = 0
+        self._end = HEADER_BYTES
+        # Bytes written since the last sync.
+        self._unsynced = 0
+        try:
+            self._file.write_at(0, [encode_large_header(header)])
+        except BaseException:
+            self._file.close()
+            raise
+
+    def write(self, blocks: list[Buffer], *, last: bool, durable: bool) -> None:
+        """Write the next blocks; ``last``: the body ends with the last of them.
+
+        ``durable``: it will be synced at its end, and is so now and then.  Raises: OSError.
+        """
+        pieces: list[Buffer] = []
+        for index, block in enumerate(blocks, 1):
+            pieces += self._keys.seal(self._number, block, last=last and index == len(blocks))
+            self._number += 1
+        self._file.write_at(self._end, pieces)
+        size = sum(map(len, pieces))
+        self._end += size
+        self._unsynced += size
+        if durable and not last and self._unsynced >= LARGE_SYNC_BYTES:
+            self._file.sync()
+            self._unsynced = 0
+
+    def finish(self, *, durable: bool) -> None:
+        """The body is whole: give its file its name; durable on return, if it is to be.  Raises: OSError."""
+        if durable:
+            self._file.sync()
+        self._file.close()
+        names = [f"{self._directory}/{file_name(self.body_id, whole=whole)}" for whole in (False, True)]
+        self._disk.replace(*names)
+        if durable:
+            self._disk.sync_directory(self._directory)
+
+    def close(self) -> None:
+        """Let go of the file, and leave it where it is."""
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Nobody will send the rest.  Raises: OSError."""
+        self._file.close()
+        self._disk.remove(f"{self._directory}/{file_name(self.body_id, whole=False)}")
+
+
+class LargeFiles:
+    """The directory of large bodies."""
+
+    def __init__(self, disk: Disk, layout: Layout, token: Callable[[int], bytes]) -> None:
+        self._disk = disk
+        self._layout = layout
+        self._directory = layout.large
+        self._token = token
+
+    def prepare(self) -> None:
+        """Make the directory, unless it is there; durable on return.  Raises: OSError."""
+        make_directory(self._disk, self._directory)
+
+    def create(self, body_id: bytes) -> LargeWriter:
+        """Begin a body.  Raises: OSError."""
+        key_id = self._layout.keyring.current_id
+        return LargeWriter(
+            self._disk, self._layout, LargeHeader(body_id, self._token(SALT_BYTES), LARGE_BLOCK_BYTES, key_id)
+        )
+
+    def read(self, body_id: bytes, size: int, number: int) -> bytes:
+        """One block of a body of ``size`` bytes.
+
+        Raises:
+            DamagedError: it is not what was written.
+            SettingsError: it is encrypted with a key that is not known, or of a newer version.
+            FileNotFoundError: the body was removed.
+            OSError: the disk failed.
+        """
+        path = f"{self._directory}/{file_name(body_id, whole=True)}"
+        file = self._disk.open(path)
+        try:
+            header = decode_large_header(file.read_at(0, HEADER_BYTES), path)
+            if header.body_id != body_id or header.block_bytes != LARGE_BLOCK_BYTES:
+                raise DamagedError(path, 12, f"body {body_id.hex()}", header.body_id.hex())
+            offset = block_offset(number)
+            length = min(LARGE_BLOCK_BYTES, size - number * LARGE_BLOCK_BYTES)
+            found = file.read_at(offset, length + TAG_BYTES)
+        finally:
+            file.close()
+        last = number + 1 == block_count(size)
+        block = BlockKeys(header, self._layout.keyring, path).open(number, found, last=last)
+        if block is None or len(block) != length:
+            raise DamagedError(path, offset, f"block {number} with its tag", "other bytes")
+        return block
+
+    def remove(self, body_id: bytes) -> None:
+        """No record speaks of a body any more.  That may be forgotten by a crash: the next start sweeps.
+
+        Raises: OSError.
+        """
+        self._disk.remove(f"{self._directory}/{file_name(body_id, whole=True)}")
+
+    def sweep(self, living: Mapping[bytes, int]) -> int:
+        """Remove whatever is not one of the ``living`` bodies, by id with its size; returns how many files that were.
+
+        Raises:
+            DamagedError: one of them is not there, or has not its length.
+            OSError: the disk failed.
+        """
+        missing = dict(living)
+        removed = 0
+        for name in self._disk.names(self._directory):
+            body_id = id_in_name(name)
+            path = f"{self._directory}/{name}"
+            if body_id is None:
+                # Nothing of ours: whoever put it there may want it.
+                continue
+            if body_id not in missing or name != file_name(body_id, whole=True):
+                self._disk.remove(path)
+                removed += 1
+                continue
+            expected = file_bytes(missing.pop(body_id))
+            file = self._disk.open(path)
+            try:
+                found = file.size()
+            finally:
+                file.close()
+            if found != expected:
+                raise DamagedError(path, min(found, expected), f"{expected} bytes", f"{found} bytes")
+        if missing:
+            body_id, size = next(iter(missing.items()))
+            path = f"{self._directory}/{file_name(body_id, whole=True)}"
+            raise DamagedError(path, 0, f"a body of {size} bytes, of which a record speaks", "no such file")
+        if removed:
+            self._disk.sync_directory(self._directory)
+        return removed

@@ -1,0 +1,79 @@
+"""Large messages between nodes: what an ordinary message could be goes as one, what is larger is refused by name."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+
+from meshq import UsageError, limits
+from tests.cluster.kit import Mesh, mesh
+
+BLOCK = limits.LARGE_BLOCK_BYTES
+BODY = random.Random(3).randbytes(2 * BLOCK + 9)
+
+
+async def create(nodes: Mesh) -> None:
+    for name in "ab":
+        async with nodes.client(name) as client:
+            await client.create_queue("q")
+    await nodes.joined()
+
+
+def bodies_of(nodes: Mesh, name: str) -> list[str]:
+    return nodes.disks[name].names(f"/data/{name}/large")
+
+
+async def test_large_and_small_messages_cross_a_link_in_their_order() -> None:
+    sent = [BODY[: BLOCK + number] if number % 2 else b"%d" % number for number in range(8)]
+    async with mesh("ab", root="simulated") as nodes:
+        await create(nodes)
+        async with nodes.client("b") as there, there.consumer("q") as consumer, nodes.client("a") as here:
+            await nodes.brokers["a"].cluster("mesh").wait_for(nodes=2, queue="q", consumers=1, timeout=10)
+            for body in sent:
+                await here.send("q", body)
+            got = []
+            for _ in sent:
+                message = await consumer.receive(timeout=10)
+                assert message is not None
+                got.append(message.body)
+                await message.ack(confirm=True)
+            assert got == sent
+        await trio.sleep(1)
+        assert bodies_of(nodes, "a") == bodies_of(nodes, "b") == []
+
+
+async def test_a_body_waits_for_a_node_that_is_down_and_arrives_once() -> None:
+    async with mesh("ab", root="simulated", mode="strict") as nodes:
+        await create(nodes)
+        await nodes.kill("b")
+        await nodes.send("a", [BODY + b"%d" % number for number in range(4)])
+        await nodes.kill("a")
+        await nodes.start("a", "b")
+        await nodes.joined()
+        await trio.sleep(1)
+        got = [delivery.body for name in "ab" for delivery in await nodes.drain(name)]
+        assert sorted(got) == [BODY + b"%d" % number for number in range(4)]
+        await trio.sleep(1)
+        assert bodies_of(nodes, "a") == bodies_of(nodes, "b") == []
+
+
+async def test_what_is_too_large_for_a_link_is_refused_at_once_and_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "MESSAGE_BYTES_MAX", 2 * BLOCK)
+    async with mesh("ab", root="simulated", mode="strict") as nodes:
+        await create(nodes)
+        outcomes = []
+        async with nodes.client("a") as client:
+            for _ in range(2):
+                try:
+                    await client.send("q", BODY)
+                    outcomes.append("here")
+                except UsageError as error:
+                    assert f"at most {2 * BLOCK} do" in str(error)
+                    outcomes.append(error.outcome)
+        assert sorted(outcomes) == ["here", "not_done"]
+        await trio.sleep(1)
+        assert len(bodies_of(nodes, "a")) == 1
