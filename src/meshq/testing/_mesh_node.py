@@ -14,7 +14,7 @@ from meshq.testing._history import History
 from meshq.testing._node import SimNode
 from meshq.testing._scenario_broker import DIRECTORY, MEMORY_BYTES, SEGMENT_BYTES, STOP_S, BrokerNode
 from meshq.testing._swarm import Swarm
-from meshq.testing._workload import ADDRESSES, SETTINGS
+from meshq.testing._workload import ADDRESSES, CLIENT_SETTINGS, SETTINGS
 
 NODES: Final = ("a", "b", "c")
 URLS: Final = {name: f"tcp://{name}:5000?insecure=true" for name in NODES}
@@ -80,4 +80,4 @@ class MeshNode(BrokerNode):
 
     def dial(self, machine: SimNode) -> Client:
         """A client of this node, on another machine."""
-        return connect(f"tcp://{self.place}:5000", env=machine.env, client_id=machine.name, **SETTINGS)
+        return connect(f"tcp://{self.place}:5000", env=machine.env, client_id=machine.name, **CLIENT_SETTINGS)

@@ -181,4 +181,27 @@ BUGS: Final = (
         new="    finally:\n",
         checkers=("Q1",),
     ),
+    Bug(
+        name="place a large message before its body is synced",
+        file="store/_large.py",
+        old="        if durable:\n            self._file.sync()\n",
+        new="",
+        checkers=("Q1",),
+        required=True,
+    ),
+    Bug(
+        name="remove a large body while a dead letter needs it",
+        file="broker/_core.py",
+        old="        body.refs -= 1\n",
+        new="        body.refs = 0\n",
+        checkers=("Q1", "Q14"),
+        required=True,
+    ),
+    Bug(
+        name="keep a large body that nobody needs",
+        file="broker/_core.py",
+        old="            self.bodies.remove(body)\n",
+        new="            return\n",
+        checkers=("Q14", "Q16"),
+    ),
 )

@@ -24,7 +24,7 @@ from meshq.testing._scenario_accounts import barrier, recount, settle_accounts, 
 from meshq.testing._scenario_broker import BrokerNode
 from meshq.testing._scenario_faults import Faults, Machine
 from meshq.testing._simulation import Simulation, SimulationResult, simulate
-from meshq.testing._workload import ADDRESSES, SETTINGS, SOLE, URL, Actor, Dial, Scene, Sender
+from meshq.testing._workload import ADDRESSES, CLIENT_SETTINGS, SOLE, URL, Actor, Dial, Scene, Sender
 from meshq.testing._workload_odd import ODD, PLACES, OddReceiver, OddSender
 from meshq.testing._workload_receive import Clerk, Receiver
 
@@ -56,7 +56,7 @@ class Cast:
 
         def dial(node: SimNode) -> Dial:
             def dialled() -> Client:
-                return connect(URL, env=node.env, client_id=node.name, **SETTINGS)
+                return connect(URL, env=node.env, client_id=node.name, **CLIENT_SETTINGS)
 
             return dialled
 

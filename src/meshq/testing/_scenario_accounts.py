@@ -9,10 +9,12 @@ import trio
 
 from meshq.abc import Env
 from meshq.broker import Core, CoreSettings, Recovery
+from meshq.broker.bodies._body import Body
 from meshq.broker.queue._queue_machine import REMOVED
 from meshq.broker.queue._run import GONE
 from meshq.errors import MeshqError, invariant
-from meshq.store import Journal
+from meshq.store import Journal, LargeFiles
+from meshq.store._large_format import block_count
 from meshq.testing._history import body_of, place_of, uid_of
 from meshq.testing._recovery import record_recoveries
 from meshq.testing._scenario_broker import DIRECTORY, SEGMENT_BYTES, BrokerNode
@@ -133,10 +135,19 @@ def leftovers(broker: BrokerNode, links: int = 0) -> None:
     runs = {id(run): run for run in (view.run.origin or view.run for view in views)}
     held = sum(run.size_bytes for run in runs.values())
     broker.left("bytes that nothing holds", statistics.memory_used - held)
+    bodies = {run.body.body_id for run in runs.values() if run.body is not None}
+    files = [path for path in broker.node.disk.files() if "/large/" in path]
+    broker.left("large bodies that nobody needs", len(files) - len(bodies))
     if not links:
         broker.left("bytes promised to nobody", core.memory.reserved_bytes)
     broker.left("entries that wait for a sync", core.ledger.waiting)
     broker.look()
+
+
+def _read(files: LargeFiles, body: Body) -> bytes:
+    """A large body, from its file."""
+    blocks = range(block_count(body.size_bytes))
+    return b"".join([files.read(body.body_id, body.size_bytes, number) for number in blocks])
 
 
 async def recount(env: Env) -> dict[str, Any]:
@@ -158,7 +169,11 @@ async def recount(env: Env) -> dict[str, Any]:
     )
     journal = Journal(DIRECTORY, segment_bytes=SEGMENT_BYTES, env=env)
     await journal.open()
-    Recovery(core).take(journal.recovered(dead=True))
+    recovery = Recovery(core)
+    recovery.take(journal.recovered(dead=True))
+    files = journal.large_files()
+    files.prepare()
+    files.sweep(recovery.bodies)
     await journal.aclose()
     queues: dict[str, tuple[list[tuple[int, int]], int]] = {}
     forwarding: dict[str, tuple[int, list[tuple[int, int, tuple[int, ...]]]]] = {}
@@ -169,7 +184,8 @@ async def recount(env: Env) -> dict[str, Any]:
             for row, state in enumerate(view.states):
                 if state != GONE:
                     number = view.first + row if view.first else 0
-                    live.append((uid_of(reader.body(row)) or -1, number, view.remote))
+                    body = reader.body(row) if view.run.body is None else _read(files, view.run.body)
+                    live.append((uid_of(body) or -1, number, view.remote))
         if queue.name.startswith(FORWARDING):
             forwarding[queue.name] = (queue.number, live)
         else:

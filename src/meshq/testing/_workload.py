@@ -10,12 +10,12 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import attrs
 import trio
 
-from meshq.client import Client
+from meshq.client import BodySource, Client
 from meshq.errors import MeshqError
 from meshq.message import Message
 from meshq.testing._history import History, body_of
@@ -44,14 +44,20 @@ SETTINGS: Final[dict[str, Any]] = {
     "retry_interval": 0.05,
     "max_retry_interval": 0.5,
 }
+#: What clients have besides: the large ones of their messages are streamed when they are sent one by one.
+CLIENT_SETTINGS: Final[dict[str, Any]] = {**SETTINGS, "min_large_message_size": 8_000}
 #: Messages of one batch: mostly few, now and then more than one run can hold.
 BATCH_SIZES: Final = (1, 1, 1, 2, 2, 3, 3, 5, 8, 11)
 BATCH_LARGE: Final = 300
-#: Every so many messages one is large, and one is larger than a segment of the journal.
+#: Every so many messages one is large, one is larger than a segment of the journal, and one takes several blocks.
 LARGE_EVERY: Final = 41
 HUGE_EVERY: Final = 397
+STREAMED_EVERY: Final = 797
 LARGE_BYTES: Final = 20_000
 HUGE_BYTES: Final = 100_000
+#: More than a block of a large body.
+STREAMED_BYTES: Final = 300_000
+PIECE_BYTES: Final = 64_000
 #: Batches that a sender remembers, to repeat them.
 REMEMBERED: Final = 40
 
@@ -174,9 +180,45 @@ class Batch:
 
 def body(uid: int) -> bytes:
     """The body of a message: always the same for one number."""
+    if uid % STREAMED_EVERY == 0:
+        return body_of(uid, STREAMED_BYTES)
     if uid % HUGE_EVERY == 0:
         return body_of(uid, HUGE_BYTES)
     return body_of(uid, LARGE_BYTES if uid % LARGE_EVERY == 0 else 16 << (uid % 8))
+
+
+class Pieces:
+    """A body that is made while it is sent, slowly."""
+
+    def __init__(self, whole: bytes, pause_s: float) -> None:
+        self._whole = whole
+        self._pause_s = pause_s
+
+    def __aiter__(self) -> PieceIterator:
+        return PieceIterator(self._whole, self._pause_s)
+
+
+class PieceIterator:
+    """The pieces of a body, one after the other."""
+
+    def __init__(self, whole: bytes, pause_s: float) -> None:
+        self._left = whole
+        self._pause_s = pause_s
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """The next piece.
+
+        Checkpoint: always.  Cancellation: it comes with the next call.
+        Raises: StopAsyncIteration: that was all.
+        """
+        await trio.sleep(self._pause_s)
+        piece, self._left = self._left[:PIECE_BYTES], self._left[PIECE_BYTES:]
+        if not piece:
+            raise StopAsyncIteration
+        return piece
 
 
 class Sender(Actor):
@@ -277,7 +319,7 @@ class Sender(Actor):
             try:
                 await client.send(
                     batch.address,
-                    body(uid),
+                    self._given(body(uid)),
                     duplicate_id=batch.duplicate_id(uid),
                     durable=batch.durable,
                     **batch.extras(uid),
@@ -286,6 +328,13 @@ class Sender(Actor):
                 self._failed([op], error)
             else:
                 self._done([op])
+
+    def _given(self, whole: bytes) -> BodySource:
+        """A body as it is, or in pieces that can be had again or not."""
+        if len(whole) < LARGE_BYTES or self.rng.random() < 0.4:
+            return whole
+        pieces = Pieces(whole, self.rng.random() * 0.2)
+        return pieces if self.rng.random() < 0.5 else aiter(pieces)
 
     async def _many(self, client: Client, batch: Batch) -> None:
         ops = [self._sent(batch, uid) for uid in batch.uids]
