@@ -136,4 +136,6 @@ def package_problems(source: Source) -> Iterator[Problem]:
 #: Packages that have rooms, folders of their own.
 ROOMS = frozenset({"broker"})
 #: Modules in packages that are commands or plugins, and so have a public name.
-PUBLIC_MODULES: dict[str, tuple[str, ...]] = {"testing": ("simulate.py", "planted.py", "matrix.py", "plugin.py")}
+PUBLIC_MODULES: dict[str, tuple[str, ...]] = {
+    "testing": ("simulate.py", "planted.py", "matrix.py", "large.py", "plugin.py")
+}
