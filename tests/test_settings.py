@@ -37,6 +37,8 @@ def test_defaults() -> None:
     assert settings.default_exclusive is False
     assert settings.default_group_rebalance is False
     assert settings.default_last_value_key is None
+    assert (settings.full_policy, settings.page_size_bytes) == ("page", 10485760)
+    assert settings.max_size_bytes == settings.max_size_messages == math.inf
     assert JournalSettings().segment_bytes == limits.SEGMENT_BYTES == 10 * 1024 * 1024
 
 
@@ -56,6 +58,12 @@ def test_defaults() -> None:
         ("default_last_value_key", ""),
         ("default_last_value_key", "k" * 256),
         ("default_last_value_key", 7),
+        ("full_policy", "paged"),
+        ("full_policy", None),
+        ("max_size_bytes", 0),
+        ("max_size_messages", 1.5),
+        ("page_size_bytes", limits.PAGE_BYTES_MIN - 1),
+        ("page_size_bytes", math.inf),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name(name: str, value: Any) -> None:

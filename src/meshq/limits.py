@@ -128,6 +128,11 @@ COMPACT_SEGMENTS_MIN: Final = 10
 COMPACT_LIVE_PERCENT: Final = 30
 #: Acknowledgements alone wait this long for company before they are synced.
 LAZY_COMMIT_S: Final = 0.005
+#: Bytes of a queue that stay in memory when the rest of it is paged, and that come back at a time.
+PAGE_BYTES_DEFAULT: Final = 10 * MIB
+#: Less than a run costs more seeks than it saves memory; more would be a queue in memory.
+PAGE_BYTES_MIN: Final = 64 * KIB
+PAGE_BYTES_MAX: Final = 1 * GIB
 #: Duplicate ids kept per address.
 DUPLICATE_IDS_DEFAULT: Final = 20_000
 #: Sequence numbers reserved at a time for messages that leave no trace on disk.

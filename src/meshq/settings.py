@@ -294,6 +294,11 @@ def _address(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None
         raise SettingsError(attribute.name, value, f"an address of one's own: {own}")
 
 
+def _full_policy(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value not in ("page", "block", "drop", "fail"):
+        raise SettingsError(attribute.name, value, "'page', 'block', 'drop' or 'fail'")
+
+
 def _property_name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and (type(value) is not str or not 1 <= len(value.encode()) <= limits.PROPERTY_NAME_BYTES_MAX):
         allowed = f"the name of a property, 1 to {limits.PROPERTY_NAME_BYTES_MAX} bytes, or None"
@@ -319,6 +324,13 @@ class AddressSettings:
     consumer joins, all groups of its queue are given anew.  ``default_last_value_key``: the name of a property; of the
     messages with one value of it a queue keeps only the newest, and those that a consumer holds; None: all.
 
+    ``max_size_bytes`` and ``max_size_messages``: how much an address may hold, in memory or at all; one run, thus up to
+    256 messages, may go in beyond that.  ``full_policy`` says what happens then, or when the node has no memory left:
+    ``"page"``: what is not needed next goes to the disk and comes back when it is, ``page_size_bytes`` at a time;
+    ``"block"``: producers wait; ``"drop"``: messages are confirmed and dropped; ``"fail"``: a send raises
+    ``AddressFullError``.  A broker without a ``data_dir`` has nowhere to page to: there ``"page"`` waits as ``"block"``
+    does.
+
     All of them can be changed while the broker runs (``client.set_address_settings``).  What is about first use holds
     from the next first use on, ``auto_delete_queues`` and ``duplicate_id_cache_size`` at once, the others for what is
     rejected, handed back or expires, and for who joins, from then on.
@@ -339,6 +351,12 @@ class AddressSettings:
     default_exclusive: bool = attrs.field(default=False, validator=is_bool)
     default_group_rebalance: bool = attrs.field(default=False, validator=is_bool)
     default_last_value_key: str | None = attrs.field(default=None, validator=_property_name)
+    full_policy: str = attrs.field(default="page", validator=_full_policy)
+    max_size_bytes: float = attrs.field(default=math.inf, validator=in_range(1, math.inf, whole=True))
+    max_size_messages: float = attrs.field(default=math.inf, validator=in_range(1, math.inf, whole=True))
+    page_size_bytes: int = attrs.field(
+        default=limits.PAGE_BYTES_DEFAULT, validator=in_range(limits.PAGE_BYTES_MIN, limits.PAGE_BYTES_MAX, whole=True)
+    )
     # Names of the settings that were written out: a default that is written out wins over a wider pattern, too.
     given: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
 

@@ -174,6 +174,8 @@ class RawClient:
         self.closed = False
         self.granted = self.sent = 0
         self.numbers: dict[int, int] = {}
+        #: Up to which number a producer may send, if the node says so.
+        self.untils: dict[int, int] = {}
         self.calls = 0
         self.channels = 0
         self.attached: Attached | None = None
@@ -204,7 +206,10 @@ class RawClient:
                 self.outgoing, self.incoming = Outgoing(), Incoming()
                 self.granted = self.sent = 0
             if frame.type is FrameType.CREDIT:
-                self.granted = frame.first
+                if frame.channel:
+                    self.untils[frame.channel] = frame.first
+                else:
+                    self.granted = frame.first
             self.frames.append(frame)
 
     # -- out
@@ -258,6 +263,8 @@ class RawClient:
         answer = self.request(FrameType.PRODUCE, Produce(producer=producer, address=address), channel=self.channels)
         if answer is not None:
             self.numbers[self.channels] = int(answer.get("number", 0))
+            if "until" in answer:
+                self.untils[self.channels] = int(answer["until"])
         return self.channels
 
     def consume(self, queue: str = "q", window: int = 1_000, window_bytes: int = 1 << 24, **options: Any) -> int:

@@ -78,6 +78,7 @@ class Core:
         self.notices.now_ms = settings.now_ms
         self.access.on_refused = self._refused
         self.router = Router(settings.address_settings)
+        self.router.pages = log is not None
         self.ledger = Ledger(log, self._release)
         self.marks = Marks(self.ledger, settings.chaos)
         self.definitions = Definitions(self.router, self.ledger, self.marks, self.notices)
@@ -266,6 +267,11 @@ class Core:
             for level in queue.levels:
                 if level.mark_wanted > level.mark:
                     self._wait_for_mark(queue, level)
+
+    def open_gates(self) -> None:
+        """Settings have changed by which producers may have to wait, or need not any more."""
+        for session in self.sessions.values():
+            session.producing.gates.open_all()
 
     def begin_browse(self, consumer: ConsumerState | None) -> None:
         """A browse that is still wanted begins."""

@@ -171,7 +171,7 @@ class Definitions:
         dead = [*self._marks.close(queue), position]
         address = self._router.addresses.get(queue.address)
         if address is not None and self._router.may_go(address):
-            del self._router.addresses[address.name]
+            self._router.remove_address(address)
             dead.append(address.position)
         self._forget_at(dead)
         self._notices.say(QueueDeleted, address=queue.address, queue=queue.name)

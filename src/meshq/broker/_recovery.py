@@ -280,15 +280,17 @@ class Recovery:
             core.marks.open(queue, given, delivered, position)
         ended: list[int] = []
         for position, (run, views) in self._runs.items():
+            found: list[tuple[Queue, QueueRun]] = []
             for number, parts in views.items():
                 bound = core.router.by_number.get(number)
                 if bound is not None:
-                    for view in parts:
-                        if view in self._asked:
-                            _ask(bound, view, self._asked[view])
-                        self._append(bound, view)
+                    found += [(bound, view) for view in parts]
+            for queue, view in found:
+                if view in self._asked:
+                    _ask(queue, view, self._asked[view])
+                self._append(queue, view)
             if run.views:
-                core.memory.used_bytes += run.size_bytes
+                core.placer.charge(run, found)
                 if run.body is not None:
                     run.body.refs += 1
             else:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from meshq.client._waiting import Waiter, fresh
 from meshq.errors import CallTimeoutError, MeshqError, UnblockedError
-from meshq.wire import RunBytes, decline, duplicate_ids, pick
+from meshq.wire import COUNTER_MAX, RunBytes, decline, duplicate_ids, pick
 
 
 class Owner(Protocol):
@@ -97,6 +97,7 @@ class Outbox:
         "channel",
         "closing",
         "failed",
+        "gated",
         "held",
         "next",
         "node_id",
@@ -106,7 +107,9 @@ class Outbox:
         "queued",
         "ready",
         "sent",
+        "told",
         "unsettled",
+        "until",
     )
 
     def __init__(self, address: str, producer: bytes, on_failed: Callable[[MeshqError], None]) -> None:
@@ -123,6 +126,11 @@ class Outbox:
         #: Nobody will give it runs any more; it leaves when the last one is settled.
         self.closing = False
         self.failed: MeshqError | None = None
+        #: The broker takes messages up to this number for the time being; and whether it said so in this session.
+        self.until = COUNTER_MAX
+        self.told = False
+        #: Runs that wait until it takes more.
+        self.gated: deque[Run] = deque()
         #: Runs that wait until it is ready.
         self.held: deque[Run] = deque()
         #: Runs sent in this session and not settled, in the order of their numbers.
@@ -187,6 +195,30 @@ class Outbox:
         """The session is gone: what is in the line is kept in ``held`` until there is a channel again."""
         self.channel = 0
         self.ready = False
+        self.until, self.told = COUNTER_MAX, False
+        gated, self.gated = self.gated, deque()
+        for run in gated:
+            run.in_line = False
+            if run.sent:
+                self.queued -= run.count
+                self.keep(run)
+            else:
+                self.held.append(run)
+
+    def gate(self, run: Run) -> bool:
+        """Have a run wait until the broker takes more of this producer; False if it may go."""
+        if run.first:
+            if run.first <= self.until:
+                return False
+            # It has a number from an earlier try: before those that have none.
+            at = sum(1 for one in self.gated if one.first and one.first < run.first)
+            self.gated.insert(at, run)
+            return True
+        if not self.gated and not run.count:
+            # Only a mark, with nothing before it that waits.
+            return False
+        self.gated.append(run)
+        return True
 
     def reopened(self, number: int, *, same_node: bool, resend: bool) -> list[Run]:
         """There is a channel in a new session, at a node that has stored everything up to ``number``.
@@ -232,8 +264,9 @@ class Outbox:
 
     def fail_all(self, error: MeshqError) -> None:
         """Nothing of this will be sent or confirmed any more."""
-        runs = [*self.sent, *self.held]
+        runs = [*self.sent, *self.gated, *self.held]
         self.sent.clear()
+        self.gated.clear()
         self.held.clear()
         self.queued = 0
         for run in runs:

@@ -14,6 +14,7 @@ from meshq.client._outbox import Outbox, Run, body_lost, outcome_of
 from meshq.errors import ClosedError, MeshqError, NotActiveError
 from meshq.wire import (
     BY_NUMBER,
+    COUNTER_MAX,
     FLAG_DURABLE,
     FLAG_LARGE,
     FLAG_RESENT,
@@ -69,7 +70,7 @@ class RunLine:
         failed = outbox.failed or self._session.failure
         if failed is not None:
             outbox.settle(run, outcome_of(failed, "not_done"))
-        elif outbox.ready and not self.backlog and self.open:
+        elif outbox.ready and not self.backlog and outbox.next <= outbox.until and self.open:
             self._send(outbox, run)
         else:
             outbox.queued += run.count
@@ -94,6 +95,9 @@ class RunLine:
         backlog = self.backlog
         while backlog and self.open:
             outbox, run = backlog.popleft()
+            if (outbox.gated or outbox.next > outbox.until) and outbox.gate(run):
+                # Its address is full: it keeps nobody else waiting.
+                continue
             outbox.queued -= run.count
             if not run.count:
                 run.succeed()
@@ -176,16 +180,18 @@ class RunLine:
             elif error is not None:
                 self._drop(outbox, error)
             else:
-                self._produced(outbox, int(values.get("number", 0)))
+                self._produced(outbox, int(values.get("number", 0)), int(values.get("until", COUNTER_MAX)))
 
         header = Produce(producer=outbox.producer, address=outbox.address).encode()
         self._session.calls.add(InnerCall(opening(FrameType.PRODUCE, channel, header), produced))
 
-    def _produced(self, outbox: Outbox, number: int) -> None:
+    def _produced(self, outbox: Outbox, number: int, until: int) -> None:
         node_id = self._session.node_id
         same_node = outbox.node_id in (b"", node_id)
         outbox.node_id = node_id
         outbox.ready = True
+        if not outbox.told:
+            outbox.until = until
         again = outbox.reopened(number, same_node=same_node, resend=self._session.settings.resend)
         held, outbox.held = outbox.held, deque()
         outbox.queued += sum(run.count for run in again)
@@ -248,6 +254,13 @@ class RunLine:
     def credit(self, granted: int) -> None:
         """So much may be sent in all."""
         self.granted_bytes = max(self.granted_bytes, granted)
+
+    def allow(self, outbox: Outbox, until: int) -> None:
+        """A producer may send up to this number."""
+        outbox.until, outbox.told = until, True
+        gated, outbox.gated = outbox.gated, deque()
+        # They have waited longer than what is in line.
+        self.backlog.extendleft((outbox, run) for run in reversed(gated))
 
     # -- life
 

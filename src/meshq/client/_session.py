@@ -322,7 +322,13 @@ class Session:
         self.runs.refuse(self._find(frame, Outbox), frame)
 
     def _credit(self, frame: Frame) -> None:
-        self.runs.credit(frame.first)
+        if frame.channel:
+            outbox = self._by_channel.get(frame.channel)
+            if isinstance(outbox, Outbox):
+                self.runs.allow(outbox, frame.first)
+            # Else it has left meanwhile.
+        else:
+            self.runs.credit(frame.first)
 
     def _consumer_lost(self, frame: Frame) -> None:
         inbox: Inbox = self._find(frame, Inbox)

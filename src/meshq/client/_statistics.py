@@ -38,6 +38,8 @@ class QueueStatistics:
     expired: int = 0
     dead_lettered: int = 0
     moved: int = 0
+    #: Sent to its address and dropped, because that was full.
+    dropped: int = 0
     redelivered: int = 0
     consumers: int = 0
     #: Gone because a newer message had the same value.

@@ -354,6 +354,8 @@ class Node:
             delivering=sum(queue.held for queue in queues),
             duplicates=core.placer.duplicates,
             unrouted=core.placer.unrouted,
+            dropped=core.placer.dropped,
+            blocked_producers=sum(room.waiting for room in core.router.rooms.values()),
             memory_used=core.memory.used_bytes,
             memory_limit=core.memory.limit_bytes,
             blocked_sessions=core.memory.waiting,

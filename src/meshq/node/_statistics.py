@@ -35,6 +35,9 @@ class BrokerStatistics:
     #: Repeats of known duplicate ids; messages sent where no queue listened.
     duplicates: int
     unrouted: int
+    #: Messages that were dropped because their address was full; producers that wait for room at theirs.
+    dropped: int
+    blocked_producers: int
     memory_used: int
     memory_limit: int
     #: Sessions that wait for memory before they may send.

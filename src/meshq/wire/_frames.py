@@ -149,7 +149,7 @@ FORMS: Final[dict[FrameType, Form]] = {
     FrameType.CONFIRM: Form(has_channel=True, has_first=True),
     FrameType.REFUSE: _OPENING,
     FrameType.ANSWER: Form(has_header=True, has_channel=None, has_first=True),
-    FrameType.CREDIT: Form(has_first=True),
+    FrameType.CREDIT: Form(has_channel=None, has_first=True),
     FrameType.CONSUMER_LOST: Form(has_header=True, has_channel=True),
     FrameType.BINDING: Form(has_header=True, has_channel=True),
     FrameType.SNAPSHOT: Form(has_channel=True, has_first=True),

@@ -27,12 +27,14 @@ class Scheduler:
     def schedule(self, queue: Queue, view: QueueRun) -> None:
         """A run is stored that is not due yet; its queue may hold it back for longer than that, but not for less."""
         queue.scheduled[view] = None
+        queue.scheduled_messages += view.live
         traits = view.run.traits
         due_ms = traits.due if traits is not None else 0
         self._timers.at(due_ms, view, partial(self._due, queue, view))
 
     def _due(self, queue: Queue, view: QueueRun) -> None:
         del queue.scheduled[view]
+        queue.scheduled_messages -= view.live
         run = view.run
         whole = run.origin or run
         rows = run.rows if run.rows is not None else range(run.content.rows)

@@ -79,6 +79,7 @@ class Settler:
     def _purge_scheduled(self, queue: Queue) -> int:
         """Take out what is not due yet."""
         scheduled, queue.scheduled = queue.scheduled, {}
+        queue.scheduled_messages = 0
         for view in scheduled:
             self.discard(queue, view)
         return sum(view.live for view in scheduled)
@@ -111,6 +112,8 @@ class Settler:
                     freed += run.size_bytes
                     if run.body is not None:
                         bodies.append(run.body)
+                    if run.room is not None:
+                        run.room.freed(run.size_bytes)
                     if position and not self._move_ids(run):
                         kills.append(position)
                     continue
@@ -125,6 +128,8 @@ class Settler:
             self._memory.released(freed)
         for body in bodies:
             self.on_unneeded(body)
+        if self._router.rooms and (room := self._router.rooms.get(queue.address)) is not None:
+            room.less()
 
     def _move_ids(self, run: StoredRun) -> bool:
         """If ids of a run outlive it, write them in the one record that kills the run's own."""

@@ -20,6 +20,8 @@ from meshq.wire import HEAD_BYTES, RUN_ROW_BYTES
 GRANT_BYTES_MIN: Final = 64 * limits.KIB
 #: Of the room that is left, one grant takes such a part at most.
 GRANT_SHARE: Final = 4
+#: When less than such a part of memory is left it is scarce.
+SCARCE_SHARE: Final = 4
 #: Bytes of memory for a byte of a frame, at worst: a message without a body (rounded up).
 MEMORY_PER_FRAME: Final = -(-(RUN_OVERHEAD_BYTES + RUN_ROW_BYTES) // (HEAD_BYTES + RUN_ROW_BYTES))
 
@@ -55,6 +57,11 @@ class MemoryBound:
     def waiting(self) -> int:
         """Sessions that wait for credit."""
         return len(self._waiting)
+
+    @property
+    def scarce(self) -> bool:
+        """Whether addresses that don't let anybody wait take nothing more."""
+        return self.used_bytes >= self.limit_bytes // SCARCE_SHARE * (SCARCE_SHARE - 1)
 
     @property
     def reserved_bytes(self) -> int:

@@ -8,10 +8,11 @@ from meshq import limits
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
 from meshq.broker.bodies._body import Body
+from meshq.broker.placing._address_room import AddressRoom
 from meshq.broker.placing._distribution_plan import Share, takes
 from meshq.broker.placing._duplicates import IdChunk
 from meshq.broker.placing._entering import Entering
-from meshq.broker.placing._ledger import Ledger
+from meshq.broker.placing._ledger import Ledger, Views
 from meshq.broker.placing._marks import Marks
 from meshq.broker.placing._memory import MemoryBound
 from meshq.broker.placing._producers import ProducerMarks
@@ -23,7 +24,7 @@ from meshq.broker.queue._traits import SPECIAL, RowTraits, Traits, asked_of_move
 from meshq.broker.records import (
     SettledRow,
 )
-from meshq.errors import NotFoundError, UsageError, invariant
+from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
 from meshq.wire import KIND_ID, duplicate_ids
 
 
@@ -52,13 +53,15 @@ class Placer:
         #: Messages that were repeats of known duplicate ids, and messages sent where no queue listens.
         self.duplicates = 0
         self.unrouted = 0
+        #: Messages that were dropped because their address was full.
+        self.dropped = 0
 
     def place(self, run: StoredRun, target: Target, kinds: int, then: Callable[[], None]) -> None:
         """Place one run; ``then`` is called when it may be confirmed.
 
         Raises:
             NotFoundError: the address doesn't exist and isn't made on first use; nothing changed.
-            AddressFullError: the disk is full; nothing changed.
+            AddressFullError: the disk or the address is full; nothing changed.
             UsageError: its body is too large for where it would go; nothing changed.
             JournalBrokenError: the disk has failed.
         """
@@ -73,6 +76,9 @@ class Placer:
                 self.duplicates += len(skipped)
                 self._all_known(then)
                 return
+        if address.room is not None and not self._admit(run, address.room):
+            self._ledger.release_after(0, (), then)
+            return
         targets = [queue] if queue is not None else address.queues
         diverted = queue is None and address.name in self._diverts.from_address
         special = (kinds & SPECIAL and targets) or (address.rings and queue is None) or run.body is not None
@@ -90,8 +96,38 @@ class Placer:
             return
         position, views = self._entering.enter(run, address, targets, skipped)
         self._producers.raise_to(run.producer, first, last)
-        self._book(run, address, (fresh, skipped))
+        self._book(run, address, views, (fresh, skipped))
+        if address.room is not None:
+            then = address.room.placed(run.content.rows - len(skipped), then)
         self._ledger.release_after(position, views, then)
+
+    def _admit(self, run: StoredRun, room: AddressRoom) -> bool:
+        """Whether a run goes on; else it is dropped.
+
+        Raises:
+            AddressFullError: it has none, and senders are to know.
+        """
+        rows = run.content.rows
+        if room.policy in ("drop", "fail") and (room.full or self._memory.scarce):
+            if room.policy == "fail":
+                raise AddressFullError(
+                    f"the address {run.address!r} has {room.messages} messages in {room.bytes} bytes and takes no more"
+                )
+            self._producers.raise_to(run.producer, run.number, run.number + rows - 1)
+            self._drop(room, rows)
+            return False
+        return True
+
+    def _drop(self, room: AddressRoom, rows: int) -> None:
+        room.dropped += rows
+        self.dropped += rows
+
+    def charge(self, run: StoredRun, views: Views) -> None:
+        """A run that was placed takes memory, of its address, too."""
+        self._memory.used_bytes += run.size_bytes
+        rooms = self._definitions.router.rooms
+        if rooms and views and (room := rooms.get(views[0][0].address)) is not None:
+            room.charge(run)
 
     def _diverted(self, run: StoredRun, address: Address, rows: Sequence[int]) -> list[Share]:
         """Who gets what of a run that is diverted.
@@ -129,14 +165,16 @@ class Placer:
         except (NotFoundError, UsageError):
             return None
 
-    def _book(self, run: StoredRun, address: Address, judged: tuple[list[bytes], tuple[int, ...]]) -> None:
+    def _book(
+        self, run: StoredRun, address: Address, views: Views, judged: tuple[list[bytes], tuple[int, ...]]
+    ) -> None:
         """A run was placed: its duplicate ids are known from here on, and it takes memory."""
         fresh, skipped = judged
         self.duplicates += len(skipped)
         if fresh:
             run.has_ids = True
             self._ledger.doom(address.duplicates.add(IdChunk(run.position, fresh)))
-        self._memory.used_bytes += run.size_bytes
+        self.charge(run, views)
 
     def _place_shares(
         self,
@@ -162,7 +200,9 @@ class Placer:
             # What nobody took was not stored: when it is sent again it is no repeat.
             ids = duplicate_ids(run.content)
             judged = [ids[row] for row in sorted(taken) if ids[row]], judged[1]
-        self._book(run, address, judged)
+        self._book(run, address, views, judged)
+        if address.room is not None:
+            then = address.room.placed(len(taken), then)
         self._ledger.release_after(position, views, then)
 
     def _asked(self, run: StoredRun, kinds: int, arrival_ms: int | None = None) -> list[RowTraits] | None:
@@ -206,7 +246,7 @@ class Placer:
         position, views = self._entering.enter_shares(run, shares, link, asked)
         self.unrouted += len(rows) - len(placed(shares))
         self.links[link[0]] = link[1]
-        self._memory.used_bytes += run.size_bytes
+        self.charge(run, views)
         self._ledger.release_after(position, views, then)
 
     def _route_here(self, run: StoredRun, rows: range) -> list[Share]:
@@ -222,10 +262,15 @@ class Placer:
 
         Raises:
             UsageError: no queue of an anycast address takes all of it; nothing changed.
-            AddressFullError: the disk is full; nothing changed.
+            AddressFullError: the disk or the address is full; nothing changed.
             JournalBrokenError: the disk has failed.
         """
         address, queue = self._definitions.address_of_moved(target)
+        if address.room is not None and address.room.policy != "page" and address.room.full:
+            if address.room.policy != "drop":
+                raise AddressFullError(f"the address {address.name!r} is full")
+            self._drop(address.room, run.content.rows)
+            return False
         queues = [queue] if queue is not None else address.queues
         traits = run.traits
         invariant(traits is not None and traits.origin is not None, "what is moved has an origin")
@@ -241,7 +286,7 @@ class Placer:
         logged = run.durable and self._ledger.log is not None and any(share.queue.durable for share in shares)
         position, views = self._entering.enter_shares(run, shares, (b"", 0), asked, gone)
         self.unrouted += run.content.rows - len(placed(shares))
-        self._memory.used_bytes += run.size_bytes
+        self.charge(run, views)
         self._ledger.release_after(position, views, _nothing)
         return logged
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from meshq.address import SEPARATOR, TEMPORARY, Target
+from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target
+from meshq.broker.placing._address_room import AddressRoom
 from meshq.broker.placing._distribution_plan import RemoteBinding, Ring
 from meshq.broker.placing._diverts import Diverts
 from meshq.broker.placing._duplicates import DuplicateIds
@@ -27,6 +29,7 @@ class Address:
         "position",
         "queues",
         "rings",
+        "room",
         "routing",
         "turn",
     )
@@ -46,6 +49,8 @@ class Address:
         self.position = 0
         # Its queues by name, where other nodes have some, too; empty where only this node has.
         self.rings: dict[str, Ring] = {}
+        # What it may hold; None: as much as there is memory.
+        self.room: AddressRoom | None = None
 
 
 class Router:
@@ -61,6 +66,10 @@ class Router:
         self.positions: dict[int, int] = {}
         #: The highest queue number ever given.
         self.last_number = 0
+        #: By address: what it may hold, if that is bounded or was.
+        self.rooms: dict[str, AddressRoom] = {}
+        #: Whether there is a disk for what has no room.
+        self.pages = False
         #: Called when a queue was made or deleted.
         self.on_queue: Callable[[Queue], None] = _nobody
         #: Queues of other nodes: by address, then by link and by their number there.
@@ -75,6 +84,7 @@ class Router:
     def add_address(self, name: str, routing: str) -> Address:
         """Make an address that does not exist yet."""
         address = self.addresses[name] = Address(name, routing, self.settings(name))
+        self._bound(address)
         self._form_rings(name)
         return address
 
@@ -100,11 +110,26 @@ class Router:
         if queue.terms.on_use:
             queue.passing = queue.settings.auto_delete_queues
 
+    def _bound(self, address: Address) -> None:
+        """Have an address hold as much as its settings say now."""
+        settings = self.settings(address.name)
+        room = self.rooms.get(address.name)
+        if room is None:
+            if not bounded(settings) or address.name.startswith(INTERNAL):
+                return
+            room = self.rooms[address.name] = AddressRoom(address.routing, address.queues)
+            room.recount(run.origin or run for queue in address.queues for run in queue.stored())
+        # The address may have gone and come again, and its producers have stayed.
+        room.queues = address.queues
+        address.room = room
+        room.rule(settings, pages=self.pages)
+
     def settings_changed(self) -> list[int]:
         """The settings of addresses are others; returns records of duplicate ids that nobody needs any more."""
         gone: list[int] = []
         for address in self.addresses.values():
             gone += address.duplicates.resize(self.settings(address.name).duplicate_id_cache_size)
+            self._bound(address)
             for queue in address.queues:
                 self._rule(queue)
         return gone
@@ -196,7 +221,13 @@ class Router:
         """The address of a temporary queue is there as long as the queue, here or elsewhere."""
         address = self.addresses.get(name)
         if address is not None and name.startswith(TEMPORARY) and not address.queues and not address.rings:
-            del self.addresses[name]
+            self.remove_address(address)
+
+    def remove_address(self, address: Address) -> None:
+        """Forget an address that has no queues."""
+        del self.addresses[address.name]
+        if address.room is not None and address.room.idle:
+            del self.rooms[address.name]
 
     def may_go(self, address: Address) -> bool:
         """Whether an address without queues goes by itself."""
@@ -266,7 +297,8 @@ class Router:
             "ready": queue.ready,
             "delivering": queue.held,
             "delayed": queue.delayed,
-            "scheduled": sum(view.live for view in queue.scheduled),
+            "scheduled": queue.scheduled_messages,
+            "dropped": room.dropped if (room := self.rooms.get(queue.address)) is not None else 0,
             "added": queue.added,
             "acknowledged": queue.acknowledged,
             **queue.removed,
@@ -276,6 +308,12 @@ class Router:
             "last_sequence": queue.last,
             "number": queue.number,
         }
+
+
+def bounded(settings: AddressSettings) -> bool:
+    """Whether something becomes of what is sent to an address that is full."""
+    limited = settings.max_size_bytes < math.inf or settings.max_size_messages < math.inf
+    return limited or settings.full_policy in ("drop", "fail")
 
 
 def _by_link_and_number(item: tuple[tuple[bytes, int], RemoteBinding]) -> tuple[bytes, int]:

@@ -57,8 +57,8 @@ class Queue:
     __slots__ = (
         "_by_priority", "_handing_over", "_main", "_only", "_sole", "acknowledged", "added", "address", "browsers",
         "consumers", "delayed", "durable", "expires", "grouped", "held", "last", "last_values", "levels", "name",
-        "number", "outdated", "passing", "paused", "ready", "redelivered", "removed", "scheduled", "settings", "terms",
-        "tiers", "unfinished", "used",
+        "number", "outdated", "passing", "paused", "ready", "redelivered", "removed", "scheduled",
+        "scheduled_messages", "settings", "terms", "tiers", "unfinished", "used",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, address: str, *, durable: bool, terms: Terms = PLAIN) -> None:
@@ -81,6 +81,7 @@ class Queue:
         self.levels = [self._main]
         # Runs that are not due yet, and not to be seen anywhere else.
         self.scheduled: dict[QueueRun, None] = {}
+        self.scheduled_messages = 0
         self.consumers: list[ConsumerState] = []
         # Those who only look at what is here.
         self.browsers: dict[Browser, None] = {}
@@ -432,6 +433,11 @@ class Queue:
         """
         spans = self.waiting(budget)
         return spans, [self.take_out(span, "purged") for span in spans]
+
+    def stored(self) -> Iterator[StoredRun]:
+        """The runs of which it holds messages, due or not."""
+        for view in (*self._walk(), *self.scheduled):
+            yield view.run
 
     def _walk(self) -> Iterator[QueueRun]:
         """The runs it holds; the one that was given last may go."""

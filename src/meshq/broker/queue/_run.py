@@ -6,7 +6,7 @@ No object per message outlives a call.  A ``StoredRun`` is the content, shared b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from meshq import limits
 from meshq.wire import RunBytes, pick
@@ -40,6 +40,13 @@ GONE_ROWS: Final = bytes([GONE]) * limits.RUN_MESSAGES_MAX
 RUN_OVERHEAD_BYTES: Final = 600
 
 
+class Room(Protocol):
+    """What an address may hold, as far as a run knows it."""
+
+    def freed(self, size_bytes: int) -> None:
+        """So many bytes of it are free."""
+
+
 class StoredRun:
     """The content of a run, encoded once by its producer."""
 
@@ -54,6 +61,7 @@ class StoredRun:
         "origin",
         "position",
         "producer",
+        "room",
         "rows",
         "size_bytes",
         "stamp",
@@ -92,6 +100,8 @@ class StoredRun:
         self.has_ids = False
         # Where its record stands in the journal; 0: nowhere.
         self.position = 0
+        # The room of its address that it takes; None: that is not bounded.
+        self.room: Room | None = None
         # Queues that still hold a message of it.
         self.views = 0
         self.size_bytes = len(content.body) + len(content.table) + RUN_OVERHEAD_BYTES

@@ -144,6 +144,7 @@ def redrive(core: Core, asker: Session | None, name: str, filter: str | None = N
 def set_address_settings(core: Core, pattern: str, **fields: Any) -> Values:
     """Say how the addresses of a pattern behave from now on."""
     core.definitions.set_address_settings(pattern, fields)
+    core.open_gates()
     core.touch_all()
     return {}
 
@@ -151,6 +152,7 @@ def set_address_settings(core: Core, pattern: str, **fields: Any) -> Values:
 def remove_address_settings(core: Core, pattern: str) -> Values:
     """Forget what was set for a pattern while the broker ran."""
     core.definitions.remove_address_settings(pattern)
+    core.open_gates()
     core.touch_all()
     return {}
 

@@ -9,6 +9,7 @@ from meshq.address import MANAGEMENT, Target, parse_target
 from meshq.broker._definitions import check_request_target, check_sendable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit, permit_run, permit_sending
+from meshq.broker.session._gates import Gates
 from meshq.broker.session._requests import Requests
 from meshq.errors import MeshqError, RemoteProtocolError, UsageError
 from meshq.wire import (
@@ -52,6 +53,7 @@ class Producing:
         self._core = session.core
         self._requests = Requests(session)
         self.channels: dict[int, ProducerState] = {}
+        self.gates = Gates(session)
         #: The highest number to confirm at the end of the turn, by channel.
         self.confirms: dict[int, int] = {}
 
@@ -74,9 +76,19 @@ class Producing:
             self.channels[frame.channel] = ProducerState(header.producer, target)
             producers = self._core.producers
             known = producers.get(header.producer) is not None
-            return {"number": producers.whole(header.producer), "known": known}
+            return {"number": producers.whole(header.producer), "known": known, **self.gates.open(frame.channel)}
 
         self._session.answering(frame, produce)
+
+    def close(self, channel: int) -> bool:
+        """A producer leaves; False if there is none on the channel."""
+        self.gates.close(channel)
+        return self.channels.pop(channel, None) is not None
+
+    def end(self) -> None:
+        """The session is over."""
+        self.gates.close_all()
+        self.channels.clear()
 
     def send(self, frame: Frame) -> None:
         """A run of one of them.
@@ -93,6 +105,8 @@ class Producing:
         finally:
             # Only now is it known what the frame takes.
             self._core.memory.received(self._session, frame.size_bytes)
+            if self.gates:
+                self.gates.sent(frame.channel, frame.first + frame.count - 1)
 
     def _take(self, frame: Frame, producer: ProducerState) -> None:
         content, kinds = frame.plain, KIND_PLAIN

@@ -242,7 +242,7 @@ class Session:
         if consumer is not None:
             self._drop_consumer(consumer, header.handed)
         elif (
-            self.producing.channels.pop(frame.channel, None) is None
+            not self.producing.close(frame.channel)
             and not self.uploading.leave(frame.channel)
             and frame.channel not in self._lost
         ):
@@ -387,7 +387,7 @@ class Session:
         for consumer in self._consumers.values():
             self._drop_consumer(consumer, None)
         self._consumers.clear()
-        self.producing.channels.clear()
+        self.producing.end()
         for queue in list(self.owned):
             self.core.touch(queue)
         self.core.memory.close(self)

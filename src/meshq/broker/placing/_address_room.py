@@ -1,0 +1,228 @@
+"""What an address may hold, and what becomes of producers when it is full.
+
+Bytes are those of the runs that were sent there, until every queue is done with them; messages are those in its queues
+(of a multicast address, in the fullest one).  A run goes in whole as long as there is room for any of it.
+
+Producers that have to wait are told up to which number they may send.  What they were told and have not sent counts
+as taken; and, as with memory, whoever waits while there is room that is only promised to others is let through with
+one run, for nobody can take a promise back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from meshq import limits
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import StoredRun
+from meshq.settings import AddressSettings
+from meshq.wire import COUNTER_MAX
+
+#: A producer that may send as much as it likes.
+UNLIMITED: Final = COUNTER_MAX
+#: Of the room that is left, one producer is promised such a part at most.
+SHARE: Final = 4
+#: What a message is taken to need as long as the address holds none from which that could be seen.
+MESSAGE_BYTES_GUESS: Final = limits.KIB
+
+
+class Gate:
+    """One producer at an address where it may have to wait."""
+
+    __slots__ = ("_room", "_tell", "last", "step", "until")
+
+    def __init__(self, room: AddressRoom, last: int, tell: Callable[[int], None]) -> None:
+        self._room = room
+        # The last number that came, and the one up to which it may send.
+        self.last = last
+        self.until = last
+        # What it was granted last.
+        self.step = 0
+        self._tell = tell
+
+    @property
+    def promised(self) -> int:
+        """Messages that it may still send."""
+        return max(0, self.until - self.last)
+
+    def sent(self, last: int) -> None:
+        """Its messages up to this number have come."""
+        self._room.sent(self, last)
+
+    def close(self) -> None:
+        """It leaves."""
+        self._room.close(self)
+
+    def say(self, until: int) -> None:
+        """It may send up to this number."""
+        self.until = until
+        self._tell(until)
+
+
+class AddressRoom:
+    """The room of one address."""
+
+    __slots__ = (
+        "_gates", "_reserved", "_routing", "_waiting", "bytes", "dropped", "max_bytes", "max_messages", "policy",
+        "queues", "unreleased",
+    )  # fmt: skip
+
+    def __init__(self, routing: str, queues: Sequence[Queue]) -> None:
+        self._routing = routing
+        self.queues = queues
+        #: ``page``, ``block``, ``drop`` or ``fail``.
+        self.policy = "page"
+        self.max_bytes = math.inf
+        self.max_messages = math.inf
+        #: Bytes of memory of the runs that were sent here.
+        self.bytes = 0
+        #: Messages that were placed and are in no queue yet.
+        self.unreleased = 0
+        #: Messages that were dropped because it was full.
+        self.dropped = 0
+        self._gates: dict[Gate, None] = {}
+        # What producers were promised and have not sent, and those that wait, first come first served.
+        self._reserved = 0
+        self._waiting: dict[Gate, None] = {}
+
+    @property
+    def limited(self) -> bool:
+        """Whether anything of it is bounded."""
+        return self.max_bytes < math.inf or self.max_messages < math.inf
+
+    @property
+    def blocks(self) -> bool:
+        """Whether producers wait when it is full."""
+        return self.policy == "block" and self.limited
+
+    @property
+    def waiting(self) -> int:
+        """Producers that wait."""
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody knows it but its address."""
+        return not self._gates
+
+    @property
+    def messages(self) -> int:
+        """Messages that it holds."""
+        held = [queue.ready + queue.held + queue.delayed + queue.scheduled_messages for queue in self.queues]
+        if self._routing == "multicast":
+            return max(held, default=0) + self.unreleased
+        return sum(held) + self.unreleased
+
+    @property
+    def full(self) -> bool:
+        """Whether it has no room for anything."""
+        return self.bytes >= self.max_bytes or (self.max_messages < math.inf and self.messages >= self.max_messages)
+
+    def rule(self, settings: AddressSettings, *, pages: bool) -> None:
+        """Other settings hold; ``pages``: there is a disk for what has no room."""
+        self.policy = settings.full_policy if pages or settings.full_policy != "page" else "block"
+        self.max_bytes, self.max_messages = settings.max_size_bytes, settings.max_size_messages
+        for gate in self._gates:
+            if not self.blocks:
+                if gate.until != UNLIMITED:
+                    gate.say(UNLIMITED)
+            elif gate.until == UNLIMITED:
+                gate.say(gate.last)
+                self._waiting[gate] = None
+        if not self.blocks:
+            self._reserved = 0
+            self._waiting.clear()
+        self.less()
+
+    def charge(self, run: StoredRun) -> None:
+        """A run was placed here."""
+        run.room = self
+        self.bytes += run.size_bytes
+
+    def freed(self, size_bytes: int) -> None:
+        """A run that was sent here is gone, or takes less."""
+        self.bytes -= size_bytes
+        if self._waiting:
+            self.less()
+
+    def recount(self, runs: Iterable[StoredRun]) -> None:
+        """Take in what its queues held before it was bounded."""
+        for run in runs:
+            if run.room is None:
+                self.charge(run)
+
+    def placed(self, rows: int, then: Callable[[], None]) -> Callable[[], None]:
+        """Messages are placed; what to call instead of ``then`` once they are released."""
+        self.unreleased += rows
+
+        def released() -> None:
+            self.unreleased -= rows
+            then()
+
+        return released
+
+    # -- producers that wait
+
+    def open(self, last: int, tell: Callable[[int], None]) -> Gate:
+        """A producer comes that has sent up to ``last``; its gate says what it may send for the time being."""
+        gate = Gate(self, last, tell)
+        self._gates[gate] = None
+        if not self.blocks:
+            gate.until = UNLIMITED
+        elif not self._waiting and (offer := self._offer()):
+            gate.until, gate.step = last + offer, offer
+            self._reserved += offer
+        else:
+            self._waiting[gate] = None
+        return gate
+
+    def sent(self, gate: Gate, last: int) -> None:
+        """A run of a producer came."""
+        before = gate.promised
+        gate.last = max(gate.last, last)
+        if not self.blocks:
+            return
+        after = gate.promised
+        self._reserved -= before - after
+        if after > gate.step // 2:
+            return
+        if not self._waiting and (offer := self._offer()) and (offer > after or not after):
+            self._grant(gate, offer)
+        elif not after:
+            self._waiting[gate] = None
+
+    def close(self, gate: Gate) -> None:
+        """A producer leaves."""
+        del self._gates[gate]
+        self._waiting.pop(gate, None)
+        if self.blocks:
+            self._reserved -= gate.promised
+            self.less()
+
+    def less(self) -> None:
+        """There may be more room: whoever waits may go on."""
+        while self._waiting and (offer := self._offer()):
+            gate = next(iter(self._waiting))
+            del self._waiting[gate]
+            self._grant(gate, offer)
+
+    def _grant(self, gate: Gate, offer: int) -> None:
+        self._reserved += offer - gate.promised
+        gate.step = offer
+        gate.say(gate.last + offer)
+
+    def _offer(self) -> int:
+        """How many messages the next producer may be promised; 0: none."""
+        if not self.blocks:
+            return 0
+        messages = self.messages
+        free = self.max_messages - messages
+        if self.max_bytes < math.inf:
+            each = self.bytes / messages if messages and self.bytes else MESSAGE_BYTES_GUESS
+            free = min(free, (self.max_bytes - self.bytes) / each) if self.bytes < self.max_bytes else 0
+        if free <= 0:
+            return 0
+        room = free - self._reserved
+        return int(min(limits.PRODUCER_WINDOW_MESSAGES, max(1, room // SHARE)))

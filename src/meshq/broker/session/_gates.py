@@ -1,0 +1,67 @@
+"""The producers of a session that may have to wait for room at their addresses."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from meshq.broker.placing._address_room import Gate
+from meshq.wire import Frame, FrameType
+
+if TYPE_CHECKING:
+    from meshq.broker.session._session import Session
+
+
+class Gates:
+    """The gates of one session, by channel; empty unless an address that it sends to is bounded."""
+
+    __slots__ = ("_gates", "_session")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._gates: dict[int, Gate] = {}
+
+    def open(self, channel: int) -> dict[str, Any]:
+        """A producer comes; returns what it is told of how far it may send."""
+        gate = self._open(channel)
+        return {"until": gate.until} if gate is not None else {}
+
+    def open_all(self) -> None:
+        """Addresses may be bounded that were not."""
+        for channel in self._session.producing.channels:
+            if channel not in self._gates and (gate := self._open(channel)) is not None:
+                self._tell(channel, gate.until)
+
+    def _open(self, channel: int) -> Gate | None:
+        producer = self._session.producing.channels[channel]
+        room = self._session.core.router.rooms.get(producer.target.address)
+        if room is None:
+            return None
+        mark = self._session.core.producers.get(producer.producer)
+        gate = self._gates[channel] = room.open(mark or 0, partial(self._tell, channel))
+        return gate
+
+    def _tell(self, channel: int, until: int) -> None:
+        """The other side is told up to which number it may send."""
+        self._session.put(Frame(FrameType.CREDIT, channel=channel, first=until))
+        self._session.core.talk(self._session)
+
+    def sent(self, channel: int, last: int) -> None:
+        """A run has come, whatever became of it."""
+        gate = self._gates.get(channel)
+        if gate is not None:
+            gate.sent(last)
+
+    def close(self, channel: int) -> None:
+        """A producer leaves."""
+        gate = self._gates.pop(channel, None)
+        if gate is not None:
+            gate.close()
+
+    def close_all(self) -> None:
+        """The session ends."""
+        for channel in list(self._gates):
+            self.close(channel)
+
+    def __bool__(self) -> bool:
+        return bool(self._gates)

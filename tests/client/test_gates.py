@@ -1,0 +1,116 @@
+"""A producer whose address is full waits by itself: nobody else of its session does, and its order is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshq.client._outbox import Outbox, Run
+from meshq.client._session import Session
+from meshq.client._settings import ClientSettings
+from meshq.errors import ClosedError
+from meshq.wire import Frame, FrameType, encode_one
+from tests.client.test_runs_in_process import Line
+
+
+def two() -> tuple[Session, Line, Outbox, Outbox]:
+    """A session with two producers."""
+    session, line = Session(ClientSettings.build({}), lambda: 1.0), Line()
+    session.link = line
+    session.runs.credit(1 << 20)
+    found = []
+    for name in ("full", "open"):
+        outbox = Outbox(name, bytes(16), lambda error: None)
+        outbox.ready, outbox.channel = True, session.new_channel(outbox)
+        session.runs.outboxes[outbox] = None
+        found.append(outbox)
+    return session, line, *found
+
+
+def submit(session: Session, outbox: Outbox, body: bytes = b"x") -> Run:
+    run = Run(encode_one(body), False, 0, plain=True)
+    session.submit(outbox, run)
+    session.pump()
+    return run
+
+
+def bodies(line: Line) -> list[bytes]:
+    return [bytes(frame.body) for frame in line.sent if frame.type is FrameType.SEND]
+
+
+def allow(session: Session, outbox: Outbox, until: int) -> None:
+    session._credit(Frame(FrameType.CREDIT, channel=outbox.channel, first=until))
+    session.pump()
+
+
+def test_one_producer_waits_and_the_other_does_not() -> None:
+    session, line, full, other = two()
+    allow(session, full, 1)
+    for body in (b"1", b"2", b"3"):
+        submit(session, full, body)
+    submit(session, other, b"free")
+    assert bodies(line) == [b"1", b"free"] and full.queued == 2
+    allow(session, full, 2)
+    assert bodies(line) == [b"1", b"free", b"2"]
+    submit(session, full, b"4")
+    allow(session, full, 9)
+    assert bodies(line)[3:] == [b"3", b"4"] and full.queued == 0
+
+
+def test_a_mark_stands_behind_what_waits() -> None:
+    session, _, full, _ = two()
+    allow(session, full, 0)
+    early = session.runs.mark(full)
+    session.pump()
+    assert early.done
+    submit(session, full)
+    late = session.runs.mark(full)
+    session.pump()
+    assert not late.done
+    allow(session, full, 1)
+    assert late.done
+
+
+def test_what_waits_is_not_given_up_while_there_is_a_link() -> None:
+    session, _, full, _ = two()
+    allow(session, full, 0)
+    run = submit(session, full)
+    session.timed[run] = None
+    assert session.due(1e9) == float("inf") and not run.done
+
+
+def test_in_a_new_session_what_waited_goes_before_what_came_later() -> None:
+    session, line, full, _ = two()
+    allow(session, full, 1)
+    for body in (b"1", b"2", b"3"):
+        submit(session, full, body)
+    session.runs.renew()
+    assert not full.gated and [run.content.body for run in full.held] == [b"2", b"3"]
+    session.runs.credit(1 << 20)
+    session.runs._produced(full, 0, 2)
+    session.pump()
+    assert bodies(line) == [b"1", b"1", b"2"]
+    allow(session, full, 3)
+    assert bodies(line)[3:] == [b"3"]
+
+
+def test_what_the_node_said_before_its_answer_holds() -> None:
+    session, _, full, _ = two()
+    allow(session, full, 7)
+    session.runs._produced(full, 0, 3)
+    assert full.until == 7
+
+
+def test_a_session_that_ends_fails_what_waits() -> None:
+    session, _, full, _ = two()
+    allow(session, full, 0)
+    run = submit(session, full)
+    session.fail(ClosedError("the end"))
+    with pytest.raises(ClosedError):
+        run.result()
+
+
+def test_a_word_to_a_producer_that_has_left_is_for_nobody() -> None:
+    session, _, full, _ = two()
+    full.channel = 99
+    allow(session, full, 1)
+    assert full.until > 1
