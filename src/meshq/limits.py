@@ -133,6 +133,8 @@ PAGE_BYTES_DEFAULT: Final = 10 * MIB
 #: Less than a run costs more seeks than it saves memory; more would be a queue in memory.
 PAGE_BYTES_MIN: Final = 64 * KIB
 PAGE_BYTES_MAX: Final = 1 * GIB
+#: Bytes that are read back, or written to be read back, in one step: some milliseconds of a thread.
+PAGE_READ_BYTES: Final = 4 * MIB
 #: Duplicate ids kept per address.
 DUPLICATE_IDS_DEFAULT: Final = 20_000
 #: Sequence numbers reserved at a time for messages that leave no trace on disk.

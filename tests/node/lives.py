@@ -16,9 +16,16 @@ from meshq.testing import SimDisk
 from tests.wire.test_refusals_of_a_node import InlineThreads
 
 
-def machine() -> abc.Env:
+class TrioWall(abc.WallClock):
+    """The time of day goes as trio's clock does, jumps included."""
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + round(trio.current_time() * 1000)
+
+
+def machine(**parts: Any) -> abc.Env:
     """The outside of one machine, with an empty disk."""
-    return attrs.evolve(real_env(), disk=SimDisk().mount(), threads=InlineThreads(), local={})
+    return attrs.evolve(real_env(), disk=SimDisk().mount(), threads=InlineThreads(), local={}, **parts)
 
 
 @attrs.define(eq=False)
@@ -56,10 +63,10 @@ class Lives:
 
 
 @asynccontextmanager
-async def lives(**settings: Any) -> AsyncIterator[Lives]:
+async def lives(*, env: abc.Env | None = None, **settings: Any) -> AsyncIterator[Lives]:
     """A broker that lives."""
     async with trio.open_nursery() as nursery:
-        found = Lives(nursery, machine(), settings)
+        found = Lives(nursery, env or machine(), settings)
         await found.start()
         yield found
         await found.broker.stop()

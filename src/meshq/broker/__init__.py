@@ -5,9 +5,12 @@ from meshq.broker._notices import Notices
 from meshq.broker._recovery import Recovery
 from meshq.broker.bodies._file_bodies import FileBodies
 from meshq.broker.bodies._whole import read_whole
+from meshq.broker.paging._reading import run_content
 from meshq.broker.placing._distribution_plan import RemoteBinding
+from meshq.broker.queue._arriving import paged_of
 from meshq.broker.queue._consumer_state import ConsumerState, Grant
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._connection import StreamConnection
 from meshq.broker.session._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.session._credentials import Credentials
@@ -31,8 +34,11 @@ __all__ = [
     "RemoteBinding",
     "ServerConnection",
     "Sessions",
+    "StoredRun",
     "StreamConnection",
     "answer_call",
     "granted",
+    "paged_of",
     "read_whole",
+    "run_content",
 ]

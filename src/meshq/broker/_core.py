@@ -23,6 +23,7 @@ from meshq.broker.leaving._moving import Mover
 from meshq.broker.leaving._returning import Returner
 from meshq.broker.leaving._scheduling import Scheduler
 from meshq.broker.leaving._settling import Settler
+from meshq.broker.paging._pager import Pager
 from meshq.broker.placing._ledger import Ledger, Log, Views
 from meshq.broker.placing._marks import Marks
 from meshq.broker.placing._memory import MemoryBound
@@ -35,7 +36,7 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._timers import Timers
 from meshq.broker.records import LINKS, PRODUCERS, encode_links
 from meshq.broker.session._access import Access
-from meshq.broker.session._jobs import Job
+from meshq.broker.session._jobs import Absent, Job
 from meshq.broker.session._peering import Demand
 from meshq.errors import MeshqError
 from meshq.notifications import MessageDeadLettered, MessageExpired, SecurityRefused
@@ -111,6 +112,11 @@ class Core:
         self.returner.on_ready = self.touch
         #: Called with what somebody must act on: the name of the event, and a sentence.
         self.on_warning: Callable[[str, str], None] = _ignore
+        self.returner.on_back = self.memory.look_again
+        #: What of all this is in memory, and what on the disk only.
+        self.pager = Pager(self.router, self.memory, self.touch)
+        self.settler.on_spill_gone = self.pager.ended
+        self.expirer.fetch = self.pager.fetch
         #: Sessions by number, linked or not.
         self.sessions: dict[int, Session] = {}
         #: Why nothing new is accepted: None while the node is active.
@@ -235,7 +241,12 @@ class Core:
         """A step of each job; all of them if nobody would call again."""
         while self._jobs:
             jobs, self._jobs = self._jobs, []
-            self._jobs += [job for job in jobs if not job.step(self.closing)]
+            for job in jobs:
+                ended = job.step(self.closing)
+                if isinstance(ended, Absent):
+                    self.pager.fetch(ended.queue, ended.view, partial(self.pursue, job))
+                elif not ended:
+                    self._jobs.append(job)
             if self._jobs and self.on_unfinished is not None:
                 self.on_unfinished()
                 break
@@ -267,6 +278,8 @@ class Core:
             for level in queue.levels:
                 if level.mark_wanted > level.mark:
                     self._wait_for_mark(queue, level)
+        if queue.wanted:
+            self.pager.want(queue)
 
     def open_gates(self) -> None:
         """Settings have changed by which producers may have to wait, or need not any more."""

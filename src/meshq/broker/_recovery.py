@@ -55,6 +55,9 @@ class Recovery:
         self._useless: list[int] = []
         # Bodies that some record speaks of, by id.
         self._bodies: dict[bytes, Body] = {}
+        # Bytes of memory that runs may take, and do.
+        self._room = core.pager.room_at_start
+        self._taken = 0
         #: Messages that were taken up.
         self.messages = 0
 
@@ -125,6 +128,24 @@ class Recovery:
         self._runs[position] = (run, views)
         self._note_sent(record, position)
         self._take_ids(record, run)
+        self._keep(run, views)
+
+    def _keep(self, run: StoredRun, views: dict[int, list[QueueRun]]) -> None:
+        """What memory has no room for is left on the disk."""
+        if self._taken + run.size_bytes > self._room and any(map(self._core.pager.pages, views)):
+            own: dict[QueueRun, Queue] = {}
+            for number, parts in views.items():
+                queue = self._core.router.by_number.get(number)
+                for view in parts:
+                    if not view.run.paged:
+                        view.run.forget()
+                    if queue is not None and view.run is run:
+                        own[view] = queue
+            self._core.pager.left(run, own)
+            if not run.paged:
+                # Only shares of it were needed.
+                run.strip()
+        self._taken += run.size_bytes
 
     def _stored(self, record: RoutedRecord, position: int) -> StoredRun:
         """The run of a record that divides it, without its shares."""
@@ -151,6 +172,7 @@ class Recovery:
         self._note_routed(record, position)
         if not record.link:
             self._take_ids(_with_skipped(record), run)
+        self._keep(run, self._runs[position][1])
 
     def _placed(self, payload: bytes, position: int) -> None:
         record = records.decode_placed(payload)
@@ -175,6 +197,7 @@ class Recovery:
             self._runs[position][1].setdefault(target.queue, []).append(view)
         if not record.routed.link and origin is None:
             self._take_ids(_with_skipped(record.routed), run)
+        self._keep(run, self._runs[position][1])
 
     def _note_placed(self, record: PlacedRecord, position: int) -> None:
         self._settle(record.settled, position)
@@ -338,7 +361,9 @@ class Recovery:
             if view.counted_at:
                 self._useless.append(view.counted_at)
             return
-        (view.run.origin or view.run).views += 1
+        whole = view.run.origin or view.run
+        whole.views += 1
+        whole.share_views += view.run is not whole
         self.messages += view.live
         if not view.first:
             self._core.scheduler.schedule(queue, view)

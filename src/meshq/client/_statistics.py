@@ -30,6 +30,9 @@ class QueueStatistics:
     #: Not due yet; handed back, and to wait before they are delivered again.
     scheduled: int = 0
     delayed: int = 0
+    #: Of all these: messages whose content is on the disk only, and the bytes of that.
+    paged: int = 0
+    paged_bytes: int = 0
     added: int = 0
     acknowledged: int = 0
     rejected: int = 0

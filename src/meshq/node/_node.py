@@ -21,12 +21,14 @@ from meshq.broker import (
     Recovery,
     Sessions,
     answer_call,
+    paged_of,
 )
 from meshq.client import Route
 from meshq.errors import ConnectionBrokenError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.node._local import LocalDoor
 from meshq.node._local_broker import LocalRoutes
+from meshq.node._paging import Paging
 from meshq.node._settings import BrokerSettings
 from meshq.node._statistics import BrokerStatistics, LoopLag
 from meshq.node._warnings import Warnings
@@ -179,6 +181,8 @@ class Node:
         core.on_unfinished = self._wake_sifter
         core.timers.on_sooner = self._wake_alarm
         nursery.start_soon(self._reap)
+        if journal is not None:
+            nursery.start_soon(self._page)
         nursery.start_soon(self._sift)
         nursery.start_soon(self._alarm)
         nursery.start_soon(self._lag.watch)
@@ -257,6 +261,11 @@ class Node:
             await self._unsifted.wait()
             self._unsifted = trio.Event()
             self.core.go_on()
+
+    async def _page(self) -> None:
+        """Leave to the disk what memory has no room for, and get it back."""
+        if self._journal is not None:
+            await Paging(self.core, self._journal).run()
 
     def _wake_alarm(self) -> None:
         self._sooner.set()
@@ -341,6 +350,7 @@ class Node:
         """The node at this moment."""
         core = self.core
         queues = list(core.router.queues.values())
+        paged = [paged_of(queue) for queue in queues]
         return BrokerStatistics(
             name=self._settings.name,
             state=state,
@@ -356,6 +366,10 @@ class Node:
             unrouted=core.placer.unrouted,
             dropped=core.placer.dropped,
             blocked_producers=sum(room.waiting for room in core.router.rooms.values()),
+            paged=sum(messages for messages, _ in paged),
+            paged_bytes=sum(size for _, size in paged),
+            page_writes=core.pager.paged_bytes,
+            page_reads=core.pager.read_bytes,
             memory_used=core.memory.used_bytes,
             memory_limit=core.memory.limit_bytes,
             blocked_sessions=core.memory.waiting,

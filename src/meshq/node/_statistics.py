@@ -38,6 +38,11 @@ class BrokerStatistics:
     #: Messages that were dropped because their address was full; producers that wait for room at theirs.
     dropped: int
     blocked_producers: int
+    #: Messages whose content is on the disk only, and the bytes of that; bytes that were paged and read back so far.
+    paged: int
+    paged_bytes: int
+    page_writes: int
+    page_reads: int
     memory_used: int
     memory_limit: int
     #: Sessions that wait for memory before they may send.

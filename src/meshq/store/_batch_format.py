@@ -181,15 +181,18 @@ def encode_batch(keys: SegmentKeys, place: Place, sheaf: Sheaf) -> tuple[bytes, 
     return head + sealed[:-TAG_BYTES], sealed[-TAG_BYTES:]
 
 
-def decode_head(keys: SegmentKeys, data: Buffer, offset: int) -> BatchHeader | None:
-    """The header at ``offset`` if it is one that was written there; its batch may be cut or damaged."""
-    head = bytes(data[offset : offset + HEAD_BYTES])
+def decode_head(keys: SegmentKeys, data: Buffer, offset: int, *, base: int = 0) -> BatchHeader | None:
+    """The header at ``offset`` if it is one that was written there; its batch may be cut or damaged.
+
+    ``base``: where in the file ``data`` begins.
+    """
+    head = bytes(data[offset - base : offset - base + HEAD_BYTES])
     if len(head) < HEAD_BYTES or not head.startswith(keys.mark):
         return None
     fields = _FIELDS.unpack_from(head, _FIELDS_AT)
     if fields[1] != offset or keys.check(fields[0], head[_FIELDS_AT:]) != head[MARK_BYTES:_FIELDS_AT]:
         return None
-    end = offset + HEAD_BYTES + fields[2]
+    end = offset - base + HEAD_BYTES + fields[2]
     return BatchHeader._make((*fields, bytes(data[end : end + TAG_BYTES])))
 
 

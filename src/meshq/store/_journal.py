@@ -36,6 +36,7 @@ from meshq.store._large import LargeFiles
 from meshq.store._layout_format import Layout
 from meshq.store._lock import make_directories, take_lock
 from meshq.store._pair import NoRoomError
+from meshq.store._read_back import ReadBack
 from meshq.store._record import Record
 from meshq.store._recovery import Recovery, recover
 from meshq.store._replay import recovered_records
@@ -236,6 +237,24 @@ class Journal(Alone):
     def _fail(self, error: BaseException) -> None:
         super()._fail(error)
         self._sleeper.cancel()
+
+    async def read(self, positions: Sequence[int]) -> dict[int, Record]:
+        """The living records at durable positions, read and proven; those that died meanwhile are left out.
+
+        Checkpoint: always.
+        Cancellation: the call is waited for and its result lost.
+        Raises:
+            JournalBrokenError: the disk failed, or what was durable is not what was written: the journal has failed.
+            ClosedError: it is not open.
+        """
+        if self.state != "open":
+            raise self._broken() if self._failure is not None else ClosedError(f"the journal is {self.state}")
+        await trio.lowlevel.checkpoint()
+        try:
+            return await ReadBack(self._books).read(positions)
+        except DISK_ERRORS as error:
+            self._fail(error)
+            raise self._broken() from error
 
     # -- closing ---------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ SIGHTS: Final = (
     "duplicates",
     "full",
     "inline_syncs",
+    "page_reads",
     "sessions_expired",
     "sessions_resumed",
     "torn_bytes",

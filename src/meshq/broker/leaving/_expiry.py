@@ -27,6 +27,8 @@ class Expirer:
         self._mover = mover
         self._timers = timers
         self._now_ms = now_ms
+        #: Gets the content of a run, and calls when it is here.
+        self.fetch: Callable[[Queue, QueueRun, Callable[[], None]], None] = _nobody
 
     def watch(self, queue: Queue, view: QueueRun) -> None:
         """A run is visible, or messages of it came back: see to those that expire."""
@@ -54,9 +56,18 @@ class Expirer:
             return
         now, states = self._now_ms(), view.states
         over = [row for row, time in enumerate(expires) if 0 < time <= now and states[row] in UNHELD]
+        if over and view.run.paged and queue.target_of("expired") is not None:
+            # It goes as soon as it is here; until then nobody can get it.
+            view.watched = due_ms
+            self.fetch(queue, view, partial(self._due, queue, view, due_ms))
+            return
         spans = [Span(view, rows.start, rows.stop, rows.step) for rows in pieces(over)]
         left = self._mover.move(queue, spans, queue.target_of("expired"), "expired")
         if left:
             self._arm(queue, view, now + RETRY_MS)
         elif view.live:
             self.watch(queue, view)
+
+
+def _nobody(queue: Queue, view: QueueRun, then: Callable[[], None]) -> None:
+    """For a callback that nobody has set."""

@@ -33,6 +33,8 @@ class Returner:
         self._expirer = expirer
         self._timers = timers
         self._now_ms = now_ms
+        #: Called when messages are held by nobody any more.
+        self.on_back: Callable[[], None] = _nothing
         #: Called when a queue may grant something that it could not before.
         self.on_ready: Callable[[Queue], None] = _nobody
 
@@ -97,6 +99,7 @@ class Returner:
         if not queue.forwards:
             for view in views:
                 self._write(queue, view)
+        self.on_back()
 
     def _judge(self, queue: Queue, span: Span, delay_ms: int | None) -> None:
         view, now = span.view, self._now_ms()
@@ -216,4 +219,8 @@ def _spans(view: QueueRun, rows: Sequence[int]) -> list[Span]:
 
 
 def _nobody(queue: Queue) -> None:
+    """For a callback that nobody has set."""
+
+
+def _nothing() -> None:
     """For a callback that nobody has set."""

@@ -29,6 +29,8 @@ class Settler:
         self._memory = memory
         #: Called when a run that spoke of a large body is gone, with what it has written.
         self.on_unneeded: Callable[[Body], None] = _nobody
+        #: Called when nobody needs the bytes of a run any more that stand in a file.
+        self.on_spill_gone: Callable[[StoredRun], None] = _nobody
 
     def settle(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
         """Acknowledge ranges of tags.
@@ -108,6 +110,10 @@ class Settler:
                 if span.view.counted_at:
                     kills.append(span.view.counted_at)
                 run.views -= 1
+                if span.view.run is not run:
+                    run.share_views -= 1
+                if span.view.run.spill is not None and (span.view.run is not run or not run.views):
+                    self.on_spill_gone(span.view.run)
                 if not run.views:
                     freed += run.size_bytes
                     if run.body is not None:
@@ -146,5 +152,5 @@ class Settler:
         return True
 
 
-def _nobody(body: Body) -> None:
+def _nobody(_: object) -> None:
     """For a callback that nobody has set."""

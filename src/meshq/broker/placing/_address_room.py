@@ -28,6 +28,12 @@ SHARE: Final = 4
 MESSAGE_BYTES_GUESS: Final = limits.KIB
 
 
+#: When an address is paged, that is done down to such a part of its bound.
+PAGE_TO: Final = 3 / 4
+#: If that was not possible, it is tried again when so much of the bound has come on top.
+GROWTH_SHARE: Final = 16
+
+
 class Gate:
     """One producer at an address where it may have to wait."""
 
@@ -65,8 +71,8 @@ class AddressRoom:
     """The room of one address."""
 
     __slots__ = (
-        "_gates", "_reserved", "_routing", "_waiting", "bytes", "dropped", "max_bytes", "max_messages", "policy",
-        "queues", "unreleased",
+        "_gates", "_goal", "_reserved", "_routing", "_slack", "_waiting", "bytes", "dropped", "max_bytes",
+        "max_messages", "on_pressure", "policy", "pressed", "queues", "unreleased",
     )  # fmt: skip
 
     def __init__(self, routing: str, queues: Sequence[Queue]) -> None:
@@ -78,6 +84,13 @@ class AddressRoom:
         self.max_messages = math.inf
         #: Bytes of memory of the runs that were sent here.
         self.bytes = 0
+        #: Something of it has to be paged; and who is told.
+        self.pressed = False
+        self.on_pressure: Callable[[], None] = _nothing
+        # How many bytes it may have in memory, by the messages that came last; and how many more before it is paged
+        # again, when nothing could be.
+        self._goal = math.inf
+        self._slack = 0.0
         #: Messages that were placed and are in no queue yet.
         self.unreleased = 0
         #: Messages that were dropped because it was full.
@@ -140,6 +153,21 @@ class AddressRoom:
         """A run was placed here."""
         run.room = self
         self.bytes += run.size_bytes
+        if self.limited and self.policy == "page":
+            self._goal = min(self.max_bytes, self.max_messages * run.size_bytes / run.content.rows)
+            if self.bytes > self._goal + self._slack:
+                self.pressed = True
+                self.on_pressure()
+
+    @property
+    def excess(self) -> int:
+        """Bytes that have to leave memory."""
+        return max(0, self.bytes - int(self._goal * PAGE_TO)) if self._goal < math.inf else 0
+
+    def relieved(self, left: int) -> None:
+        """Some of it was paged; ``left``: bytes for which that was not possible."""
+        self.pressed = False
+        self._slack = max(0, self.bytes - self._goal) + self._goal / GROWTH_SHARE if left > 0 else 0
 
     def freed(self, size_bytes: int) -> None:
         """A run that was sent here is gone, or takes less."""
@@ -226,3 +254,7 @@ class AddressRoom:
             return 0
         room = free - self._reserved
         return int(min(limits.PRODUCER_WINDOW_MESSAGES, max(1, room // SHARE)))
+
+
+def _nothing() -> None:
+    """For a callback that nobody has set."""

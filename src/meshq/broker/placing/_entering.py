@@ -116,8 +116,10 @@ class Entering:
             if traits is not None:
                 share.traits = traits
                 if traits.due:
+                    run.share_views += share is not run
                     views.append((queue, QueueRun(share, 0, remote)))
                     continue
+            run.share_views += share is not run
             view = QueueRun(share, queue.number_rows(len(rows)), remote)
             if not (logged and queue.durable):
                 position = max(position, self._marks.cover_given(queue))

@@ -10,6 +10,8 @@ while memory is there, but promised to others, is granted a single byte: one fra
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from meshq import limits
@@ -40,12 +42,15 @@ class Sender(Protocol):
 class MemoryBound:
     """What is held, what is promised, and who waits."""
 
-    __slots__ = ("_reserved", "_waiting", "blocked", "limit_bytes", "used_bytes")
+    __slots__ = ("_reserved", "_waiting", "blocked", "limit_bytes", "on_pressure", "page_at", "used_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         #: Bytes of runs held.
         self.used_bytes = 0
+        #: When more is used, ``on_pressure`` is called.
+        self.page_at = math.inf
+        self.on_pressure: Callable[[], None] = _nothing
         # Bytes granted and not yet sent.
         self._reserved = 0
         # Sessions without credit, first come first served; a dict as an ordered set.
@@ -75,6 +80,7 @@ class MemoryBound:
             self._grant(sender, min(offer, GRANT_BYTES_MIN))
         else:
             self._waiting[sender] = None
+            self.on_pressure()
 
     def received(self, sender: Sender, size_bytes: int) -> None:
         """A frame of a session was taken in, and is used memory if it is kept.
@@ -99,6 +105,7 @@ class MemoryBound:
                 return
             if not after:
                 self._waiting[sender] = None
+                self.on_pressure()
         if self._waiting:
             self._serve()
 
@@ -108,6 +115,17 @@ class MemoryBound:
         sender.granted_bytes = sender.sent_bytes
         self._waiting.pop(sender, None)
         self._serve()
+
+    def look_again(self) -> None:
+        """Something may be paged that could not be before."""
+        if self._waiting:
+            self.on_pressure()
+
+    def use(self, size_bytes: int) -> None:
+        """A run is kept."""
+        self.used_bytes += size_bytes
+        if self.used_bytes > self.page_at:
+            self.on_pressure()
 
     def released(self, size_bytes: int) -> None:
         """Runs are gone; whoever waits may go on."""
@@ -137,3 +155,7 @@ class MemoryBound:
         sender.granted_bytes = base + size_bytes
         self._reserved += size_bytes
         sender.credit_changed()
+
+
+def _nothing() -> None:
+    """For a callback that nobody has set."""

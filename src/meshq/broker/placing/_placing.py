@@ -124,7 +124,7 @@ class Placer:
 
     def charge(self, run: StoredRun, views: Views) -> None:
         """A run that was placed takes memory, of its address, too."""
-        self._memory.used_bytes += run.size_bytes
+        self._memory.use(run.size_bytes)
         rooms = self._definitions.router.rooms
         if rooms and views and (room := rooms.get(views[0][0].address)) is not None:
             room.charge(run)

@@ -12,6 +12,7 @@ from meshq.broker.placing._distribution_plan import RemoteBinding, Ring
 from meshq.broker.placing._diverts import Diverts
 from meshq.broker.placing._duplicates import DuplicateIds
 from meshq.broker.placing._settings_table import SettingsTable
+from meshq.broker.queue._arriving import paged_of, views_of
 from meshq.broker.queue._last_value_machine import LastValues
 from meshq.broker.queue._queue_machine import Queue
 from meshq.errors import NotFoundError, UsageError
@@ -70,6 +71,8 @@ class Router:
         self.rooms: dict[str, AddressRoom] = {}
         #: Whether there is a disk for what has no room.
         self.pages = False
+        #: Called when an address holds more than it may in memory.
+        self.on_pressure: Callable[[], None] = _nothing
         #: Called when a queue was made or deleted.
         self.on_queue: Callable[[Queue], None] = _nobody
         #: Queues of other nodes: by address, then by link and by their number there.
@@ -118,7 +121,8 @@ class Router:
             if not bounded(settings) or address.name.startswith(INTERNAL):
                 return
             room = self.rooms[address.name] = AddressRoom(address.routing, address.queues)
-            room.recount(run.origin or run for queue in address.queues for run in queue.stored())
+            room.on_pressure = lambda: self.on_pressure()
+            room.recount(view.run.origin or view.run for queue in address.queues for view in views_of(queue))
         # The address may have gone and come again, and its producers have stayed.
         room.queues = address.queues
         address.room = room
@@ -285,6 +289,7 @@ class Router:
 
     def statistics(self, queue: Queue) -> dict[str, Any]:
         """What is known of a queue, by name."""
+        paged = paged_of(queue)
         return {
             "name": queue.name,
             "address": queue.address,
@@ -298,6 +303,8 @@ class Router:
             "delivering": queue.held,
             "delayed": queue.delayed,
             "scheduled": queue.scheduled_messages,
+            "paged": paged[0],
+            "paged_bytes": paged[1],
             "dropped": room.dropped if (room := self.rooms.get(queue.address)) is not None else 0,
             "added": queue.added,
             "acknowledged": queue.acknowledged,
@@ -318,6 +325,10 @@ def bounded(settings: AddressSettings) -> bool:
 
 def _by_link_and_number(item: tuple[tuple[bytes, int], RemoteBinding]) -> tuple[bytes, int]:
     return item[0]
+
+
+def _nothing() -> None:
+    """For a callback that nobody has set."""
 
 
 def _nobody(queue: Queue) -> None:

@@ -95,6 +95,9 @@ class Browser:
             if looks <= 0:
                 self.unfinished = True
                 break
+            if view.run.paged:
+                self.consumer.queue.want(view)
+                break
             looks -= len(view.states)
             rows = self._rows(view)
             count = self._fitting(view, rows)

@@ -59,7 +59,7 @@ class Dispatch:
         return self._grants
 
     def _ends(self, level: Level) -> bool:
-        return self._budget <= 0 or level.stuck or self._queue.unfinished
+        return self._budget <= 0 or level.stuck or self._queue.unfinished or level.absent is not None
 
     def _with_groups(self, level: Level) -> None:
         """Serve a list in which there are messages of groups: these go at their places in it."""
@@ -116,6 +116,8 @@ class Dispatch:
                 break
             span = level.next_span()
             if span is None:
+                if level.absent is not None:
+                    self._queue.want(level.absent)
                 break
             view, start, stop, fresh = span
             if view.first + stop > self._until:
@@ -135,8 +137,10 @@ def whole(queue: Queue, level: Level, consumer: ConsumerState) -> Grant | None:
     view = level.fresh
     if view is None or view.fresh or level.returned:
         return None
-    rows = len(view.states)
     run = view.run
+    if run.paged:
+        return None
+    rows = len(view.states)
     size = len(run.content.body)
     if (
         view.states.count(READY) != rows

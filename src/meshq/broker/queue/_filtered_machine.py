@@ -229,6 +229,10 @@ class FilteredConsumers:
             if looks <= 0:
                 self._queue.unfinished = True
                 break
+            ahead = next(iter(self._behind)).behind if self._behind else self._front
+            if ahead is not None and ahead.run.paged:
+                self._queue.want(ahead)
+                break
             looks -= self._look_alone(next(iter(self._behind))) if self._behind else self._look_together()
         return granted
 
@@ -243,6 +247,10 @@ class FilteredConsumers:
             self._wake(lane)
             return 0
         view, rows = found
+        if view.run.paged:
+            self._queue.want(view)
+            self._stuck[lane] = None
+            return 0
         if view.first + rows[-1] >= self._until:
             rows = [row for row in rows if view.first + row < self._until]
         rows = self._below_mark(view, rows) if rows else []

@@ -132,12 +132,20 @@ def accepts(filter: Filter | None, view: QueueRun, row: int) -> bool:
         view.verdicts = {}
     verdicts = view.verdicts.get(filter)
     if verdicts is None:
+        if view.run.paged:
+            # It is looked at when it is here, before it is granted.
+            return True
         messages = RunMessages(view.run)
         verdicts = view.verdicts[filter] = bytearray(len(view.states))
         for index in range(len(verdicts)):
             messages.move(index, properties=filter.uses_properties)
             verdicts[index] = filter.verdict(messages) is True
     return bool(verdicts[row])
+
+
+def judged(filter: Filter | None, view: QueueRun) -> bool:
+    """Whether it can be said now which messages of a run a filter accepts."""
+    return filter is None or not view.run.paged or (view.verdicts is not None and filter in view.verdicts)
 
 
 def _first(item: tuple[Key, QueueRun]) -> Key:

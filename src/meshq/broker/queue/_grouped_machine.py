@@ -15,7 +15,8 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from meshq.broker.queue._consumer_state import ConsumerState, Grant, Span, span_bytes
-from meshq.broker.queue._group import Group, Key, Place, accepts, key_of
+from meshq.broker.queue._group import Group, Key, Place, accepts, judged, key_of
+from meshq.broker.queue._level import level_of
 from meshq.broker.queue._run import DELAYED, HELD, PARKED, READY, QueueRun
 from meshq.errors import invariant
 from meshq.selector import Filter
@@ -117,6 +118,10 @@ class GroupedMessages:
                 if not wanted:
                     return
                 if self._group(view, row) is group:
+                    for filter in [filter for filter in wanted if not judged(filter, view)]:
+                        # What comes later must not be offered before it is known.
+                        del wanted[filter]
+                        self._queue.want(view)
                     for filter in [filter for filter in wanted if accepts(filter, view, row)]:
                         del wanted[filter]
                         self._post(group, filter, view, row)
@@ -136,9 +141,18 @@ class GroupedMessages:
             if group.owner is None and not group.held:
                 key = key_of(view, row)
                 for filter in self._offers:
+                    if not judged(filter, view):
+                        self._queue.want(view)
+                        continue
                     known = group.offers.get(filter)
                     if (known is None or key < known) and accepts(filter, view, row):
                         self._post(group, filter, view, row)
+
+    def arrived(self, view: QueueRun) -> None:
+        """The content of a run is here: what nobody could say of it can be said."""
+        for group in dict.fromkeys(self._group(view, row) for row in _parked(view)):
+            if group.owner is None and not group.held:
+                self._offer(group)
 
     def _park(self, view: QueueRun, rows: range) -> list[int]:
         """Of the rows that are ready, those that have a group wait for it from now on."""
@@ -236,9 +250,14 @@ class GroupedMessages:
         if self._found is None:
             consumer = self._line[0][2]
             grant = self._grant(consumer, budget, level)
-            return [consumer] if grant is None and not level.stuck else [] if grant is None else (consumer, grant)
+            if grant is None:
+                return [] if level.stuck or level.absent is not None else [consumer]
+            return consumer, grant
         key, group = self._found
         view = group.firsts[key]
+        if view.run.paged:
+            self._lack(view)
+            return []
         size = span_bytes(view, key[1] - view.first, key[1] - view.first + 1)
         if view.run.durable and level.durable and key[1] > level.mark:
             level.mark_wanted = max(level.mark_wanted, key[1])
@@ -255,6 +274,11 @@ class GroupedMessages:
         grant = self._grant(consumer, budget, level)
         assert grant is not None
         return consumer, grant
+
+    def _lack(self, view: QueueRun) -> None:
+        """Nothing of its list is granted before the content of a run is here."""
+        level_of(view).absent = view
+        self._queue.want(view)
 
     def _next_offer(self, level: Level) -> tuple[Key, Group] | None:
         """The first message of a group to be had that somebody with room would take."""
@@ -300,6 +324,9 @@ class GroupedMessages:
         head = place.head(self.table)
         assert head is not None
         view, start = head
+        if view.run.paged:
+            self._lack(view)
+            return None
         limit = len(view.states)
         if view.run.durable and level.durable and view.first + limit - 1 > level.mark:
             level.mark_wanted = max(level.mark_wanted, view.first + start)

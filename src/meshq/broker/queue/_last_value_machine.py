@@ -24,26 +24,47 @@ Value = tuple[type, Any]
 class LastValues:
     """The values of one queue."""
 
-    __slots__ = ("_queue", "_there", "key")
+    __slots__ = ("_judged", "_queue", "_there", "key", "unread")
 
     def __init__(self, queue: Queue, key: str) -> None:
         self._queue = queue
         self.key = key
         # The messages of each value, by rising number: at most one that nobody holds.
         self._there: dict[Value, list[tuple[int, QueueRun, int]]] = {}
+        # The value of each message, by run; None: it has none.
+        self._judged: dict[QueueRun, list[Value | None]] = {}
+        #: Runs whose content is on the disk only, and was never looked at.
+        self.unread: dict[QueueRun, None] = {}
         for view in sorted(queue.runs(), key=_first):
             self.appeared(Span(view, 0, len(view.states), 1))
 
     def _values(self, span: Span) -> list[tuple[int, Value]]:
         """The values of messages, by row; those without one are left out."""
-        messages = RunMessages(span.view.run)
-        found: list[tuple[int, Value]] = []
-        for row in range(span.start, min(span.stop, len(span.view.states)), span.step):
+        view = span.view
+        values = self._judged.get(view)
+        if values is None:
+            if view.run.paged:
+                self.unread[view] = None
+                self._queue.want(view)
+                return []
+            values = self._judged[view] = self._read(view)
+        rows = range(span.start, min(span.stop, len(values)), span.step)
+        return [(row, value) for row in rows if (value := values[row]) is not None]
+
+    def _read(self, view: QueueRun) -> list[Value | None]:
+        messages = RunMessages(view.run)
+        found: list[Value | None] = []
+        for row in range(len(view.states)):
             messages.move(row, properties=True)
             value = messages.properties.get(self.key)
-            if value is not None:
-                found.append((row, (type(value), value)))
+            found.append((type(value), value) if value is not None else None)
         return found
+
+    def arrived(self, view: QueueRun) -> None:
+        """The content of a run is here."""
+        if view in self.unread:
+            del self.unread[view]
+            self.appeared(Span(view, 0, len(view.states), 1))
 
     def appeared(self, span: Span) -> None:
         """Messages became visible, or came back: of each value the older one goes, unless somebody holds it."""
@@ -65,16 +86,23 @@ class LastValues:
 
     def gone(self, span: Span) -> None:
         """Messages left the queue."""
-        for row, value in self._values(span):
-            there = self._there[value]
-            there.remove((span.view.first + row, span.view, row))
-            if not there:
-                del self._there[value]
+        view = span.view
+        if view not in self.unread:
+            for row, value in self._values(span):
+                there = self._there[value]
+                there.remove((view.first + row, view, row))
+                if not there:
+                    del self._there[value]
+        if view.states.count(GONE) == len(view.states):
+            self.unread.pop(view, None)
+            self._judged.pop(view, None)
 
     def check(self) -> None:
         """Assert what must hold between steps."""
         found: dict[Value, list[tuple[int, QueueRun, int]]] = {}
         for view in sorted(self._queue.runs(), key=_first):
+            if view in self.unread:
+                continue
             for row, value in self._values(Span(view, 0, len(view.states), 1)):
                 if view.states[row] != GONE:
                     found.setdefault(value, []).append((view.first + row, view, row))

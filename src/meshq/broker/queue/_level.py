@@ -28,8 +28,8 @@ class Level:
     """One priority of one queue."""
 
     __slots__ = (
-        "_dead_returned", "browsers", "durable", "filtered", "fresh", "grouped_runs", "head", "live_runs", "mark",
-        "mark_wanted", "parked", "priority", "reached", "ready", "returned", "tail",
+        "_dead_returned", "absent", "browsers", "durable", "filtered", "fresh", "grouped_runs", "head", "live_runs",
+        "mark", "mark_wanted", "parked", "priority", "reached", "ready", "returned", "tail",
     )  # fmt: skip
 
     def __init__(self, priority: int, *, durable: bool, mark: float = 0) -> None:
@@ -54,6 +54,8 @@ class Level:
         self.filtered: dict[int, FilteredConsumers] = {}
         #: Those who look at what is here.
         self.browsers: dict[Browser, None] = {}
+        #: The next run to be granted from, if its content is not here.
+        self.absent: QueueRun | None = None
         #: Runs with rows that came back, by their first number; a heap.
         self.returned: list[tuple[int, QueueRun]] = []
         self._dead_returned = 0
@@ -90,6 +92,9 @@ class Level:
             view = self.returned[0][1]
             span = view.ready_span(0, view.fresh) if view.live else None
             if span is not None:
+                if view.run.paged:
+                    self.absent = view
+                    return None
                 return view, *span, False
             heappop(self.returned)
             view.returned = False
@@ -109,6 +114,9 @@ class Level:
                         self.fresh = view
                         return None
                 self.fresh = view
+                if view.run.paged:
+                    self.absent = view
+                    return None
                 return view, start, stop, True
             view.fresh = rows
             view_or_none = view.next
@@ -137,6 +145,8 @@ class Level:
             after.previous = before
         if self.fresh is view:
             self.fresh = after
+        if self.absent is view:
+            self.absent = None
         self.live_runs -= 1
         if view.groups is not None:
             self.grouped_runs -= 1

@@ -58,7 +58,7 @@ class Queue:
         "_by_priority", "_handing_over", "_main", "_only", "_sole", "acknowledged", "added", "address", "browsers",
         "consumers", "delayed", "durable", "expires", "grouped", "held", "last", "last_values", "levels", "name",
         "number", "outdated", "passing", "paused", "ready", "redelivered", "removed", "scheduled",
-        "scheduled_messages", "settings", "terms", "tiers", "unfinished", "used",
+        "scheduled_messages", "settings", "terms", "tiers", "unfinished", "used", "wanted",
     )  # fmt: skip
 
     def __init__(self, number: int, name: str, address: str, *, durable: bool, terms: Terms = PLAIN) -> None:
@@ -99,6 +99,8 @@ class Queue:
         self.outdated: list[tuple[Span, bool]] = []
         # The last dispatch ended before everything was put to the filters.
         self.unfinished = False
+        # Runs without which it can't go on and whose content is on the disk only.
+        self.wanted: dict[QueueRun, None] = {}
         self.ready = 0
         self.held = 0
         # Handed back, and to wait before they may be granted again.
@@ -316,6 +318,9 @@ class Queue:
         grants: list[tuple[ConsumerState, Grant]] = []
         if self.paused or (self._handing_over and self._held_by_others()):
             return grants
+        if self.last_values is not None and self.last_values.unread:
+            # Something newer may stand there.
+            return grants
         only, level = self._only, self._main
         if only is not None and not level.grouped_runs:
             while budget > 0 and level.ready and (grant := whole(self, level, only)) is not None:
@@ -434,10 +439,9 @@ class Queue:
         spans = self.waiting(budget)
         return spans, [self.take_out(span, "purged") for span in spans]
 
-    def stored(self) -> Iterator[StoredRun]:
-        """The runs of which it holds messages, due or not."""
-        for view in (*self._walk(), *self.scheduled):
-            yield view.run
+    def want(self, view: QueueRun) -> None:
+        """The content of a run is needed: dispatch again when it is here."""
+        self.wanted[view] = None
 
     def _walk(self) -> Iterator[QueueRun]:
         """The runs it holds; the one that was given last may go."""

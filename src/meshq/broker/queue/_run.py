@@ -6,9 +6,10 @@ No object per message outlives a call.  A ``StoredRun`` is the content, shared b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from meshq import limits
+from meshq.errors import invariant
 from meshq.wire import RunBytes, pick
 
 if TYPE_CHECKING:
@@ -59,11 +60,14 @@ class StoredRun:
         "number",
         "number_step",
         "origin",
+        "paged",
         "position",
         "producer",
         "room",
         "rows",
+        "share_views",
         "size_bytes",
+        "spill",
         "stamp",
         "traits",
         "views",
@@ -100,11 +104,40 @@ class StoredRun:
         self.has_ids = False
         # Where its record stands in the journal; 0: nowhere.
         self.position = 0
+        # Bytes of its content that are on the disk only; 0: it is here.  Whoever needs it asks for it (``Queue.want``).
+        self.paged = 0
+        # Where these stand if it is in no journal; None: nowhere.
+        self.spill: Any = None
         # The room of its address that it takes; None: that is not bounded.
         self.room: Room | None = None
         # Queues that still hold a message of it.
         self.views = 0
+        # Of these, the ones that have shares of it.
+        self.share_views = 0
         self.size_bytes = len(content.body) + len(content.table) + RUN_OVERHEAD_BYTES
+
+    def forget(self) -> int:
+        """Leave the content to the disk; returns how many bytes that frees."""
+        size = self.strip()
+        self.paged = size
+        return size
+
+    def strip(self) -> int:
+        """Drop the content, which nobody needs here any more; returns how many bytes that frees."""
+        rows, table, _, body = self.content
+        size = len(table) + len(body)
+        self.content = RunBytes(rows, b"", 0, b"")
+        (self.origin or self).size_bytes -= size
+        return size
+
+    def restore(self, content: RunBytes) -> int:
+        """The content is back; returns how many bytes that takes."""
+        size = len(content.table) + len(content.body)
+        invariant(content.rows == self.content.rows and size == self.paged, "what comes back is what went")
+        self.content = content
+        self.paged = 0
+        (self.origin or self).size_bytes += size
+        return size
 
 
 def share_of(run: StoredRun, rows: range) -> StoredRun:

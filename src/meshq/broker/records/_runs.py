@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from meshq import limits
 from meshq.broker.queue._traits import readable
-from meshq.broker.records._kinds import unreadable
+from meshq.broker.records._kinds import PLACED, ROUTED, RUN, unreadable
 from meshq.broker.records._rows import _SETTLED_ROW, SettledRow, decode_settled, encode_settled
 from meshq.errors import RemoteProtocolError
 from meshq.ids import IDENTITY_BYTES
@@ -226,3 +226,14 @@ def decode_placed(payload: bytes) -> PlacedRecord:
         routed,
         (bytes(body_id), int(body_size)) if large else None,
     )
+
+
+def content_of(kind: int, payload: bytes) -> RunBytes:
+    """The messages in a record that brings some."""
+    if kind == RUN:
+        return decode_run(payload).content
+    if kind == ROUTED:
+        return decode_routed(payload).run.content
+    if kind == PLACED:
+        return decode_placed(payload).routed.run.content
+    raise unreadable("run")

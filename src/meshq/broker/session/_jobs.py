@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import QueueRun
 from meshq.errors import MeshqError, NotActiveError
 
-#: None after each step, and what is answered at the end.
-Steps = Iterator[dict[str, Any] | None]
+
+class Absent(NamedTuple):
+    """A job can't go on before the content of this run is here."""
+
+    queue: Queue
+    view: QueueRun
+
+
+#: None after each step, what is answered at the end, or what is needed first.
+Steps = Iterator[dict[str, Any] | Absent | None]
 
 
 class Job:
@@ -23,8 +33,11 @@ class Job:
         self._then = then
         self._fail = fail
 
-    def step(self, closing: str | None) -> bool:
-        """Do the next step; whether it was the last.  ``closing``: why there are no more."""
+    def step(self, closing: str | None) -> bool | Absent:
+        """Do the next step; whether it was the last, or what is needed before the next one.
+
+        ``closing``: why there are no more.
+        """
         try:
             if closing is not None:
                 raise NotActiveError(closing, outcome="unknown")
@@ -32,7 +45,7 @@ class Job:
         except MeshqError as error:
             self._fail(error)
             return True
-        if values is None:
-            return False
+        if values is None or isinstance(values, Absent):
+            return values or False
         self._then(values)
         return True

@@ -16,6 +16,7 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import UNHELD, QueueRun
 from meshq.broker.queue._run_messages import RunMessages
+from meshq.broker.session._jobs import Absent
 from meshq.errors import AddressFullError, SecurityError
 from meshq.message import Origin
 from meshq.selector import Filter
@@ -29,7 +30,7 @@ Aim = Callable[[QueueRun], Target | None]
 
 def sweep(
     core: Core, queue: Queue, filter: Filter | None, limit: int, aim: Aim, reason: str
-) -> Iterator[dict[str, Any] | None]:
+) -> Iterator[dict[str, Any] | Absent | None]:
     """Move what waits in ``queue``, accepted by ``filter``, ``limit`` messages at most; None after each step, and the
     number of messages at the end.
 
@@ -43,6 +44,8 @@ def sweep(
         while view is not None and view.first <= last and moved < limit:
             following = view.next
             looked += len(view.states)
+            while view.live and view.run.paged:
+                yield Absent(queue, view)
             rows = _wanted(view, filter, last)[: limit - moved] if view.live else []
             target = _aimed(aim, view, moved) if rows else None
             rows = rows if target is not None else []

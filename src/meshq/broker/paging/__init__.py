@@ -1,0 +1,1 @@
+"""What of the queues is in memory, and what on the disk only."""

@@ -1,0 +1,340 @@
+"""Paging: over its limit a node, or an address, leaves the content of what is not needed next to the disk.
+
+The order, the numbers and the counts of messages stay in memory; only bytes go, and only those of runs that nobody
+holds.  What a queue meets without its bytes it asks for, and goes on when they are here.  A durable run has its bytes
+in the journal; any other one is written to a file first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from meshq import limits
+from meshq.broker.paging._cold_plan import cold, held, size_of
+from meshq.broker.placing._memory import MemoryBound
+from meshq.broker.placing._router import Router
+from meshq.broker.queue._arriving import arrived
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import QueueRun, StoredRun
+from meshq.wire import RunBytes
+
+#: Of memory, the part from which on queues are paged, and the part that is left then.
+PAGE_FROM: Final = 1 / 2
+PAGE_TO: Final = 3 / 8
+#: The part of memory that one queue's head takes at most.
+HEAD_SHARE: Final = 16
+#: How much of the head of a queue is kept: all of it, then less and less, at last one run.
+RESERVES: Final = (1, 1 / 8, 0)
+#: When nothing more could be paged, nobody tries again before so much of the bound has come on top.
+GROWTH_SHARE: Final = 16
+#: But from here on it is tried each time.
+PAGE_AGAIN: Final = 15 / 16
+#: Runs that are gone may be remembered, but not many more than there are runs.
+STRAYS_SLACK: Final = 64
+
+
+class Spill(NamedTuple):
+    """Where the bytes of a run stand that is in no journal."""
+
+    file: int
+    offset: int
+    size: int
+
+
+class _Wanted:
+    """A run that is read back: the queues that wait for it, and what is to be done when it is here."""
+
+    __slots__ = ("then", "views")
+
+    def __init__(self) -> None:
+        self.views: dict[QueueRun, Queue] = {}
+        self.then: list[Callable[[], None]] = []
+
+
+class Pager:
+    """Says what goes to the disk and what comes back; whoever has the disk does it."""
+
+    def __init__(self, router: Router, memory: MemoryBound, touch: Callable[[Queue], None]) -> None:
+        self._router = router
+        self._memory = memory
+        self._touch = touch
+        #: Called when there is something to do for whoever has the disk.
+        self.on_work: Callable[[], None] = _nothing
+        #: Called when the bytes of a run in a file are of no use any more.
+        self.on_spill_gone: Callable[[Spill], None] = _ignore
+        #: Whether there is room for what is in no journal.
+        self.spills = False
+        self._wanted: dict[StoredRun, _Wanted] = {}
+        # Runs in the midst of a queue that are here.
+        self._strays: dict[QueueRun, Queue] = {}
+        self._stray_limit = self._shared_limit = STRAYS_SLACK
+        # What is to be written, and what is being written.
+        self._spilling: dict[StoredRun, dict[QueueRun, Queue]] = {}
+        # The queues that have a run which is on the disk, if these are several.
+        self._shared: dict[StoredRun, dict[QueueRun, Queue]] = {}
+        #: Bytes that went to the disk and that came back, since the start.
+        self.paged_bytes = 0
+        self.read_bytes = 0
+        if router.pages:
+            memory.page_at = memory.limit_bytes * PAGE_FROM
+            memory.on_pressure = router.on_pressure = self._wake
+
+    def pages(self, number: int) -> bool:
+        """Whether the queue with this number is one that is paged."""
+        queue = self._router.by_number.get(number)
+        return queue is not None and _pages(queue)
+
+    @property
+    def room_at_start(self) -> float:
+        """Bytes up to which what a broker finds at its start is held in memory."""
+        return self._memory.limit_bytes * PAGE_TO if self._router.pages else math.inf
+
+    def _wake(self) -> None:
+        self.on_work()
+
+    # -- what is needed
+
+    def want(self, queue: Queue) -> None:
+        """A queue can't go on without some of its runs."""
+        wanted, queue.wanted = queue.wanted, {}
+        for view in wanted:
+            self.fetch(queue, view)
+
+    def fetch(self, queue: Queue, view: QueueRun, then: Callable[[], None] | None = None) -> None:
+        """Get the content of a run, and tell its queue; ``then``: what is to be done before anybody gets it."""
+        run = view.run
+        if not run.paged:
+            self._here(queue, view)
+            if then is not None:
+                then()
+            return
+        wanted = self._wanted.get(run)
+        if wanted is None:
+            wanted = self._wanted[run] = _Wanted()
+            self._read_ahead(queue, view)
+        wanted.views[view] = queue
+        if then is not None:
+            wanted.then.append(then)
+        self.on_work()
+
+    def _read_ahead(self, queue: Queue, view: QueueRun) -> None:
+        """What comes next is needed soon."""
+        left = self._head_bytes(queue) - view.run.paged
+        following = view.next
+        while following is not None and following.run.paged and left > 0:
+            left -= following.run.paged
+            if following.run not in self._wanted:
+                self._wanted[following.run] = wanted = _Wanted()
+                wanted.views[following] = queue
+            following = following.next
+
+    def _head_bytes(self, queue: Queue) -> int:
+        return min(queue.settings.page_size_bytes, self._memory.limit_bytes // HEAD_SHARE)
+
+    @property
+    def _step_bytes(self) -> int:
+        return min(limits.PAGE_READ_BYTES, self._memory.limit_bytes // HEAD_SHARE)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether what was read should leave before more is."""
+        return self._memory.used_bytes > self._memory.page_at
+
+    def next_reads(self) -> list[StoredRun]:
+        """What is to be read next, not too much of it at a time."""
+        found: list[StoredRun] = []
+        left = self._step_bytes
+        for run, wanted in list(self._wanted.items()):
+            if not any(view.live for view in wanted.views):
+                # Nobody needs it any more.
+                del self._wanted[run]
+                continue
+            found.append(run)
+            left -= run.paged
+            if left <= 0:
+                break
+        return found
+
+    def arrived(self, found: Mapping[StoredRun, RunBytes]) -> None:
+        """The content of these runs is here."""
+        for run, content in found.items():
+            wanted = self._wanted.pop(run)
+            if run.paged and any(view.live for view in wanted.views):
+                size = run.restore(content)
+                self.read_bytes += size
+                self._account(run, -size)
+                self._drop_spill(run)
+            for then in wanted.then:
+                then()
+            self._strays.update(self._shared.pop(run, {}))
+            for view, queue in wanted.views.items():
+                if view.live:
+                    self._strays[view] = queue
+                    self._here(queue, view)
+        if len(self._strays) > self._stray_limit:
+            self._sweep_strays()
+
+    def _here(self, queue: Queue, view: QueueRun) -> None:
+        if queue.number in self._router.by_number:
+            arrived(queue, view)
+            self._touch(queue)
+
+    def _sweep_strays(self) -> None:
+        """Forget those that are gone, or on the disk."""
+        self._strays = {view: queue for view, queue in self._strays.items() if view.live and not view.run.paged}
+        self._stray_limit = 2 * len(self._strays) + STRAYS_SLACK
+        if len(self._shared) > self._shared_limit:
+            self._shared = {run: views for run, views in self._shared.items() if run.views}
+            self._shared_limit = 2 * len(self._shared) + STRAYS_SLACK
+
+    def _account(self, run: StoredRun, freed: int) -> None:
+        whole = run.origin or run
+        if whole.room is not None:
+            whole.room.freed(freed)
+        self._memory.released(freed)
+
+    def ended(self, run: StoredRun) -> None:
+        """Nobody needs a run any more that stood in a file."""
+        self._drop_spill(run)
+
+    def _drop_spill(self, run: StoredRun) -> None:
+        if run.spill is not None:
+            spill, run.spill = run.spill, None
+            self.on_spill_gone(spill)
+
+    # -- what goes
+
+    def relieve(self) -> bool:
+        """Page what has to go; what is in no journal is to be written first (``next_spills``).
+
+        Returns whether all of that was possible.
+        """
+        memory, left = self._memory, 0
+        for room in self._router.rooms.values():
+            if room.pressed:
+                queues = [queue for queue in room.queues if _pages(queue)]
+                rest = self._free(room.excess, queues)
+                room.relieved(rest)
+                left = max(left, rest)
+        if memory.used_bytes > memory.page_at or (
+            memory.waiting and memory.used_bytes > memory.limit_bytes * PAGE_FROM
+        ):
+            need = memory.used_bytes - int(memory.limit_bytes * PAGE_TO)
+            rest = self._free(need, [queue for queue in self._router.by_number.values() if _pages(queue)])
+            left = max(left, rest)
+            step = memory.limit_bytes // GROWTH_SHARE if rest > 0 else 0
+            again = min(memory.used_bytes + step, memory.limit_bytes * PAGE_AGAIN) if step else 0
+            memory.page_at = max(memory.limit_bytes * PAGE_FROM, again)
+        return left <= 0
+
+    def _free(self, need: int, queues: Sequence[Queue]) -> int:
+        """Page ``need`` bytes; returns how many are left to find."""
+        need -= sum(size_of(next(iter(views))) for views in self._spilling.values())
+        for reserve in RESERVES:
+            if need > 0:
+                need -= self._page_out(need, queues, reserve)
+        return need
+
+    def _page_out(self, need: int, queues: Sequence[Queue], reserve: float) -> int:
+        strays: dict[Queue, list[QueueRun]] = {}
+        self._sweep_strays()
+        for view, queue in self._strays.items():
+            strays.setdefault(queue, []).append(view)
+        found = [
+            (queue, cold(queue, int(self._head_bytes(queue) * reserve), strays.get(queue, ()))) for queue in queues
+        ]
+        # The longest backlog first.
+        found.sort(key=lambda item: (-sum(map(size_of, item[1])), item[0].number))
+        freed = 0
+        together: dict[StoredRun, dict[QueueRun, Queue]] = {}
+        for queue, views in found:
+            for view in views:
+                if freed >= need:
+                    break
+                run = view.run
+                if held(view) or run in self._spilling:
+                    self._strays[view] = queue
+                elif run.origin is not None:
+                    # A share has one queue.
+                    freed += self._leave(run, {view: queue})
+                else:
+                    known = together.setdefault(run, {})
+                    known[view] = queue
+                    # It goes only when none of the queues that have it needs it next.
+                    if len(known) == run.views - run.share_views:
+                        freed += self._leave(run, together.pop(run))
+        for known in together.values():
+            self._strays.update(known)
+        return freed
+
+    def _leave(self, run: StoredRun, views: dict[QueueRun, Queue]) -> int:
+        """The content of a run goes: these are all its views."""
+        whole = run.origin or run
+        freed = 0
+        if run is not whole and whole.views == whole.share_views:
+            # Nobody needs more than shares of it.
+            freed = whole.strip()
+            self._account(whole, freed)
+        if whole.position:
+            self.left(run, views)
+            return freed + self._forget(run)
+        if self.spills:
+            self._spilling[run] = views
+            return freed + size_of(next(iter(views)))
+        self._strays.update(views)
+        return freed
+
+    def left(self, run: StoredRun, views: dict[QueueRun, Queue]) -> None:
+        """A run is left to the disk: when it is here for one queue, the others know of it."""
+        if len(views) > 1:
+            self._shared[run] = views
+
+    def _forget(self, run: StoredRun) -> int:
+        freed = run.forget()
+        self.paged_bytes += freed
+        self._account(run, freed)
+        return freed
+
+    # -- what is in no journal
+
+    def next_spills(self) -> list[tuple[StoredRun, RunBytes]]:
+        """What is to be written, not too much of it at a time."""
+        found: list[tuple[StoredRun, RunBytes]] = []
+        left = self._step_bytes
+        for run, views in list(self._spilling.items()):
+            if not any(view.live for view in views):
+                del self._spilling[run]
+                continue
+            found.append((run, run.content))
+            left -= size_of(next(iter(views)))
+            if left <= 0:
+                break
+        return found
+
+    def spilled(self, written: Mapping[StoredRun, Spill | None]) -> None:
+        """This was written; None: it could not be, and stays."""
+        for run, spill in written.items():
+            views = self._spilling.pop(run)
+            if spill is None:
+                continue
+            if run.paged or not any(view.live for view in views) or any(held(view) for view in views):
+                # Somebody was faster.
+                self.on_spill_gone(spill)
+                continue
+            run.spill = spill
+            self.left(run, views)
+            self._forget(run)
+
+
+def _pages(queue: Queue) -> bool:
+    return queue.settings.full_policy == "page"
+
+
+def _nothing() -> None:
+    """For a callback that nobody has set."""
+
+
+def _ignore(_: object) -> None:
+    """For a callback that nobody has set."""

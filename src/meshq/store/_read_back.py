@@ -1,0 +1,124 @@
+"""Reading single records back while the journal is open: by position, many in one hop, each batch once.
+
+A position never changes, but its record may be moved by a compaction while somebody is on the way to it.  The file is
+gone only when the ledger knows where the record is by then, so whoever finds no file asks the ledger again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from meshq.abc import Disk, File
+from meshq.errors import DamagedError
+from meshq.limits import SEGMENT_HEADER_BYTES
+from meshq.store._batch_format import HEAD_BYTES, BatchHeader, decode_head, open_batch, records_of
+from meshq.store._books import Books
+from meshq.store._layout_format import Layout
+from meshq.store._record import Record
+from meshq.store._replay import make_record
+from meshq.store._segment_format import SegmentKeys, decode_header
+
+#: The threads in which it is read: not the one that writes.
+POOL: Final = "pages"
+
+
+class _Batch(NamedTuple):
+    """A batch, and which of its records are wanted."""
+
+    segment: int
+    offset: int
+    positions: dict[int, None]
+
+
+class ReadBack:
+    """Reads records of one open journal."""
+
+    __slots__ = ("_books",)
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+
+    async def read(self, positions: Sequence[int]) -> dict[int, Record]:
+        """The living records at these positions; those that have died meanwhile are left out.
+
+        Checkpoint: always, if there are any.
+        Cancellation: the call is waited for and its result lost.
+        Raises:
+            DamagedError: what was durable is not there or not what was written.
+            OSError: the disk failed.
+        """
+        books = self._books
+        found: dict[int, Record] = {}
+        wanted = list(positions)
+        while wanted:
+            batches = self._locate(wanted)
+            read, vanished = await books.env.threads.run(_read, books.env.disk, books.layout, batches, pool=POOL)
+            found |= read
+            wanted = []
+            for batch in batches:
+                if batch.segment not in vanished:
+                    continue
+                if batch.segment in books.ledger.books:
+                    path = books.layout.segment(batch.segment)
+                    raise DamagedError(path, 0, "a segment that the manifest lists", "no such file")
+                wanted += batch.positions
+        return found
+
+    def _locate(self, positions: Sequence[int]) -> list[_Batch]:
+        """The batches with what of these is alive."""
+        ledger = self._books.ledger
+        batches: dict[tuple[int, int], dict[int, None]] = {}
+        for position in positions:
+            place = ledger.locate(position)
+            if place is not None and place[0].sizes[place[1]]:
+                batches.setdefault((place[0].number, place[0].batch_of(position)), {})[position] = None
+        return [_Batch(segment, offset, batches[segment, offset]) for segment, offset in sorted(batches)]
+
+
+def _read(disk: Disk, layout: Layout, batches: Sequence[_Batch]) -> tuple[dict[int, Record], dict[int, None]]:
+    """What is wanted of these batches, and the segments whose files are gone."""
+    found: dict[int, Record] = {}
+    vanished: dict[int, None] = {}
+    by_segment: dict[int, list[_Batch]] = {}
+    for batch in batches:
+        by_segment.setdefault(batch.segment, []).append(batch)
+    for number, wanted in by_segment.items():
+        path = layout.segment(number)
+        try:
+            file = disk.open(path)
+        except FileNotFoundError:
+            vanished[number] = None
+            continue
+        with contextlib.closing(file):
+            for record in _records(file, path, layout, wanted):
+                found[record.position] = record
+    return found, vanished
+
+
+def _records(file: File, path: str, layout: Layout, batches: Sequence[_Batch]) -> Iterator[Record]:
+    keys = SegmentKeys(decode_header(file.read_at(0, SEGMENT_HEADER_BYTES), path), layout.keyring, path)
+    for batch in batches:
+        data, header = _open(file, path, keys, batch.offset)
+        missing = dict(batch.positions)
+        for position, row, start, end in records_of(data, header):
+            if position in missing:
+                del missing[position]
+                yield make_record(data, position, row, (start, end), True)
+        if missing:
+            raise DamagedError(path, batch.offset, f"record {next(iter(missing))}", "a batch without it")
+
+
+def _open(file: File, path: str, keys: SegmentKeys, offset: int) -> tuple[memoryview, BatchHeader]:
+    """The bytes of a batch, proven, and its header as if they began the file."""
+    header = decode_head(keys, file.read_at(offset, HEAD_BYTES), offset, base=offset)
+    size = header.end - offset if header is not None else 0
+    data = memoryview(bytearray(file.read_at(offset, size)))
+    header = decode_head(keys, data, offset, base=offset)
+    if header is None or len(data) < size:
+        raise DamagedError(path, offset, "a batch that was durable", f"{len(data)} bytes")
+    header = header._replace(offset=0)
+    if not open_batch(keys, data, header):
+        raise DamagedError(path, offset, f"a batch with tag {header.tag.hex()}", "other bytes")
+    return data, header
