@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
-from meshq import AddressSettings, Broker, Client, Consumer, Delivery, Message, NotFoundError, Producer
+from meshq import AddressSettings, Broker, Client, Consumer, Delivery, Message, MessageId, NotFoundError, Producer
 
 T = TypeVar("T")
 
@@ -307,6 +307,18 @@ CALLS: Final = (
         outcomes=(["d"], []),
     ),
     Call(name="Client.diverts", make=lambda ground, _: ground.client.diverts(), look=_nothing, outcomes=(None,)),
+    Call(
+        name="Client.explain_route",
+        make=lambda ground, _: ground.client.explain_route("q", {"a": 1}),
+        look=_nothing,
+        outcomes=(None,),
+    ),
+    Call(
+        name="Client.trace",
+        make=lambda ground, _: ground.client.trace(MessageId(bytes(16), 1)),
+        look=_nothing,
+        outcomes=(None,),
+    ),
     Call(
         name="Producer.__aenter__ Producer.__aexit__ Producer.close",
         make=lambda ground, _: _use_block(ground.client.producer("q")),
