@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from meshq.message import Message as Message
     from meshq.message import Origin as Origin
     from meshq.node import Broker as Broker
+    from meshq.notifications import AddressFull as AddressFull
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
     from meshq.notifications import ConsumerClosed as ConsumerClosed
     from meshq.notifications import ConsumerCreated as ConsumerCreated
@@ -133,6 +134,7 @@ _ERRORS: Final = (
 )
 
 _NOTIFICATIONS: Final = (
+    "AddressFull",
     "BrokerStateChanged",
     "ConsumerClosed",
     "ConsumerCreated",

@@ -153,6 +153,18 @@ class MessageExpired(Notification):
     messages: int
 
 
+@attrs.frozen(kw_only=True)
+class AddressFull(Notification):
+    """An address has reached a bound of its settings, after it had room; ``policy`` says what becomes of more.
+
+    ``page``: it goes to the disk only; ``block``: producers wait; ``drop`` and ``fail``: it is dropped or refused.
+    """
+
+    kind = "address_full"
+    address: str
+    policy: str
+
+
 #: Every kind, in the order in which they are shown.
 KINDS: tuple[type[Notification], ...] = (
     BrokerStateChanged,
@@ -166,4 +178,5 @@ KINDS: tuple[type[Notification], ...] = (
     SecurityRefused,
     MessageDeadLettered,
     MessageExpired,
+    AddressFull,
 )

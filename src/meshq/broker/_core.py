@@ -39,7 +39,7 @@ from meshq.broker.session._access import Access
 from meshq.broker.session._jobs import Absent, Job
 from meshq.broker.session._peering import Demand
 from meshq.errors import MeshqError
-from meshq.notifications import MessageDeadLettered, MessageExpired, SecurityRefused
+from meshq.notifications import AddressFull, MessageDeadLettered, MessageExpired, SecurityRefused
 from meshq.settings import AddressSettings, Security
 from meshq.wire import LinkOpening
 
@@ -76,8 +76,6 @@ class Core:
         self.settings = settings
         self.access = Access(settings.security)
         self.notices = settings.notices
-        self.notices.now_ms = settings.now_ms
-        self.access.on_refused = self._refused
         self.router = Router(settings.address_settings)
         self.router.pages = log is not None
         self.ledger = Ledger(log, self._release)
@@ -102,11 +100,9 @@ class Core:
         self.bodies = bodies if bodies is not None else MemoryBodies(settings.token, self.memory.released)
         self.mover = Mover(self.placer, self.settler)
         self.mover.on_taken = self.touch
-        self.mover.on_moved = self._moved
         #: Sends messages of the node's own.
         self.voice = Voice(self)
         self.announcer = Announcer(self)
-        self.notices.open(self.announcer)
         self.expirer = Expirer(self.mover, self.timers, settings.now_ms)
         self.returner = Returner(self.ledger, self.mover, self.expirer, self.timers, settings.now_ms)
         self.returner.on_ready = self.touch
@@ -134,6 +130,15 @@ class Core:
         # another process does with its confirm, a pipelined producer by nothing.
         self._serving: dict[Session | Announcer, None] = {}
         self._turning = False
+        self._tell_of_everything()
+
+    def _tell_of_everything(self) -> None:
+        """Whoever notices something says it where notifications come from."""
+        self.notices.now_ms = self.settings.now_ms
+        self.access.on_refused = self._refused
+        self.router.on_full = self._full
+        self.mover.on_moved = self._moved
+        self.notices.open(self.announcer)
 
     @property
     def durable(self) -> bool:
@@ -316,6 +321,9 @@ class Core:
         user = session.owner[1]
         self.on_warning("forbidden", f"{user!r} lacks the permission {permission!r} at {address!r}")
         self.notices.say(SecurityRefused, user=user, permission=permission, address=address, peer=session.peer)
+
+    def _full(self, address: str, policy: str) -> None:
+        self.notices.say(AddressFull, address=address, policy=policy)
 
     def _moved(self, queue: Queue, target: Target | None, reason: str, messages: int) -> None:
         """Messages have left a queue for another reason than that somebody was done with them."""

@@ -72,7 +72,7 @@ class AddressRoom:
 
     __slots__ = (
         "_gates", "_goal", "_reserved", "_routing", "_slack", "_waiting", "bytes", "dropped", "max_bytes",
-        "max_messages", "on_pressure", "policy", "pressed", "queues", "unreleased",
+        "max_messages", "on_full", "on_pressure", "policy", "pressed", "queues", "said_full", "unreleased",
     )  # fmt: skip
 
     def __init__(self, routing: str, queues: Sequence[Queue]) -> None:
@@ -87,6 +87,9 @@ class AddressRoom:
         #: Something of it has to be paged; and who is told.
         self.pressed = False
         self.on_pressure: Callable[[], None] = _nothing
+        #: It has reached its bound, and who is told when it does.
+        self.said_full = False
+        self.on_full: Callable[[], None] = _nothing
         # How many bytes it may have in memory, by the messages that came last; and how many more before it is paged
         # again, when nothing could be.
         self._goal = math.inf
@@ -157,7 +160,14 @@ class AddressRoom:
             self._goal = min(self.max_bytes, self.max_messages * run.size_bytes / run.content.rows)
             if self.bytes > self._goal + self._slack:
                 self.pressed = True
+                self.reached()
                 self.on_pressure()
+
+    def reached(self) -> None:
+        """It is full; that is told once, until it has room again."""
+        if not self.said_full:
+            self.said_full = True
+            self.on_full()
 
     @property
     def excess(self) -> int:
@@ -172,6 +182,8 @@ class AddressRoom:
     def freed(self, size_bytes: int) -> None:
         """A run that was sent here is gone, or takes less."""
         self.bytes -= size_bytes
+        if self.said_full:
+            self.said_full = self.full
         if self._waiting:
             self.less()
 
@@ -203,8 +215,13 @@ class AddressRoom:
             gate.until, gate.step = last + offer, offer
             self._reserved += offer
         else:
-            self._waiting[gate] = None
+            self._wait(gate)
         return gate
+
+    def _wait(self, gate: Gate) -> None:
+        self._waiting[gate] = None
+        if self.full:
+            self.reached()
 
     def sent(self, gate: Gate, last: int) -> None:
         """A run of a producer came."""
@@ -219,7 +236,7 @@ class AddressRoom:
         if not self._waiting and (offer := self._offer()) and (offer > after or not after):
             self._grant(gate, offer)
         elif not after:
-            self._waiting[gate] = None
+            self._wait(gate)
 
     def close(self, gate: Gate) -> None:
         """A producer leaves."""

@@ -109,6 +109,7 @@ class Placer:
         """
         rows = run.content.rows
         if room.policy in ("drop", "fail") and (room.full or self._memory.scarce):
+            room.reached()
             if room.policy == "fail":
                 raise AddressFullError(
                     f"the address {run.address!r} has {room.messages} messages in {room.bytes} bytes and takes no more"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target
@@ -73,6 +74,8 @@ class Router:
         self.pages = False
         #: Called when an address holds more than it may in memory.
         self.on_pressure: Callable[[], None] = _nothing
+        #: Called when an address has reached its bound, with what becomes of more.
+        self.on_full: Callable[[str, str], None] = _nobody
         #: Called when a queue was made or deleted.
         self.on_queue: Callable[[Queue], None] = _nobody
         #: Queues of other nodes: by address, then by link and by their number there.
@@ -122,11 +125,15 @@ class Router:
                 return
             room = self.rooms[address.name] = AddressRoom(address.routing, address.queues)
             room.on_pressure = lambda: self.on_pressure()
+            room.on_full = partial(self._full, address.name)
             room.recount(view.run.origin or view.run for queue in address.queues for view in views_of(queue))
         # The address may have gone and come again, and its producers have stayed.
         room.queues = address.queues
         address.room = room
         room.rule(settings, pages=self.pages)
+
+    def _full(self, name: str) -> None:
+        self.on_full(name, self.rooms[name].policy)
 
     def settings_changed(self) -> list[int]:
         """The settings of addresses are others; returns records of duplicate ids that nobody needs any more."""
@@ -331,5 +338,5 @@ def _nothing() -> None:
     """For a callback that nobody has set."""
 
 
-def _nobody(queue: Queue) -> None:
+def _nobody(*_: object) -> None:
     """For a callback that nobody has set."""

@@ -221,12 +221,15 @@ def explain_route(
         "exists": known is not None,
         "creates": creates,
         "permitted": rights is None or needed <= rights.at(target.address),
-        "waits": _why_senders_wait(core),
+        "waits": _why_senders_wait(core, target.address),
     }
     return {**about, **_page("steps", rows, after)}
 
 
-def _why_senders_wait(core: Core) -> str:
+def _why_senders_wait(core: Core, address: str) -> str:
+    room = core.router.rooms.get(address)
+    if room is not None and room.policy == "block" and room.full:
+        return "the address is full"
     if core.memory.blocked:
         return "the disk is full"
     return "the broker's memory is full" if core.memory.used_bytes >= core.memory.limit_bytes else ""
