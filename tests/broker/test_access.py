@@ -12,6 +12,7 @@ from meshq.permissions import Permissions
 from meshq.settings import AddressSettings, Security
 from meshq.wire import (
     BY_NAME,
+    FLAG_LAST,
     KIND_HEADERS,
     KIND_PLAIN,
     Answer,
@@ -268,6 +269,18 @@ def test_what_is_moved_or_diverted_makes_an_address_only_for_who_may_create() ->
     client.call("create_divert", name="d", address="q", forwarding_address="new")
     assert "'create' at 'new'" in outcome(client)
     assert list(house.core.router.addresses) == ["q"] and not house.core.router.diverts.by_name
+
+
+def test_a_large_body_comes_in_from_who_may_send_somewhere_and_from_nobody_else() -> None:
+    house = house_with("q")
+    for user, permitted in (("reader", False), ("writer", True), ("nobody", True)):
+        client = client_of(house, user)
+        client.channels += 1
+        client.calls += 1
+        client.send(FrameType.BLOCK, flags=FLAG_LAST, channel=client.channels, first=client.calls, body=b"x" * 100)
+        refused = outcome(client)
+        assert (not refused) is permitted and (permitted or "'send' at '#'" in refused)
+    assert house.core.access.refused == 1
 
 
 def test_a_node_may_do_nothing_that_a_client_does() -> None:

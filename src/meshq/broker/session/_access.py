@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Temporary queues have one pattern for all of them: their names are chance.
 ANY_TEMPORARY: Final = f"{TEMPORARY}*"
+#: What stands for all addresses.
+ANYWHERE: Final = "#"
 #: Who may do one of these at an address may know what is there.
 _LOOKING: Final = ("consume", "browse", "manage")
 
@@ -47,6 +49,11 @@ class Rights:
                 self._known.clear()
             known = self._known[address] = self._work_out(address)
         return known
+
+    @property
+    def sends(self) -> bool:
+        """Whether there is any address to which the user may send."""
+        return any(self._roles & permissions.send for permissions in self._patterns.values())
 
     def _work_out(self, address: str) -> frozenset[str]:
         found = permissions_for(self._patterns, address)
@@ -116,6 +123,17 @@ def permit_look(session: Session | None, address: str) -> None:
     """
     if not may_look(session, address):
         permit(session, _LOOKING[-1], address)
+
+
+def permit_upload(session: Session) -> None:
+    """See that a body may come in, which takes room before it is said where it goes.
+
+    Raises:
+        SecurityError: the session may send nowhere.
+    """
+    rights = session.rights
+    if rights is not None and not rights.sends:
+        permit(session, "send", ANYWHERE)
 
 
 def permit_sending(session: Session, target: Target) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.broker.bodies._body import Body
-from meshq.errors import AddressFullError, MeshqError, NotActiveError, SettingsError
+from meshq.broker.session._access import permit_upload
+from meshq.errors import AddressFullError, MeshqError, NotActiveError, SecurityError, SettingsError
 from meshq.wire import (
     BY_NAME,
     FLAG_DURABLE,
@@ -98,12 +99,24 @@ class Uploading:
         core, memory = self._core, self._core.memory
         if upload.error is not None:
             return
-        if core.closing is not None:
+        if session_error := self._forbidden(upload):
+            upload.error = session_error
+        elif core.closing is not None:
             upload.error = NotActiveError(core.closing)
         elif upload.body.size_bytes + size > limits.LARGE_BYTES_MAX:
             upload.error = SettingsError("body", "more", f"at most {limits.LARGE_BYTES_MAX} bytes")
         elif memory.used_bytes + size > memory.limit_bytes:
             upload.error = AddressFullError(f"there is no memory for another block of {size} bytes")
+
+    def _forbidden(self, upload: _Upload) -> MeshqError | None:
+        """Why nothing of a body is taken from this session; asked with its first block."""
+        if upload.body.size_bytes:
+            return None
+        try:
+            permit_upload(self._session)
+        except SecurityError as error:
+            return error
+        return None
 
     def _written(self, upload: _Upload, call: int, size: int, error: MeshqError | None) -> None:
         upload.waiting -= 1
