@@ -8,7 +8,7 @@ VOCABULARY = (
     # What settings and notifications are made of stands beside them.
     | {"permissions", "notifications"}
 )
-GROUND = VOCABULARY | {"abc"}
+GROUND = VOCABULARY | {"abc", "logs"}
 
 _BROKER = GROUND | {"store", "wire"}
 _CLIENT = GROUND | {"env", "discovery", "lb", "wire"}
@@ -32,6 +32,7 @@ _APPLICATION = _BELOW_NODE | {"__init__", "node", "console", "config", "cli", "d
 MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(sorted(VOCABULARY), VOCABULARY),
     "abc": VOCABULARY,
+    "logs": frozenset(),
     "env": GROUND,
     "wire": GROUND,
     "lb": GROUND,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -16,9 +15,10 @@ from meshq.bridge._carrying_plan import bridged_id, carried
 from meshq.bridge._settings import BridgeSettings
 from meshq.client import Client, ClientFactory, Consumer, Delivery
 from meshq.errors import MeshqError, SettingsError
+from meshq.logs import logger
 from meshq.settings import Secret, takes_settings
 
-_log = logging.getLogger("meshq.bridge")
+_log = logger("bridge")
 #: Messages that are sent before an answer is waited for.
 BATCH = 1_000
 

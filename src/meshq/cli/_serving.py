@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -10,9 +9,10 @@ from collections.abc import AsyncIterator
 import trio
 
 from meshq.errors import MeshqError
+from meshq.logs import logger
 from meshq.node import Broker
 
-_log = logging.getLogger("meshq.cli")
+_log = logger("cli")
 #: A process that a signal has ended exits with this and the signal's number.
 SIGNALLED = 128
 

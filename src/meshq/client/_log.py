@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-_log: Final = logging.getLogger("meshq.client")
-_log.addHandler(logging.NullHandler())
+from meshq.logs import logger
+
+_log: Final = logger("client")
 
 #: Seconds in which the same event is said once.
 REPEAT_S: Final = 60.0

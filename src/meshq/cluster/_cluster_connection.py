@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +14,10 @@ from meshq.client import ClientFactory, PeerLink
 from meshq.cluster._peer import Peer
 from meshq.cluster._settings import ClusterSettings
 from meshq.errors import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, SettingsError
+from meshq.logs import logger
 from meshq.settings import Secret, check_tls, check_user, takes_settings
 
-_log = logging.getLogger("meshq.cluster")
+_log = logger("cluster")
 
 DEFAULT_USER = "ACTIVEMQ.CLUSTER.ADMIN.USER"
 DEFAULT_PASSWORD = "CHANGE ME!!"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections import deque
 from collections.abc import Callable
 
@@ -11,9 +10,10 @@ from meshq.abc import Forwarding, HeldRun, LocalBroker, RemoteQueue
 from meshq.client import ForwardedRun, PeerLink
 from meshq.cluster._settings import ClusterSettings
 from meshq.errors import MeshqError, invariant
+from meshq.logs import logger
 from meshq.wire import Binding, LinkOpening, RunBytes
 
-_log = logging.getLogger("meshq.cluster")
+_log = logger("cluster")
 
 
 class Peer:

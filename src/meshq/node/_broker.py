@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -17,6 +16,7 @@ from meshq.cluster import ClusterConnection
 from meshq.env import real_env
 from meshq.errors import NotActiveError, NotFoundError, UsageError
 from meshq.ids import NodeId
+from meshq.logs import logger
 from meshq.message import PropertyValue
 from meshq.node._hosted import Hosted
 from meshq.node._node import Node
@@ -28,7 +28,7 @@ from meshq.wire import Link
 
 #: Notifications kept for a program that does not look.
 EVENTS_MAX = 4_096
-_log = logging.getLogger("meshq.node")
+_log = logger("node")
 
 
 class Broker:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -26,6 +25,7 @@ from meshq.broker import (
 from meshq.client import Route
 from meshq.errors import ConnectionBrokenError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
+from meshq.logs import logger
 from meshq.node._local import LocalDoor
 from meshq.node._local_broker import LocalRoutes
 from meshq.node._paging import Paging
@@ -36,7 +36,7 @@ from meshq.settings import Secret
 from meshq.store import Draft, Journal
 from meshq.wire import BY_NAME, LinkOpening, Role
 
-_log = logging.getLogger("meshq.node")
+_log = logger("node")
 #: Seconds for which a session may outlive its connection, at most.
 SESSION_TTL_MAX_S = 3_600.0
 #: The share of the host's memory that a broker takes unless told otherwise.

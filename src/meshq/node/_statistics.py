@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import attrs
 import trio
 
-_log = logging.getLogger("meshq.node")
+from meshq.logs import logger
+
+_log = logger("node")
 #: How often the loop's lag is looked at, and from which lag on somebody should know.
 LAG_INTERVAL_S = 1.0
 LAG_WARNING_S = 1.0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
-_log = logging.getLogger("meshq.node")
+from meshq.logs import logger
+
+_log = logger("node")
 #: A warning that repeats is given so often at most.
 REPEAT_S: Final = 60.0
 

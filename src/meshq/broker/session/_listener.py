@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -18,10 +17,11 @@ from meshq.broker.session._guard_machine import Guard, address_of
 from meshq.broker.session._sessions import Sessions
 from meshq.endpoint import Endpoint
 from meshq.errors import ClosedError, ConnectionBrokenError, SecurityError
+from meshq.logs import logger
 from meshq.settings import Acceptor
 from meshq.wire import BY_NAME, Close, Frame, FrameType, encode
 
-_log = logging.getLogger("meshq.broker")
+_log = logger("broker")
 #: Seconds to wait when the system has no room for a connection (too many open files).
 _REFUSED_PAUSE_S = 0.1
 
