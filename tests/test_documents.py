@@ -17,6 +17,7 @@ GUIDES = (
     "secure-a-broker",
     "watch-a-broker",
     "with-asyncio",
+    "in-a-thread",
     "without-async",
 )
 DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/how-to.md", *(f"docs/how-to/{name}.md" for name in GUIDES))

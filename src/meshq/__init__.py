@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from meshq.message import Origin as Origin
     from meshq.node import Broker as Broker
     from meshq.notifications import AddressFull as AddressFull
+    from meshq.node import BrokerInThread as BrokerInThread
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
     from meshq.notifications import ConsumerClosed as ConsumerClosed
     from meshq.notifications import ConsumerCreated as ConsumerCreated
@@ -156,6 +157,7 @@ _HOME: Final = {
     "BodyStream": "meshq.client",
     "Bridge": "meshq.bridge",
     "Broker": "meshq.node",
+    "BrokerInThread": "meshq.node",
     "Client": "meshq.client",
     "ClientFactory": "meshq.client",
     "ClusterConnection": "meshq.cluster",

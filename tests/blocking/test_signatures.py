@@ -19,6 +19,8 @@ PAIRS = {
 }
 #: What the parts of the trio client and broker say to each other.
 INNER = {
+    # For trio programs: these faces run their brokers in threads anyway.
+    "Broker": {"run_in_thread"},
     "Client": {"over"},
     "ClientFactory": {"link"},
     "ClusterConnection": {"announce", "check_exposure", "credentials", "serve"},

@@ -24,6 +24,7 @@ _BELOW_NODE = GROUND | {
     "cluster",
     "ha",
     "lb.balancer",
+    "portal",
 }
 _APPLICATION = _BELOW_NODE | {"__init__", "node", "console", "config", "cli", "demo", "blocking", "aio"}
 

@@ -1,6 +1,7 @@
 """One node put together: the public broker."""
 
 from meshq.node._broker import EVENTS_MAX, Broker, watch
+from meshq.node._in_thread import BrokerInThread
 from meshq.node._statistics import BrokerStatistics
 
-__all__ = ["EVENTS_MAX", "Broker", "BrokerStatistics", "watch"]
+__all__ = ["EVENTS_MAX", "Broker", "BrokerInThread", "BrokerStatistics", "watch"]

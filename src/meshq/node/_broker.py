@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from meshq.ids import NodeId
 from meshq.logs import logger
 from meshq.message import PropertyValue
 from meshq.node._hosted import Hosted
+from meshq.node._in_thread import BrokerInThread
 from meshq.node._node import Node
 from meshq.node._settings import check_settings, refuse_later
 from meshq.node._statistics import BrokerStatistics
@@ -180,9 +181,27 @@ class Broker:
 
     def client(self, **settings: Any) -> Client:
         """A client in this process, without a socket; an async context manager.  ``settings`` as for ``connect``."""
+        return self._client_over(self._connect_local, settings)
+
+    def run_in_thread(self) -> BrokerInThread:
+        """This broker in a thread and a loop of its own, for a program whose loop is busy; ``async with`` starts it.
+
+        Its ``client()`` is for tasks of this program, without a socket.
+        """
+        return BrokerInThread(self)
+
+    def _client_over(self, open_link: Callable[[], Link], settings: dict[str, Any]) -> Client:
         # A broker that has stopped doesn't come back: there is nothing to reconnect to.
         settings.setdefault("reconnect_attempts", 0)
-        return Client.over(self._connect_local, env=self._environment(), name=f"inproc://{self.name}", **settings)
+        return Client.over(open_link, env=self._environment(), name=f"inproc://{self.name}", **settings)
+
+    def _serve_stream(self, stream: abc.Stream) -> None:
+        """Serve somebody of this process who comes from another loop."""
+        node = self._node
+        if node is None:
+            stream.close()
+        else:
+            node.listeners.take(stream)
 
     def _connect_local(self) -> Link:
         return self._active().door.connect_local("in process")

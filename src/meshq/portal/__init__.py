@@ -4,6 +4,7 @@ from meshq.portal._borrowing import Borrowing
 from meshq.portal._gathering import Gathering
 from meshq.portal._host import Host
 from meshq.portal._loop import Loop
+from meshq.portal._pipe import PipeStream
 from meshq.portal._promise import Promise, ThreadPromise
 
-__all__ = ["Borrowing", "Gathering", "Host", "Loop", "Promise", "ThreadPromise"]
+__all__ = ["Borrowing", "Gathering", "Host", "Loop", "PipeStream", "Promise", "ThreadPromise"]

@@ -116,6 +116,17 @@ class Loop(ABC):
     # -- for anybody outside
 
     @property
+    def token(self) -> trio.lowlevel.TrioToken:
+        """The loop, as trio names it.
+
+        Raises:
+            ClosedError: it does not run yet.
+        """
+        if self._token is None:
+            raise ClosedError(f"{self.name} is not open")
+        return self._token
+
+    @property
     def forked(self) -> bool:
         """Whether this is a child of the process in which the thread runs."""
         return forks() != self._forks

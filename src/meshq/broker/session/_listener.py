@@ -67,6 +67,9 @@ class Listeners:
         self._credentials = credentials
         self._guard = Guard()
         self._open: list[abc.Listener] = []
+        # Where connections are served, once the node listens; and whether it accepts no more.
+        self._nursery: trio.Nursery | None = None
+        self._closed = False
         self._connections: dict[StreamConnection, None] = {}
         #: The URLs that are really bound.
         self.urls: list[str] = []
@@ -85,6 +88,7 @@ class Listeners:
             ConnectionBrokenError: an address can't be bound.
             SettingsError: the certificate of an acceptor can't be used.
         """
+        self._nursery = nursery
         for acceptor in acceptors:
             endpoint = acceptor.endpoint
             side = None
@@ -149,6 +153,30 @@ class Listeners:
             credentials=self._credentials,
         )
 
+    def take(self, stream: abc.Stream) -> None:
+        """Serve somebody in the same process, who is asked for nothing."""
+        if self._nursery is None or self._closed:
+            stream.close()
+        else:
+            self._nursery.start_soon(self._serve_local, stream)
+
+    async def _serve_local(self, stream: abc.Stream) -> None:
+        connection = StreamConnection(
+            self._core,
+            self._sessions,
+            stream,
+            self._counts,
+            local=True,
+            trusted=True,
+            credentials=self._credentials,
+        )
+        self._connections[connection] = None
+        try:
+            await connection.serve()
+        finally:
+            del self._connections[connection]
+            stream.close()
+
     async def _attend(self, connection: StreamConnection, address: str) -> None:
         self._connections[connection] = None
         try:
@@ -170,6 +198,7 @@ class Listeners:
 
     def close(self) -> None:
         """Accept no more."""
+        self._closed = True
         for listener in self._open:
             listener.close()
         self._open.clear()

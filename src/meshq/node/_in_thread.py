@@ -1,0 +1,200 @@
+"""A broker in a thread and a trio loop of its own, for a trio program whose loop is busy."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import outcome
+import trio
+
+from meshq import portal
+from meshq.client import Client
+from meshq.errors import ClosedError, NotActiveError, UsageError
+from meshq.ids import NodeId
+from meshq.node._hosted import Hosted
+from meshq.node._statistics import BrokerStatistics
+from meshq.portal import PipeStream
+from meshq.wire import Link, StreamLink
+
+if TYPE_CHECKING:
+    from meshq.node._broker import Broker
+
+
+class _Promise(portal.Promise):
+    """One that a task of the host's loop waits for."""
+
+    __slots__ = ("_event", "_token")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._token = trio.lowlevel.current_trio_token()
+        self._event = trio.Event()
+
+    def _tell(self) -> None:
+        # A host whose loop has ended waits for nothing.
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._event.set)
+
+    async def wait(self) -> Any:
+        """The value, or the error raised."""
+        await self._event.wait()
+        return self.result()
+
+
+class _Loop(portal.Loop):
+    """The broker's loop, as the host's tasks see it."""
+
+    WITH = "async with"
+
+    def promise(self) -> _Promise:
+        """A promise that a task of the host waits for."""
+        return _Promise()
+
+    def _refuse_tasks(self) -> None:
+        """The host's tasks wait without stopping their loop; what they may not wait for is their own."""
+
+
+class BrokerInThread:
+    """A broker in a thread of its own; made by ``broker.run_in_thread``, used as ``async with``.
+
+    ``async with`` enters when the node is active and leaves after a clean stop, when the thread is gone.  When the
+    broker fails, the body is cancelled and the block raises its error.  However busy the host's loop is, the broker
+    syncs, confirms and answers others; its clients here have a link without a socket.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        name = f"the broker {broker.name!r}"
+        self._hosted = Hosted(name)
+        self._loop = _Loop(name)
+        self._scope = trio.CancelScope()
+
+    def __repr__(self) -> str:
+        return f"<BrokerInThread {self._broker!r}>"
+
+    @property
+    def name(self) -> str:
+        """The broker's name."""
+        return self._broker.name
+
+    @property
+    def state(self) -> str:
+        """``new``, ``starting``, ``active``, ``stopping``, ``stopped`` or ``failed``."""
+        return self._broker.state
+
+    @property
+    def node_id(self) -> NodeId:
+        """Who the node is, for life.
+
+        Raises:
+            NotActiveError: it isn't known before the broker has started.
+        """
+        return self._broker.node_id
+
+    @property
+    def urls(self) -> list[str]:
+        """The acceptors' URLs with the ports that are really bound; empty while the node isn't active."""
+        return self._broker.urls
+
+    def statistics(self) -> BrokerStatistics:
+        """What the broker holds and has done; ``loop_lag`` is that of its own loop, for one turn of which this waits.
+
+        Raises:
+            NotActiveError: it has not started, or has stopped.
+        """
+        if self._loop.state != "open":
+            raise NotActiveError(f"the broker {self.name!r} is {self.state}")
+        return self._loop.look(self._broker.statistics)
+
+    def client(self, **settings: Any) -> Client:
+        """A client in this process, without a socket, for tasks of the host; ``settings`` as for ``connect``."""
+        return self._broker._client_over(self._open_link, settings)
+
+    def _open_link(self) -> Link:
+        if self._loop.state != "open" or self._broker.state != "active":
+            raise NotActiveError(f"the broker {self.name!r} is {self.state}")
+        here = trio.lowlevel.current_trio_token()
+        near, far = PipeStream.pair(f"inproc://{self.name}", here, self._loop.token)
+        try:
+            self._loop.soon(self._broker._serve_stream, far)
+        except ClosedError:
+            raise NotActiveError(f"the broker {self.name!r} has stopped") from None
+        return StreamLink(near, local=True)
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Start the thread, and the node in it.
+
+        Checkpoint: always.  Cancellation: what had started is ended.
+        Raises:
+            UsageError: the broker was started before.
+            JournalBrokenError, DamagedError: the store can't be opened.
+            ConnectionBrokenError: an acceptor can't be bound.
+        """
+        await self._hosted.open(self._run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Stop in peace, within ``stop_timeout``.
+
+        Checkpoint: always.  Cancellation: it stops all the same.
+        """
+        return await self._hosted.close(error, self.stop)
+
+    async def stop(self, failover: bool = False) -> None:
+        """Stop in peace; as ``Broker.stop``.
+
+        Checkpoint: always.
+        Cancellation: the stop goes on.
+        Raises:
+            UsageError: it never started.
+        """
+        if self._loop.state == "new":
+            raise UsageError(f"the broker {self.name!r} has not started")
+        loop, stopped = self._loop, self._loop.promise()
+        await trio.lowlevel.checkpoint()
+        # A loop that has ended, or that ends meanwhile, has no broker that runs.
+        with suppress(ClosedError):
+            loop.ask(stopped, loop.run_call, stopped, trio.CancelScope(), partial(self._broker.stop, failover))
+            await stopped.wait()
+
+    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        loop = self._loop
+        running = cast("_Promise", loop.launch())
+        gone = cast("_Promise", loop.gone)
+        try:
+            await running.wait()
+            active, ended = loop.promise(), loop.promise()
+            loop.expect(active)
+            loop.ask(ended, loop.run_call, ended, self._scope, partial(self._serve, active))
+            await active.wait()
+            task_status.started()
+            await ended.wait()
+        finally:
+            with trio.CancelScope(shield=True):
+                # A broker that still runs ends with its loop.
+                loop.end()
+                await gone.wait()
+                loop.join()
+
+    # -- in the broker's loop
+
+    async def _serve(self, active: portal.Promise) -> None:
+        """Run the broker; ``active`` is kept when it has started, or has failed to."""
+        loop = self._loop
+
+        class Status:
+            def started(self, value: None = None) -> None:
+                loop.keep(active, outcome.Value(None))
+
+        try:
+            await self._broker.run(task_status=Status())
+        except BaseException as error:
+            loop.keep(active, outcome.Error(error))
+            raise
