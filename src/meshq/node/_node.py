@@ -182,7 +182,7 @@ class Node:
         core.timers.on_sooner = self._wake_alarm
         nursery.start_soon(self._reap)
         if journal is not None:
-            nursery.start_soon(self._page)
+            await nursery.start(self._page)
         nursery.start_soon(self._sift)
         nursery.start_soon(self._alarm)
         nursery.start_soon(self._lag.watch)
@@ -262,10 +262,13 @@ class Node:
             self._unsifted = trio.Event()
             self.core.go_on()
 
-    async def _page(self) -> None:
+    async def _page(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Leave to the disk what memory has no room for, and get it back."""
         if self._journal is not None:
-            await Paging(self.core, self._journal).run()
+            directory = f"{self._settings.data_dir}/paging"
+            paging = Paging(self.core, self._journal, self._env, directory)
+            paging.on_failed = self._journal_failed
+            await paging.run(task_status=task_status)
 
     def _wake_alarm(self) -> None:
         self._sooner.set()

@@ -2,36 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import trio
 
+from meshq import abc
 from meshq.broker import Core, StoredRun, run_content
-from meshq.errors import ClosedError, JournalBrokenError
-from meshq.store import Journal
+from meshq.errors import ClosedError, DamagedError, JournalBrokenError, MeshqError
+from meshq.store import Journal, Page, SpillFiles
 from meshq.wire import RunBytes
+
+#: The threads in which pages are read and written.
+POOL: Final = "pages"
 
 
 class Paging:
     """The task of one node that pages."""
 
-    def __init__(self, core: Core, journal: Journal) -> None:
+    def __init__(self, core: Core, journal: Journal, env: abc.Env, directory: str) -> None:
         self._core = core
         self._journal = journal
+        self._threads = env.threads
+        #: Told when the disk has failed.
+        self.on_failed: Callable[[MeshqError], None] = _ignore
+        self._files = SpillFiles(env.disk, directory, env.entropy)
         self._work = trio.Event()
         # What was found at the start may be too much already.
         self._work.set()
         core.pager.on_work = self._wake
+        core.pager.on_spill_gone = self._forget
 
     def _wake(self) -> None:
         self._work.set()
 
-    async def run(self) -> None:
-        """Page for ever.
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Page for ever; reports started once what an earlier life left is gone.
 
         Checkpoint: always.
         Cancellation: what is being read is read again by whoever needs it.
         """
+        try:
+            await self._threads.run(self._files.open, pool=POOL)
+            self._core.pager.spills = True
+            task_status.started()
+            await self._page()
+        except (OSError, DamagedError) as error:
+            failure = JournalBrokenError(f"what was paged is lost: {error}")
+            failure.__cause__ = error
+            self.on_failed(failure)
+        finally:
+            self._core.pager.spills = False
+            # The next start removes them.
+            self._files.close()
+
+    def _forget(self, page: Page) -> None:
+        if self._files.forget(page):
+            self._wake()
+
+    async def _page(self) -> None:
         core, pager = self._core, self._core.pager
         while core.closing is None:
             await self._work.wait()
@@ -41,6 +70,7 @@ class Paging:
                 if not await self._durable():
                     return
                 pager.relieve()
+            await self._spill()
             core.turn()
             while runs := pager.next_reads():
                 found = await self._read(runs)
@@ -51,7 +81,19 @@ class Paging:
                 if pager.crowded and not await self._durable():
                     return
                 pager.relieve()
-            await trio.lowlevel.checkpoint()
+            await self._threads.run(self._files.tidy, pool=POOL)
+
+    async def _spill(self) -> None:
+        """Write what is in no journal."""
+        pager = self._core.pager
+        while going := pager.next_spills():
+            runs = [(content.rows, content.table, content.body) for _, content in going]
+            pages = await self._threads.run(self._files.write, runs, pool=POOL)
+            if pages is None:
+                # The disk is full: they stay, and producers wait.
+                pager.unspilled()
+                return
+            pager.spilled({run: page for (run, _), page in zip(going, pages, strict=True)})
 
     async def _durable(self) -> bool:
         """Wait until what was placed can be paged; False if the journal has failed."""
@@ -63,14 +105,26 @@ class Paging:
 
     async def _read(self, runs: Sequence[StoredRun]) -> dict[StoredRun, RunBytes] | None:
         """The content of runs; None: the journal has failed, and says so to everybody itself."""
-        positions = dict.fromkeys((run.origin or run).position for run in runs)
+        spilled = [run for run in runs if run.spill is not None]
+        positions = dict.fromkeys((run.origin or run).position for run in runs if run.spill is None)
         try:
             records = await self._journal.read(list(positions))
         except (JournalBrokenError, ClosedError):
             return None
         found: dict[StoredRun, RunBytes] = {}
+        if spilled:
+            pages = [run.spill for run in spilled]
+            contents = await self._threads.run(self._files.read, pages, pool=POOL)
+            for run, (rows, table, body) in zip(spilled, contents, strict=True):
+                found[run] = RunBytes(rows, table, 0, body)
         for run in runs:
+            if run in found:
+                continue
             record = records.get((run.origin or run).position)
             # What has died meanwhile has no record, and nobody who waits for it.
             found[run] = run_content(run, record.kind, record.payload) if record is not None else run.content
         return found
+
+
+def _ignore(error: MeshqError) -> None:
+    """For a callback that nobody has set."""

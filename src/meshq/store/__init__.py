@@ -4,6 +4,18 @@ from meshq.store._alone import Replay
 from meshq.store._journal import Journal
 from meshq.store._large import LargeFiles, LargeWriter
 from meshq.store._record import PLAIN, Draft, Record
+from meshq.store._spill import Page, SpillFiles
 from meshq.store._statistics import JournalStatistics
 
-__all__ = ["PLAIN", "Draft", "Journal", "JournalStatistics", "LargeFiles", "LargeWriter", "Record", "Replay"]
+__all__ = [
+    "PLAIN",
+    "Draft",
+    "Journal",
+    "JournalStatistics",
+    "LargeFiles",
+    "LargeWriter",
+    "Page",
+    "Record",
+    "Replay",
+    "SpillFiles",
+]

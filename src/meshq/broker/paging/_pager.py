@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from meshq import limits
 from meshq.broker.paging._cold_plan import cold, held, size_of
@@ -35,14 +35,6 @@ PAGE_AGAIN: Final = 15 / 16
 STRAYS_SLACK: Final = 64
 
 
-class Spill(NamedTuple):
-    """Where the bytes of a run stand that is in no journal."""
-
-    file: int
-    offset: int
-    size: int
-
-
 class _Wanted:
     """A run that is read back: the queues that wait for it, and what is to be done when it is here."""
 
@@ -63,7 +55,7 @@ class Pager:
         #: Called when there is something to do for whoever has the disk.
         self.on_work: Callable[[], None] = _nothing
         #: Called when the bytes of a run in a file are of no use any more.
-        self.on_spill_gone: Callable[[Spill], None] = _ignore
+        self.on_spill_gone: Callable[[Any], None] = _ignore
         #: Whether there is room for what is in no journal.
         self.spills = False
         self._wanted: dict[StoredRun, _Wanted] = {}
@@ -313,14 +305,19 @@ class Pager:
                 break
         return found
 
-    def spilled(self, written: Mapping[StoredRun, Spill | None]) -> None:
-        """This was written; None: it could not be, and stays."""
+    def unspilled(self) -> None:
+        """There is no room for what was to be written: it stays."""
+        for views in self._spilling.values():
+            self._strays.update(views)
+        self._spilling.clear()
+
+    def spilled(self, written: Mapping[StoredRun, object]) -> None:
+        """This was written, and where."""
         for run, spill in written.items():
             views = self._spilling.pop(run)
-            if spill is None:
-                continue
             if run.paged or not any(view.live for view in views) or any(held(view) for view in views):
                 # Somebody was faster.
+                self._strays.update(views)
                 self.on_spill_gone(spill)
                 continue
             run.spill = spill

@@ -1,0 +1,130 @@
+"""Pages: the bytes of runs that are in no journal, in files of one life of a broker.
+
+They are never synced, and what an earlier life left is removed at the start.  A page is encrypted with a key that is
+nowhere but in this process, so nothing of it can be read later, and what comes back is what went or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from meshq.abc import Buffer, Disk, Entropy, File
+from meshq.errors import DamagedError
+from meshq.limits import SEGMENT_BYTES
+from meshq.store._pair import is_full
+
+_KEY_BYTES: Final = 32
+SUFFIX: Final = ".page"
+
+
+class Page(NamedTuple):
+    """Where the bytes of a run stand: file, offset, size there; messages, bytes of the table."""
+
+    file: int
+    offset: int
+    size: int
+    rows: int
+    table_size: int
+
+
+class SpillFiles:
+    """The files of ``paging/``.  All calls but ``forget`` block; one at a time."""
+
+    def __init__(self, disk: Disk, directory: str, entropy: Entropy) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._cipher = AESGCM(entropy.token(_KEY_BYTES))
+        # By number: the file, the pages in it that are needed.
+        self._files: dict[int, File] = {}
+        self._needed: dict[int, int] = {}
+        # What is written to, and where its end is; 0: nothing.  And the last number given.
+        self._current = 0
+        self._last = 0
+        self._end = 0
+
+    def open(self) -> None:
+        """Remove what an earlier life has left.  Raises: OSError."""
+        self._disk.make_directory(self._directory)
+        for name in self._disk.names(self._directory):
+            if name.endswith(SUFFIX):
+                self._disk.remove(f"{self._directory}/{name}")
+
+    def _path(self, number: int) -> str:
+        return f"{self._directory}/{number:016x}{SUFFIX}"
+
+    def write(self, runs: Sequence[tuple[int, bytes, Buffer]]) -> list[Page] | None:
+        """Write runs (messages, table, body); None if the disk is full: then nothing was written that counts.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        pages: list[Page] = []
+        try:
+            for rows, table, body in runs:
+                if not self._current or self._end >= SEGMENT_BYTES:
+                    self._begin()
+                sealed = self._cipher.encrypt(_nonce(self._current, self._end), table + body, None)
+                self._files[self._current].write_at(self._end, [sealed])
+                pages.append(Page(self._current, self._end, len(sealed), rows, len(table)))
+                self._end += len(sealed)
+        except OSError as error:
+            # An offset is used once: whatever was begun is left behind.
+            self._current = 0
+            if not is_full(error):
+                raise
+            self.tidy()
+            return None
+        for page in pages:
+            self._needed[page.file] += 1
+        return pages
+
+    def _begin(self) -> None:
+        self._last += 1
+        number = self._last
+        self._files[number] = self._disk.open(self._path(number), create=True)
+        self._needed[number] = 0
+        self._current, self._end = number, 0
+
+    def read(self, pages: Sequence[Page]) -> list[tuple[int, bytes, bytes]]:
+        """The runs of these pages.
+
+        Raises:
+            DamagedError: one is not what was written.
+            OSError: the disk failed.
+        """
+        found = []
+        for page in pages:
+            data = self._files[page.file].read_at(page.offset, page.size)
+            try:
+                content = self._cipher.decrypt(_nonce(page.file, page.offset), data, None)
+            except InvalidTag as error:
+                raise DamagedError(self._path(page.file), page.offset, "a page", "other bytes") from error
+            found.append((page.rows, content[: page.table_size], content[page.table_size :]))
+        return found
+
+    def forget(self, page: Page) -> bool:
+        """A page is not needed any more; whether there is something to tidy.  Does not block."""
+        self._needed[page.file] -= 1
+        return not self._needed[page.file]
+
+    def tidy(self) -> None:
+        """Remove the files of which nothing is needed.  Raises: OSError."""
+        for number in [number for number, needed in self._needed.items() if not needed]:
+            if number == self._current:
+                self._current = 0
+            self._files.pop(number).close()
+            del self._needed[number]
+            self._disk.remove(self._path(number))
+
+    def close(self) -> None:
+        """Close the files; they stay until the next start.  Does not block."""
+        for file in self._files.values():
+            file.close()
+
+
+def _nonce(file: int, offset: int) -> bytes:
+    return file.to_bytes(4, "little") + offset.to_bytes(8, "little")
