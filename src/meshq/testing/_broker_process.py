@@ -19,7 +19,9 @@ from meshq.settings import JournalSettings
 SEGMENT_BYTES = 64 * 1024
 
 
-async def serve(directory: str, port: int, at: dict[str, int], action: str, report: Any) -> None:
+async def serve(
+    directory: str, port: int, at: dict[str, int], action: str, report: Any, memory_limit: int | None = None
+) -> None:
     """Run the broker until it is told to stop, fails or is killed; ``report`` gets its URL, then its disk calls.
 
     Checkpoint: always.  Cancellation: ends the broker.
@@ -31,6 +33,7 @@ async def serve(directory: str, port: int, at: dict[str, int], action: str, repo
         data_dir=directory,
         journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
         acceptors=[f"tcp://127.0.0.1:{port}"],
+        memory_limit=memory_limit,
         env=attrs.evolve(env, disk=disk),
     )
     async with broker:
@@ -39,10 +42,12 @@ async def serve(directory: str, port: int, at: dict[str, int], action: str, repo
     report.send(dict(disk.calls))
 
 
-def life(directory: str, port: int, at: dict[str, int], action: str, report: Any) -> None:
+def life(
+    directory: str, port: int, at: dict[str, int], action: str, report: Any, memory_limit: int | None = None
+) -> None:
     """One life in this process."""
     try:
-        trio.run(serve, directory, port, at, action, report)
+        trio.run(serve, directory, port, at, action, report, memory_limit)
     except MeshqError as error:
         report.send(f"{type(error).__name__}: {error}")
 
@@ -53,11 +58,19 @@ class BrokerProcess:
     ``at`` and ``action`` are those of ``meshq.env.FusedDisk``.  Its first report is its URL, or how it failed.
     """
 
-    def __init__(self, directory: str, port: int = 0, at: dict[str, int] | None = None, action: str = "kill") -> None:
+    def __init__(
+        self,
+        directory: str,
+        port: int = 0,
+        at: dict[str, int] | None = None,
+        action: str = "kill",
+        *,
+        memory_limit: int | None = None,
+    ) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         self.report, theirs = context.Pipe()
-        self.process = context.Process(target=life, args=(directory, port, at or {}, action, theirs))
+        self.process = context.Process(target=life, args=(directory, port, at or {}, action, theirs, memory_limit))
         self.process.start()
         theirs.close()
 

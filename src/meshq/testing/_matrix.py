@@ -131,7 +131,12 @@ class Cell:
 
     async def _play(self) -> Any:
         feature, column = self.feature, self.column
-        house = House(feature.settings, durable=column.storage == "durable", tcp=column.transport == "tcp")
+        house = House(
+            feature.settings,
+            durable=column.storage != "memory",
+            tcp=column.transport == "tcp",
+            paged=column.storage == "paged",
+        )
         with trio.fail_after(CELL_S_MAX):
             if column.time == "before":
                 async with house.life() as stage:

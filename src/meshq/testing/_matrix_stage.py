@@ -84,8 +84,13 @@ async def bodies(consumer: Consumer) -> list[bytes]:
 class House:
     """A broker that can be started again on what it left behind.  ``durable``: it leaves something."""
 
-    def __init__(self, settings: Mapping[str, AddressSettings], *, durable: bool, tcp: bool) -> None:
+    def __init__(
+        self, settings: Mapping[str, AddressSettings], *, durable: bool, tcp: bool, paged: bool = False
+    ) -> None:
         self._settings = dict(settings)
+        if paged:
+            # Every queue leaves all but the first of its runs on the disk.
+            self._settings = {"#": AddressSettings(max_size_bytes=1), **self._settings}
         self._durable = durable
         self._tcp = tcp
         self._rng = random.Random(1)

@@ -9,6 +9,7 @@ import trio
 
 from meshq.client import Client
 from meshq.errors import DamagedError, MeshqError, NotActiveError, SettingsError
+from meshq.limits import PAGE_BYTES_MIN
 from meshq.node import Broker
 from meshq.settings import AddressSettings, JournalSettings
 from meshq.testing._checkers_end import check_history
@@ -23,6 +24,8 @@ DIRECTORY: Final = "/data/broker"
 SEGMENT_BYTES: Final = 64 * 1024
 #: Little enough that producers have to wait now and then.
 MEMORY_BYTES: Final = 1 << 20
+#: The share of seeds in which nothing is paged.
+BLOCK_SHARE: Final = 0.3
 #: Seconds within which a start must have come to its end, and a stop.
 START_S: Final = 30.0
 STOP_S: Final = 2.0
@@ -99,6 +102,8 @@ class BrokerNode:
         self.history = history
         self.swarm = swarm
         self.rng = swarm.rng("broker process")
+        # Where memory is full, producers wait in some seeds, and in the others queues are paged.
+        self.full_policy = "block" if swarm.rng("full policy").random() < BLOCK_SHARE else "page"
         self.broker: Broker | None = None
         #: Actors in this process: they die with it.
         self.hosted: list[Actor] = []
@@ -160,7 +165,11 @@ class BrokerNode:
             acceptors=[f"{URL}?insecure=true"],
             queues=[*(address for address, queues in ADDRESSES.items() if len(queues) == 1), *PLACES],
             # A producer that comes back would make a deleted queue again.
-            address_settings={"clerk.#": AddressSettings(auto_create_queues=False), **ODD_SETTINGS},
+            address_settings={
+                "#": AddressSettings(full_policy=self.full_policy, page_size_bytes=PAGE_BYTES_MIN),
+                "clerk.#": AddressSettings(auto_create_queues=False),
+                **ODD_SETTINGS,
+            },
             memory_limit=MEMORY_BYTES,
             stop_timeout=STOP_S,
             env=self.node.env,
