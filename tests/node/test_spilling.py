@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from meshq import JournalBrokenError
+from meshq.store._check import check_store
 from meshq.testing import SimDisk
 from tests.node.lives import Lives, TrioWall, bodies, lives, machine
 from tests.node.test_paging import COUNT, MIB, fill, numbers, paged, used
@@ -34,6 +35,9 @@ async def test_they_come_back_in_order_and_their_files_go() -> None:
         assert files(disk)
         # Nothing of them can be read there.
         assert all(bytes(4_000) not in disk.content(path) for path in files(disk))
+        # Whoever looks at the store knows what they are.
+        report = check_store(disk.mount(), "/data/hq")
+        assert report.clean and report.sums()["page"][0] == len(files(disk))
         async with client.consumer("work") as consumer:
             assert await numbers(consumer) == list(range(COUNT))
         await trio.sleep(1)

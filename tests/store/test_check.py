@@ -101,8 +101,8 @@ async def test_a_file_that_nobody_knows_is_named(store: Store, path: str) -> Non
 async def test_a_directory_that_nobody_knows_is_named(store: Store) -> None:
     await _used(store)
     store.damaged = True
-    store.disk.make_directory("/store/paging")
-    assert [region.file for region in store.report().regions if region.what == "unknown"] == ["/store/paging"]
+    store.disk.make_directory("/store/other")
+    assert [region.file for region in store.report().regions if region.what == "unknown"] == ["/store/other"]
 
 
 async def test_leftovers_of_a_crash_are_no_damage(store: Store) -> None:

@@ -36,6 +36,7 @@ from meshq.store._pair_format import decode_sheet
 from meshq.store._recovery import check_owner, read_manifest
 from meshq.store._scan_format import good_batches, is_zero, scan
 from meshq.store._segment_format import NO_KEYS, SegmentKeys, decode_header
+from meshq.store._spill import SUFFIX
 
 What = Literal[
     "identity",
@@ -52,6 +53,7 @@ What = Literal[
     "unlisted",
     "ballast",
     "body",
+    "page",
     "damage",
     "unknown",
 ]
@@ -112,13 +114,17 @@ def check_store(disk: Disk, root: str, keyring: Keyring = NO_KEYS) -> Report:
     if "journal" not in names or "bindings" not in names:
         raise NotFoundError(f"there is no store in {layout.root}")
     for name in names:
-        if name not in ("journal", "bindings", "large"):
+        if name not in ("journal", "bindings", "large", "paging"):
             _other(disk, report, f"{layout.root}/{name}", "lock" if name == "lock" else "unknown")
     identity = _check_identity(disk, layout, report)
     manifest = _check_manifest(disk, layout, report, identity)
     _check_segments(disk, layout, report, manifest)
     if "large" in names:
         _check_bodies(disk, layout, report)
+    if "paging" in names:
+        for name in disk.names(layout.paging):
+            what: What = "page" if name.endswith(SUFFIX) else "unknown"
+            _other(disk, report, f"{layout.paging}/{name}", what, "goes at the next start")
     invariant(sum(region.size for region in report.regions) == report.bytes, "regions cover all files")
     return report
 

@@ -8,6 +8,7 @@
     DIR/journal/<16 hex digits>.seg     segments
     DIR/large/<32 hex digits>.body      bodies of large messages
     DIR/large/<32 hex digits>.part      such a body that is still coming in
+    DIR/paging/<16 hex digits>.page     bytes of one life, of no account to the next
     DIR/**/<name>.tmp                   being written; of no account
 """
 
@@ -58,6 +59,11 @@ class Layout:
     def bindings(self) -> str:
         """The directory of the identity."""
         return f"{self.root}/bindings"
+
+    @property
+    def paging(self) -> str:
+        """The directory of pages."""
+        return f"{self.root}/paging"
 
     @property
     def large(self) -> str:
