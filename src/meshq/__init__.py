@@ -80,8 +80,8 @@ if TYPE_CHECKING:
     from meshq.message import Message as Message
     from meshq.message import Origin as Origin
     from meshq.node import Broker as Broker
-    from meshq.notifications import AddressFull as AddressFull
     from meshq.node import BrokerInThread as BrokerInThread
+    from meshq.notifications import AddressFull as AddressFull
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
     from meshq.notifications import ConsumerClosed as ConsumerClosed
     from meshq.notifications import ConsumerCreated as ConsumerCreated
