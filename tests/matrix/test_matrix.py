@@ -13,7 +13,7 @@ from tools import draw_delivery_matrix
 from meshq.errors import UsageError
 from meshq.testing import _matrix_check as matrix_check
 from meshq.testing._matrix import COLUMNS, FATES, STORAGES, TIMES, TO_COME, TRANSPORTS, Cell, Column, Feature
-from meshq.testing._matrix_cells import CELLS, FEATURES
+from meshq.testing._matrix_cells import CELLS, FEATURES, LARGE_CELLS
 from meshq.testing._matrix_stage import Stage
 from meshq.testing._matrix_switches import SWITCHES, Switch
 from meshq.testing._planted import PACKAGE, planted_text
@@ -21,7 +21,7 @@ from meshq.testing._planted import PACKAGE, planted_text
 #: Real sockets are for tests that may wait for the machine.
 PARAMETERS = [
     pytest.param(cell, id=str(cell), marks=[pytest.mark.real] if cell.column.transport == "tcp" else [])
-    for cell in CELLS
+    for cell in (*CELLS, *LARGE_CELLS)
 ]
 BY_NAME = {str(cell): cell for cell in CELLS}
 
@@ -37,6 +37,7 @@ def test_there_is_a_cell_for_every_feature_in_every_surrounding() -> None:
     assert len(COLUMNS) == len(STORAGES) * len(TRANSPORTS) * len(TIMES) == 12
     assert [(cell.feature, cell.column) for cell in CELLS] == [(one, column) for one in FEATURES for column in COLUMNS]
     assert len(BY_NAME) == len(CELLS)
+    assert len(LARGE_CELLS) == len(FEATURES) * len(TRANSPORTS) * len(TIMES)
     assert all(reason.endswith("yet") for reason in TO_COME.values())
 
 

@@ -19,13 +19,14 @@ from meshq.settings import AddressSettings
 from meshq.testing._matrix_stage import ENDINGS, House, Stage
 
 STORAGES: Final = ("durable", "memory")
+#: A durable broker, and clients all of whose messages are large: bodies lie beside the journal and are streamed.
+LARGE: Final = "large"
 TRANSPORTS: Final = ("inproc", "tcp")
 #: What happens between ``arrange`` and ``act``.
 TIMES: Final = ("before", *ENDINGS)
 #: Columns that there are none of yet, and why.
 TO_COME: Final[Mapping[str, str]] = {
     "paged": "a queue holds its messages in memory; there is no paging yet",
-    "large": "a message has at most 16 MiB and travels in one frame; there are no large messages yet",
 }
 #: What the outcome of a cell is called.
 FATES: Final[Mapping[str, str]] = {
@@ -54,6 +55,9 @@ class Column:
 COLUMNS: Final = tuple(
     Column(storage, transport, time) for storage in STORAGES for transport in TRANSPORTS for time in TIMES
 )
+
+
+LARGE_COLUMNS: Final = tuple(Column(LARGE, transport, time) for transport in TRANSPORTS for time in TIMES)
 
 
 class Feature(ABC):
@@ -136,6 +140,7 @@ class Cell:
             durable=column.storage != "memory",
             tcp=column.transport == "tcp",
             paged=column.storage == "paged",
+            large=column.storage == LARGE,
         )
         with trio.fail_after(CELL_S_MAX):
             if column.time == "before":
