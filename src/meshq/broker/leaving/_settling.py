@@ -119,6 +119,8 @@ class Settler:
                     if run.body is not None:
                         bodies.append(run.body)
                     if run.room is not None:
+                        if run.body is not None:
+                            run.room.freed_body(run.body.size_bytes)
                         run.room.freed(run.size_bytes)
                     if position and not self._move_ids(run):
                         kills.append(position)

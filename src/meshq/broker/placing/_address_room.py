@@ -71,7 +71,7 @@ class AddressRoom:
     """The room of one address."""
 
     __slots__ = (
-        "_gates", "_goal", "_reserved", "_routing", "_slack", "_waiting", "bytes", "dropped", "max_bytes",
+        "_gates", "_goal", "_reserved", "_routing", "_slack", "_waiting", "body_bytes", "bytes", "dropped", "max_bytes",
         "max_messages", "on_full", "on_pressure", "policy", "pressed", "queues", "said_full", "unreleased",
     )  # fmt: skip
 
@@ -84,6 +84,8 @@ class AddressRoom:
         self.max_messages = math.inf
         #: Bytes of memory of the runs that were sent here.
         self.bytes = 0
+        #: Bytes of the bodies of these that lie elsewhere: they count for the bound, but are not paged.
+        self.body_bytes = 0
         #: Something of it has to be paged; and who is told.
         self.pressed = False
         self.on_pressure: Callable[[], None] = _nothing
@@ -132,9 +134,16 @@ class AddressRoom:
         return sum(held) + self.unreleased
 
     @property
+    def total_bytes(self) -> int:
+        """Bytes that it holds, in memory and elsewhere."""
+        return self.bytes + self.body_bytes
+
+    @property
     def full(self) -> bool:
         """Whether it has no room for anything."""
-        return self.bytes >= self.max_bytes or (self.max_messages < math.inf and self.messages >= self.max_messages)
+        return self.total_bytes >= self.max_bytes or (
+            self.max_messages < math.inf and self.messages >= self.max_messages
+        )
 
     def rule(self, settings: AddressSettings, *, pages: bool) -> None:
         """Other settings hold; ``pages``: there is a disk for what has no room."""
@@ -156,6 +165,8 @@ class AddressRoom:
         """A run was placed here."""
         run.room = self
         self.bytes += run.size_bytes
+        if run.body is not None:
+            self.body_bytes += run.body.size_bytes
         if self.limited and self.policy == "page":
             self._goal = min(self.max_bytes, self.max_messages * run.size_bytes / run.content.rows)
             if self.bytes > self._goal + self._slack:
@@ -178,6 +189,10 @@ class AddressRoom:
         """Some of it was paged; ``left``: bytes for which that was not possible."""
         self.pressed = False
         self._slack = max(0, self.bytes - self._goal) + self._goal / GROWTH_SHARE if left > 0 else 0
+
+    def freed_body(self, size_bytes: int) -> None:
+        """A run that was sent here is gone that had a body elsewhere; ``freed`` follows."""
+        self.body_bytes -= size_bytes
 
     def freed(self, size_bytes: int) -> None:
         """A run that was sent here is gone, or takes less."""
@@ -265,8 +280,9 @@ class AddressRoom:
         messages = self.messages
         free = self.max_messages - messages
         if self.max_bytes < math.inf:
-            each = self.bytes / messages if messages and self.bytes else MESSAGE_BYTES_GUESS
-            free = min(free, (self.max_bytes - self.bytes) / each) if self.bytes < self.max_bytes else 0
+            total = self.total_bytes
+            each = total / messages if messages and total else MESSAGE_BYTES_GUESS
+            free = min(free, (self.max_bytes - total) / each) if total < self.max_bytes else 0
         if free <= 0:
             return 0
         room = free - self._reserved

@@ -112,7 +112,8 @@ class Placer:
             room.reached()
             if room.policy == "fail":
                 raise AddressFullError(
-                    f"the address {run.address!r} has {room.messages} messages in {room.bytes} bytes and takes no more"
+                    f"the address {run.address!r} has {room.messages} messages in {room.total_bytes} bytes "
+                    "and takes no more"
                 )
             self._producers.raise_to(run.producer, run.number, run.number + rows - 1)
             self._drop(room, rows)

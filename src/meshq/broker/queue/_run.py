@@ -44,6 +44,9 @@ RUN_OVERHEAD_BYTES: Final = 600
 class Room(Protocol):
     """What an address may hold, as far as a run knows it."""
 
+    def freed_body(self, size_bytes: int) -> None:
+        """So many bytes of bodies that lie elsewhere are free; ``freed`` follows."""
+
     def freed(self, size_bytes: int) -> None:
         """So many bytes of it are free."""
 
