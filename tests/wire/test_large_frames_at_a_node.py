@@ -80,14 +80,6 @@ def test_more_bodies_at_once_than_allowed_are_refused_one_by_one() -> None:
     assert peer.refusals == ["too_many"]
 
 
-def test_whoever_has_no_producer_sends_no_body() -> None:
-    node = MemoryNode()
-    peer = attached(node)
-    peer.say(block(1), block(2))
-    assert peer.refusals == ["usage", "usage"]
-    assert node.core.memory.used_bytes == 0
-
-
 def test_a_session_that_ends_leaves_no_blocks() -> None:
     node = MemoryNode()
     peer = producing(node)
