@@ -31,6 +31,7 @@ def test_every_example_is_run_here() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "quick_start.py",
         "over_the_network.py",
+        "once_and_only_once.py",
         "journal_alone.py",
         "without_async.py",
         "with_asyncio.py",
@@ -42,6 +43,11 @@ def test_every_example_is_run_here() -> None:
 def test_the_quick_start_finds_its_queue_again(tmp_path: Path) -> None:
     assert run("quick_start.py", tmp_path).split() == ["umbrella", "for", "emea"]
     assert run("quick_start.py", tmp_path).split()[0] == "raincoat"
+
+
+def test_once_and_only_once_though_the_broker_stops_in_the_middle(tmp_path: Path) -> None:
+    said = run("once_and_only_once.py", tmp_path)
+    assert said == "200 invoices for 200 orders, each of them once: True; begun anew: True\n"
 
 
 def test_over_the_network_every_measurement_is_taken_once(tmp_path: Path) -> None:

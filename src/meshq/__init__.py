@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from meshq.client import RouteStep as RouteStep
     from meshq.client import Sighting as Sighting
     from meshq.client import Trace as Trace
+    from meshq.client import Transaction as Transaction
     from meshq.client import connect as connect
     from meshq.cluster import ClusterConnection as ClusterConnection
     from meshq.config import load_broker as load_broker
@@ -182,6 +183,7 @@ _HOME: Final = {
     "RouteStep": "meshq.client",
     "Sighting": "meshq.client",
     "Trace": "meshq.client",
+    "Transaction": "meshq.client",
     "Secret": "meshq.settings",
     "Security": "meshq.settings",
     "TLS": "meshq.settings",

@@ -113,6 +113,18 @@ NOTIFICATIONS_QUEUED_MAX: Final = 16_384
 #: ``async for`` and ``producer.send`` may skip the scheduler, but not longer than this many messages.
 CHECKPOINT_MESSAGES: Final = 64
 
+# -- transactions -------------------------------------------------------------------------------------------------
+#: Open ones of one session.
+TRANSACTIONS_MAX: Final = 256
+#: Messages that one sends and acknowledges: each is looked at in the one step that commits it.
+TRANSACTION_MESSAGES_MAX: Final = 65_536
+#: Bytes of the runs that one sends.  A commit is one batch of the journal, with acknowledgements beside them.
+TRANSACTION_BYTES_MAX: Final = 24 * MIB
+#: The part of a node's memory that runs of open transactions may take.
+TRANSACTIONS_MEMORY_SHARE: Final = 4
+#: Seconds for which an open one may be idle.
+TRANSACTION_TIMEOUT_S: Final = 300.0
+
 # -- store --------------------------------------------------------------------------------------------------------
 SEGMENT_BYTES: Final = 10 * MIB
 SEGMENT_BYTES_MIN: Final = 64 * KIB
@@ -168,6 +180,7 @@ assert (
     <= (RECORD_BYTES_MAX - BODY_BYTES_MAX) // 4 * 3
 ), "who has which messages of a run must fit in its record"
 assert RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES <= BATCH_BYTES_MAX, "a batch must hold the largest record"
+assert BODY_BYTES_MAX + KIB <= TRANSACTION_BYTES_MAX, "a transaction can send the largest message"
 assert RUN_MESSAGES_MAX <= STEP_MESSAGES_MAX, "a step must be able to take a whole run"
 assert SEGMENT_BYTES_MIN >= 2 * SEGMENT_HEADER_BYTES, "a segment must hold more than its header"
 assert FILTER_BYTES_MAX + 2 * ADDRESS_BYTES_MAX + 256 <= HEADER_BYTES_MAX, "a consumer's header must hold its filter"

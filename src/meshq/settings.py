@@ -284,6 +284,11 @@ def _tls(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     check_tls(attribute.name, value)
 
 
+def _in_transaction(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value not in ("reject", "skip"):
+        raise SettingsError(attribute.name, value, "'reject' or 'skip'")
+
+
 def _routing(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     check_routing(attribute.name, value)
 
@@ -309,7 +314,9 @@ def _property_name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -
 class AddressSettings:
     """How the addresses that fit a pattern behave.
 
-    ``duplicate_id_cache_size``: duplicate ids remembered per address.  ``auto_create_queues``: an address or queue
+    ``duplicate_id_cache_size``: duplicate ids remembered per address.  ``duplicate_in_transaction``: whether a message
+    with a known one is left out of its transaction (``skip``) or the whole of that is rolled back (``reject``).
+    ``auto_create_queues``: an address or queue
     comes into being on first use.  ``default_routing``: what such an address is.  ``auto_delete_queues``: such a queue
     goes when it is empty and its last consumer has left, and such an address with its last queue, unless it remembers
     duplicate ids or is of another routing than the default one.
@@ -339,6 +346,7 @@ class AddressSettings:
     duplicate_id_cache_size: int = attrs.field(
         default=limits.DUPLICATE_IDS_DEFAULT, validator=in_range(0, 10_000_000, whole=True)
     )
+    duplicate_in_transaction: str = attrs.field(default="reject", validator=_in_transaction)
     auto_create_queues: bool = attrs.field(default=True, validator=is_bool)
     auto_delete_queues: bool = attrs.field(default=False, validator=is_bool)
     default_routing: str = attrs.field(default="anycast", validator=_routing)

@@ -25,6 +25,7 @@ INNER = {
     "ClientFactory": {"link"},
     "ClusterConnection": {"announce", "check_exposure", "credentials", "serve"},
     "Consumer": {"opened", "failed"},
+    "Transaction": {"gather", "turn", "ready", "renewed", "settle"},
     "Producer": {"gather", "turn", "run_settled", "run_sent"},
 }
 DUNDERS = {
@@ -68,7 +69,8 @@ FUNCTIONS = [pair for pair in ALL if inspect.isfunction(pair[1])]
 
 
 def test_everything_that_a_client_and_a_broker_hand_out_has_its_counterpart() -> None:
-    names = "BodyStream Broker Client ClientFactory ClusterConnection Consumer Delivery EventStream Producer connect"
+    names = """BodyStream Broker Client ClientFactory ClusterConnection Consumer Delivery EventStream Producer
+        Transaction connect"""
     assert set(PAIRS) == set(names.split())
     assert len(FUNCTIONS) > 50
 

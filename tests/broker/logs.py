@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import attrs
 
@@ -25,6 +26,8 @@ class FakeLog:
     failed: bool = False
     on_durable: Callable[[int], None] | None = None
     hurries: int = 0
+    #: First and last position of what was placed together.
+    groups: list[tuple[int, int]] = attrs.field(factory=list)
     #: Position before the last checkpoint, and the positions of its records.
     checkpoints: list[tuple[int, list[int]]] = attrs.field(factory=list)
 
@@ -53,6 +56,21 @@ class FakeLog:
         self.records.append(Record(self.last + 1, kind, payload, tuple(kills), tuple(refs), root))
         return self.last
 
+    @contextmanager
+    def together(self, size_bytes: int) -> Iterator[None]:
+        if self.failed:
+            raise JournalBrokenError("the disk failed", outcome="not_done")
+        if self.full:
+            raise AddressFullError("the disk has no room")
+        first, full, self.full = self.last + 1, self.full, False
+        yield
+        self.full = full
+        self.groups.append((first, self.last))
+        took = sum(
+            len(record.payload) + 8 * len(record.kills + record.refs) + 16 for record in self.records[first - 1 :]
+        )
+        assert took <= size_bytes, "a group is announced as large as it becomes"
+
     def hurry(self) -> None:
         self.hurries += 1
 
@@ -75,6 +93,7 @@ class FakeLog:
     def cuts(self) -> list[int]:
         """Last positions with which the log may be found after a crash; a checkpoint is there whole or not at all."""
         inside = {position for _, positions in self.checkpoints for position in positions[:-1]}
+        inside |= {position for first, last in self.groups for position in range(first, last)}
         return [position for position in range(self.durable, self.last + 1) if position not in inside]
 
     def recovered(self, last: int | None = None, rng: random.Random | None = None) -> list[Record]:

@@ -367,12 +367,16 @@ class FakeNode:
         self._answer(session, frame.first, {"queue": header.queue, "address": header.queue}, f"consume {header.queue}")
 
     def _settle(self, connection: FakeConnection, frame: Frame) -> None:
-        kind = {0: "ack", 8: "nack", 16: "reject"}[frame.flags]
+        kind = {0: "ack", 8: "nack", 16: "reject", 128: "ack in a transaction"}[frame.flags]
         table = memoryview(bytes(frame.table)).cast("Q").tolist()
         self.settled += [(kind, first, last) for first, last in zip(table[0::2], table[1::2], strict=True)]
         assert connection.session is not None
         if frame.first:
             self._answer(connection.session, frame.first, {}, "settle")
+
+    def _transact(self, connection: FakeConnection, frame: Frame) -> None:
+        assert connection.session is not None
+        self._answer(connection.session, frame.first, {}, "transact")
 
     def _leave(self, connection: FakeConnection, frame: Frame) -> None:
         session = connection.session

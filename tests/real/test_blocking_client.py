@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from meshq import Message, NotFoundError
+from meshq import Message, NotFoundError, TransactionRolledBackError
 from meshq.blocking import Broker, Client, Consumer, Delivery, connect
 from meshq.client import Connected, Disconnected
 
@@ -319,3 +319,38 @@ def test_a_producer_waits_while_its_window_is_full() -> None:
             assert producer.unconfirmed <= 10
         producer.flush()
         assert far.queue("q").added == 2_000
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_transaction_of_a_thread_counts_whole_or_not_at_all(tmp_path: Path, durable: bool) -> None:
+    with clients(tmp_path if durable else None) as both:
+        for client in both:
+            client.send_many("in", [b"1", b"2", b"3"])
+            with client.consumer("in") as consumer:
+                deliveries = [received(consumer) for _ in range(3)]
+                with client.transaction() as tx:
+                    tx.ack(*deliveries[:2])
+                    tx.send("out", b"a")
+                with pytest.raises(ZeroDivisionError), client.transaction() as failing:
+                    failing.ack(deliveries[2])
+                    failing.send("out", b"b")
+                    raise ZeroDivisionError
+                assert (tx.state, failing.state) == ("committed", "rolled back")
+                again = received(consumer)
+                assert (again.body, again.delivery_count) == (b"3", 2)
+                flagged = client.transaction()
+                with pytest.raises(TransactionRolledBackError), flagged:
+                    flagged.ack(again)
+                    flagged.mark_rollback_only()
+                    assert flagged.rollback_only
+                with client.transaction() as last:
+                    last.ack(received(consumer))
+                    last.commit()
+                with client.transaction() as nothing:
+                    nothing.rollback()
+                    assert repr(nothing) == "<Transaction rolled back sent=0 acked=0>"
+            with client.consumer("out") as consumer:
+                delivery = received(consumer)
+                assert delivery.body == b"a"
+                delivery.ack()
+                assert consumer.receive(timeout=0.1) is None

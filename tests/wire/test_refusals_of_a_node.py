@@ -33,6 +33,7 @@ from meshq.wire import (
     Call,
     Close,
     Consume,
+    Envelope,
     Frame,
     FrameType,
     Header,
@@ -41,6 +42,7 @@ from meshq.wire import (
     Produce,
     Proof,
     ReceiveBuffer,
+    Transact,
     encode,
     encode_ranges,
     encode_run,
@@ -263,6 +265,23 @@ def forbidden() -> NodePeer:
     return peer
 
 
+def duplicate() -> NodePeer:
+    node = MemoryNode()
+    peer = attached(node)
+    run = encode_run([b"1", b"2"], [Envelope(1 | 4 << 8, b"d", b"", b"")] * 2)
+    header = Transact(transaction=1, address="a", producer=PRODUCER, number=1, sent=0)
+    peer.say(
+        said(FrameType.TRANSACT, header, number=1, first=1, count=run.rows, table=run.table, body=run.body),
+        said(
+            FrameType.CALL,
+            Call(operation="commit", arguments=("transaction", 1, "sent", 2, "acked", 0)),
+            number=2,
+            first=2,
+        ),
+    )
+    return peer
+
+
 SCENES: dict[str, Callable[[], NodePeer]] = {
     "stale_delivery": stale_delivery,
     "address_full": address_full,
@@ -285,6 +304,8 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     "queue_deleted": queue_deleted,
     "bad_filter": bad_filter,
     "not_owner": not_owner,
+    "duplicate": duplicate,
+    "rolled_back": called("commit", "transaction", 1, "sent", 1, "acked", 0),
     "in_use": in_use,
     "forbidden": forbidden,
 }

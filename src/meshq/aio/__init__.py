@@ -9,6 +9,7 @@ from meshq.aio._delivery import Delivery
 from meshq.aio._events import EventStream
 from meshq.aio._factory import ClientFactory, connect
 from meshq.aio._producer import Producer
+from meshq.aio._transaction import Transaction
 
 __all__ = [
     "BodyStream",
@@ -20,5 +21,6 @@ __all__ = [
     "Delivery",
     "EventStream",
     "Producer",
+    "Transaction",
     "connect",
 ]

@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from meshq import abc
+from meshq import abc, limits
 from meshq import node as trio_node
 from meshq.aio._client import Client
 from meshq.aio._cluster import ClusterConnection
@@ -55,6 +55,7 @@ class Broker:
         node_id: bytes | None = None,
         memory_limit: int | None = None,
         stop_timeout: float = 10,
+        transaction_timeout: float = limits.TRANSACTION_TIMEOUT_S,
         env: abc.Env | None = None,
     ) -> None:
         self._inner = trio_node.Broker(
@@ -71,6 +72,7 @@ class Broker:
             node_id=node_id,
             memory_limit=memory_limit,
             stop_timeout=stop_timeout,
+            transaction_timeout=transaction_timeout,
             env=env,
         )
         # It was told to stop.

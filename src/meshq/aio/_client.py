@@ -14,6 +14,7 @@ from meshq.aio._host import Host
 from meshq.aio._loop import Loop, forwarded
 from meshq.aio._pieces import with_body
 from meshq.aio._producer import Producer
+from meshq.aio._transaction import Transaction
 from meshq.client import ClientStatistics, Event, watch
 from meshq.message import Message
 
@@ -83,6 +84,10 @@ class Client:
         """
         if self._host.open or not self._host.used:
             await self._call(self._inner.close)
+
+    def transaction(self) -> Transaction:
+        """Sends and acknowledgements that count together, or not at all: for an ``async with``."""
+        return Transaction(self, self._inner.transaction())
 
     def session(self) -> Client:
         """Another session, on a connection of its own, with the same settings."""

@@ -9,6 +9,7 @@ from meshq.blocking._delivery import Delivery
 from meshq.blocking._events import EventStream
 from meshq.blocking._factory import ClientFactory, connect
 from meshq.blocking._producer import Producer
+from meshq.blocking._transaction import Transaction
 
 __all__ = [
     "BodyStream",
@@ -20,5 +21,6 @@ __all__ = [
     "Delivery",
     "EventStream",
     "Producer",
+    "Transaction",
     "connect",
 ]

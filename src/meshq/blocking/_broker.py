@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from meshq import abc
+from meshq import abc, limits
 from meshq import node as trio_node
 from meshq.blocking._client import Client
 from meshq.blocking._cluster import ClusterConnection
@@ -54,6 +54,7 @@ class Broker:
         node_id: bytes | None = None,
         memory_limit: int | None = None,
         stop_timeout: float = 10,
+        transaction_timeout: float = limits.TRANSACTION_TIMEOUT_S,
         env: abc.Env | None = None,
     ) -> None:
         self._inner = trio_node.Broker(
@@ -70,6 +71,7 @@ class Broker:
             node_id=node_id,
             memory_limit=memory_limit,
             stop_timeout=stop_timeout,
+            transaction_timeout=transaction_timeout,
             env=env,
         )
         # It was told to stop, or has failed.

@@ -14,6 +14,7 @@ from meshq.blocking._events import EventStream
 from meshq.blocking._host import Host
 from meshq.blocking._loop import Loop
 from meshq.blocking._producer import Producer
+from meshq.blocking._transaction import Transaction
 from meshq.client import BodySource, ClientStatistics, Event, Received, watch
 from meshq.message import Message, PropertyValue
 
@@ -179,6 +180,10 @@ class Client(Administration):
         for producer in list(self._producers):
             await producer._feed()
         await self._inner.flush()
+
+    def transaction(self) -> Transaction:
+        """Sends and acknowledgements that count together, or not at all: for a ``with``."""
+        return Transaction(self, self._inner.transaction())
 
     # -- receiving
 

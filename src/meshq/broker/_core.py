@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from meshq import limits
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
 from meshq.broker._notices import Announcer, Notices
@@ -38,6 +39,7 @@ from meshq.broker.records import LINKS, PRODUCERS, encode_links
 from meshq.broker.session._access import Access
 from meshq.broker.session._jobs import Absent, Job
 from meshq.broker.session._peering import Demand
+from meshq.broker.transacting import Transactions
 from meshq.errors import MeshqError
 from meshq.notifications import AddressFull, MessageDeadLettered, MessageExpired, SecurityRefused
 from meshq.settings import AddressSettings, Security
@@ -67,6 +69,8 @@ class CoreSettings:
     now_ms: Callable[[], int]
     #: Whom to tell of what happens.
     notices: Notices = attrs.field(factory=Notices)
+    #: For how long an open transaction may be idle.
+    transaction_timeout_s: float = limits.TRANSACTION_TIMEOUT_S
 
 
 class Core:
@@ -99,20 +103,19 @@ class Core:
         #: Where large bodies are; without a place for them, in memory.
         self.bodies = bodies if bodies is not None else MemoryBodies(settings.token, self.memory.released)
         self.mover = Mover(self.placer, self.settler)
-        self.mover.on_taken = self.touch
         #: Sends messages of the node's own.
         self.voice = Voice(self)
         self.announcer = Announcer(self)
         self.expirer = Expirer(self.mover, self.timers, settings.now_ms)
         self.returner = Returner(self.ledger, self.mover, self.expirer, self.timers, settings.now_ms)
-        self.returner.on_ready = self.touch
+        self.mover.on_taken = self.returner.on_ready = self.touch
         #: Called with what somebody must act on: the name of the event, and a sentence.
         self.on_warning: Callable[[str, str], None] = _ignore
         self.returner.on_back = self.memory.look_again
         #: What of all this is in memory, and what on the disk only.
         self.pager = Pager(self.router, self.memory, self.touch)
-        self.settler.on_spill_gone = self.pager.ended
-        self.expirer.fetch = self.pager.fetch
+        self.settler.on_spill_gone, self.expirer.fetch = self.pager.ended, self.pager.fetch
+        self.transactions = Transactions(self, settings.transaction_timeout_s)
         #: Sessions by number, linked or not.
         self.sessions: dict[int, Session] = {}
         #: Why nothing new is accepted: None while the node is active.
@@ -348,6 +351,7 @@ class Core:
         Raises:
             JournalBrokenError: the disk has failed.
         """
+        self.transactions.leave_queue(queue)
         removed = self.settler.purge(queue)
         self.definitions.delete_queue(queue)
         if queue.terms.owner is not None:

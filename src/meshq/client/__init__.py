@@ -26,6 +26,7 @@ from meshq.client._producer import Producer, ProducerStatistics
 from meshq.client._settings import ClientSettings
 from meshq.client._sources import BodySource
 from meshq.client._statistics import ClientStatistics, Divert, QueueStatistics
+from meshq.client._transaction import Transaction
 
 __all__ = [
     "EVENTS_MAX",
@@ -62,6 +63,7 @@ __all__ = [
     "Sighting",
     "Span",
     "Trace",
+    "Transaction",
     "connect",
     "watch",
 ]

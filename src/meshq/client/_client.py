@@ -30,6 +30,7 @@ from meshq.client._session import Session
 from meshq.client._settings import ClientSettings
 from meshq.client._sources import BodySource, source_of
 from meshq.client._statistics import ClientStatistics
+from meshq.client._transaction import Transaction
 from meshq.client._uploading import send_large
 from meshq.client._waiting import Waiter, fresh, leaf
 from meshq.errors import ClosedError, MeshqError, SettingsError, UsageError
@@ -65,6 +66,8 @@ class Client(Patterns):
         self._streams: list[EventSink[Event]] = []
         self._nursery: Any = None
         self._life = trio.CancelScope(shield=True)
+        # Under which transactions send; made for the first of them.
+        self._transaction_producer = b""
         self._closed = False
         self._ended = Waiter()
         # Sends since the last one that passed through the scheduler.
@@ -372,6 +375,10 @@ class Client(Patterns):
             raise SettingsError("window", window, "a whole number from 1")
         return Producer(self, address, window=window)
 
+    def transaction(self) -> Transaction:
+        """Sends and acknowledgements that count together, or not at all: for an ``async with``."""
+        return Transaction(self)
+
     # -- receiving
 
     def consumer(
@@ -433,6 +440,10 @@ class Client(Patterns):
 
     def _now_ms(self) -> int:
         return self._env.wall.now_ms()
+
+    def _transacting_as(self) -> bytes:
+        self._transaction_producer = self._transaction_producer or self._token()
+        return self._transaction_producer
 
     async def _gathered(self) -> None:
         session = self._session

@@ -21,6 +21,7 @@ from meshq.client._peer_line import PeerLine
 from meshq.client._reading import ReadLine
 from meshq.client._run_line import RunLine
 from meshq.client._settings import ClientSettings
+from meshq.client._transacting import Transacting
 from meshq.client._waiting import Bell, Waiter
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError, UnblockedError
 from meshq.wire import (
@@ -77,6 +78,7 @@ class Session:
         self.renewals: list[Waiter] = []
         #: Open consumers, in the order in which they were opened.
         self.inboxes: dict[Inbox, None] = {}
+        self.transacting = Transacting()
         #: Consumers with acknowledgements that were not sent yet.
         self.settling: dict[Inbox, None] = {}
         #: What has a timeout.
@@ -404,6 +406,7 @@ class Session:
         self._channel = 0
         self._by_channel.clear()
         self.settling.clear()
+        self.transacting.renew()
         # Calls that were not sent go before producers and consumers: one may create what another one uses.
         self.calls.renew(self.epoch)
         self.runs.renew()

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import trio
 
-from meshq import abc
+from meshq import abc, limits
 from meshq.broker import Notices
 from meshq.client import Client, EventSink, EventStream, Route
 from meshq.cluster import ClusterConnection
@@ -61,6 +61,7 @@ class Broker:
         node_id: bytes | None = None,
         memory_limit: int | None = None,
         stop_timeout: float = 10,
+        transaction_timeout: float = limits.TRANSACTION_TIMEOUT_S,
         env: abc.Env | None = None,
     ) -> None:
         refuse_later(ha=ha)
@@ -76,6 +77,7 @@ class Broker:
             node_id=node_id,
             memory_limit=memory_limit,
             stop_timeout=stop_timeout,
+            transaction_timeout=transaction_timeout,
             security=security,
         )
         self._env = env

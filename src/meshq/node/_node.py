@@ -39,6 +39,8 @@ from meshq.wire import BY_NAME, LinkOpening, Role
 _log = logger("node")
 #: Seconds for which a session may outlive its connection, at most.
 SESSION_TTL_MAX_S = 3_600.0
+#: How often open transactions grow older; what ``Transactions.tick`` counts.
+TRANSACTIONS_TICK_S = 1.0
 #: The share of the host's memory that a broker takes unless told otherwise.
 MEMORY_SHARE = 4
 #: Seconds after which the wall clock is looked at again, whatever it said before.
@@ -93,6 +95,7 @@ class Node:
                 chaos=env.chaos,
                 now_ms=env.wall.now_ms,
                 notices=notices,
+                transaction_timeout_s=settings.transaction_timeout,
             ),
             journal,
             bodies,
@@ -186,6 +189,7 @@ class Node:
         nursery.start_soon(self._sift)
         nursery.start_soon(self._alarm)
         nursery.start_soon(self._lag.watch)
+        nursery.start_soon(self._age)
         control = self._control()
         for service in self._settings.services:
             service.announce(control)
@@ -272,6 +276,14 @@ class Node:
 
     def _wake_alarm(self) -> None:
         self._sooner.set()
+
+    async def _age(self) -> None:
+        """Tell the transactions of each second that passes while one of them is open."""
+        transactions = self.core.transactions
+        while True:
+            await trio.sleep(TRANSACTIONS_TICK_S)
+            if len(transactions):
+                transactions.tick()
 
     async def _alarm(self) -> None:
         """Do what is due by the wall clock, which may be set while we sleep."""

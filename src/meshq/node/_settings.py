@@ -50,6 +50,7 @@ class BrokerSettings:
     node_id: bytes | None
     memory_limit: int | None
     stop_timeout: float
+    transaction_timeout: float
 
 
 def check_settings(
@@ -65,6 +66,7 @@ def check_settings(
     node_id: bytes | None,
     memory_limit: int | None,
     stop_timeout: float,
+    transaction_timeout: float,
     security: Security | None = None,
 ) -> BrokerSettings:
     """All settings, checked.
@@ -80,6 +82,8 @@ def check_settings(
         raise SettingsError("memory_limit", memory_limit, f"a number of bytes, {MEMORY_BYTES_MIN} at least, or None")
     if type(stop_timeout) not in (int, float) or not 0 <= stop_timeout <= math.inf:
         raise SettingsError("stop_timeout", stop_timeout, "a number of seconds, 0 or more")
+    if type(transaction_timeout) not in (int, float) or not 0 < transaction_timeout <= limits.TIME_S_MAX:
+        raise SettingsError("transaction_timeout", transaction_timeout, f"seconds above 0, at most {limits.TIME_S_MAX}")
     if len(check_name("name", name)) > NODE_NAME_CHARACTERS_MAX:
         raise SettingsError("name", name[:32] + "…", f"at most {NODE_NAME_CHARACTERS_MAX} characters")
     if security is not None and type(security) is not Security:
@@ -103,6 +107,7 @@ def check_settings(
         node_id=node_id,
         memory_limit=memory_limit,
         stop_timeout=stop_timeout,
+        transaction_timeout=transaction_timeout,
     )
     loopback = all(acceptor.endpoint.loopback for acceptor in settings.acceptors)
     for service in settings.services:

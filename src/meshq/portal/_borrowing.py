@@ -16,7 +16,7 @@ from itertools import repeat
 import attrs
 
 from meshq import client as trio_client
-from meshq.client import ConsumerStatistics, DeliveredRun, Lending, Received, Span
+from meshq.client import ConsumerStatistics, DeliveredRun, Lending, Received, Span, Transaction
 from meshq.errors import BusyError, ClosedError, SettingsError
 from meshq.portal._host import Host
 from meshq.portal._loop import Loop
@@ -178,6 +178,12 @@ class Borrowing(ABC):
             await self._lending.confirm()
         if stale is not None:
             raise stale
+
+    def _settle_in(self, transaction: Transaction, deliveries: Sequence[Received]) -> None:
+        """A transaction acknowledges messages; the broker hears first that they were handed over."""
+        self._report()
+        with self._lock:
+            transaction.settle(deliveries)
 
     async def _close(self) -> None:
         await self._finish()

@@ -10,7 +10,8 @@ Before it takes a batch the task lets the loop turn once: tasks that were woken 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import trio
@@ -27,6 +28,7 @@ from meshq.store._batch_format import (
     ROW_BYTES,
     TARGETS,
     Sheaf,
+    batch_bytes,
     pack_targets,
 )
 from meshq.store._bell import Bell
@@ -88,6 +90,8 @@ class GroupCommit:
         #: Living records of the last checkpoint that was placed.
         self._checkpoint_positions: tuple[int, ...] = ()
         self._checkpoint_queued = False
+        #: What is placed belongs to one batch, however large that grows.
+        self._together = False
         #: The position up to which the last durable checkpoint speaks.
         self._covered = 0
         self._want_watermark = False
@@ -158,6 +162,32 @@ class GroupCommit:
             if self._asleep:
                 self._wake()
         return position
+
+    @contextmanager
+    def together(self, size_bytes: int) -> Iterator[None]:
+        """All records that are placed inside stand in one batch: after a crash all of them are there, or none is.
+
+        They are placed in one step, without a checkpoint, and have ``size_bytes`` at most.  None of them is refused for
+        want of room.
+
+        Raises:
+            UsageError: no batch holds so much; nothing was placed.
+            AddressFullError: the disk has no room for new roots; nothing was placed.
+            JournalBrokenError, ClosedError: nothing was placed.
+        """
+        invariant(not self._together, "one group of records at a time")
+        if self._refusing:
+            self._refuse(root=True)
+        if batch_bytes(size_bytes) > BATCH_BYTES_MAX:
+            raise UsageError(f"records that stand together have at most {BATCH_BYTES_MAX} bytes, not {size_bytes}")
+        if size_bytes > self._open.room and self._open.rows:
+            self._turn_over()
+        self._together = True
+        try:
+            yield
+        finally:
+            self._together = False
+            invariant(self._open.bytes <= BATCH_BYTES_MAX, "records that stand together fit in a batch")
 
     def hurry(self) -> None:
         """Somebody waits: commit what is placed without waiting for company."""
@@ -232,7 +262,7 @@ class GroupCommit:
         if size > RECORD_BYTES_MAX:
             raise UsageError(f"a record has at most {RECORD_BYTES_MAX} bytes, not {size}")
         batch = self._open
-        if size > batch.room and batch.rows:
+        if size > batch.room and batch.rows and not self._together:
             batch = self._turn_over()
         if kills or refs:
             batch.targets.append((size, kills, refs))

@@ -145,7 +145,7 @@ def _check_fixed(fixed: _Fixed, body_bytes_max: int) -> tuple[FrameType, int]:
         raise violation("unknown_type", f"type {type_number}")
     frame_type, form = known
     form_flags, row_bytes, rows_max, has_header, has_body, has_channel, has_first, has_stamp = form
-    if flags & ~form_flags or flags & FLAGS_EXCLUSIVE == FLAGS_EXCLUSIVE:
+    if flags & ~form_flags or (flags & FLAGS_EXCLUSIVE).bit_count() > 1:
         raise violation("unknown_flags", f"{frame_type.name} with flags {flags:#x}")
     if header_size > limits.HEADER_BYTES_MAX:
         raise violation("too_large", f"{header_size} bytes of header; allowed: {limits.HEADER_BYTES_MAX}")

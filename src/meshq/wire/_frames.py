@@ -63,6 +63,7 @@ class FrameType(enum.IntEnum):
     FORWARD = 23
     BLOCK = 28
     READ = 29
+    TRANSACT = 25
     DELIVER = 32
     CONFIRM = 33
     REFUSE = 34
@@ -91,8 +92,10 @@ FLAG_REJECT: Final = 16
 FLAG_LAST: Final = 32
 #: SEND, DELIVER: the body of the run's one message lies elsewhere, and the header says where.
 FLAG_LARGE: Final = 64
-#: Both at once say nothing.
-FLAGS_EXCLUSIVE: Final = FLAG_RETURN | FLAG_REJECT
+#: SETTLE: the deliveries are acknowledged by a transaction, whose number is the stamp.
+FLAG_TRANSACTED: Final = 128
+#: Two at once say nothing.
+FLAGS_EXCLUSIVE: Final = FLAG_RETURN | FLAG_REJECT | FLAG_TRANSACTED
 
 #: Counters of the fixed header, and whole numbers in headers, stay below this: sums of two of them fit 64 bits.
 COUNTER_MAX: Final = 2**63 - 1
@@ -137,7 +140,7 @@ FORMS: Final[dict[FrameType, Form]] = {
     FrameType.SEND: _RUN._replace(flags=_RUN_FLAGS | FLAG_RESENT | FLAG_LARGE, has_header=True),
     FrameType.CONSUME: _OPENING,
     FrameType.SETTLE: Form(
-        FLAG_RETURN | FLAG_REJECT, RANGE_ROW_BYTES, RANGES_MAX, has_channel=True, has_first=True, has_stamp=True
+        FLAGS_EXCLUSIVE, RANGE_ROW_BYTES, RANGES_MAX, has_channel=True, has_first=True, has_stamp=True
     ),
     FrameType.LEAVE: _OPENING,
     FrameType.CALL: Form(has_header=True, has_first=True),
@@ -146,6 +149,7 @@ FORMS: Final[dict[FrameType, Form]] = {
     FrameType.BLOCK: Form(_RUN_FLAGS | FLAG_LAST, has_body=True, has_channel=True, has_first=True),
     FrameType.READ: Form(has_header=True, has_channel=True, has_first=True),
     FrameType.DELIVER: _RUN._replace(flags=_RUN_FLAGS | FLAG_LARGE, has_header=True),
+    FrameType.TRANSACT: _RUN._replace(has_header=True, has_channel=False),
     FrameType.CONFIRM: Form(has_channel=True, has_first=True),
     FrameType.REFUSE: _OPENING,
     FrameType.ANSWER: Form(has_header=True, has_channel=None, has_first=True),

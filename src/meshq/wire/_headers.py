@@ -180,6 +180,21 @@ class Consume(Header):
 
 
 @attrs.frozen(kw_only=True)
+class Transact(Header):
+    """A run that a transaction sends, which is answered as a call; ``first`` is its id.
+
+    ``number``: of the first message, among all of its producer.  ``sent``: messages that the transaction sent before.
+    """
+
+    frame_type: ClassVar[FrameType] = FrameType.TRANSACT
+    transaction: int = scalar((int,))
+    address: str = scalar((str,), size_max=TARGET_CHARACTERS_MAX)
+    producer: bytes = scalar((bytes,), size=IDENTITY_BYTES)
+    number: int = scalar((int,))
+    sent: int = scalar((int,))
+
+
+@attrs.frozen(kw_only=True)
 class Leave(Header):
     """Close the frame's channel.  For a consumer: every delivery tag below ``handed`` reached the application."""
 
@@ -384,6 +399,7 @@ SCHEMAS: Final[dict[FrameType, type[Header]]] = {
     for schema in (
         Hello, Welcome, Authenticate, Challenge, Proof, Authenticated, Attach, Attached, Close, Produce, Consume,
         Leave, Call, Answer, Refuse, ConsumerLost, Deliver, LinkOpening, Forward, Binding, Send, Read,
+        Transact,
     )
 }  # fmt: skip
 

@@ -49,6 +49,10 @@ class Returner:
         for first, last in ranges:
             self._return(consumer.queue, consumer.take(first, last), delay_ms)
 
+    def return_spans(self, queue: Queue, spans: Sequence[Span]) -> None:
+        """Return what is held and belongs to no consumer any more; it counts as delivered."""
+        self._return(queue, spans, None)
+
     def reject(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
         """Messages that are refused for good leave for the dead-letter address.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from meshq import limits
 from meshq.broker.bodies._body import Body
 from meshq.broker.leaving._moving import settled_row
+from meshq.broker.placing._duplicates import IdChunk
 from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._marks import Marks
 from meshq.broker.placing._memory import MemoryBound
@@ -46,6 +47,20 @@ class Settler:
         finally:
             ended = [queue.settled(span) for span in done]
             self._record(queue, done, ended)
+
+    def settle_together(self, queue: Queue, spans: Sequence[Span]) -> list[StoredRun]:
+        """Acknowledge what a transaction holds, within ``Ledger.together``.
+
+        Returns runs whose duplicate ids outlive them, for ``move_ids``: what these take has no bound.
+        """
+        later: list[StoredRun] = []
+        self._record(queue, spans, [queue.settled(span) for span in spans], later=later)
+        return later
+
+    def move_ids(self, runs: Sequence[StoredRun]) -> None:
+        """The records of these runs are kept for their duplicate ids only: let them go."""
+        for run in runs:
+            self._move_ids(run)
 
     def remove(self, queue: Queue, span: Span, fate: str, *, logged: bool = False) -> None:
         """Rows leave for another reason; ``logged``: the journal knows already."""
@@ -90,9 +105,17 @@ class Settler:
         """A run that never became visible goes."""
         self._record(queue, [Span(view, 0, len(view.states), 1)], [True])
 
-    def _record(self, queue: Queue, spans: Sequence[Span], ended: Sequence[bool], *, logged: bool = False) -> None:
+    def _record(
+        self,
+        queue: Queue,
+        spans: Sequence[Span],
+        ended: Sequence[bool],
+        *,
+        logged: bool = False,
+        later: list[StoredRun] | None = None,
+    ) -> None:
         """Write what was settled: rows of runs that live on, unless that is ``logged``, and the end of those that
-        don't."""
+        don't.  ``later``: takes runs whose ids are to be moved later; until then they live on."""
         if queue.outdated:
             # A record speaks only of runs that the ones before it have left alive.
             self.settle_outdated(queue)
@@ -122,9 +145,12 @@ class Settler:
                         if run.body is not None:
                             run.room.freed_body(run.body.size_bytes)
                         run.room.freed(run.size_bytes)
-                    if position and not self._move_ids(run):
-                        kills.append(position)
-                    continue
+                    if later is not None and position and run.body is None and self._surviving(run) is not None:
+                        later.append(run)
+                    else:
+                        if position and not self._move_ids(run):
+                            kills.append(position)
+                        continue
             if position and queue.durable and not logged:
                 rows.append(settled_row(queue, span))
                 refs.append(position)
@@ -141,10 +167,7 @@ class Settler:
 
     def _move_ids(self, run: StoredRun) -> bool:
         """If ids of a run outlive it, write them in the one record that kills the run's own."""
-        if not run.has_ids:
-            return False
-        address = self._router.addresses.get(run.address)
-        chunk = address.duplicates.surviving(run.position) if address is not None else None
+        chunk = self._surviving(run)
         if chunk is None:
             return False
         ids = chunk.ids[chunk.start :]
@@ -152,6 +175,13 @@ class Settler:
         chunk.record = self._ledger.write(IDS, [payload], kills=[run.position], lazy=True, vital=True)
         chunk.ids, chunk.start = ids, 0
         return True
+
+    def _surviving(self, run: StoredRun) -> IdChunk | None:
+        """The ids of a run that are still in the window of its address."""
+        if not run.has_ids:
+            return None
+        address = self._router.addresses.get(run.address)
+        return address.duplicates.surviving(run.position) if address is not None else None
 
 
 def _nobody(_: object) -> None:

@@ -131,6 +131,16 @@ class Entering:
             run.body.refs += 1
         return position, views
 
+    def count_parts(self, run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | None) -> int:
+        """In how many parts ``enter_shares`` would write a run.
+
+        Raises:
+            AddressFullError: in too many.
+        """
+        count = len(_parts(run, shares, asked))
+        _check_parts(count)
+        return count
+
     def _write_parts(
         self, run: StoredRun, parts: Sequence[_Part], link: tuple[bytes, int], gone: tuple[SettledRow, ...]
     ) -> int:
@@ -144,10 +154,7 @@ class Entering:
                 following[queue] = first + len(rows)
             if queue.durable:
                 targets.append(RoutedTarget(queue.number, first, rows, remote))
-        if len(targets) > ROUTED_TARGETS_MAX:
-            raise AddressFullError(
-                f"a run would be {len(targets)} parts in queues; at most {ROUTED_TARGETS_MAX} are kept"
-            )
+        _check_parts(len(targets))
         content = run.content
         head = RunRecord(run.producer, run.number, run.stamp, run.address, (), (), content)
         record = RoutedRecord(link[0], link[1], run.number_step, head, tuple(targets))
@@ -158,6 +165,11 @@ class Entering:
         placed = PlacedRecord(traits.arrival, traits.origin, gone, record, body)
         refs = list(dict.fromkeys(row.position for row in gone))
         return self._ledger.write(PLACED, [encode_placed_head(placed), content.table, content.body], refs=refs)
+
+
+def _check_parts(count: int) -> None:
+    if count > ROUTED_TARGETS_MAX:
+        raise AddressFullError(f"a run would be {count} parts in queues; at most {ROUTED_TARGETS_MAX} are kept")
 
 
 def _parts(run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | None) -> list[_Part]:

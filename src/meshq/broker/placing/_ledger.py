@@ -7,7 +7,8 @@ placed, so a queue's messages become visible in the order of their numbers, and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
 from meshq.abc import Buffer
@@ -47,6 +48,9 @@ class Log(Protocol):
         refuses roots that are not ``vital``.
         """
 
+    def together(self, size_bytes: int) -> AbstractContextManager[None]:
+        """All records that are placed inside, ``size_bytes`` at most, are there after a crash, or none is."""
+
     def hurry(self) -> None:
         """Somebody waits: don't wait for company."""
 
@@ -57,7 +61,7 @@ class Ledger:
     Without a log everything is as durable as it will ever be: it is released at once.
     """
 
-    __slots__ = ("_doomed", "_entries", "_release_views", "log")
+    __slots__ = ("_doomed", "_entries", "_group", "_release_views", "log")
 
     def __init__(self, log: Log | None, release_views: Callable[[Views], None]) -> None:
         self.log = log
@@ -65,6 +69,8 @@ class Ledger:
         # (position, views that become visible, what to call then), in the order of placing; whoever is first in line
         # holds up those behind, whatever their positions.
         self._entries: deque[tuple[int, Views, Callable[[], None]]] = deque()
+        # What is placed together is released together: views, and what to call then.
+        self._group: tuple[list[tuple[Queue, QueueRun]], list[Callable[[], None]]] | None = None
         # Records that nobody needs any more; the next record that is placed kills them.
         self._doomed: list[int] = []
 
@@ -103,12 +109,30 @@ class Ledger:
     def release_after(self, position: int, views: Views, then: Callable[[], None]) -> None:
         """Release ``views`` and call ``then`` once ``position`` is durable and everything placed before is released."""
         log = self.log
-        if log is None or (not self._entries and position <= log.durable):
+        if self._group is not None:
+            self._group[0].extend(views)
+            self._group[1].append(then)
+        elif log is None or (not self._entries and position <= log.durable):
             if views:
                 self._release_views(views)
             then()
         else:
             self._entries.append((position, views, then))
+
+    @contextmanager
+    def together(self, size_bytes: int) -> Iterator[None]:
+        """What is placed inside is durable and visible as one thing: all of it or nothing.
+
+        Raises:
+            AddressFullError, JournalBrokenError, ClosedError: nothing was placed.
+        """
+        with self.log.together(size_bytes + 8 * len(self._doomed)) if self.log is not None else nullcontext():
+            views, calls = self._group = ([], [])
+            try:
+                yield
+            finally:
+                self._group = None
+        self.release_after(self.log.last if self.log is not None else 0, views, lambda: _call_all(calls))
 
     def when_all_is_durable(self, then: Callable[[], None]) -> None:
         """Call ``then`` once everything that is placed now is durable."""
@@ -126,3 +150,8 @@ class Ledger:
             if views:
                 self._release_views(views)
             then()
+
+
+def _call_all(calls: list[Callable[[], None]]) -> None:
+    for call in calls:
+        call()

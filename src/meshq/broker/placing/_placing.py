@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from meshq import limits
 from meshq.address import Target
@@ -19,6 +20,7 @@ from meshq.broker.placing._producers import ProducerMarks
 from meshq.broker.placing._router import Address
 from meshq.broker.placing._sharing import deal, deal_here, shared, wants_of
 from meshq.broker.placing._sifting_plan import placed
+from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._traits import SPECIAL, RowTraits, Traits, asked_of_moved, read_traits
 from meshq.broker.records import (
@@ -26,6 +28,12 @@ from meshq.broker.records import (
 )
 from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
 from meshq.wire import KIND_ID, duplicate_ids
+
+#: Bytes that a run takes in the journal beside its content, at most: heads, names and marks; for each message: what is
+#: said of ids that leave the window; for each part of it: in which queue, and the mark of that.
+RUN_RECORD_BYTES: Final = 2 * limits.KIB
+ROW_RECORD_BYTES: Final = 16
+PART_RECORD_BYTES: Final = 256
 
 
 class Placer:
@@ -56,8 +64,10 @@ class Placer:
         #: Messages that were dropped because their address was full.
         self.dropped = 0
 
-    def place(self, run: StoredRun, target: Target, kinds: int, then: Callable[[], None]) -> None:
-        """Place one run; ``then`` is called when it may be confirmed.
+    def place(
+        self, run: StoredRun, target: Target, kinds: int, then: Callable[[], None], *, weighed: bool = False
+    ) -> None:
+        """Place one run; ``then`` is called when it may be confirmed.  ``weighed``: in the same step, and not refused.
 
         Raises:
             NotFoundError: the address doesn't exist and isn't made on first use; nothing changed.
@@ -76,13 +86,12 @@ class Placer:
                 self.duplicates += len(skipped)
                 self._all_known(then)
                 return
-        if address.room is not None and not self._admit(run, address.room):
+        if address.room is not None and not self._admit(run, address.room, weighed=weighed):
             self._ledger.release_after(0, (), then)
             return
         targets = [queue] if queue is not None else address.queues
         diverted = queue is None and address.name in self._diverts.from_address
-        special = (kinds & SPECIAL and targets) or (address.rings and queue is None) or run.body is not None
-        if diverted or special or (address.filtered and any(one.terms.filter is not None for one in targets)):
+        if diverted or run.body is not None or _apart(address, queue, targets, kinds):
             rows = _without(run.content.rows, skipped)
             asked = self._asked(run, kinds)
             shares = self._diverted(run, address, rows) if diverted else shared(run, address, queue, rows)
@@ -101,7 +110,7 @@ class Placer:
             then = address.room.placed(run.content.rows - len(skipped), then)
         self._ledger.release_after(position, views, then)
 
-    def _admit(self, run: StoredRun, room: AddressRoom) -> bool:
+    def _admit(self, run: StoredRun, room: AddressRoom, *, weighed: bool) -> bool:
         """Whether a run goes on; else it is dropped.
 
         Raises:
@@ -111,10 +120,10 @@ class Placer:
         if room.policy in ("drop", "fail") and (room.full or self._memory.scarce):
             room.reached()
             if room.policy == "fail":
-                raise AddressFullError(
-                    f"the address {run.address!r} has {room.messages} messages in {room.total_bytes} bytes "
-                    "and takes no more"
-                )
+                if weighed:
+                    # What was placed since it was weighed belongs to the same transaction: it overshoots once.
+                    return True
+                raise _full(run, room)
             self._producers.raise_to(run.producer, run.number, run.number + rows - 1)
             self._drop(room, rows)
             return False
@@ -130,6 +139,33 @@ class Placer:
         rooms = self._definitions.router.rooms
         if rooms and views and (room := rooms.get(views[0][0].address)) is not None:
             room.charge(run)
+
+    def weigh(self, run: StoredRun, target: Target, kinds: int) -> int:
+        """The bytes that the records of a run may take if it is placed now; refuses what ``place`` would refuse.
+
+        Raises:
+            NotFoundError, AddressFullError, JournalBrokenError: as ``place``; at most its address came into being.
+        """
+        address, queue = self._definitions.address_for(target)
+        room = address.room
+        if room is not None and room.policy in ("block", "fail") and (room.full or self._memory.scarce):
+            # Nobody can be made to wait who is in the middle of something.
+            raise _full(run, room)
+        content = run.content
+        size = len(content.table) + len(content.body) + RUN_RECORD_BYTES + ROW_RECORD_BYTES * content.rows
+        targets = [queue] if queue is not None else address.queues
+        diverted = queue is None and address.name in self._diverts.from_address
+        if not diverted and not _apart(address, queue, targets, kinds):
+            return size + PART_RECORD_BYTES * len(targets)
+        asked = self._asked(run, kinds)
+        names = self._diverts.order(address.name) if diverted else [address.name]
+        turns = [(one, one.turn) for name in names if (one := self._definitions.router.addresses.get(name)) is not None]
+        rows = range(content.rows)
+        shares = self._diverted(run, address, rows) if diverted else shared(run, address, queue, rows)
+        for one, turn in turns:
+            one.turn = turn
+        parts = self._entering.count_parts(run, shares, asked)
+        return size + PART_RECORD_BYTES * parts + 4 * sum(len(share.remote) * len(share.rows) for share in shares)
 
     def _diverted(self, run: StoredRun, address: Address, rows: Sequence[int]) -> list[Share]:
         """Who gets what of a run that is diverted.
@@ -315,6 +351,19 @@ def check_reach(body: Body, shares: Sequence[Share]) -> None:
     if body.size_bytes > limits.MESSAGE_BYTES_MAX and any(share.queue.forwards for share in shares):
         text = f"a body of {body.size_bytes} bytes does not go from node to node: at most {limits.MESSAGE_BYTES_MAX} do"
         raise UsageError(text)
+
+
+def _full(run: StoredRun, room: AddressRoom) -> AddressFullError:
+    return AddressFullError(
+        f"the address {run.address!r} has {room.messages} messages in {room.total_bytes} bytes and takes no more"
+    )
+
+
+def _apart(address: Address, queue: Queue | None, targets: Sequence[Queue], kinds: int) -> bool:
+    """Whether the messages of a run may go different ways, or at different times."""
+    if (kinds & SPECIAL and targets) or (address.rings and queue is None):
+        return True
+    return bool(address.filtered) and any(one.terms.filter is not None for one in targets)
 
 
 def _nothing() -> None:

@@ -31,7 +31,8 @@ def check_queue(queue: Queue) -> None:
     if queue.last_values is not None:
         queue.last_values.check()
     invariant(held == queue.held, "held is what the states say")
-    invariant(held == sum(consumer.held for consumer in queue.consumers), "what is held, a consumer holds")
+    by_consumers = sum(consumer.held for consumer in queue.consumers)
+    invariant(held == by_consumers + queue.pledged, "what is held, a consumer or a transaction holds")
     invariant(delayed == queue.delayed, "delayed is what the states say")
     out = queue.acknowledged + sum(queue.removed.values())
     invariant(queue.added == out + queue.ready + held + delayed, "added = acknowledged + removed + what is there")

@@ -57,7 +57,7 @@ class Queue:
     __slots__ = (
         "_by_priority", "_handing_over", "_main", "_only", "_sole", "acknowledged", "added", "address", "browsers",
         "consumers", "delayed", "durable", "expires", "grouped", "held", "last", "last_values", "levels", "name",
-        "number", "outdated", "passing", "paused", "ready", "redelivered", "removed", "scheduled",
+        "number", "outdated", "passing", "paused", "pledged", "ready", "redelivered", "removed", "scheduled",
         "scheduled_messages", "settings", "terms", "tiers", "unfinished", "used", "wanted",
     )  # fmt: skip
 
@@ -101,8 +101,8 @@ class Queue:
         self.unfinished = False
         # Runs without which it can't go on and whose content is on the disk only.
         self.wanted: dict[QueueRun, None] = {}
-        self.ready = 0
-        self.held = 0
+        # Pledged are those of the held ones that transactions have acknowledged: no consumer has them any more.
+        self.ready = self.held = self.pledged = 0
         # Handed back, and to wait before they may be granted again.
         self.delayed = 0
         # Some of its messages have had a time to live.
@@ -333,7 +333,7 @@ class Queue:
     def _held_by_others(self) -> bool:
         """Whether an exclusive consumer has to wait for what those before it hold."""
         assert self._sole is not None
-        self._handing_over = self.held > self._sole.held
+        self._handing_over = self.held - self.pledged > self._sole.held
         return self._handing_over
 
     def hold(self, consumer: ConsumerState, grant: Grant) -> None:

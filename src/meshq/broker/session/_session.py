@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from meshq import limits
 from meshq.broker._core import Core
@@ -23,6 +23,7 @@ from meshq.broker.session._peering import Peering
 from meshq.broker.session._producing import Producing
 from meshq.broker.session._subscribing import queue_to_consume
 from meshq.broker.session._uploading import Uploading
+from meshq.broker.transacting import Transacting
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
 from meshq.notifications import ConsumerClosed, ConsumerCreated, Notification
 from meshq.selector import parse_filter
@@ -30,6 +31,7 @@ from meshq.wire import (
     BY_NAME,
     FLAG_REJECT,
     FLAG_RETURN,
+    FLAG_TRANSACTED,
     Answer,
     Call,
     Consume,
@@ -46,6 +48,8 @@ from meshq.wire import (
     refusal_of,
     violation,
 )
+
+T = TypeVar("T")
 
 
 def nobody() -> None:
@@ -83,6 +87,7 @@ class Session:
         self.owned: dict[Queue, None] = {}
         self.producing = Producing(self)
         self.uploading = Uploading(self)
+        self.transacting = Transacting(self)
         self._consumers: dict[int, ConsumerState] = {}
         # Channels whose consumers were lost, the oldest first.  What the client had sent before it heard of that may
         # come late, by way of a resume even after it has heard.
@@ -101,6 +106,7 @@ class Session:
             FrameType.LEAVE: self._leave,
             FrameType.CALL: self._call,
             **self.uploading.handlers,
+            FrameType.TRANSACT: self.transacting.transact,
         }
 
     def welcome_peer(self) -> None:
@@ -170,6 +176,8 @@ class Session:
         ranges = decode_ranges(frame.table)
         if consumer.browser is not None:
             consumer.browser.settled(ranges)
+        elif frame.flags & FLAG_TRANSACTED:
+            self.transacting.settle(consumer, ranges, frame.stamp)
         elif frame.flags & FLAG_RETURN:
             self.core.returner.give_back(consumer, ranges, frame.stamp - 1 if frame.stamp else None)
         elif frame.flags & FLAG_REJECT:
@@ -255,6 +263,9 @@ class Session:
         if call.operation == "flush":
             self._answer_when_durable(frame.first, {})
             return
+        if call.operation in self.transacting.operations:
+            self.answering(frame, lambda: self.transacting.operate(call.operation, call.named))
+            return
         self.answering(frame, lambda: answer_call(self.core, call.operation, call.named, self))
 
     # -- out
@@ -262,20 +273,31 @@ class Session:
     def answering(self, frame: Frame, work: Callable[[], dict[str, Any] | Steps]) -> None:
         """Answer a frame with what ``work``, or the last of its steps, returns once all that it placed is durable, or
         with its error."""
-        try:
-            if self.core.closing is not None:
-                raise NotActiveError(self.core.closing)
-            values = work()
-        except RemoteProtocolError:
-            raise
-        except MeshqError as error:
-            self.decline_call(frame.first, error)
+        values = self._try(frame, work)
+        if values is None:
             return
         if isinstance(values, dict):
             self._answer_when_durable(frame.first, values)
         else:
             call = frame.first
             self.core.pursue(Job(values, partial(self._answer_when_durable, call), partial(self.decline_call, call)))
+
+    def answer_now(self, frame: Frame, work: Callable[[], dict[str, Any]]) -> None:
+        """Answer a frame with what ``work`` returns, which has placed nothing, or with its error."""
+        values = self._try(frame, work)
+        if values is not None:
+            self._answer(frame.first, values)
+
+    def _try(self, frame: Frame, work: Callable[[], T]) -> T | None:
+        try:
+            if self.core.closing is not None:
+                raise NotActiveError(self.core.closing)
+            return work()
+        except RemoteProtocolError:
+            raise
+        except MeshqError as error:
+            self.decline_call(frame.first, error)
+            return None
 
     def decline_call(self, call: int, error: MeshqError) -> None:
         """Answer a call with why it is not done."""
@@ -388,6 +410,7 @@ class Session:
             self._drop_consumer(consumer, None)
         self._consumers.clear()
         self.producing.end()
+        self.transacting.end()
         for queue in list(self.owned):
             self.core.touch(queue)
         self.core.memory.close(self)

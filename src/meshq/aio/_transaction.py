@@ -1,0 +1,162 @@
+"""A transaction for asyncio: sends and acknowledgements that count together, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from meshq import client as trio_client
+from meshq import limits
+from meshq.aio._delivery import Delivery
+from meshq.message import PropertyValue
+
+if TYPE_CHECKING:
+    from meshq.aio._client import Client
+
+
+class Transaction:
+    """Sends and acknowledgements that count together, or not at all.  Made by ``client.transaction``; used as
+    ``async with``, by one task at a time.
+
+    Leaving the block commits; when the body raises, all is rolled back: what was sent never was, what was acknowledged
+    is delivered again.  ``commit`` and ``rollback`` do so before.
+    """
+
+    def __init__(self, client: Client, inner: trio_client.Transaction) -> None:
+        self._client = client
+        self._inner = inner
+        self._call = client._call
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    @property
+    def state(self) -> str:
+        """``new``, ``active``, ``committed`` or ``rolled back``."""
+        return self._inner.state
+
+    @property
+    def rollback_only(self) -> bool:
+        """Whether a commit would raise."""
+        return self._inner.rollback_only
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Begin it; the broker hears of it with the first work.
+
+        Checkpoint: always.  Cancellation: it is not begun.
+        Raises:
+            UsageError: it was used before, or the client is not open.
+            ClosedError, ConnectionBrokenError: the client is of no further use.
+        """
+        await self._call(self._inner.__aenter__)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, or roll back if the body has raised; nothing if that was done before.
+
+        Checkpoint: always.  Cancellation: as ``commit``.
+        Raises:
+            MeshqError: as ``commit``.
+        """
+        await self._call(self._inner.__aexit__, kind, error, trace)
+
+    # -- work
+
+    async def send(
+        self,
+        address: str,
+        body: bytes,
+        *,
+        properties: Mapping[str, PropertyValue] | None = None,
+        durable: bool = True,
+        priority: int = limits.PRIORITY_DEFAULT,
+        ttl: float | None = None,
+        delay: float | None = None,
+        duplicate_id: str | bytes | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        content_type: str | None = None,
+    ) -> None:
+        """Send a message, to be seen by nobody before the commit.
+
+        Checkpoint: always.  Cancellation: it was taken or not: roll back.
+        Raises:
+            SettingsError: a part of the message is not allowed; it was not taken.
+            TransactionRolledBackError: the transaction is lost; it is rolled back.
+            MeshqError: an earlier message was refused; all is rolled back.
+            UsageError: the transaction is not open.
+        """
+        await self._call(
+            self._inner.send,
+            address,
+            body,
+            properties=properties,
+            durable=durable,
+            priority=priority,
+            ttl=ttl,
+            delay=delay,
+            duplicate_id=duplicate_id,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
+            group=group,
+            content_type=content_type,
+        )
+
+    async def ack(self, *deliveries: Delivery) -> None:
+        """Acknowledge messages of any consumer of this client: they are done with if the transaction is committed, and
+        are delivered again if it is not.
+
+        They make room in their consumer's window at once.
+
+        Checkpoint: always.  Cancellation: they are acknowledged or not touched.
+        Raises:
+            UsageError: a delivery was settled before, or is another client's; or the transaction is not open.
+            StaleDeliveryError: deliveries belong to a session or consumer that is gone and come again; the others
+                are acknowledged; ``results`` says which is which.
+            TransactionRolledBackError: the transaction is lost; it is rolled back.
+        """
+        await self._call(self._ack, deliveries)
+
+    async def _ack(self, deliveries: tuple[Delivery, ...]) -> None:
+        await self._inner.ready()
+        start = 0
+        for end in range(1, len(deliveries) + 1):
+            consumer = deliveries[start]._consumer
+            if end == len(deliveries) or deliveries[end]._consumer is not consumer:
+                consumer._settle_in(self._inner, deliveries[start:end])
+                start = end
+
+    def mark_rollback_only(self) -> None:
+        """Whatever comes, this transaction is not to be committed: ``commit`` raises."""
+        self._client._loop.look(self._inner.mark_rollback_only)
+
+    # -- how it ends
+
+    async def commit(self) -> None:
+        """All of it counts from here on; on return it is stored.
+
+        Checkpoint: always.
+        Cancellation: it may have been committed or not: repeat the work with the same duplicate ids.
+        Raises:
+            TransactionRolledBackError: it was rolled back; if ``outcome`` is unknown it may have been committed, too:
+                repeat the work with the same duplicate ids.
+            DuplicateError: a duplicate id is known already; all is rolled back.
+            AddressFullError, NotFoundError, UsageError: a message was refused; all is rolled back.
+            CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
+        """
+        await self._call(self._inner.commit)
+
+    async def rollback(self) -> None:
+        """None of it counts: what was sent never was, what was acknowledged is delivered again.
+
+        Checkpoint: always.  Cancellation: it is rolled back all the same.
+        Raises:
+            UsageError: the transaction is not open.
+        """
+        await self._call(self._inner.rollback)

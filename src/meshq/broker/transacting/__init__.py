@@ -1,0 +1,6 @@
+"""Transactions: work that waits until its client says that it counts, all of it or nothing."""
+
+from meshq.broker.transacting._transacting import Transacting
+from meshq.broker.transacting._transactions import Transactions
+
+__all__ = ["Transacting", "Transactions"]

@@ -1,0 +1,165 @@
+"""The transactions of one session, by the numbers that its client gave them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from meshq import limits
+from meshq.address import parse_target
+from meshq.broker._definitions import check_sendable
+from meshq.broker.queue._run import StoredRun
+from meshq.broker.session._access import permit_replies, permit_sending
+from meshq.broker.transacting._transaction import Transaction, Work
+from meshq.errors import MeshqError, UsageError
+from meshq.wire import FLAG_DURABLE, Frame, RunBytes, Transact, check_run, decline, header_of, violation
+
+if TYPE_CHECKING:
+    from meshq.broker.queue._consumer_state import ConsumerState
+    from meshq.broker.session._session import Session
+
+
+class Transacting:
+    """What one session's transactions have open."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._core = session.core
+        self._open: dict[int, Transaction] = {}
+        #: What a client may ask for, by name, and the numbers that it gives.
+        self.operations: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
+            "commit": (self.commit, ("transaction", "sent", "acked")),
+            "roll_back": (self.roll_back, ("transaction",)),
+            "look_at_transaction": (self.look_at, ("transaction",)),
+        }
+
+    def operate(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Do what a client asks for.
+
+        Raises:
+            UsageError: the arguments don't fit.
+            MeshqError: as the operation.
+        """
+        work, names = self.operations[operation]
+        if set(arguments) != set(names) or any(type(value) is not int for value in arguments.values()):
+            raise UsageError(f"{operation} has the whole numbers {', '.join(names)}")
+        work(**arguments)
+        return {}
+
+    def transact(self, frame: Frame) -> None:
+        """A run that a transaction sends.
+
+        Raises:
+            RemoteProtocolError: the client broke the protocol; the session must be ended.
+        """
+        header = header_of(frame, Transact)
+        self._session.begin_call(frame)
+        content = RunBytes(frame.count, frame.table, 0, frame.body)  # type: ignore[arg-type]
+        kinds = check_run(content)
+        if not header.transaction or not header.number or header.number + frame.count >= 1 << 63:
+            raise violation("bad_number", "a transaction, and its messages, are numbered from 1 on")
+
+        def take() -> dict[str, Any]:
+            target = parse_target(header.address)
+            check_sendable(target.address)
+            permit_sending(self._session, target)
+            if self._session.rights is not None:
+                permit_replies(self._session, content, kinds)
+            transaction = self._open.get(header.transaction)
+            if (transaction.sent if transaction is not None else 0) != header.sent:
+                self._drop(header.transaction)
+                raise decline("rolled_back", "the node did not have all that it had sent")
+            run = StoredRun(
+                target.address,
+                content,
+                durable=bool(frame.flags & FLAG_DURABLE) and self._core.durable,
+                producer=header.producer,
+                number=header.number,
+                stamp=frame.stamp,
+            )
+            try:
+                self._core.transactions.add(transaction or self._begin(header.transaction), Work(run, target, kinds))
+            except MeshqError:
+                self._drop(header.transaction)
+                raise
+            return {}
+
+        self._session.answer_now(frame, take)
+
+    def settle(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]], number: int) -> None:
+        """Messages that a transaction acknowledges.  If it can't take them it is rolled back, which its commit tells.
+
+        Raises:
+            RemoteProtocolError: a tag was not given or is settled already.
+        """
+        queue = consumer.queue
+        for first, last in ranges:
+            spans = consumer.take(first, last)
+            transaction = self._open.get(number)
+            try:
+                transaction = transaction or self._begin(number)
+                transaction.check_room(last - first + 1, 0)
+            except MeshqError:
+                self._drop(number)
+                self._core.returner.return_spans(queue, spans)
+            else:
+                transaction.add_spans(queue, spans)
+                self._core.transactions.used(transaction)
+
+    def _begin(self, number: int) -> Transaction:
+        if len(self._open) >= limits.TRANSACTIONS_MAX:
+            raise decline("too_many", f"a session has at most {limits.TRANSACTIONS_MAX} open transactions")
+        transaction = self._core.transactions.begin(partial(self._forget, number))
+        self._open[number] = transaction
+        return transaction
+
+    def _forget(self, number: int) -> None:
+        self._open.pop(number, None)
+
+    def _drop(self, number: int) -> None:
+        """Whatever is there of a transaction is rolled back."""
+        transaction = self._open.pop(number, None)
+        if transaction is not None:
+            self._core.transactions.roll_back(transaction)
+
+    def commit(self, transaction: int, sent: int, acked: int) -> None:
+        """All of it counts, if it is all that its client has done: so many messages sent, and acknowledged.
+
+        Raises:
+            TransactionRolledBackError: it is not.
+            DuplicateError, NotFoundError, UsageError, AddressFullError: it was rolled back.
+        """
+        found = self._take(transaction, sent, acked)
+        if found is not None:
+            self._core.transactions.commit(found)
+
+    def _take(self, number: int, sent: int, acked: int) -> Transaction | None:
+        transaction = self._open.get(number)
+        if transaction is None and not sent and not acked:
+            return None
+        if transaction is None or (transaction.sent, transaction.acked) != (sent, acked):
+            self._drop(number)
+            raise decline("rolled_back", "the node no longer had all of its work")
+        del self._open[number]
+        return transaction
+
+    def look_at(self, transaction: int) -> None:
+        """Its client is there, and wants to know whether it is.
+
+        Raises:
+            TransactionRolledBackError: it is not.
+        """
+        found = self._open.get(transaction)
+        if found is None:
+            raise decline("rolled_back", "it was idle for too long")
+        self._core.transactions.used(found)
+
+    def roll_back(self, transaction: int) -> None:
+        """None of it counts."""
+        self._drop(transaction)
+
+    def end(self) -> None:
+        """The session is over: so are its transactions."""
+        for number in list(self._open):
+            self._drop(number)

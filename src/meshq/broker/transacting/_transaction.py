@@ -1,0 +1,71 @@
+"""One transaction: what it has sent and acknowledged so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from meshq import limits
+from meshq.address import Target
+from meshq.broker.queue._consumer_state import Span
+from meshq.broker.queue._run import StoredRun
+from meshq.errors import UsageError
+
+if TYPE_CHECKING:
+    from meshq.broker.queue._queue_machine import Queue
+
+
+class Work(NamedTuple):
+    """A run that waits for the commit: where it goes, and the kinds of its rows."""
+
+    run: StoredRun
+    target: Target
+    kinds: int
+
+
+class Transaction:
+    """What waits for a commit.  Runs stand in no queue; what is acknowledged is held."""
+
+    __slots__ = ("acked", "pledged", "sent", "size_bytes", "used_at", "work")
+
+    def __init__(self) -> None:
+        self.work: list[Work] = []
+        #: What it has acknowledged, by queue.
+        self.pledged: dict[Queue, list[Span]] = {}
+        self.sent = 0
+        self.acked = 0
+        #: Of its runs, in memory.
+        self.size_bytes = 0
+        #: The tick in which it was last used.
+        self.used_at = 0
+
+    def check_room(self, messages: int, size_bytes: int) -> None:
+        """Whether so much fits.
+
+        Raises:
+            UsageError: it does not.
+        """
+        if self.sent + self.acked + messages > limits.TRANSACTION_MESSAGES_MAX:
+            raise UsageError(f"a transaction has at most {limits.TRANSACTION_MESSAGES_MAX} messages")
+        if self.size_bytes + size_bytes > limits.TRANSACTION_BYTES_MAX:
+            raise UsageError(f"a transaction sends at most {limits.TRANSACTION_BYTES_MAX} bytes")
+
+    def add_run(self, work: Work) -> None:
+        """A run was sent."""
+        self.work.append(work)
+        self.sent += work.run.content.rows
+        self.size_bytes += work.run.size_bytes
+
+    def add_spans(self, queue: Queue, spans: Sequence[Span]) -> None:
+        """Messages were acknowledged: they are held, and no consumer has them any more."""
+        rows = sum(span.rows for span in spans)
+        self.pledged.setdefault(queue, []).extend(spans)
+        self.acked += rows
+        queue.pledged += rows
+
+    def take_spans(self) -> Iterator[tuple[Queue, list[Span]]]:
+        """Let go of what is acknowledged, queue by queue."""
+        pledged, self.pledged = self.pledged, {}
+        for queue, spans in pledged.items():
+            queue.pledged -= sum(span.rows for span in spans)
+            yield queue, spans

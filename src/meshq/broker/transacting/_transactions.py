@@ -1,0 +1,168 @@
+"""The transactions of a node: how they are committed and rolled back, what they take, and when they are too old."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from meshq import limits
+from meshq.broker.transacting._transaction import Transaction, Work
+from meshq.errors import AddressFullError, MeshqError, invariant
+from meshq.wire import KIND_ID, decline, duplicate_ids
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+    from meshq.broker.queue._queue_machine import Queue
+    from meshq.broker.queue._run import StoredRun
+
+#: Bytes that a span of acknowledged rows, or one of the records of a commit, takes in the journal at most.
+_SPAN_RECORD_BYTES: Final = 64
+
+
+class Transactions:
+    """Commits and rolls back."""
+
+    def __init__(self, core: Core, timeout_s: float) -> None:
+        self._core = core
+        self._timeout_s = timeout_s
+        # Seconds in which one was open, as whoever has a clock counts them.
+        self._ticks = 0
+        # Those that are open, as an ordered set, and whom to tell when one is too old.
+        self._open: dict[Transaction, Callable[[], None]] = {}
+        #: Bytes of their runs.
+        self.size_bytes = 0
+        self.committed = 0
+        self.rolled_back = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # -- life
+
+    def begin(self, on_expired: Callable[[], None]) -> Transaction:
+        """A transaction has its first work."""
+        transaction = Transaction()
+        self._open[transaction] = on_expired
+        self.used(transaction)
+        return transaction
+
+    def used(self, transaction: Transaction) -> None:
+        """Its client has done something with it."""
+        transaction.used_at = self._ticks
+
+    def tick(self) -> None:
+        """A second has passed: those that were idle for too long are rolled back."""
+        self._ticks += 1
+        for transaction, on_expired in list(self._open.items()):
+            # The second in which it was used may have been all but over.
+            if self._ticks - transaction.used_at > self._timeout_s:
+                self.roll_back(transaction)
+                on_expired()
+        self._core.turn()
+
+    def add(self, transaction: Transaction, work: Work) -> None:
+        """A run of a transaction has come.
+
+        Raises:
+            UsageError, NotFoundError, AddressFullError: it is not taken.
+        """
+        size = work.run.size_bytes
+        transaction.check_room(work.run.content.rows, size)
+        bound = self._core.memory.limit_bytes // limits.TRANSACTIONS_MEMORY_SHARE
+        if self.size_bytes + size > bound:
+            raise AddressFullError(f"open transactions have {self.size_bytes} bytes of memory; they may have {bound}")
+        self._core.definitions.address_for(work.target)
+        transaction.add_run(work)
+        self.size_bytes += size
+        self._core.memory.use(size)
+        self.used(transaction)
+
+    def _end(self, transaction: Transaction) -> None:
+        """It is no longer open, and its runs take no memory as those of a transaction."""
+        del self._open[transaction]
+        transaction.work = []
+        size, transaction.size_bytes = transaction.size_bytes, 0
+        self.size_bytes -= size
+        self._core.memory.released(size)
+
+    # -- how it ends
+
+    def roll_back(self, transaction: Transaction) -> None:
+        """Its sends never were; what it acknowledged comes back."""
+        self._end(transaction)
+        self.rolled_back += 1
+        for queue, spans in transaction.take_spans():
+            self._core.returner.return_spans(queue, spans)
+            self._core.touch(queue)
+
+    def commit(self, transaction: Transaction) -> None:
+        """Place and settle all of it in one step; it is durable, and visible, as one.
+
+        Raises:
+            DuplicateError, NotFoundError, UsageError, AddressFullError: it was rolled back.
+            JournalBrokenError: the disk has failed.
+        """
+        try:
+            self._check_ids(transaction)
+            size = self.weigh(transaction)
+            with self._core.ledger.together(size):
+                later = self._apply(transaction)
+        except MeshqError:
+            self.roll_back(transaction)
+            raise
+        self._core.settler.move_ids(later)
+        self.committed += 1
+
+    def weigh(self, transaction: Transaction) -> int:
+        """Bytes that its records may take.
+
+        Raises:
+            NotFoundError, AddressFullError, JournalBrokenError: it can't be placed.
+        """
+        spans = sum(map(len, transaction.pledged.values())) + len(transaction.pledged) + 1
+        return _SPAN_RECORD_BYTES * spans + sum(self._core.placer.weigh(*work) for work in transaction.work)
+
+    def _apply(self, transaction: Transaction) -> list[StoredRun]:
+        core = self._core
+        for run, target, kinds in transaction.work:
+            core.placer.place(run, target, kinds, _nothing, weighed=True)
+        self._end(transaction)
+        later: list[StoredRun] = []
+        for queue, spans in transaction.take_spans():
+            invariant(queue.number in core.router.by_number, "a queue of which something is held is there")
+            later += core.settler.settle_together(queue, spans)
+            core.touch(queue)
+        return later
+
+    def _check_ids(self, transaction: Transaction) -> None:
+        """Whether one of its duplicate ids is known where that rejects it.
+
+        Raises:
+            DuplicateError: one is.
+        """
+        seen: dict[str, set[bytes]] = {}
+        for run, target, kinds in transaction.work:
+            if not kinds & KIND_ID:
+                continue
+            address, _ = self._core.definitions.address_for(target)
+            settings = self._core.router.settings(address.name)
+            if settings.duplicate_in_transaction == "skip" or not address.duplicates.capacity:
+                continue
+            known = seen.setdefault(address.name, set())
+            ids = duplicate_ids(run.content)
+            fresh = address.duplicates.fresh_rows(ids)
+            given = [duplicate_id for duplicate_id in ids if duplicate_id]
+            if (fresh is not None and len(fresh) < len(ids)) or not known.isdisjoint(given):
+                raise decline("duplicate", f"at {address.name!r}; nothing of the transaction was applied")
+            known.update(given)
+
+    def leave_queue(self, queue: Queue) -> None:
+        """A queue is being deleted: transactions that have acknowledged messages of it are rolled back."""
+        for transaction, on_expired in list(self._open.items()):
+            if queue in transaction.pledged:
+                self.roll_back(transaction)
+                on_expired()
+
+
+def _nothing() -> None:
+    """For a callback that nobody needs."""

@@ -1,0 +1,454 @@
+"""A transaction: sends and acknowledgements that count together, or not at all."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, cast
+
+import trio
+
+from meshq import limits
+from meshq.address import parse_target
+from meshq.client._calls import Call
+from meshq.client._delivery import Delivery, Received
+from meshq.client._envelope import PLAIN_ROW, Row
+from meshq.client._outbox import outcome_of
+from meshq.client._waiting import fresh
+from meshq.errors import (
+    BusyError,
+    MeshqError,
+    NotActiveError,
+    StaleDeliveryError,
+    TransactionRolledBackError,
+    UnblockedError,
+    UsageError,
+)
+from meshq.message import PropertyValue, check_body, check_durable
+from meshq.wire import (
+    FLAG_DURABLE,
+    FLAG_TRANSACTED,
+    Envelope,
+    Frame,
+    FrameType,
+    Transact,
+    encode_run,
+)
+from meshq.wire import Call as WireCall
+
+if TYPE_CHECKING:
+    from meshq.client._client import Client
+
+#: Runs sent and not yet taken by the broker, beyond which a send waits.
+_WINDOW_RUNS: Final = 16
+#: Seconds without a call after which one looks whether the broker still has the transaction.
+_IDLE_S: Final = 1.0
+#: Errors of a call that is gone with its session.
+_CUT: Final = (UnblockedError, StaleDeliveryError)
+#: The fate of a delivery: the flag, and above it the transaction's number.
+_FATE_SHIFT: Final = 8
+
+
+class Transaction:
+    """Sends and acknowledgements that count together, or not at all.  Made by ``client.transaction``; used as
+    ``async with``, by one task at a time.
+
+    Leaving the block commits; when the body raises, all is rolled back: what was sent never was, what was acknowledged
+    is delivered again.  ``commit`` and ``rollback`` do so before.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._session = client._session
+        self._state = "new"
+        self._number = 0
+        # Messages sent, those of them that gather, and messages acknowledged.
+        self._sent = 0
+        self._acked = 0
+        self._address: str | None = None
+        self._durable = True
+        self._bodies: list[bytes] = []
+        self._rows: list[Row] = []
+        self._size = 0
+        # Runs that the broker has not taken yet, the oldest first.
+        self._runs: deque[Call] = deque()
+        # Why it can only be rolled back.
+        self._failure: MeshqError | None = None
+        self._used_at = 0.0
+        # What the flusher saw at its last look.
+        self._seen = 0
+        self._armed = False
+        self._busy = False
+        # Sends since the last one that passed through the scheduler.
+        self._calls = 0
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self._state} sent={self._sent} acked={self._acked}>"
+
+    @property
+    def state(self) -> str:
+        """``new``, ``active``, ``committed`` or ``rolled back``."""
+        return self._state
+
+    @property
+    def rollback_only(self) -> bool:
+        """Whether a commit would raise."""
+        return self._failure is not None
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Begin it; the broker hears of it with the first work.
+
+        Checkpoint: always.  Cancellation: it is not begun.
+        Raises:
+            UsageError: it was used before, or the client is not open.
+            ClosedError, ConnectionBrokenError: the client is of no further use.
+        """
+        if self._state != "new":
+            raise UsageError("the transaction was used before; make another one")
+        self._client._check()
+        await trio.lowlevel.checkpoint()
+        self._state = "active"
+        self._number = self._session.transacting.begin(self)
+        self._used_at = trio.current_time()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, or roll back if the body has raised; nothing if that was done before.
+
+        Checkpoint: when it has to wait for the broker.
+        Cancellation: as ``commit``.
+        Raises:
+            MeshqError: as ``commit``.
+        """
+        if self._state == "active":
+            if error is None:
+                await self.commit()
+            else:
+                self._abandon()
+
+    # -- work
+
+    async def send(
+        self,
+        address: str,
+        body: bytes,
+        *,
+        properties: Mapping[str, PropertyValue] | None = None,
+        durable: bool = True,
+        priority: int = limits.PRIORITY_DEFAULT,
+        ttl: float | None = None,
+        delay: float | None = None,
+        duplicate_id: str | bytes | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        content_type: str | None = None,
+    ) -> None:
+        """Send a message, to be seen by nobody before the commit.
+
+        Checkpoint: when it has to wait, and at least every 64th call.
+        Cancellation: the message was not taken.
+        Raises:
+            SettingsError: a part of the message is not allowed; it was not taken.
+            TransactionRolledBackError: the transaction is lost; it is rolled back.
+            MeshqError: an earlier message was refused; all is rolled back.
+            UsageError: the transaction is not open.
+        """
+        if type(body) is not bytes or len(body) > limits.MESSAGE_BYTES_MAX:
+            body = check_body(body)
+        check_durable(durable)
+        row = self._client._encoder.row(
+            properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
+        )
+        if address != self._address:
+            parse_target(address)
+        await self.ready()
+        size = len(body) + len(row[1]) + len(row[2]) + len(row[3])
+        if self._bodies and (
+            address != self._address
+            or durable is not self._durable
+            or len(self._bodies) == limits.RUN_MESSAGES_MAX
+            or self._size + size > limits.RUN_BYTES_TARGET
+        ):
+            self._cut()
+        self._address, self._durable = address, durable
+        self._bodies.append(body)
+        self._rows.append(row)
+        self._size += size
+        self._sent += 1
+        if not self._armed:
+            self._armed = True
+            self._seen = 0
+            self._client._flusher.arm(self)
+
+    async def ack(self, *deliveries: Delivery) -> None:
+        """Acknowledge messages of any consumer of this client: they are done with if the transaction is committed, and
+        are delivered again if it is not.
+
+        They make room in their consumer's window at once.
+
+        Checkpoint: at least every 64th call.  Cancellation: they are acknowledged or not touched.
+        Raises:
+            UsageError: a delivery was settled before, or is another client's; or the transaction is not open.
+            StaleDeliveryError: deliveries belong to a session or consumer that is gone and come again; the others
+                are acknowledged; ``results`` says which is which.
+            TransactionRolledBackError: the transaction is lost; it is rolled back.
+        """
+        await self.ready()
+        self.settle(deliveries)
+
+    def settle(self, deliveries: Sequence[Received]) -> None:
+        """Acknowledge what was received, when it is ``ready``; as ``ack``."""
+        fate = FLAG_TRANSACTED | self._number << _FATE_SHIFT
+        start = 0
+        for end in range(1, len(deliveries) + 1):
+            consumer = deliveries[start]._run.consumer
+            if end < len(deliveries) and deliveries[end]._run.consumer is consumer:
+                continue
+            if consumer.client is not self._client:
+                raise UsageError(f"{deliveries[start]!r} was received by another client")
+            inbox = consumer._inbox
+            inbox.check_settling()
+            part = deliveries[start:end]
+            stale = inbox.settle(part, fate)
+            done = len(part) if stale is None else stale.results.count(None)
+            if done:
+                self._acked += done
+                self._session.gathered(inbox)
+            if stale is not None:
+                raise stale
+            start = end
+
+    def mark_rollback_only(self) -> None:
+        """Whatever comes, this transaction is not to be committed: ``commit`` raises."""
+        self._check()
+        self._fail(TransactionRolledBackError("the transaction was marked as rollback-only"))
+
+    def _check(self) -> None:
+        if self._state != "active":
+            raise UsageError(f"the transaction is {self._state}: use it in 'async with'")
+        if self._busy:
+            raise BusyError("two tasks use one transaction")
+
+    async def ready(self) -> None:
+        """Before any work: is there still a transaction, and is there room?
+
+        Checkpoint: when it has to wait, and at least every 64th call.  Cancellation: nothing has changed.
+        Raises:
+            MeshqError: the transaction is lost; it is rolled back.
+            UsageError: it is not open.
+        """
+        self._check()
+        self._look_at_session()
+        self._raise_failure()
+        now = trio.current_time()
+        idle, self._used_at = now - self._used_at > _IDLE_S, now
+        runs = self._runs
+        while runs and runs[0].done:
+            runs.popleft()
+        if idle and (self._sent or self._acked):
+            # It may have been rolled back meanwhile: whoever comes back after a while is told at once.
+            self._cut()
+            await self._wait(self._call("look_at_transaction"))
+        elif len(runs) >= _WINDOW_RUNS:
+            await self._wait(runs[0])
+        else:
+            self._calls += 1
+            if self._calls >= limits.CHECKPOINT_MESSAGES:
+                self._calls = 0
+                await trio.lowlevel.checkpoint()
+        self._raise_failure()
+
+    def _look_at_session(self) -> None:
+        if self._session.failure is not None:
+            self._fail(outcome_of(self._session.failure, "not_done"))
+
+    async def _wait(self, call: Call) -> None:
+        self._busy = True
+        try:
+            await self._client._wait_call(call)
+        except _CUT:
+            self._fail(_lost())
+        except MeshqError as error:
+            self._fail(outcome_of(error, "not_done"))
+        finally:
+            self._busy = False
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise fresh(self._failure)
+
+    def _fail(self, error: MeshqError) -> None:
+        if self._failure is None and self._state == "active":
+            self._failure = error
+
+    # -- what the flusher does
+
+    def turn(self) -> bool:
+        """The flusher's look at the end of a loop turn: what no longer grows is sent."""
+        count = len(self._bodies)
+        if count and count != self._seen:
+            self._seen = count
+            return True
+        self.gather()
+        self._armed = False
+        return False
+
+    def gather(self) -> None:
+        """Send what has gathered, grown or not."""
+        if self._bodies and self._state == "active":
+            self._cut()
+
+    def _cut(self) -> None:
+        """What has gathered becomes a run and gets in line."""
+        bodies, rows = self._bodies, self._rows
+        if not bodies:
+            return
+        plain = all(row is PLAIN_ROW for row in rows)
+        assert self._address is not None
+        run = encode_run(bodies, None if plain else cast("list[Envelope]", rows))
+        header = Transact(
+            transaction=self._number,
+            address=self._address,
+            producer=self._client._transacting_as(),
+            number=self._session.transacting.number(run.rows),
+            sent=self._sent - run.rows,
+        ).encode()
+        flags = FLAG_DURABLE if self._durable else 0
+        stamp = self._client._now_ms()
+
+        def make(number: int) -> Frame:
+            return Frame(
+                FrameType.TRANSACT,
+                flags=flags,
+                first=number,
+                stamp=stamp,
+                header=header,
+                count=run.rows,
+                table=run.table,
+                body=run.body,
+            )
+
+        self._bodies, self._rows, self._size, self._seen = [], [], 0, 0
+        call = RunCall("a send of a transaction", make, self._session.epoch, self._fail)
+        self._runs.append(call)
+        self._session.calls.add(call)
+        self._session.wake()
+
+    # -- how it ends
+
+    async def commit(self) -> None:
+        """All of it counts from here on; on return it is stored.
+
+        Checkpoint: always.
+        Cancellation: it may have been committed or not: repeat the work with the same duplicate ids.
+        Raises:
+            TransactionRolledBackError: it was rolled back; if ``outcome`` is unknown it may have been committed, too:
+                repeat the work with the same duplicate ids.
+            DuplicateError: a duplicate id is known already; all is rolled back.
+            AddressFullError, NotFoundError, UsageError: a message was refused; all is rolled back.
+            CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
+        """
+        self._check()
+        self._look_at_session()
+        if self._failure is not None:
+            failure = fresh(self._failure)
+            self._abandon()
+            await trio.lowlevel.checkpoint()
+            raise failure
+        self._cut()
+        call = self._call("commit", sent=self._sent, acked=self._acked)
+        self._busy = True
+        try:
+            await self._client._wait_call(call)
+        except MeshqError as error:
+            self._busy = False
+            # Whatever else has failed: a commit that is cut off may have been done.
+            failure = _told(error if isinstance(error, _CUT) else self._failure or error)
+            self._abandon()
+            raise failure from error
+        except BaseException:
+            self._busy = False
+            self._abandon()
+            raise
+        self._busy = False
+        self._end("committed")
+
+    async def rollback(self) -> None:
+        """None of it counts: what was sent never was, what was acknowledged is delivered again.
+
+        Checkpoint: always.
+        Cancellation: it is rolled back all the same.
+        Raises:
+            UsageError: the transaction is not open.
+        """
+        self._check()
+        self._abandon()
+        await trio.lowlevel.checkpoint()
+
+    def _abandon(self) -> None:
+        """Whatever the broker still has of it is rolled back."""
+        if (self._sent or self._acked) and self._session.failure is None:
+            self._call("roll_back")
+        self._end("rolled back")
+
+    def _end(self, state: str) -> None:
+        self._state = state
+        self._bodies, self._rows = [], []
+        self._session.transacting.end(self)
+
+    def _call(self, operation: str, **arguments: int) -> Call:
+        """Say something about it, in this session only."""
+        named = {"transaction": self._number, **arguments}
+        flat = tuple(item for pair in named.items() for item in pair)
+        header = WireCall(operation=operation, arguments=flat).encode()
+        epoch = self._session.epoch if self._sent or self._acked else None
+        call = Call("a transaction", lambda number: Frame(FrameType.CALL, first=number, header=header), epoch)
+        self._session.calls.add(call)
+        self._session.flush()
+        return call
+
+    def renewed(self) -> None:
+        """The session was made anew: what the broker had of it is gone."""
+        if (self._sent or self._acked) and not self._busy:
+            # Whoever waits is told by what it waits for.
+            self._fail(_lost())
+        self._runs.clear()
+
+
+class RunCall(Call):
+    """A run of a transaction on its way: if it fails, so does the transaction."""
+
+    __slots__ = ("_on_failed",)
+
+    def __init__(
+        self, what: str, make: Callable[[int], Frame], epoch: int, on_failed: Callable[[MeshqError], None]
+    ) -> None:
+        super().__init__(what, make, epoch)
+        self._on_failed = on_failed
+
+    def fail(self, error: BaseException) -> None:
+        """It was refused, or is cut off."""
+        super().fail(error)
+        if isinstance(error, MeshqError) and not isinstance(error, _CUT):
+            self._on_failed(error)
+
+
+def _told(error: MeshqError) -> MeshqError:
+    """What whoever uses a transaction is told of an error that a call of it has met."""
+    if isinstance(error, UnblockedError):
+        return TransactionRolledBackError(
+            "the commit was cut off; repeat the work with the same duplicate ids", outcome="unknown"
+        )
+    if isinstance(error, (StaleDeliveryError, NotActiveError)):
+        return _lost()
+    return error
+
+
+def _lost() -> TransactionRolledBackError:
+    return TransactionRolledBackError("the session was lost, and with it the work of the transaction")
