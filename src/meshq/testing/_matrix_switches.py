@@ -114,8 +114,8 @@ SWITCHES: Final = (
     Switch(
         features=("queue filter",),
         file="broker/placing/_placing.py",
-        old="special or (address.filtered and any(one.terms.filter is not None for one in targets)):\n",
-        new="special:\n",
+        old="    return bool(address.filtered) and any(one.terms.filter is not None for one in targets)\n",
+        new="    return False\n",
     ),
     Switch(
         features=("queue filter",),
