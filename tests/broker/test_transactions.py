@@ -236,6 +236,20 @@ def test_a_known_duplicate_id_rejects_all_of_it_and_a_rollback_forgets_the_ids()
     assert delivered(client) == [b"1"] * 3
 
 
+def test_whoever_hears_of_a_duplicate_may_take_the_first_one_for_stored() -> None:
+    house, client, _ = house_with()
+    house.auto = False
+    for number in (1, 2):
+        tx = Tx(client, number=number)
+        tx.send("out", b"a", envelopes=with_ids("x"))
+        assert tx.commit() is None
+    house.rest()
+    answer = client.answer(client.calls)
+    assert answer is not None
+    assert answer.code == DUPLICATE
+    clean(house)
+
+
 def test_two_runs_of_a_transaction_with_one_duplicate_id() -> None:
     house, client, _ = house_with()
     tx = Tx(client)

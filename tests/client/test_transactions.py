@@ -159,6 +159,22 @@ async def test_a_refused_send_ends_the_transaction_at_the_next_call(node: FakeNo
                 await tx.send("a", b"y")
 
 
+@pytest.mark.parametrize("refused", ["transact", "commit"])
+async def test_a_node_that_is_going_away_rolls_back_and_takes_the_work_when_it_is_repeated(
+    node: FakeNode, refused: str
+) -> None:
+    env, _ = fake_env(node)
+    node.refuse_call = lambda operation: "not_active" if operation == refused else None
+    async with connect(TCP, env=env) as client:
+        with pytest.raises(TransactionRolledBackError) as caught:
+            async with client.transaction() as tx:
+                await tx.send("a", b"x")
+                await client.flush()
+        assert caught.value.outcome == "not_done"
+        node.refuse_call = lambda operation: None
+        await one_send(client)
+
+
 async def test_acknowledgements_go_before_the_commit_even_if_the_loop_had_no_turn(node: FakeNode) -> None:
     env, _ = fake_env(node)
     async with connect(TCP, env=env) as client, client.consumer("q") as consumer:

@@ -118,6 +118,12 @@ def deliver_what_was_refused(history: Recorded) -> None:
     history.ack(history.deliver(3, 3, again=True))
 
 
+def apply_a_transaction_by_half(history: Recorded) -> None:
+    for uid in (7, 8):
+        history.send_failed(history.sent("p", "q", uid, transaction="t"), "unknown")
+    history.ack(history.deliver(7, 9))
+
+
 def keep_what_was_refused(history: Recorded) -> None:
     history.remaining["q"].append((3, 9))
 
@@ -213,6 +219,7 @@ CORRUPTIONS: list[tuple[Callable[[Recorded], None], str]] = [
     (keep_what_was_never_sent, "Q2"),
     (deliver_what_was_refused, "Q3"),
     (keep_what_was_refused, "Q3"),
+    (apply_a_transaction_by_half, "Q3"),
     (place_a_duplicate_id_twice, "Q4"),
     (place_another_message_with_the_same_duplicate_id, "Q4"),
     (place_one_send_twice, "Q5"),

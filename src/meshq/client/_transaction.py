@@ -285,7 +285,7 @@ class Transaction:
 
     def _fail(self, error: MeshqError) -> None:
         if self._failure is None and self._state == "active":
-            self._failure = error
+            self._failure = _told(error)
 
     # -- what the flusher does
 

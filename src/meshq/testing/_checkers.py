@@ -102,6 +102,23 @@ def q3_refused_is_never_delivered(history: History) -> Iterator[Violation]:
                 yield Violation("Q3", f"refused message {uid} is in {queue}", uid)
 
 
+def q3_all_or_nothing(history: History) -> Iterator[Violation]:
+    """Q3: what was refused, or rolled back, is nowhere; of what a transaction has sent, all is there or nothing."""
+    yield from q3_refused_is_never_delivered(history)
+    delivered, live = history.deliveries_by_message(), left_by_queue(history)
+    sent: dict[str, dict[tuple[str, int], bool]] = {}
+    for send in history.sends.values():
+        if send.transaction:
+            for queue in send.queues:
+                message = (queue, send.uid)
+                seen = message in delivered or send.uid in live.get(queue, ()) or message in history.removed
+                sent.setdefault(send.transaction, {})[message] = seen
+    for transaction, messages in sent.items():
+        if any(messages.values()) and not all(messages.values()):
+            missing = [message for message, seen in messages.items() if not seen]
+            yield Violation("Q3", f"of the transaction {transaction} {missing} is nowhere, and the rest is there")
+
+
 def numbers_of(history: History) -> dict[tuple[str, int], dict[int, None]]:
     """The sequence numbers under which each (place, uid) was seen, delivered or left; what is not due has none."""
     found: dict[tuple[str, int], dict[int, None]] = {}

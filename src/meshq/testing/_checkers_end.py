@@ -11,7 +11,7 @@ from meshq.testing._checkers import (
     Violation,
     q1_nothing_confirmed_is_lost,
     q2_nothing_from_nowhere,
-    q3_refused_is_never_delivered,
+    q3_all_or_nothing,
     q4_exactly_once,
     q5_no_more_often_than_failures_explain,
     q6_consumed_is_final,
@@ -98,7 +98,7 @@ def q15_recovery_is_a_fixed_point(history: History) -> Iterator[Violation]:
 CHECKERS: Final[dict[str, Checker]] = {
     "Q1": q1_nothing_confirmed_is_lost,
     "Q2": q2_nothing_from_nowhere,
-    "Q3": q3_refused_is_never_delivered,
+    "Q3": q3_all_or_nothing,
     "Q4": q4_exactly_once,
     "Q5": q5_no_more_often_than_failures_explain,
     "Q6": q6_consumed_is_final,

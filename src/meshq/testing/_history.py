@@ -64,6 +64,8 @@ class Send:
     barrier: bool = False
     #: The node that it was sent to.
     node: str = ""
+    #: The transaction that it belongs to.
+    transaction: str = ""
     invoked_s: float
     ended_s: float | None = None
     #: None: it has not ended, which is as good as unknown.
@@ -197,6 +199,7 @@ class History:
         durable: bool = True,
         barrier: bool = False,
         node: str = "",
+        transaction: str = "",
     ) -> int:
         """A send begins; returns the number of the operation.  A repeated send of a ``uid`` is another one."""
         self._ops += 1
@@ -210,6 +213,7 @@ class History:
             durable=durable,
             barrier=barrier,
             node=node,
+            transaction=transaction,
             invoked_s=self._clock(),
         )
         return self._ops

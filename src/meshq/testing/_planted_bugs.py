@@ -198,6 +198,21 @@ BUGS: Final = (
         required=True,
     ),
     Bug(
+        name="write a commit as if its records were anybody's",
+        file="store/_commit.py",
+        old=" and not self._together:\n",
+        new=":\n",
+        checkers=("Q3", "Q6"),
+    ),
+    Bug(
+        name="commit what is rolled back",
+        file="broker/transacting/_transacting.py",
+        old="            self._core.transactions.roll_back(transaction)\n",
+        new="            self._core.transactions.commit(transaction)\n",
+        checkers=("Q3", "Q6"),
+        required=True,
+    ),
+    Bug(
         name="keep a large body that nobody needs",
         file="broker/_core.py",
         old="            self.bodies.remove(body)\n",

@@ -27,6 +27,7 @@ from meshq.testing._simulation import Simulation, SimulationResult, simulate
 from meshq.testing._workload import ADDRESSES, CLIENT_SETTINGS, SOLE, URL, Actor, Dial, Scene, Sender
 from meshq.testing._workload_odd import ODD, PLACES, OddReceiver, OddSender
 from meshq.testing._workload_receive import Clerk, Receiver
+from meshq.testing._workload_transacting import TransactingReceiver
 
 #: Simulated seconds of faults, and the least that a seed has to have confirmed.
 DURATION_S: Final = 60.0
@@ -65,7 +66,8 @@ class Cast:
         others: list[Actor] = [Sender(scene, "second", rng("actor/second"), dial(second))]
         if rng("cast/shared").random() < 0.5:
             others.append(Receiver(scene, "sharer", rng("actor/sharer"), dial(second), ("shared",)))
-        receiver = Receiver(scene, "receiver", rng("actor/receiver"), dial(third), ("shared", "solo", "news-a"))
+        receiving = TransactingReceiver if rng("cast/transacting").random() < 0.5 else Receiver
+        receiver = receiving(scene, "receiver", rng("actor/receiver"), dial(third), ("shared", "solo", "news-a"))
         news = Receiver(scene, "reader", rng("actor/reader"), dial(third), ("news-b",))
         parts: list[Actor] = [receiver]
         if rng("cast/odd").random() < 0.5:

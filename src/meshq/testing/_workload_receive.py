@@ -52,6 +52,11 @@ class Receiver(Actor):
         """Give messages back.  Checkpoint: maybe.  Cancellation: they are not touched."""
         await consumer.nack(*batch)
 
+    async def acknowledge(self, consumer: Any, batch: list[Delivery], *, confirm: bool) -> bool:
+        """Acknowledge; returns whether that is stored.  Checkpoint: maybe.  Cancellation: unknown."""
+        await consumer.ack(*batch, confirm=confirm)
+        return confirm
+
     async def use(self, client: Client) -> None:
         """Consume for a while.  Checkpoint: always.  Cancellation: ends it.  Raises: nothing."""
         self._session_began = trio.current_time()
@@ -133,7 +138,7 @@ class Receiver(Actor):
         confirm = kind == "ack" and self.rng.random() < 0.5
         try:
             if kind == "ack":
-                await consumer.ack(*batch, confirm=confirm)
+                confirm = await self.acknowledge(consumer, batch, confirm=confirm)
             elif kind == "nack":
                 await self.give_back(consumer, batch)
             else:

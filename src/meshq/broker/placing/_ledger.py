@@ -112,7 +112,8 @@ class Ledger:
         if self._group is not None:
             self._group[0].extend(views)
             self._group[1].append(then)
-        elif log is None or (not self._entries and position <= log.durable):
+            return
+        if log is None or (not self._entries and position <= log.durable):
             if views:
                 self._release_views(views)
             then()

@@ -149,6 +149,7 @@ class Placer:
         address, queue = self._definitions.address_for(target)
         room = address.room
         if room is not None and room.policy in ("block", "fail") and (room.full or self._memory.scarce):
+            room.reached()
             # Nobody can be made to wait who is in the middle of something.
             raise _full(run, room)
         content = run.content

@@ -24,7 +24,7 @@ from meshq.broker.session._producing import Producing
 from meshq.broker.session._subscribing import queue_to_consume
 from meshq.broker.session._uploading import Uploading
 from meshq.broker.transacting import Transacting
-from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
+from meshq.errors import DuplicateError, MeshqError, NotActiveError, RemoteProtocolError
 from meshq.notifications import ConsumerClosed, ConsumerCreated, Notification
 from meshq.selector import parse_filter
 from meshq.wire import (
@@ -295,6 +295,10 @@ class Session:
             return work()
         except RemoteProtocolError:
             raise
+        except DuplicateError as error:
+            # Whoever hears of it takes the first ones for stored: they may still wait for their sync.
+            self.core.ledger.when_all_is_durable(partial(self.decline_call, frame.first, error))
+            return None
         except MeshqError as error:
             self.decline_call(frame.first, error)
             return None
