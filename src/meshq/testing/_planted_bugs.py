@@ -30,8 +30,8 @@ BUGS: Final = (
     Bug(
         name="acknowledge without sync",
         file="broker/placing/_ledger.py",
-        old="        elif log is None or (not self._entries and position <= log.durable):\n",
-        new="        elif log is None or (not self._entries and position <= log.last):\n",
+        old="        if log is None or (not self._entries and position <= log.durable):\n",
+        new="        if log is None or (not self._entries and position <= log.last):\n",
         checkers=("Q1",),
         required=True,
     ),
