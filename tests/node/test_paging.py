@@ -121,6 +121,17 @@ async def test_browsing_shows_what_is_on_the_disk_and_takes_nothing() -> None:
         assert (await client.queue("work")).ready == COUNT and used(node) < MIB
 
 
+async def test_what_a_filter_has_to_look_at_on_the_disk_goes_before_what_is_less_urgent() -> None:
+    async with paged() as (node, client):
+        async with client.producer("work") as producer:
+            for number in range(COUNT):
+                await producer.send(body(number), properties={"n": number}, priority=5)
+            await producer.send(body(COUNT), properties={"n": COUNT}, priority=4)
+        assert (await client.queue("work")).paged and used(node)
+        async with client.consumer("work", filter=f"n >= {COUNT - 2}", window=1) as consumer:
+            assert await numbers(consumer) == [COUNT - 2, COUNT - 1, COUNT]
+
+
 async def test_what_is_urgent_goes_first_wherever_it_is() -> None:
     async with paged() as (_, client):
         await fill(client, count=COUNT // 2)

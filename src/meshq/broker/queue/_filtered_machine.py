@@ -231,7 +231,7 @@ class FilteredConsumers:
                 break
             ahead = next(iter(self._behind)).behind if self._behind else self._front
             if ahead is not None and ahead.run.paged:
-                self._queue.want(ahead)
+                self._lack(ahead)
                 break
             looks -= self._look_alone(next(iter(self._behind))) if self._behind else self._look_together()
         return granted
@@ -248,7 +248,7 @@ class FilteredConsumers:
             return 0
         view, rows = found
         if view.run.paged:
-            self._queue.want(view)
+            self._lack(view)
             self._stuck[lane] = None
             return 0
         if view.first + rows[-1] >= self._until:
@@ -259,6 +259,11 @@ class FilteredConsumers:
         # when the message that is too large for them is gone.
         (self._waiting if granted else self._stuck)[lane] = None
         return granted
+
+    def _lack(self, view: QueueRun) -> None:
+        """The content of a run is on the disk only: nothing less urgent goes before that is looked at."""
+        self._level.absent = view
+        self._queue.want(view)
 
     def _below_mark(self, view: QueueRun, rows: list[int]) -> list[int]:
         """The rows that may be granted now."""
