@@ -30,6 +30,11 @@ class FakeLog:
     groups: list[tuple[int, int]] = attrs.field(factory=list)
     #: Position before the last checkpoint, and the positions of its records.
     checkpoints: list[tuple[int, list[int]]] = attrs.field(factory=list)
+    #: The living records, by position.
+    _at: dict[int, Record] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._at = {record.position: record for record in self.living()}
 
     @property
     def last(self) -> int:
@@ -53,7 +58,12 @@ class FakeLog:
         assert all(0 < target <= self.last for target in (*kills, *refs)), "a record speaks of earlier ones"
         assert root or kills or refs, "a note speaks of something"
         payload = b"".join(bytes(part) for part in parts)
-        self.records.append(Record(self.last + 1, kind, payload, tuple(kills), tuple(refs), root))
+        record = Record(self.last + 1, kind, payload, tuple(kills), tuple(refs), root)
+        self.records.append(record)
+        for target in kills:
+            self._at.pop(target, None)
+        if root:
+            self._at[record.position] = record
         return self.last
 
     @contextmanager
@@ -87,6 +97,11 @@ class FakeLog:
         for number, (kind, payload) in enumerate(drafts):
             positions.append(self.place(kind, [payload], kills=old if not number else ()))
         self.checkpoints.append((covered, positions))
+
+    def read(self, positions: Sequence[int]) -> dict[int, Record]:
+        """The living ones of these records, which are durable."""
+        assert all(0 < position <= self.durable for position in positions), "what is read back is durable"
+        return {position: self._at[position] for position in positions if position in self._at}
 
     # -- what a crash leaves
 

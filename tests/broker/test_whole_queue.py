@@ -1,8 +1,10 @@
 """A whole queue over several lives, driven through frames, beside an account of what it ought to do.
 
 100,000 steps.  After each of them everything is on disk, and the account agrees: who holds what, what waits, what went
-where, what the queue says of itself.  Now and then the node is killed, between two steps or in the middle of one; then
-every message is as it was before that step or as it is after it.
+where, what the queue says of itself.  Half of the queues leave all but their first runs on the disk, and now and then
+the next step comes while pages are on their way: then the account agrees when they are there.  Now and then the node is
+killed, between two steps or in the middle of one; then every message is as it was before that step or as it is after
+it.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
+import attrs
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
@@ -48,16 +51,24 @@ from tests.broker.account import (
     Reader,
     Rules,
 )
-from tests.broker.kit import RawClient, make_house, read_deliver
+from tests.broker.kit import GIB, RawClient, make_house, read_deliver
 from tests.broker.logs import FakeLog
+from tests.broker.pages import FakePages
 from tests.broker.test_delays import WallClock
 
 pytestmark = pytest.mark.exhaustive
 
 STEPS: Final = 100
+#: A life that has seen so few steps is not ended by another one.
+YOUNG: Final = 5
 EXAMPLES: Final = 1_000
 PLACES: Final = (DEAD, OLD, OTHER)
 STATES: Final = {ROW_HELD: HELD, ROW_DELAYED: DELAYED}
+
+#: How many steps there were, and in how many of them the queue had pages, read some, wrote some, and left some on their
+#: way; and the least share of each.
+MET: Final[Counter[str]] = Counter()
+SHARES: Final = {"paged": 0.1, "read": 0.02, "spilled": 0.005, "waiting": 0.002}
 
 MESSAGE: Final = st.tuples(
     st.sampled_from([4, 4, 4, 1, 9]),
@@ -84,19 +95,23 @@ class WholeQueue(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.made = self.lives = 0
+        self.made = self.lives = self.age = 0
         self.account: Account | None = None
         #: What was ready after the step before.
         self.ready_before: set[int] = set()
+        #: Calls of the disk that come to their end in the next step, if not all do.
+        self.hops: int | None = None
 
     @initialize(
         attempts=st.sampled_from([2, 3]),
         delay=st.sampled_from([0, 0, 100]),
         dead=st.sampled_from([True, True, False]),
         old=st.booleans(),
+        paged=st.sampled_from([True, False]),
     )
-    def begin(self, attempts: int, delay: int, dead: bool, old: bool) -> None:
+    def begin(self, attempts: int, delay: int, dead: bool, old: bool, paged: bool) -> None:
         self.wall = WallClock()
+        self.paged = paged
         self.account = Account(Rules(attempts, delay, dead, old), self.wall.now)
         address = AddressSettings(
             max_delivery_attempts=attempts,
@@ -105,19 +120,30 @@ class WholeQueue(RuleBasedStateMachine):
             expiry_address=OLD if old else None,
         )
         self.settings = {HERE: address}
+        if paged:
+            # Each queue leaves all but the first of its runs on the disk.
+            self.settings[HERE] = attrs.evolve(address, max_size_bytes=1)
+            self.settings["#"] = AddressSettings(max_size_bytes=1)
         self.live(FakeLog())
 
     def live(self, log: FakeLog) -> None:
         """A life begins, and the clock has run on."""
         self.lives += 1
+        self.age = 0
+        self.hops = None
         records = log.recovered()
-        self.house = make_house(log, records=records, settings=self.settings, now_ms=self.wall)
+        # When memory is small, what is found is left where it is.
+        memory = 1 if self.paged else GIB
+        self.house = make_house(log, records=records, settings=self.settings, now_ms=self.wall, memory=memory)
+        self.house.core.memory.limit_bytes = GIB
+        self.pages = FakePages(self.house)
         self.client: RawClient = self.house.client()
         self.sender = self.client.produce(producer=b"life%012d" % self.lives)
         for name in PLACES:
             self.client.call("create_queue", name=name)
         self.wall.move(self.house, 0)
         self.house.rest()
+        self.pages.rest()
         log.checkpoint(self.house.core.checkpoint())
         self.house.rest()
         self.client.frames.clear()
@@ -212,12 +238,14 @@ class WholeQueue(RuleBasedStateMachine):
     @precondition(lambda self: self.made % 5 == 0)
     @rule()
     def purge(self) -> None:
+        self.be_quiet()
         removed = self.account.purge()  # type: ignore[union-attr]
         assert self.client.call("purge_queue", name=HERE) == {"removed": removed}
         self.settle_down()
 
     @rule(filter=st.sampled_from(list(FILTERS)), limit=st.sampled_from([1, 3, 1_000]))
     def move(self, filter: str | None, limit: int) -> None:
+        self.be_quiet()
         self.do_move(filter, limit)
         self.settle_down()
 
@@ -229,8 +257,10 @@ class WholeQueue(RuleBasedStateMachine):
 
     @rule(place=st.sampled_from(PLACES))
     def redrive(self, place: str) -> None:
+        self.be_quiet()
         back = self.account.redrive(place)  # type: ignore[union-attr]
-        assert self.client.call("redrive", name=place) == {"moved": back}
+        answer = self.client.call("redrive", name=place)
+        assert answer == {"moved": back} or (answer is None and self.pages.busy)
         self.settle_down()
 
     @rule()
@@ -238,12 +268,20 @@ class WholeQueue(RuleBasedStateMachine):
         self.house.log.checkpoint(self.house.core.checkpoint())
         self.settle_down()
 
+    @precondition(lambda self: self.paged)
+    @rule(hops=st.integers(0, 4))
+    def let_the_disk_wait(self, hops: int) -> None:
+        """In the next step pages are on their way, and stay there."""
+        self.hops = hops
+
     # -- the end of a life
 
+    @precondition(lambda self: self.age >= YOUNG)
     @rule(later=st.sampled_from([0, 0, 200]))
     def kill(self, later: int) -> None:
         """All is on disk."""
         assert self.account is not None
+        self.be_quiet()
         self.wall.now += later
         self.account.now += later
         self.account.restart()
@@ -256,6 +294,7 @@ class WholeQueue(RuleBasedStateMachine):
         assert self.account is not None
         if what == "settle" and not any(reader.tags for reader in self.channels.values()):
             return
+        self.be_quiet()
         before = self.account.copy()
         self.house.auto = False
         match what:
@@ -307,7 +346,7 @@ class WholeQueue(RuleBasedStateMachine):
         queue = self.house.queue(HERE) if HERE in self.house.core.router.queues else None
         found: dict[int, tuple[str, int, int]] = {}
         for view in (*queue.runs(), *queue.scheduled) if queue is not None else ():
-            content = RunView(view.run.content)
+            content = RunView(self.pages.content(view.run))
             for row, state in enumerate(view.states):
                 if state != ROW_GONE:
                     name = STATES.get(state, READY) if view.first else SCHEDULED
@@ -320,7 +359,7 @@ class WholeQueue(RuleBasedStateMachine):
         found: dict[str, set[int]] = {}
         for place in PLACES:
             found[place] = {
-                int(RunView(view.run.content).body(row))
+                int(RunView(self.pages.content(view.run)).body(row))
                 for view in self.house.queue(place).runs()
                 for row, state in enumerate(view.states)
                 if state != ROW_GONE
@@ -332,6 +371,38 @@ class WholeQueue(RuleBasedStateMachine):
         account = self.account
         assert account is not None
         waited = {message.uid for message in account.here(READY)} & self.ready_before
+        delivered = self.take()
+        if self.paged:
+            self.pages.press()
+        self.age += 1
+        MET["steps"] += 1
+        if self.hops is not None and self.pages.busy:
+            for _ in range(self.hops):
+                self.pages.hop()
+            self.hops = None
+            delivered += self.take()
+            if self.pages.busy:
+                # What comes next meets pages that are on their way.
+                MET["waiting"] += 1
+                self.ready_before = waited & {message.uid for message in account.here(READY)}
+                return
+        before = self.pages.reads, self.pages.spills
+        self.pages.rest()
+        MET["read"] += self.pages.reads > before[0]
+        MET["spilled"] += self.pages.spills > before[1]
+        delivered += self.take()
+        self.compare(delivered, waited)
+
+    def be_quiet(self) -> None:
+        """What waits for the disk is done."""
+        if self.pages.busy:
+            self.hops = None
+            self.settle_down()
+
+    def take(self) -> list[Message]:
+        """What was delivered."""
+        account = self.account
+        assert account is not None
         self.house.rest()
         delivered = []
         for frame in self.client.frames:
@@ -343,10 +414,17 @@ class WholeQueue(RuleBasedStateMachine):
                     delivered.append(message)
         assert not self.client.all_closed()
         self.client.frames.clear()
+        return delivered
+
+    def compare(self, delivered: list[Message], waited: set[int]) -> None:
+        """The account agrees."""
+        account = self.account
+        assert account is not None
         seen = self.seen()
         account.agrees({uid: (state, "", number) for uid, (state, _, number) in seen.items()}, self.places())
         for uid, (_, returns, _) in seen.items():
             assert account.messages[uid].returns == returns
+        MET["paged"] += any(view.run.paged for view in self.house.queue(HERE).runs()) if seen else 0
         account.nobody_starves()
         account.nobody_is_overtaken(delivered, waited)
         self.ready_before = {message.uid for message in account.here(READY)}
@@ -355,5 +433,14 @@ class WholeQueue(RuleBasedStateMachine):
         self.house.check()
 
 
-TestWholeQueue = WholeQueue.TestCase
-TestWholeQueue.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS)
+class TestWholeQueue(WholeQueue.TestCase):
+    """All of it, which must have met pages."""
+
+    settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        """A good part of the steps had to do with pages, whatever was drawn."""
+        super().tearDownClass()
+        for what, share in SHARES.items():
+            assert MET[what] >= share * MET["steps"], MET
