@@ -1,0 +1,107 @@
+"""Which errors the docstrings of the public API name, and which tests show that they are raised.
+
+One face of the API is read, that for trio; ``meshq.blocking`` and ``meshq.aio`` are held against it elsewhere.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+import meshq
+from meshq.client import EventStream
+
+TABLE: Final = Path(__file__).with_name("documented_errors.toml")
+#: What the parts of the trio client and broker say to each other.
+INNER: Final = {
+    # For trio programs: the other faces run their brokers in threads anyway.
+    "Broker": {"run_in_thread"},
+    "Client": {"over"},
+    "ClientFactory": {"link"},
+    "ClusterConnection": {"announce", "check_exposure", "credentials", "serve"},
+    "Consumer": {"opened", "failed"},
+    "Producer": {"gather", "turn", "run_settled", "run_sent"},
+}
+#: Inner for programs of every face.
+SERVICE: Final = {"Bridge": {"announce", "check_exposure", "credentials", "serve"}}
+DUNDERS: Final = ("__aenter__", "__aexit__", "__aiter__", "__anext__")
+_ENTRY: Final = re.compile(r"((?:\w+, )*\w+): \S")
+_ERROR: Final = re.compile(r"[A-Z]\w*(?:Error|Iteration)\b")
+
+
+@attrs.frozen(order=True)
+class Pair:
+    """One error that one public callable names."""
+
+    callable: str
+    error: str
+    #: The class whose text stands for it, where the docstring says "see the class".
+    see: str | None = None
+
+
+def errors_named(function: Callable[..., Any]) -> set[str]:
+    """The errors in the ``Raises:`` part of a docstring."""
+    text = (inspect.getdoc(function) or "").partition("Raises:")[2]
+    return {name.replace("StopAsync", "Stop") for name in re.findall(r"\b\w+(?:Error|Iteration)\b", text)}
+
+
+def entries(doc: str) -> Iterator[tuple[str, str]]:
+    """Each error of a docstring's ``Raises:`` part, and the sentence beside it."""
+    _, found, part = doc.partition("Raises:")
+    if not found:
+        return
+    text, names = "", []
+    for line in part.splitlines():
+        start = _ENTRY.match(line.strip())
+        if start is not None and _ERROR.match(line.strip()):
+            yield from ((name, text) for name in names)
+            names, text = start.group(1).split(", "), line.strip()
+        else:
+            text += " " + line.strip()
+    yield from ((name, text) for name in names)
+
+
+def callables() -> Iterator[tuple[str, str]]:
+    """Everything public that is called, as Class.method, Class or function; and its docstring."""
+    things = {name: getattr(meshq, name) for name in meshq.__all__} | {"EventStream": EventStream}
+    for name, thing in sorted(things.items()):
+        if inspect.isclass(thing) and issubclass(thing, BaseException):
+            continue
+        yield name, inspect.getdoc(thing) or ""
+        if not inspect.isclass(thing):
+            continue
+        hidden = (INNER.get(name, set()) - {"run_in_thread"}) | SERVICE.get(name, set())
+        for member, value in inspect.getmembers_static(thing):
+            if member not in hidden and (not member.startswith("_") or member in DUNDERS):
+                called = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                yield f"{name}.{member}", (inspect.getdoc(called) if callable(called) else None) or ""
+
+
+def pairs() -> list[Pair]:
+    """Every error that every public callable names."""
+    return [
+        Pair(name, error, name.partition(".")[0] if "see the class" in text else None)
+        for name, doc in callables()
+        for error, text in entries(doc)
+    ]
+
+
+def problems(wanted: list[Pair], table: Mapping[str, Any], tests: frozenset[str]) -> Iterator[str]:
+    """What a table of pairs and their tests lacks, has too much, or says wrongly."""
+    keys = {(f"{pair.see}.*" if pair.see else pair.callable, pair.error) for pair in wanted}
+    there = {(name, error) for name, errors in table.items() for error in errors}
+    for name, error in sorted(keys - there):
+        yield f"{name} names {error}, and no test shows it: add '{error} = [...]' to [\"{name}\"]"
+    for name, error in sorted(there - keys):
+        yield f"{name} names no {error}: take it out of the table"
+    for name, error in sorted(there):
+        shown = table[name][error]
+        if type(shown) is not list or not shown or not all(type(test) is str for test in shown):
+            yield f"{name} {error}: no list of node ids"
+            continue
+        yield from (f"{name} {error}: there is no test {test}" for test in shown if test not in tests)
