@@ -170,7 +170,7 @@ class Consumer(Borrowing):
             UsageError: a delivery was settled before, or is another consumer's, or was only looked at; nothing changed.
             StaleDeliveryError: deliveries belong to a session or consumer that is gone and come again; the others
                 are acknowledged; ``results`` says which is which.
-            UnblockedError, CallTimeoutError, ConnectionBrokenError: with ``confirm``: unknown.
+            UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: with ``confirm``: unknown.
         """
         if confirm:
             self._lending.check_settling()

@@ -343,7 +343,7 @@ class Consumer:
             UsageError: a delivery was settled before, or is another consumer's, or was only looked at; nothing changed.
             StaleDeliveryError: deliveries belong to a session or consumer that is gone and come again; the others
                 are acknowledged; ``results`` says which is which.
-            UnblockedError, CallTimeoutError, ConnectionBrokenError: with ``confirm``: unknown.
+            UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: with ``confirm``: unknown.
         """
         self._inbox.check_settling()
         stale = self._inbox.settle(deliveries, 0) if deliveries else None

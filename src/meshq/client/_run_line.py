@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from meshq.client._calls import InnerCall, Values, opening
 from meshq.client._outbox import Outbox, Run, body_lost, outcome_of
-from meshq.errors import ClosedError, MeshqError, NotActiveError
+from meshq.errors import MeshqError, NotActiveError
 from meshq.wire import (
     BY_NUMBER,
     COUNTER_MAX,
@@ -304,5 +304,4 @@ class RunLine:
         outboxes, self.outboxes = self.outboxes, {}
         for outbox in outboxes:
             outbox.fail_all(error)
-            if not isinstance(error, ClosedError):
-                outbox.on_failed(error)
+            outbox.on_failed(error)
