@@ -32,6 +32,7 @@ class Alone(Tidying):
             UsageError: over ``limits.RECORD_BYTES_MAX``; nothing was written.
             AddressFullError: the disk is full; nothing was written.
             JournalBrokenError: the disk failed; whether the record was written is unknown.
+            ClosedError: it is not open; nothing was written.
         """
         position = self.place(PLAIN, (payload,))
         await self.wait_durable(position)
@@ -42,7 +43,10 @@ class Alone(Tidying):
 
         Checkpoint: always.
         Cancellation: a first part of them is on disk; the caller can't tell which.
-        Raises: as ``append``; records before the one that was refused are written.
+        Raises:
+            UsageError, AddressFullError: as ``append``; records before the one that was refused are written.
+            JournalBrokenError: the disk failed; whether the records were written is unknown.
+            ClosedError: it is not open; nothing was written.
         """
         positions = [self.place(PLAIN, (payload,)) for payload in payloads]
         if positions:
@@ -57,6 +61,7 @@ class Alone(Tidying):
         Raises:
             NotFoundError: no living record has this position.
             JournalBrokenError: the disk failed; whether the record is dead is unknown.
+            ClosedError: it is not open; nothing changed.
         """
         if position > self.durable:
             await self.wait_durable(min(position, self.last))

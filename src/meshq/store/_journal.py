@@ -167,7 +167,11 @@ class Journal(Alone):
         were killed after the owner's last checkpoint (``record.dead``): soft state that only they carry, such as
         the highest numbers given, is younger than that checkpoint; and those that refer to living roots.
 
-        Blocks while it reads.  Raises: DamagedError, OSError.
+        Blocks while it reads.
+        Raises:
+            UsageError: it was read before, or is not open, or runs.
+            DamagedError: bytes that were durable are gone or changed; while it is iterated.
+            OSError: the disk failed; while it is iterated.
         """
         recovery = self._recovery
         if recovery is None or self._runs:
@@ -189,7 +193,9 @@ class Journal(Alone):
 
         Checkpoint: always.
         Cancellation: the batch under way is finished; what else is placed waits for ``aclose``.
-        Raises: JournalBrokenError: the disk failed; nothing was acknowledged since.
+        Raises:
+            UsageError: it is not open, or runs.
+            JournalBrokenError: the disk failed; nothing was acknowledged since.
         """
         if self.state != "open" or self._runs:
             raise UsageError(f"run() needs an open journal that does not run yet; this one is {self.state}")
