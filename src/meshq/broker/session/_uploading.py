@@ -72,10 +72,7 @@ class Uploading:
         if upload is None:
             session.open_channel(frame)
             upload = self._uploads[frame.channel] = _Upload(self._core.bodies.begin())
-            if not session.producing.channels:
-                # Whoever may send nowhere fills no disk.
-                upload.error = decline("usage", "a body is sent by a session that has a producer")
-            elif len(self._uploads) > limits.UPLOADS_MAX:
+            if len(self._uploads) > limits.UPLOADS_MAX:
                 upload.error = decline("too_many", f"a session sends at most {limits.UPLOADS_MAX} large bodies at once")
         size = len(frame.body)
         last = bool(frame.flags & FLAG_LAST)
