@@ -20,6 +20,7 @@ from meshq import (
     Client,
     Consumer,
     Delivery,
+    NotFoundError,
     SettingsError,
     StaleDeliveryError,
     UsageError,
@@ -237,6 +238,19 @@ async def test_a_message_to_nobody_leaves_no_body() -> None:
         await quiet()
         assert files(life) == []
         assert life.broker.statistics().unrouted == 1
+
+
+async def test_a_body_for_an_address_that_refuses_it_is_refused_as_a_small_one_is() -> None:
+    async with (
+        lives(address_settings={"#": AddressSettings(auto_create_queues=False)}) as life,
+        life.client() as client,
+    ):
+        for body in (b"small", BODY):
+            with pytest.raises(NotFoundError) as caught:
+                await client.send("nowhere", body)
+            assert caught.value.outcome == "not_done"
+        await quiet()
+        assert files(life) == []
 
 
 async def test_filters_see_the_real_size() -> None:

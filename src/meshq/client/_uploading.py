@@ -146,8 +146,8 @@ async def _send_once(client: Client, outbox: Outbox, blocks: Blocks, envelope: R
         try:
             where = await upload.send(blocks)
         except MeshqError as error:
-            # Nothing is placed before the message itself has come.
-            raise outcome_of(error, "not_done") from error.__cause__
+            # Nothing is placed before the message itself has come.  Of a producer that was refused no body is taken.
+            raise outcome_of(outbox.failed or error, "not_done") from error.__cause__
         run = Run(encode_one(b"", envelope), durable, client._now_ms())
         run.upload = where
         upload.named(run)
