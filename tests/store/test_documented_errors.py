@@ -101,3 +101,40 @@ async def test_what_can_not_be_read_again_is_told_while_it_is_read(store: Store)
             list(records)
         store.disk.faults.clear()
         await journal.aclose()
+
+
+async def test_records_that_stand_together_are_refused_as_one(store: Store) -> None:
+    async with store.journal() as journal:
+        await journal.append(b"first")
+        with pytest.raises(UsageError, match=rf"at most {limits.BATCH_BYTES_MAX} bytes") as usage:
+            together(journal, limits.BATCH_BYTES_MAX)
+        await trio.sleep(1)
+        store.disk.capacity_bytes = store.disk.tree.used_bytes()
+        with pytest.raises(AddressFullError, match="no room") as full:
+            while True:
+                with trio.move_on_after(60):
+                    together(journal, 2_000)
+                    await journal.wait_durable(journal.last)
+        store.disk.capacity_bytes = 1 << 30
+    with pytest.raises(ClosedError, match="the journal is closed") as closed:
+        together(journal, 100)
+    assert {error.value.outcome for error in (usage, full, closed)} == {"not_done"}
+
+
+async def test_records_that_stand_together_are_refused_by_a_disk_that_has_failed(store: Store) -> None:
+    with pytest.raises(JournalBrokenError):
+        async with store.journal() as journal:
+            await journal.append(b"first")
+            store.disk.faults.inject("sync", errno.EIO, path=store.segments()[0])
+            with pytest.raises(JournalBrokenError):
+                await journal.append(b"second")
+            with pytest.raises(JournalBrokenError, match="the journal's disk failed") as caught:
+                together(journal, 100)
+            assert caught.value.outcome == "not_done"
+
+
+def together(journal: Journal, size_bytes: int) -> None:
+    """Two records that are there together, or not at all."""
+    with journal.together(size_bytes):
+        for _ in range(2):
+            journal.place(1, [bytes(900)])

@@ -15,7 +15,6 @@ from meshq.client._calls import Call
 from meshq.client._delivery import Delivery, Received
 from meshq.client._envelope import PLAIN_ROW, Row
 from meshq.client._outbox import outcome_of
-from meshq.client._waiting import fresh
 from meshq.errors import (
     BusyError,
     MeshqError,
@@ -281,7 +280,7 @@ class Transaction:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise fresh(self._failure)
+            raise outcome_of(self._failure, "not_done")
 
     def _fail(self, error: MeshqError) -> None:
         if self._failure is None and self._state == "active":
@@ -357,7 +356,8 @@ class Transaction:
         self._check()
         self._look_at_session()
         if self._failure is not None:
-            failure = fresh(self._failure)
+            # Whatever became of its sends: without a commit none of them counts.
+            failure = outcome_of(self._failure, "not_done")
             self._abandon()
             await trio.lowlevel.checkpoint()
             raise failure
