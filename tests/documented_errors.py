@@ -5,6 +5,7 @@ One face of the API is read, that for trio; ``meshq.blocking`` and ``meshq.aio``
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,7 @@ INNER: Final = {
     "ClientFactory": {"link"},
     "ClusterConnection": {"announce", "check_exposure", "credentials", "serve"},
     "Consumer": {"opened", "failed"},
+    "Transaction": {"gather", "turn", "ready", "renewed", "settle"},
     "Producer": {"gather", "turn", "run_settled", "run_sent"},
 }
 #: Inner for programs of every face.
@@ -59,11 +61,11 @@ def entries(doc: str) -> Iterator[tuple[str, str]]:
     for line in part.splitlines():
         start = _ENTRY.match(line.strip())
         if start is not None and _ERROR.match(line.strip()):
-            yield from ((name, text) for name in names)
+            yield from ((name, text.strip()) for name in names)
             names, text = start.group(1).split(", "), line.strip()
         else:
             text += " " + line.strip()
-    yield from ((name, text) for name in names)
+    yield from ((name, text.strip()) for name in names)
 
 
 def callables() -> Iterator[tuple[str, str]]:
@@ -89,6 +91,22 @@ def pairs() -> list[Pair]:
         for name, doc in callables()
         for error, text in entries(doc)
     ]
+
+
+def unread() -> Iterator[str]:
+    """Docstrings that promise errors and name none in the way that is read, or name what is no error."""
+    for name, doc in callables():
+        found = [error for error, _ in entries(doc)]
+        if "Raises:" in doc and not found:
+            yield f"{name}: 'Raises:' is followed by NAME, NAME: sentence"
+        if set(found) != set(_ERROR.findall(doc.partition("Raises:")[2])):
+            yield f"{name}: an error is named outside of NAME, NAME: sentence"
+        yield from (f"{name}: there is no {error}" for error in found if not _exists(error))
+
+
+def _exists(error: str) -> bool:
+    found = getattr(meshq, error, None) or getattr(builtins, error, None)
+    return inspect.isclass(found) and issubclass(found, Exception)
 
 
 def problems(wanted: list[Pair], table: Mapping[str, Any], tests: frozenset[str]) -> Iterator[str]:

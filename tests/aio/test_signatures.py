@@ -10,7 +10,8 @@ import pytest
 import meshq
 from meshq import aio, blocking
 from meshq.client import EventStream
-from tests.blocking.test_signatures import BUILT, INNER, errors_named, parameters
+from tests.blocking.test_signatures import BUILT, parameters
+from tests.documented_errors import INNER, errors_named
 
 PAIRS = {
     **{name: (getattr(meshq, name), getattr(aio, name)) for name in aio.__all__ if name in meshq._HOME},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,21 +11,11 @@ import pytest
 import meshq
 from meshq import blocking
 from meshq.client import EventStream
+from tests.documented_errors import INNER, errors_named
 
 PAIRS = {
     **{name: (getattr(meshq, name), getattr(blocking, name)) for name in blocking.__all__ if name in meshq._HOME},
     "EventStream": (EventStream, blocking.EventStream),
-}
-#: What the parts of the trio client and broker say to each other.
-INNER = {
-    # For trio programs: these faces run their brokers in threads anyway.
-    "Broker": {"run_in_thread"},
-    "Client": {"over"},
-    "ClientFactory": {"link"},
-    "ClusterConnection": {"announce", "check_exposure", "credentials", "serve"},
-    "Consumer": {"opened", "failed"},
-    "Transaction": {"gather", "turn", "ready", "renewed", "settle"},
-    "Producer": {"gather", "turn", "run_settled", "run_sent"},
 }
 DUNDERS = {
     "__aenter__": "__enter__",
@@ -87,12 +76,6 @@ def test_the_signature_is_the_same_without_async(name: str, there: Any, here: An
     assert not inspect.iscoroutinefunction(here)
     assert parameters(here) == parameters(there)
     assert inspect.signature(here).return_annotation == inspect.signature(there).return_annotation
-
-
-def errors_named(function: Callable[..., Any]) -> set[str]:
-    """The errors in the ``Raises:`` part of a docstring."""
-    text = (inspect.getdoc(function) or "").partition("Raises:")[2]
-    return {name.replace("StopAsync", "Stop") for name in re.findall(r"\b\w+(?:Error|Iteration)\b", text)}
 
 
 @pytest.mark.parametrize(("name", "there", "here"), FUNCTIONS, ids=[pair[0] for pair in FUNCTIONS])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from meshq import limits
-from meshq.client import BodyStream, Client, Consumer, Delivery, connect
+from meshq.client import BodyStream, Client, Consumer, Delivery, Producer, connect
 from meshq.errors import (
     AddressFullError,
     BusyError,
@@ -165,6 +165,53 @@ async def test_what_could_not_be_opened_is_not_there(node: FakeNode, thing: str,
         with pytest.raises(kind, match=text) as caught:
             await OPENED[thing](client).__aenter__()
         assert caught.value.outcome == "not_done"
+
+
+# -- producers
+
+
+async def test_a_producer_that_is_closed_says_what_nobody_was_told_yet(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    node.refuse = lambda frame: "address_full"
+    async with connect(TCP, env=env) as client, client.producer("a") as producer:
+        await producer.send(b"1")
+        await producer.send(b"2")
+        with pytest.raises(AddressFullError, match="2 of 2 messages") as caught:
+            await producer.close()
+        assert caught.value.outcome == "not_done"
+        assert [type(error) for error in caught.value.results] == [AddressFullError] * 2
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_who_waits_for_room_in_a_producer_is_told_that_it_is_closed(node: FakeNode, whole: bool) -> None:
+    env, _ = fake_env(node)
+    node.confirms = False
+    waiting, closing = Result(), Result()
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        producer = client.producer("a", window=1)
+        await nursery.start(hold, producer)
+        await producer.send(b"1")
+        nursery.start_soon(waiting.of, producer.send, b"2")
+        await trio.sleep(1)
+        assert not waiting.done
+        nursery.start_soon(closing.of, client.close if whole else producer.close)
+        await wait_all_tasks_blocked()
+        node.release()
+        await until(lambda: waiting.done and closing.done)
+        assert closing.error is None
+        nursery.cancel_scope.cancel()
+    said = "the client is closed" if whole else "the producer to 'a' is closed"
+    assert type(waiting.error) is ClosedError
+    assert said in str(waiting.error)
+    assert waiting.error.outcome == "not_done"
+
+
+async def hold(producer: Producer, *, task_status: trio.TaskStatus[None]) -> None:
+    """A block of its own: what it says at its end is another matter."""
+    with suppress(ClosedError):
+        async with producer:
+            task_status.started()
+            await trio.sleep_forever()
 
 
 # -- bodies
