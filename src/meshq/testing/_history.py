@@ -180,6 +180,8 @@ class History:
         self.haunted: dict[str, list[tuple[float, float]]] = {}
         #: How often the broker was started again.
         self.restarts = 0
+        #: When, by node.
+        self.starts: dict[str, list[float]] = {}
         #: Why the broker refused to open a store whose disk had lost nothing but what was not synced.
         self.refusals: list[str] = []
         #: What should have been 0 at the end: credit, tasks, open files, ...
@@ -323,9 +325,10 @@ class History:
         """The broker was told, or allowed, to remove a message: expired, dead-lettered, purged, dropped."""
         self.removed[queue, uid] = why
 
-    def restarted(self) -> None:
+    def restarted(self, node: str = "") -> None:
         """The broker is started again."""
         self.restarts += 1
+        self.starts.setdefault(node, []).append(self._clock())
         self.note("the broker is started again")
 
     def refused(self, why: str) -> None:

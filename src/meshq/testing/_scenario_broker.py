@@ -136,7 +136,7 @@ class BrokerNode:
         """Start it, in a new life if it is dead."""
         if self.node.life.dead:
             self.node.start()
-            self.history.restarted()
+            self.history.restarted(self.place)
         self._active = False
         self._stop, self._settled = trio.Event(), trio.Event()
         self.node.spawn(self._run)
