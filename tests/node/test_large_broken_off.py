@@ -11,6 +11,8 @@ from meshq import Client, UnblockedError
 from meshq.address import Target
 from meshq.broker.placing._placing import Placer
 from meshq.broker.queue._run import StoredRun
+from meshq.testing._matrix_stage import House
+from tests.broker.kit import turns
 from tests.node.lives import Lives, lives
 from tests.node.test_large_messages import BLOCK, BODY, files, one, quiet
 
@@ -197,3 +199,20 @@ async def test_without_resend_a_send_that_was_cut_off_says_so() -> None:
             await quiet()
             await life.again(killed=True)
         assert [error.outcome for error in caught] == ["not_done"]
+
+
+async def test_a_body_and_a_producer_that_wait_for_the_link_are_opened_in_the_order_of_their_channels() -> None:
+    async with House({}, durable=True, tcp=True).life() as stage, stage.another() as client:
+        session, link = client._session, client._session.link
+        session.link = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send, "q", bytes(300_000))
+            await turns()
+            nursery.start_soon(client.send, "other", b"small")
+            await turns()
+            session.link = link
+            session.runs.resume()
+            session.pump()
+            session.flush()
+        assert client.statistics().resumed == client.statistics().renewed == 0
+        assert [(await stage.client.queue(name)).ready for name in ("q", "other")] == [1, 1]

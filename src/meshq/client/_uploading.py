@@ -43,6 +43,8 @@ class _Upload:
         self._durable = durable
         self._epoch = self._session.epoch
         self._channel = 0
+        # The broker has heard of it, or will.
+        self._begun = False
         self._calls: deque[_BlockCall] = deque()
         # The message that names it.
         self._run: Run | None = None
@@ -61,15 +63,16 @@ class _Upload:
 
     def _put(self, block: bytes, *, last: bool) -> None:
         def make(number: int) -> Frame:
-            if not self._channel:
-                # Not before it is sent: channels rise in the order of what is sent.
-                self._channel = self._session.new_channel(None)
+            self._begun = True
             flags = (FLAG_DURABLE if self._durable else 0) | (FLAG_LAST if last else 0)
             return Frame(FrameType.BLOCK, flags=flags, channel=self._channel, first=number, body=block)
 
         self._session.check()
         if self._epoch != self._session.epoch:
             raise body_lost()
+        if not self._channel:
+            # Here and not when it is sent: what opens a channel later, and has its number, is sent later, too.
+            self._channel = self._session.new_channel(None)
         call = _BlockCall("sending a body", make)
         self._calls.append(call)
         self._session.calls.add(call)
@@ -89,7 +92,7 @@ class _Upload:
             call.abandon()
         session = self._session
         named = self._run is not None and self._run.sent
-        if self._channel and not named and self._epoch == session.epoch and session.failure is None:
+        if self._begun and not named and self._epoch == session.epoch and session.failure is None:
             session.leave(self._channel, 0)
             session.wake()
 
