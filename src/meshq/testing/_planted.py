@@ -102,26 +102,28 @@ def hunt(bug: Bug, *, first: int = 0, seeds: int = SEEDS_MAX, jobs: int = 1) -> 
     )
 
 
-def result_of(hunts: Sequence[Hunt], arguments: Sequence[str]) -> dict[str, Any]:
-    """What is kept of some hunts."""
+def result_of(hunts: Sequence[Hunt], arguments: Sequence[str], before: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of some hunts; of bugs that were not hunted, what was found ``before``."""
     command = " ".join(["python -m meshq.testing.planted", *arguments])
+    found = {
+        hunt.bug.name: {
+            "caught": hunt.caught,
+            "seeds": hunt.seeds,
+            "seed": hunt.seed,
+            "noticed": hunt.noticed,
+            "caught_by": list(hunt.caught_by),
+            "what": hunt.what,
+        }
+        for hunt in hunts
+    }
+    known = {**before, **found}
     return {
         "kind": KIND,
         "format": 1,
         "command": command.strip(),
         **about_here(),
         "seeds_max": SEEDS_MAX,
-        "bugs": {
-            hunt.bug.name: {
-                "caught": hunt.caught,
-                "seeds": hunt.seeds,
-                "seed": hunt.seed,
-                "noticed": hunt.noticed,
-                "caught_by": list(hunt.caught_by),
-                "what": hunt.what,
-            }
-            for hunt in hunts
-        },
+        "bugs": {bug.name: known[bug.name] for bug in ALL_BUGS if bug.name in known},
     }
 
 
@@ -136,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help="seeds for each (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (all cores)")
-    parser.add_argument("--result", metavar="NAME", help=f"write {RESULTS}/NAME.json")
+    parser.add_argument("--result", metavar="NAME", help=f"write what was found into {RESULTS}/NAME.json")
     options = parser.parse_args(arguments)
     chosen = [bug for bug in ALL_BUGS if not options.bug or any(part in bug.name for part in options.bug)]
     if options.mesh is not None:
@@ -152,5 +154,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.result:
         path = Path(RESULTS) / f"{options.result}.json"
         said = sys.argv[1:] if arguments is None else list(arguments)
-        path.write_text(json.dumps(result_of(hunts, said), indent=1) + "\n", encoding="utf-8")
+        before = json.loads(path.read_text(encoding="utf-8"))["bugs"] if path.exists() else {}
+        path.write_text(json.dumps(result_of(hunts, said, before), indent=1) + "\n", encoding="utf-8")
     return 0 if all(found.caught for found in hunts) else 1

@@ -219,4 +219,33 @@ BUGS: Final = (
         new="            return\n",
         checkers=("Q14", "Q16"),
     ),
+    Bug(
+        name="read back another page",
+        file="node/_paging.py",
+        old="            pages = [run.spill for run in spilled]\n",
+        new="            pages = [run.spill for run in spilled[1:] + spilled[:1]]\n",
+        checkers=("Q2", "InvariantError"),
+    ),
+    Bug(
+        name="read back another run of the journal",
+        file="node/_paging.py",
+        old="            record = records.get((run.origin or run).position)\n",
+        new="            record = records.get(max(records, default=0))\n",
+        checkers=("Q2", "Q4", "Q5", "InvariantError"),
+    ),
+    Bug(
+        name="tell nobody that a page is back",
+        file="broker/paging/_pager.py",
+        old="                    self._here(queue, view)\n",
+        new="                    arrived(queue, view)\n",
+        checkers=("Q14",),
+    ),
+    Bug(
+        name="pass over what is on the disk",
+        file="broker/queue/_level.py",
+        old="                    return None\n                return view, start, stop, True\n",
+        new="                    view_or_none = view.next\n                    continue\n"
+        "                return view, start, stop, True\n",
+        checkers=("Q7", "Q14"),
+    ),
 )

@@ -75,8 +75,9 @@ def report_of(result: SimulationResult, cpu_s: float, *, mesh: bool = False) -> 
     if isinstance(failure, HistoryError):
         caught_by, text = failure.checkers, str(failure)
     elif failure is not None:
-        caught_by = (type(failure).__name__,)
-        text = f"{failure!r}\n" + "".join(traceback.format_exception(failure))
+        leaves = list(_leaves(failure))
+        caught_by = tuple(dict.fromkeys(type(leaf).__name__ for leaf in leaves))
+        text = f"{leaves[0]!r}\n" + "".join(traceback.format_exception(failure))
     outcome = result.value if isinstance(result.value, Outcome) else None
     return SeedReport(
         seed=result.seed,
@@ -92,6 +93,15 @@ def report_of(result: SimulationResult, cpu_s: float, *, mesh: bool = False) -> 
         abandoned=result.abandoned,
         mesh=mesh,
     )
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group, which is what a task that failed in a nursery ends as."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
 
 
 def one_seed(seed: int, *, mesh: bool = False) -> SeedReport:
