@@ -18,16 +18,12 @@ import trio.testing
 from meshq.settings import AddressSettings
 from meshq.testing._matrix_stage import ENDINGS, House, Stage
 
-STORAGES: Final = ("durable", "memory")
-#: A durable broker, and clients all of whose messages are large: bodies lie beside the journal and are streamed.
-LARGE: Final = "large"
+#: A broker that keeps things, one that does not, one whose queues leave all but their first runs on the disk, and one
+#: all of whose messages are large: their bodies lie beside the journal and are streamed.
+STORAGES: Final = ("durable", "memory", "paged", "large")
 TRANSPORTS: Final = ("inproc", "tcp")
 #: What happens between ``arrange`` and ``act``.
 TIMES: Final = ("before", *ENDINGS)
-#: Columns that there are none of yet, and why.
-TO_COME: Final[Mapping[str, str]] = {
-    "paged": "a queue holds its messages in memory; there is no paging yet",
-}
 #: What the outcome of a cell is called.
 FATES: Final[Mapping[str, str]] = {
     "works": "nothing happens in between, and the feature does what it promises",
@@ -55,9 +51,6 @@ class Column:
 COLUMNS: Final = tuple(
     Column(storage, transport, time) for storage in STORAGES for transport in TRANSPORTS for time in TIMES
 )
-
-
-LARGE_COLUMNS: Final = tuple(Column(LARGE, transport, time) for transport in TRANSPORTS for time in TIMES)
 
 
 class Feature(ABC):
@@ -140,7 +133,7 @@ class Cell:
             durable=column.storage != "memory",
             tcp=column.transport == "tcp",
             paged=column.storage == "paged",
-            large=column.storage == LARGE,
+            large=column.storage == "large",
         )
         with trio.fail_after(CELL_S_MAX):
             if column.time == "before":

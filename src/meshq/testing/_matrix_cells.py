@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from meshq.testing._matrix import COLUMNS, LARGE_COLUMNS, Cell, Feature
+from meshq.testing._matrix import COLUMNS, Cell, Feature
 from meshq.testing._matrix_consumers import CONSUMERS
 from meshq.testing._matrix_messages import MESSAGES
 from meshq.testing._matrix_queues import QUEUES
@@ -12,5 +12,3 @@ from meshq.testing._matrix_queues import QUEUES
 #: Whoever adds a feature adds it there, and how it is switched off in ``_matrix_switches``.
 FEATURES: Final[tuple[Feature, ...]] = (*MESSAGES, *QUEUES, *CONSUMERS)
 CELLS: Final = tuple(Cell(feature, column) for feature in FEATURES for column in COLUMNS)
-#: The same with large messages.  What is switched off there is switched off here, so it is not checked again.
-LARGE_CELLS: Final = tuple(Cell(feature, column) for feature in FEATURES for column in LARGE_COLUMNS)

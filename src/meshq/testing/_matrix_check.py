@@ -21,7 +21,7 @@ import attrs
 
 import meshq
 from meshq.errors import UsageError
-from meshq.testing._matrix import Cell
+from meshq.testing._matrix import STORAGES, Cell
 from meshq.testing._matrix_cells import CELLS, FEATURES
 from meshq.testing._matrix_switches import SWITCHES, Switch
 from meshq.testing._planted import PACKAGE, planted
@@ -57,15 +57,16 @@ def users(names: Sequence[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def judge(switch: Switch, failed: Sequence[str]) -> Verdict:
-    """What is to be said of the cells that failed."""
+def judge(switch: Switch, failed: Sequence[str], played: Sequence[Cell] | None = None) -> Verdict:
+    """What is to be said of the cells that failed, of those that were ``played``; None: all."""
+    cells = CELLS if played is None else played
     own, all_users = frozenset(switch.features), users(switch.features)
 
     def reaches(cell: Cell) -> bool:
         return not switch.lasting or cell.feature.fate(cell.column) != "works"
 
-    must = [str(cell) for cell in CELLS if cell.feature.name in own and cell.decisive and reaches(cell)]
-    may = {str(cell): None for cell in CELLS if cell.feature.name in all_users and reaches(cell)}
+    must = [str(cell) for cell in cells if cell.feature.name in own and cell.decisive and reaches(cell)]
+    may = {str(cell): None for cell in cells if cell.feature.name in all_users and reaches(cell)}
     return Verdict(
         switch=switch,
         failed=tuple(failed),
@@ -112,6 +113,7 @@ def result_of(verdicts: Sequence[Verdict], arguments: Sequence[str], before: dic
         verdict.switch.name: {
             "commit": here["commit"],
             "cells": len(CELLS),
+            "storages": list(STORAGES),
             "failed": by_feature(verdict.failed),
             "failed_and_should_not_have": by_feature(verdict.wrong),
             "should_have_failed": by_feature(verdict.missed),

@@ -189,8 +189,9 @@ SWITCHES: Final = (
     Switch(
         features=("divert",),
         file="broker/placing/_placing.py",
-        old="        diverted = queue is None and address.name in self._diverts.from_address\n",
-        new="        diverted = False\n",
+        old="        diverted = queue is None and address.name in self._diverts.from_address\n"
+        "        if diverted or run.",
+        new="        diverted = False\n        if diverted or run.",
     ),
     Switch(
         features=("divert",),
