@@ -68,18 +68,28 @@ def entries(doc: str) -> Iterator[tuple[str, str]]:
     yield from ((name, text.strip()) for name in names)
 
 
+def things() -> dict[str, Any]:
+    """The public names, and what a client hands out besides."""
+    found = {name: getattr(meshq, name) for name in meshq.__all__} | {"EventStream": EventStream}
+    return {
+        name: thing
+        for name, thing in sorted(found.items())
+        if not (inspect.isclass(thing) and issubclass(thing, BaseException))
+    }
+
+
 def callables() -> Iterator[tuple[str, str]]:
     """Everything public that is called, as Class.method, Class or function; and its docstring."""
-    things = {name: getattr(meshq, name) for name in meshq.__all__} | {"EventStream": EventStream}
-    for name, thing in sorted(things.items()):
-        if inspect.isclass(thing) and issubclass(thing, BaseException):
-            continue
+    classes = [thing for thing in things().values() if inspect.isclass(thing)]
+    for name, thing in things().items():
         yield name, inspect.getdoc(thing) or ""
         if not inspect.isclass(thing):
             continue
         hidden = (INNER.get(name, set()) - {"run_in_thread"}) | SERVICE.get(name, set())
+        # What a public class has from another one is told there.
+        above = {member for base in thing.__mro__[1:] if base in classes for member in vars(base)}
         for member, value in inspect.getmembers_static(thing):
-            if member not in hidden and (not member.startswith("_") or member in DUNDERS):
+            if member not in hidden | above - vars(thing).keys() and (not member.startswith("_") or member in DUNDERS):
                 called = getattr(value, "fget", None) or getattr(value, "__func__", value)
                 yield f"{name}.{member}", (inspect.getdoc(called) if callable(called) else None) or ""
 

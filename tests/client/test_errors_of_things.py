@@ -170,14 +170,17 @@ async def test_what_could_not_be_opened_is_not_there(node: FakeNode, thing: str,
 # -- producers
 
 
-async def test_a_producer_that_is_closed_says_what_nobody_was_told_yet(node: FakeNode) -> None:
+@pytest.mark.parametrize("closed", [True, False])
+async def test_a_producer_that_is_closed_or_left_says_what_nobody_was_told_yet(node: FakeNode, closed: bool) -> None:
     env, _ = fake_env(node)
     node.refuse = lambda frame: "address_full"
-    async with connect(TCP, env=env) as client, client.producer("a") as producer:
-        await producer.send(b"1")
-        await producer.send(b"2")
+    async with connect(TCP, env=env) as client:
         with pytest.raises(AddressFullError, match="2 of 2 messages") as caught:
-            await producer.close()
+            async with client.producer("a") as producer:
+                await producer.send(b"1")
+                await producer.send(b"2")
+                if closed:
+                    await producer.close()
         assert caught.value.outcome == "not_done"
         assert [type(error) for error in caught.value.results] == [AddressFullError] * 2
 

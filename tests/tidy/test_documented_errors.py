@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
 import tomllib
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 from tests import documented_errors
 from tests.documented_errors import TABLE, Pair
 from tests.tidy import conformance
-from tests.tidy.sources import python_files
+from tests.tidy.sources import ROOT, python_files
 
 pytestmark = pytest.mark.xdist_group("tidy")
 SOME = [Pair("A.f", "UsageError"), Pair("A.f", "ClosedError", "A"), Pair("A.g", "ClosedError", "A")]
@@ -39,6 +42,15 @@ def test_every_documented_error_is_raised_by_a_test() -> None:
 
 def test_every_docstring_names_its_errors_as_they_are_read() -> None:
     assert not "\n".join(documented_errors.unread())
+
+
+@pytest.mark.real
+def test_each_error_comes_out_of_the_call_that_names_it_in_a_test_that_is_named_for_it() -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MESHQ_COVERAGE"))}
+    command = [sys.executable, "tools/documented_errors.py"]
+    found = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=300)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert ", 0 of them not shown" in found.stdout
 
 
 def test_the_table_is_in_order() -> None:
