@@ -16,7 +16,8 @@ from meshq.errors import CallTimeoutError, ClosedError, ConnectionBrokenError, M
 from tests.client._server import FakeNode, fake_env
 from tests.client._waiting import Result, until
 from tests.documented_errors import pairs
-from tests.node.calls import CALLS, Ground
+from tests.node.all_calls import CALLS
+from tests.node.ground import Ground
 
 TCP = "tcp://127.0.0.1:1"
 #: Every call that has an answer of its own and is sent once.

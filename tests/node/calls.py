@@ -3,48 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 import trio
 
 from meshq import (
     AddressSettings,
-    Broker,
-    Client,
     Consumer,
     Delivery,
     Message,
     MessageId,
     NotFoundError,
     Producer,
-    Transaction,
 )
-
-T = TypeVar("T")
-
-
-@attrs.define(eq=False)
-class Ground:
-    """Where a call is made: a broker with two clients."""
-
-    broker: Broker
-    client: Client
-    other: Client
-    nursery: trio.Nursery
-    another: Callable[[], Client]
-    _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack)
-
-    async def keep(self, block: AbstractAsyncContextManager[T]) -> T:
-        """Enter a block that is left at the end."""
-        return await self._stack.enter_async_context(block)
-
-    async def leave(self) -> None:
-        """Leave all of them."""
-        await self._stack.aclose()
-        self.nursery.cancel_scope.cancel()
-
+from tests.node.ground import Ground
 
 Prepare = Callable[[Ground], Awaitable[Any]]
 Make = Callable[[Ground, Any], Awaitable[object]]
@@ -85,13 +58,13 @@ async def _filled(ground: Ground) -> None:
     await ground.client.send_many("q", [b"a", b"b", b"c"])
 
 
-async def _emptied(ground: Ground) -> None:
+async def emptied(ground: Ground) -> None:
     # A client keeps a producer of its own for each address that it has sent to.
     await _filled(ground)
     await ground.client.purge_queue("q")
 
 
-async def _received(ground: Ground) -> tuple[Consumer, Delivery]:
+async def received(ground: Ground) -> tuple[Consumer, Delivery]:
     await _filled(ground)
     consumer = await ground.keep(ground.client.consumer("q"))
     message = await consumer.receive()
@@ -189,140 +162,17 @@ async def _subscribed(ground: Ground) -> None:
         pass
 
 
-async def _large(ground: Ground) -> Delivery:
-    await ground.client.send("q", bytes(700_000))
-    consumer = await ground.keep(ground.client.consumer("q"))
-    message = await consumer.receive()
-    assert message is not None
-    return message
-
-
-async def _chunks(message: Delivery) -> None:
-    async with message.open() as stream:
-        async for _ in stream:
-            pass
-
-
-async def _open_transaction(ground: Ground) -> tuple[Transaction, Delivery]:
-    """Something was sent and something acknowledged in it."""
-    await ground.client.create_queue("out")
-    _, message = await _received(ground)
-    transaction = ground.client.transaction()
-    # It is not left: how it ends is the call.
-    await transaction.__aenter__()
-    await transaction.send("out", b"answer")
-    await transaction.ack(message)
-    return transaction, message
-
-
-async def _entered(ground: Ground) -> tuple[Transaction, Delivery]:
-    transaction, message = await _begun(ground)
-    await transaction.__aenter__()
-    return transaction, message
-
-
-async def _begun(ground: Ground) -> tuple[Transaction, Delivery]:
-    """Nothing was done in it."""
-    await ground.client.create_queue("out")
-    _, message = await _received(ground)
-    return ground.client.transaction(), message
-
-
-async def _commit_in_a_block(ground: Ground, got: tuple[Transaction, Delivery]) -> None:
-    transaction, message = got
-    async with transaction:
-        await transaction.send("out", b"answer")
-        await transaction.ack(message)
-
-
-async def _both(ground: Ground) -> object:
-    """What was sent, and what was acknowledged."""
-    return await count(ground, "out"), (await ground.client.queue("q")).acknowledged
-
-
-async def _then_roll_back(call: Awaitable[object], transaction: Transaction) -> None:
-    # So that nothing of it is open afterwards, whatever the call has come to.
-    try:
-        await call
-    finally:
-        with trio.CancelScope(shield=True):
-            await transaction.rollback()
-
-
 CALLS: Final = (
     Call(
-        name="Client.send, a large body",
-        prepare=_emptied,
-        make=lambda ground, _: ground.client.send("q", bytes(700_000)),
-        look=count,
-        outcomes=(0, 1),
-    ),
-    Call(
-        name="Delivery.read",
-        prepare=_large,
-        make=lambda ground, message: message.read(),
-        look=count,
-        outcomes=(1,),
-    ),
-    Call(
-        name="BodyStream.__aenter__ BodyStream.__aexit__ BodyStream.__anext__",
-        prepare=_large,
-        make=lambda ground, message: _chunks(message),
-        look=count,
-        outcomes=(1,),
-    ),
-    Call(
-        name="Transaction.__aenter__ Transaction.__aexit__",
-        prepare=_begun,
-        make=_commit_in_a_block,
-        look=_both,
-        outcomes=((0, 0), (1, 1)),
-    ),
-    Call(
-        name="Transaction.send",
-        prepare=_entered,
-        make=lambda ground, got: _then_roll_back(got[0].send("out", b"answer"), got[0]),
-        look=_both,
-        outcomes=((0, 0),),
-    ),
-    Call(
-        name="Transaction.ack",
-        prepare=_entered,
-        make=lambda ground, got: _then_roll_back(got[0].ack(got[1]), got[0]),
-        look=_both,
-        outcomes=((0, 0),),
-    ),
-    Call(
-        name="Transaction.ready",
-        prepare=_open_transaction,
-        make=lambda ground, got: _then_roll_back(got[0].ready(), got[0]),
-        look=_both,
-        outcomes=((0, 0),),
-    ),
-    Call(
-        name="Transaction.commit",
-        prepare=_open_transaction,
-        make=lambda ground, got: got[0].commit(),
-        look=_both,
-        outcomes=((0, 0), (1, 1)),
-    ),
-    Call(
-        name="Transaction.rollback",
-        prepare=_open_transaction,
-        make=lambda ground, got: got[0].rollback(),
-        look=_both,
-        outcomes=((0, 0),),
-    ),
-    Call(
         name="Client.send",
-        prepare=_emptied,
+        prepare=emptied,
         make=lambda ground, _: ground.client.send("q", b"x"),
         look=count,
         outcomes=(0, 1),
     ),
     Call(
         name="Client.send_many",
-        prepare=_emptied,
+        prepare=emptied,
         make=lambda ground, _: ground.client.send_many("q", [b"x", Message(b"y", priority=9)]),
         look=count,
         # Runs of one call are sent one by one: those that were not sent yet are not.
@@ -503,42 +353,42 @@ CALLS: Final = (
     ),
     Call(
         name="Consumer.ack",
-        prepare=_received,
+        prepare=received,
         make=lambda ground, got: got[0].ack(got[1], confirm=True),
         look=_returned,
         outcomes=((0, 0, 0), (1, 0, 0)),
     ),
     Call(
         name="Consumer.nack",
-        prepare=_received,
+        prepare=received,
         make=lambda ground, got: got[0].nack(got[1], delay=60),
         look=_returned,
         outcomes=((0, 0, 0), (0, 0, 1)),
     ),
     Call(
         name="Consumer.reject",
-        prepare=_received,
+        prepare=received,
         make=lambda ground, got: got[0].reject(got[1]),
         look=_returned,
         outcomes=((0, 0, 0), (0, 1, 0)),
     ),
     Call(
         name="Delivery.ack",
-        prepare=_received,
+        prepare=received,
         make=lambda ground, got: got[1].ack(confirm=True),
         look=_returned,
         outcomes=((0, 0, 0), (1, 0, 0)),
     ),
     Call(
         name="Delivery.nack",
-        prepare=_received,
+        prepare=received,
         make=lambda ground, got: got[1].nack(delay=60),
         look=_returned,
         outcomes=((0, 0, 0), (0, 0, 1)),
     ),
     Call(
         name="Delivery.reject",
-        prepare=_received,
+        prepare=received,
         make=lambda ground, got: got[1].reject(),
         look=_returned,
         outcomes=((0, 0, 0), (0, 1, 0)),

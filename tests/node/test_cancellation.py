@@ -19,7 +19,9 @@ from meshq import Client, Consumer, Delivery, Producer, Transaction
 from meshq.client._body_stream import BodyStream
 from meshq.client._events import EventStream
 from meshq.testing._matrix_stage import House
-from tests.node.calls import CALLS, Call, Ground
+from tests.node.all_calls import CALLS
+from tests.node.calls import Call
+from tests.node.ground import Ground
 
 #: No call waits more often than that.
 CHECKPOINTS_MAX = 200

@@ -66,7 +66,7 @@ def check_settings(
     node_id: bytes | None,
     memory_limit: int | None,
     stop_timeout: float,
-    transaction_timeout: float,
+    transaction_timeout: float = limits.TRANSACTION_TIMEOUT_S,
     security: Security | None = None,
 ) -> BrokerSettings:
     """All settings, checked.

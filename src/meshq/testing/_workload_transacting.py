@@ -25,7 +25,9 @@ class TransactingReceiver(Receiver):
         ops: list[int] = []
         try:
             async with consumer.client.transaction() as transaction:
-                for _ in range(self.rng.randrange(4)):
+                more = self.rng.randrange(4)
+                # What is sent when all is over, nobody would be there to take.
+                for _ in range(0 if self.scene.closing else more):
                     await self._send(transaction, name, ops)
                 try:
                     await transaction.ack(*batch)

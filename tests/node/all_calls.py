@@ -1,0 +1,141 @@
+"""The calls of a client, and those on large bodies and in transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+import trio
+
+from meshq import Delivery, Transaction
+from tests.node import calls
+from tests.node.calls import Call, count, emptied, received
+from tests.node.ground import Ground
+
+
+async def _large(ground: Ground) -> Delivery:
+    await ground.client.send("q", bytes(700_000))
+    consumer = await ground.keep(ground.client.consumer("q"))
+    message = await consumer.receive()
+    assert message is not None
+    return message
+
+
+async def _chunks(message: Delivery) -> None:
+    async with message.open() as stream:
+        async for _ in stream:
+            pass
+
+
+async def _open_transaction(ground: Ground) -> tuple[Transaction, Delivery]:
+    """Something was sent and something acknowledged in it."""
+    await ground.client.create_queue("out")
+    _, message = await received(ground)
+    transaction = ground.client.transaction()
+    # It is not left: how it ends is the call.
+    await transaction.__aenter__()
+    await transaction.send("out", b"answer")
+    await transaction.ack(message)
+    return transaction, message
+
+
+async def _entered(ground: Ground) -> tuple[Transaction, Delivery]:
+    transaction, message = await _begun(ground)
+    await transaction.__aenter__()
+    return transaction, message
+
+
+async def _begun(ground: Ground) -> tuple[Transaction, Delivery]:
+    """Nothing was done in it."""
+    await ground.client.create_queue("out")
+    _, message = await received(ground)
+    return ground.client.transaction(), message
+
+
+async def _commit_in_a_block(ground: Ground, got: tuple[Transaction, Delivery]) -> None:
+    transaction, message = got
+    async with transaction:
+        await transaction.send("out", b"answer")
+        await transaction.ack(message)
+
+
+async def _both(ground: Ground) -> object:
+    """What was sent, and what was acknowledged."""
+    return await count(ground, "out"), (await ground.client.queue("q")).acknowledged
+
+
+async def _then_roll_back(call: Awaitable[object], transaction: Transaction) -> None:
+    # So that nothing of it is open afterwards, whatever the call has come to.
+    try:
+        await call
+    finally:
+        with trio.CancelScope(shield=True):
+            await transaction.rollback()
+
+
+CALLS: Final = (
+    *calls.CALLS,
+    Call(
+        name="Client.send, a large body",
+        prepare=emptied,
+        make=lambda ground, _: ground.client.send("q", bytes(700_000)),
+        look=count,
+        outcomes=(0, 1),
+    ),
+    Call(
+        name="Delivery.read",
+        prepare=_large,
+        make=lambda ground, message: message.read(),
+        look=count,
+        outcomes=(1,),
+    ),
+    Call(
+        name="BodyStream.__aenter__ BodyStream.__aexit__ BodyStream.__anext__",
+        prepare=_large,
+        make=lambda ground, message: _chunks(message),
+        look=count,
+        outcomes=(1,),
+    ),
+    Call(
+        name="Transaction.__aenter__ Transaction.__aexit__",
+        prepare=_begun,
+        make=_commit_in_a_block,
+        look=_both,
+        outcomes=((0, 0), (1, 1)),
+    ),
+    Call(
+        name="Transaction.send",
+        prepare=_entered,
+        make=lambda ground, got: _then_roll_back(got[0].send("out", b"answer"), got[0]),
+        look=_both,
+        outcomes=((0, 0),),
+    ),
+    Call(
+        name="Transaction.ack",
+        prepare=_entered,
+        make=lambda ground, got: _then_roll_back(got[0].ack(got[1]), got[0]),
+        look=_both,
+        outcomes=((0, 0),),
+    ),
+    Call(
+        name="Transaction.ready",
+        prepare=_open_transaction,
+        make=lambda ground, got: _then_roll_back(got[0].ready(), got[0]),
+        look=_both,
+        outcomes=((0, 0),),
+    ),
+    Call(
+        name="Transaction.commit",
+        prepare=_open_transaction,
+        make=lambda ground, got: got[0].commit(),
+        look=_both,
+        outcomes=((0, 0), (1, 1)),
+    ),
+    Call(
+        name="Transaction.rollback",
+        prepare=_open_transaction,
+        make=lambda ground, got: got[0].rollback(),
+        look=_both,
+        outcomes=((0, 0),),
+    ),
+)
