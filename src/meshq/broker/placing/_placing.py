@@ -91,7 +91,8 @@ class Placer:
             return
         targets = [queue] if queue is not None else address.queues
         diverted = queue is None and address.name in self._diverts.from_address
-        if diverted or run.body is not None or _apart(address, queue, targets, kinds):
+        special = kinds & SPECIAL or address.rings or address.filtered
+        if diverted or run.body is not None or (special and _apart(address, queue, targets, kinds)):
             rows = _without(run.content.rows, skipped)
             asked = self._asked(run, kinds)
             shares = self._diverted(run, address, rows) if diverted else shared(run, address, queue, rows)
