@@ -19,6 +19,7 @@ from meshq import (
     Client,
     ClusterConnection,
     ConnectionBrokenError,
+    MeshqError,
     NotActiveError,
     Secret,
     Security,
@@ -165,7 +166,8 @@ async def test_a_client_certificate_may_be_required(files: Files) -> None:
 
 async def test_a_tls_client_at_a_plain_acceptor_is_refused(files: Files) -> None:
     async with broker() as node:
-        await why_not(node.urls[0].replace("tcp", "tls"), **WHO, tls=files.client)
+        error = await why_not(node.urls[0].replace("tcp", "tls"), **WHO, tls=files.client)
+        assert isinstance(error, MeshqError) and error.outcome == "not_done"
 
 
 async def pump(source: Stream, target: Stream) -> None:

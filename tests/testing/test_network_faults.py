@@ -33,7 +33,7 @@ async def test_what_was_begun_before_the_network_runs_goes_on_with_it() -> None:
         nursery.start_soon(fabric.host("client").connect, "server", 5000)
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(fabric.run)
-        await listener.accept()
+        assert await listener.accept() is not None
         nursery.cancel_scope.cancel()
 
 

@@ -1,7 +1,6 @@
 """The queue: runs in order, consumers, counts, and nothing else; no clock, no I/O, no journal.
 
-The messages of each priority stand in a list of their own (``_level``); consumers of each priority in a tier
-(``_tier``).  Who gets what of that in a step, ``_dispatch_machine`` decides.
+Each priority has its list of messages (``_level``) and its tier of consumers (``_tier``); ``_dispatch_machine`` deals.
 """
 
 from __future__ import annotations
