@@ -190,8 +190,8 @@ SWITCHES: Final = (
         features=("divert",),
         file="broker/placing/_placing.py",
         old="        diverted = queue is None and address.name in self._diverts.from_address\n"
-        "        if diverted or run.",
-        new="        diverted = False\n        if diverted or run.",
+        "        special",
+        new="        diverted = False\n        special",
     ),
     Switch(
         features=("divert",),
