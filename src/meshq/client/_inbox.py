@@ -203,7 +203,9 @@ class Inbox:
         if self.arriving is not None and (run.large is not None or self.arriving):
             self.arriving.add(run)
         else:
-            self.arrived(run)
+            # As ``arrived``, without a call for each message.
+            self._runs.append(run)
+            self.on_change()
 
     def arrived(self, run: DeliveredRun) -> None:
         """A run can be handed over."""

@@ -189,8 +189,7 @@ SWITCHES: Final = (
     Switch(
         features=("divert",),
         file="broker/placing/_placing.py",
-        old="        diverted = queue is None and address.name in self._diverts.from_address\n"
-        "        special",
+        old="        diverted = queue is None and address.name in self._diverts.from_address\n        special",
         new="        diverted = False\n        special",
     ),
     Switch(

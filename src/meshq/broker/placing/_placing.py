@@ -106,7 +106,9 @@ class Placer:
             return
         position, views = self._entering.enter(run, address, targets, skipped)
         self._producers.raise_to(run.producer, first, last)
-        self._book(run, address, views, (fresh, skipped))
+        if fresh or skipped:
+            self._book(run, address, fresh, skipped)
+        self.charge(run, views)
         if address.room is not None:
             then = address.room.placed(run.content.rows - len(skipped), then)
         self._ledger.release_after(position, views, then)
@@ -205,16 +207,12 @@ class Placer:
         except (NotFoundError, UsageError):
             return None
 
-    def _book(
-        self, run: StoredRun, address: Address, views: Views, judged: tuple[list[bytes], tuple[int, ...]]
-    ) -> None:
-        """A run was placed: its duplicate ids are known from here on, and it takes memory."""
-        fresh, skipped = judged
+    def _book(self, run: StoredRun, address: Address, fresh: list[bytes], skipped: tuple[int, ...]) -> None:
+        """A run was placed: its duplicate ids are known from here on."""
         self.duplicates += len(skipped)
         if fresh:
             run.has_ids = True
             self._ledger.doom(address.duplicates.add(IdChunk(run.position, fresh)))
-        self.charge(run, views)
 
     def _place_shares(
         self,
@@ -240,7 +238,8 @@ class Placer:
             # What nobody took was not stored: when it is sent again it is no repeat.
             ids = duplicate_ids(run.content)
             judged = [ids[row] for row in sorted(taken) if ids[row]], judged[1]
-        self._book(run, address, views, judged)
+        self._book(run, address, *judged)
+        self.charge(run, views)
         if address.room is not None:
             then = address.room.placed(len(taken), then)
         self._ledger.release_after(position, views, then)

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 class Gates:
     """The gates of one session, by channel; empty unless an address that it sends to is bounded."""
 
-    __slots__ = ("_gates", "_session")
+    __slots__ = ("_session", "by_channel")
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._gates: dict[int, Gate] = {}
+        #: Producers that may have to wait.
+        self.by_channel: dict[int, Gate] = {}
 
     def open(self, channel: int) -> dict[str, Any]:
         """A producer comes; returns what it is told of how far it may send."""
@@ -29,7 +30,7 @@ class Gates:
     def open_all(self) -> None:
         """Addresses may be bounded that were not."""
         for channel in self._session.producing.channels:
-            if channel not in self._gates and (gate := self._open(channel)) is not None:
+            if channel not in self.by_channel and (gate := self._open(channel)) is not None:
                 self._tell(channel, gate.until)
 
     def _open(self, channel: int) -> Gate | None:
@@ -38,7 +39,7 @@ class Gates:
         if room is None:
             return None
         mark = self._session.core.producers.get(producer.producer)
-        gate = self._gates[channel] = room.open(mark or 0, partial(self._tell, channel))
+        gate = self.by_channel[channel] = room.open(mark or 0, partial(self._tell, channel))
         return gate
 
     def _tell(self, channel: int, until: int) -> None:
@@ -48,20 +49,17 @@ class Gates:
 
     def sent(self, channel: int, last: int) -> None:
         """A run has come, whatever became of it."""
-        gate = self._gates.get(channel)
+        gate = self.by_channel.get(channel)
         if gate is not None:
             gate.sent(last)
 
     def close(self, channel: int) -> None:
         """A producer leaves."""
-        gate = self._gates.pop(channel, None)
+        gate = self.by_channel.pop(channel, None)
         if gate is not None:
             gate.close()
 
     def close_all(self) -> None:
         """The session ends."""
-        for channel in list(self._gates):
+        for channel in list(self.by_channel):
             self.close(channel)
-
-    def __bool__(self) -> bool:
-        return bool(self._gates)

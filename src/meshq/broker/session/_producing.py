@@ -105,7 +105,7 @@ class Producing:
         finally:
             # Only now is it known what the frame takes.
             self._core.memory.received(self._session, frame.size_bytes)
-            if self.gates:
+            if self.gates.by_channel:
                 self.gates.sent(frame.channel, frame.first + frame.count - 1)
 
     def _take(self, frame: Frame, producer: ProducerState) -> None:

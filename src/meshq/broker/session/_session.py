@@ -176,6 +176,8 @@ class Session:
         ranges = decode_ranges(frame.table)
         if consumer.browser is not None:
             consumer.browser.settled(ranges)
+        elif not frame.flags:
+            self.core.settler.settle(consumer, ranges)
         elif frame.flags & FLAG_TRANSACTED:
             self.transacting.settle(consumer, ranges, frame.stamp)
         elif frame.flags & FLAG_RETURN:
