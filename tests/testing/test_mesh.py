@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("seeds")
 
 
+@pytest.mark.timeout(1500)
 def test_every_promise_is_kept_on_a_mesh_in_two_hundred_seeds_that_meet_every_fault() -> None:
     seeds = dict.fromkeys([*range(SEEDS), *recorded(ROOT / FAILED_MESH_SEEDS)])
     reports = list(many_seeds(seeds, jobs=2, mesh=True))

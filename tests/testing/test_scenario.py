@@ -47,6 +47,7 @@ IMPOSSIBLE = {"network.timed_out": "a client gives a connection attempt up long 
 pytestmark = pytest.mark.xdist_group("seeds")
 
 
+@pytest.mark.timeout(1500)
 def test_every_promise_is_kept_in_two_hundred_seeds_that_meet_every_fault() -> None:
     # One test, so that the seeds are run once however tests are handed out; two processes of its own.
     seeds = dict.fromkeys([*range(SEEDS), *recorded(ROOT / "tests/data/failed_seeds.txt")])
