@@ -18,7 +18,7 @@ import trio
 from benchmarks.child import ChildEnd, serve
 from benchmarks.timer import Timer
 from benchmarks.workload import NUMBER, LatencyClock, Workload, received
-from meshq import Broker, ClusterConnection, connect
+from meshq import AddressSettings, Broker, ClusterConnection, connect
 
 QUEUE = "orders"
 CLUSTER = "mesh"
@@ -59,8 +59,16 @@ def near_broker_of(workload: Workload) -> Broker:
 def made(name: str, workload: Workload, services: Sequence[ClusterConnection]) -> Broker:
     """The node whose data is in the directory of that name."""
     directory = Path(workload.directory) / name
+    options: dict[str, Any] = {}
+    if workload.page_at:
+        options["address_settings"] = {QUEUE: AddressSettings(max_size_bytes=workload.page_at, full_policy="page")}
     return Broker(
-        name, data_dir=str(directory), acceptors=[ACCEPTOR], connectors={CONNECTOR: ACCEPTOR}, services=services
+        name,
+        data_dir=str(directory),
+        acceptors=[ACCEPTOR],
+        connectors={CONNECTOR: ACCEPTOR},
+        services=services,
+        **options,
     )
 
 
@@ -110,12 +118,14 @@ def extras(workload: Workload, number: int) -> dict[str, Any]:
         options["properties"] = {f"property{at}": f"value {number % 100}" for at in range(workload.properties)}
     if workload.duplicate_ids:
         options["duplicate_id"] = f"order-{number}"
+    if workload.priorities:
+        options["priority"] = number % workload.priorities
     return options
 
 
 async def run_producer(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
     body = bytes(workload.size)
-    plain = not (workload.properties or workload.duplicate_ids)
+    plain = not (workload.properties or workload.duplicate_ids or workload.priorities)
     options = extras(workload, 0)
     async with connect(workload.url) as client:
         await parent.meet_async()
@@ -124,6 +134,11 @@ async def run_producer(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
         if workload.kind == "one":
             for _ in range(workload.count):
                 await client.send(QUEUE, body, **options)
+        elif workload.transaction:
+            for _ in range(workload.count // workload.transaction):
+                async with client.transaction() as transaction:
+                    for _ in range(workload.transaction):
+                        await transaction.send(QUEUE, body, **options)
         else:
             async with client.producer(QUEUE) as producer:
                 for number in range(workload.count):
@@ -144,7 +159,8 @@ async def consume(client: Any, workload: Workload, clock: LatencyClock | None = 
     count = total = seen = 0
     first: float | None = None
     numbers: set[bytes] = set()
-    async with client.consumer(QUEUE, window=CONSUMER_WINDOW) as consumer:
+    options = {"filter": workload.filter} if workload.filter else {}
+    async with client.consumer(QUEUE, window=CONSUMER_WINDOW, **options) as consumer:
         while count < workload.count:
             batch = await consumer.receive_many(RECEIVE_COUNT, timeout=RECEIVE_SECONDS)
             if not batch:

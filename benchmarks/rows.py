@@ -200,6 +200,25 @@ def _forwarded() -> tuple[Row, ...]:
     return (Row(key="P7", lines=lines, workloads=workloads, nominal={"ours": 200_000, "floor": 700_000}),)
 
 
+def _features() -> tuple[Row, ...]:
+    """What a stream costs that uses what most streams don't, beside the floor and the anchor of one that doesn't."""
+    base = Workload(frame=FLOOR_FRAME)
+    fast = {"ours": 150_000, "floor": 700_000, "redis": 110_000}
+    used = {
+        "priorities": ("ten priorities", attrs.evolve(base, priorities=10)),
+        "filter": (
+            "3 properties, a consumer with a filter on two",
+            attrs.evolve(base, properties=3, filter="property0 = 'value 1' OR property1 LIKE 'value%'"),
+        ),
+        "paged": ("a queue that keeps 64 KiB in memory", attrs.evolve(base, page_at=64 * 1_024)),
+        "transactions": ("100 messages a transaction", attrs.evolve(base, transaction=100)),
+    }
+    return tuple(
+        _stream(f"P14-{name}", _rate(f"durable, synced, 100 B: {title}"), base, ours, fast)
+        for name, (title, ours) in used.items()
+    )
+
+
 def _states() -> tuple[Row, ...]:
     backlog = Workload(kind="backlog", count=1_000_000)
     return (
@@ -247,7 +266,7 @@ def _states() -> tuple[Row, ...]:
     )
 
 
-ROWS: tuple[Row, ...] = (*_pipelined(), *_one_by_one(), *_in_process(), *_forwarded(), *_states())
+ROWS: tuple[Row, ...] = (*_pipelined(), *_one_by_one(), *_in_process(), *_forwarded(), *_states(), *_features())
 
 
 def chosen(names: str | None) -> tuple[Row, ...]:

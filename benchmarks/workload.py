@@ -33,6 +33,14 @@ class Workload:
     rate: float = 0.0
     properties: int = 0
     duplicate_ids: bool = False
+    #: Different priorities; 0: all messages have the usual one.
+    priorities: int = 0
+    #: The consumer's; all messages fit it.
+    filter: str = ""
+    #: Bytes in the queue beyond which it pages; 0: as much as memory has room for.
+    page_at: int = 0
+    #: Messages sent in one transaction; 0: none is used.
+    transaction: int = 0
     #: Sending tasks of an in-process run.
     tasks: int = 1
     #: Seconds that an idle broker is watched.

@@ -173,7 +173,7 @@ def test_what_was_said_while_nobody_was_there_is_kept_and_said_again() -> None:
 
 
 def test_credit_is_counted_on_across_a_resume() -> None:
-    house = make_house()
+    house = make_house(memory=64 * limits.MIB)
     client, producer, _ = opened(house)
     client.put(producer, bytes(10_000))
     client.drop()
