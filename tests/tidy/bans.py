@@ -137,5 +137,5 @@ def package_problems(source: Source) -> Iterator[Problem]:
 ROOMS = frozenset({"broker"})
 #: Modules in packages that are commands or plugins, and so have a public name.
 PUBLIC_MODULES: dict[str, tuple[str, ...]] = {
-    "testing": ("simulate.py", "planted.py", "matrix.py", "large.py", "backlog.py", "plugin.py")
+    "testing": ("simulate.py", "planted.py", "matrix.py", "large.py", "backlog.py", "filters.py", "plugin.py")
 }
