@@ -314,12 +314,13 @@ def _property_name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -
 class AddressSettings:
     """How the addresses that fit a pattern behave.
 
-    ``duplicate_id_cache_size``: duplicate ids remembered per address.  ``duplicate_in_transaction``: whether a message
-    with a known one is left out of its transaction (``skip``) or the whole of that is rolled back (``reject``).
-    ``auto_create_queues``: an address or queue
-    comes into being on first use.  ``default_routing``: what such an address is.  ``auto_delete_queues``: such a queue
-    goes when it is empty and its last consumer has left, and such an address with its last queue, unless it remembers
-    duplicate ids or is of another routing than the default one.
+    ``duplicate_id_cache_size``: duplicate ids remembered per address; a producer whose window has more messages is
+    refused, because not all that it may have to repeat would be known.  0: none are, and a window may be of any size.
+    ``duplicate_in_transaction``: whether a message with a known one is left out of its transaction (``skip``) or the
+    whole of that is rolled back (``reject``).  ``auto_create_queues``: an address or queue comes into being on first
+    use.  ``default_routing``: what such an address is.  ``auto_delete_queues``: such a queue goes when it is empty and
+    its last consumer has left, and such an address with its last queue, unless it remembers duplicate ids or is of
+    another routing than the default one.
 
     ``dead_letter_address``: where a message goes that is rejected, or was delivered ``max_delivery_attempts`` times in
     vain; None: what is rejected is gone, and nothing else is taken away however often it fails.  ``expiry_address``:

@@ -31,6 +31,7 @@ from meshq.broker.placing._memory import MemoryBound
 from meshq.broker.placing._placing import Placer
 from meshq.broker.placing._producers import ProducerMarks
 from meshq.broker.placing._router import Router
+from meshq.broker.placing._settings_table import SettingsTable
 from meshq.broker.queue._consumer_state import ConsumerState
 from meshq.broker.queue._level import Level
 from meshq.broker.queue._queue_machine import Queue
@@ -85,6 +86,7 @@ class Core:
         self.ledger = Ledger(log, self._release)
         self.marks = Marks(self.ledger, settings.chaos)
         self.definitions = Definitions(self.router, self.ledger, self.marks, self.notices)
+        self.definitions.check_settings = self.check_windows
         self.producers = ProducerMarks()
         self.memory = MemoryBound(settings.memory_limit_bytes)
         self.placer = Placer(
@@ -293,6 +295,15 @@ class Core:
         """Settings have changed by which producers may have to wait, or need not any more."""
         for session in self.sessions.values():
             session.producing.gates.open_all()
+
+    def check_windows(self, settings: SettingsTable) -> None:
+        """Whether these settings fit the producers that are there.
+
+        Raises:
+            UsageError: one of them has more messages under way than duplicate ids would be remembered.
+        """
+        for session in self.sessions.values():
+            session.producing.check_windows(settings)
 
     def begin_browse(self, consumer: ConsumerState | None) -> None:
         """A browse that is still wanted begins."""

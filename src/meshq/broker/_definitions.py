@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -13,6 +14,7 @@ from meshq.broker.placing._diverts import DivertRule
 from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._marks import Marks
 from meshq.broker.placing._router import Address, Router
+from meshq.broker.placing._settings_table import SettingsTable
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._terms import ON_USE, PLAIN, SUBSCRIPTIONS, Owner, Terms
 from meshq.broker.records import DEFINITION, encode_definition
@@ -31,6 +33,8 @@ class Definitions:
         self.router = self._router = router
         self._ledger = ledger
         self._marks = marks
+        #: Asked whether settings that somebody wants fit whoever is there.  Raises: UsageError: they don't.
+        self.check_settings: Callable[[SettingsTable], None] = _anything
         # Position of the record that keeps the highest queue number that was ever given.
         self._numbers_position = 0
 
@@ -233,12 +237,14 @@ class Definitions:
 
         Raises:
             SettingsError: the pattern, or a setting, is not valid; nothing changed.
+            UsageError: somebody who is there could not go on with it; nothing changed.
         """
         check_own(check_pattern(pattern))
         settings = address_settings_of(fields)
         table = self._router.table
         if pattern not in table.set and len(table.set) >= limits.ADDRESS_SETTINGS_MAX:
             raise UsageError(f"the node has its {limits.ADDRESS_SETTINGS_MAX} patterns that were set while it ran")
+        self.check_settings(table.changed(pattern, settings))
         old = table.positions.get(pattern, 0)
         position = self._write({"kind": "settings", "pattern": pattern, **fields}, [old] if old else None)
         table.put(pattern, settings, position)
@@ -249,10 +255,12 @@ class Definitions:
 
         Raises:
             NotFoundError: nothing was.
+            UsageError: somebody who is there could not go on without it; nothing changed.
         """
         table = self._router.table
         if pattern not in table.set:
             raise NotFoundError(f"no address settings were set for {pattern!r} while the node ran")
+        self.check_settings(table.changed(pattern, None))
         self._forget_at([table.positions[pattern]])
         table.drop(pattern)
         self._ledger.doom(self._router.settings_changed())
@@ -478,3 +486,7 @@ def check_open(*names: str | None) -> str:
         if name is not None and name.startswith(INTERNAL):
             raise UsageError(f"{name!r} is the broker's own: names that begin with {INTERNAL!r} can be looked at only")
     return names[0] or ""
+
+
+def _anything(_: SettingsTable) -> None:
+    """Nobody is there yet."""

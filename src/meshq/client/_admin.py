@@ -149,7 +149,8 @@ class Administration(ABC):
         Checkpoint: always.  Cancellation: it may hold afterwards or not.
         Raises:
             SettingsError: it is no pattern, or these are no settings.
-            UsageError: the broker has as many patterns that were set while it ran as it can have.
+            UsageError: the broker has as many patterns that were set while it ran as it can have, or a producer that is
+                open has a larger window than duplicate ids would be remembered.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         checked = check_address_settings({check_pattern(pattern): settings})[pattern]
@@ -162,6 +163,7 @@ class Administration(ABC):
         Checkpoint: always.  Cancellation: it may hold afterwards or not.
         Raises:
             NotFoundError: nothing was set for it.
+            UsageError: a producer that is open has a larger window than duplicate ids would be remembered.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         await self._ask("remove_address_settings", pattern=check_pattern(pattern))

@@ -110,11 +110,16 @@ class Outbox:
         "told",
         "unsettled",
         "until",
+        "window",
     )
 
-    def __init__(self, address: str, producer: bytes, on_failed: Callable[[MeshqError], None]) -> None:
+    def __init__(
+        self, address: str, producer: bytes, on_failed: Callable[[MeshqError], None], *, window: int = 0
+    ) -> None:
         self.address = address
         self.producer = producer
+        #: Messages that may be unsettled, as somebody has set it; 0: nobody has.
+        self.window = window
         #: Called when the broker does not take this producer.
         self.on_failed = on_failed
         #: Called each time the broker has opened its channel.

@@ -64,7 +64,7 @@ class Producer:
         self._session = client._session
         self._window = window
         self._block = Block(f"the producer to {address!r}")
-        self._outbox = Outbox(address, client._token(), self._outbox_failed)
+        self._outbox = Outbox(address, client._token(), self._outbox_failed, window=window)
         self._outbox.on_ready = self._opened_now
         self._opened = Opening(f"opening a producer to {address!r}")
         self._closed = False
@@ -121,7 +121,7 @@ class Producer:
 
         Checkpoint: always.  Cancellation: it is closed again.
         Raises:
-            UsageError: it was used before.
+            UsageError: it was used before; or the address remembers fewer duplicate ids than its window has messages.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
         self._block.claim()

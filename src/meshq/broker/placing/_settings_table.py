@@ -31,6 +31,14 @@ class SettingsTable:
         """What holds for a pattern; None: it is not there."""
         return self.set.get(pattern) or self._given.get(pattern)
 
+    def changed(self, pattern: str, settings: AddressSettings | None) -> SettingsTable:
+        """The table as it would be if a pattern said this; None: no more than what the broker was built with."""
+        other = SettingsTable(self._given)
+        other.set = {name: found for name, found in self.set.items() if name != pattern}
+        if settings is not None:
+            other.set[pattern] = settings
+        return other
+
     def put(self, pattern: str, settings: AddressSettings, position: int) -> None:
         """Set the whole of what a pattern says."""
         self.set[pattern] = settings

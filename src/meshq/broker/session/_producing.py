@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from meshq.address import MANAGEMENT, Target, parse_target
 from meshq.broker._definitions import check_request_target, check_sendable
+from meshq.broker.placing._settings_table import SettingsTable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit, permit_run, permit_sending
 from meshq.broker.session._gates import Gates
 from meshq.broker.session._requests import Requests
 from meshq.errors import MeshqError, RemoteProtocolError, UsageError
+from meshq.settings import AddressSettings
 from meshq.wire import (
     FLAG_DURABLE,
     FLAG_LARGE,
@@ -36,13 +38,29 @@ if TYPE_CHECKING:
 class ProducerState:
     """A producer's channel: whose messages these are, and where they go."""
 
-    __slots__ = ("producer", "requests", "target")
+    __slots__ = ("producer", "requests", "target", "window")
 
-    def __init__(self, producer: bytes, target: Target) -> None:
+    def __init__(self, producer: bytes, target: Target, window: int) -> None:
         self.producer = producer
         self.target = target
+        #: Messages that it may have unconfirmed; 0: that is not for us to judge.
+        self.window = window
         #: They are requests to the broker itself.
         self.requests = target.address == MANAGEMENT
+
+
+def check_window(producer: ProducerState, settings: AddressSettings) -> None:
+    """Whether all that a producer may have to send again elsewhere is known as a repeat where it was stored.
+
+    Raises:
+        UsageError: it is not.
+    """
+    remembered = settings.duplicate_id_cache_size
+    if 0 < remembered < producer.window:
+        raise UsageError(
+            f"window={producer.window}: {producer.target.address!r} remembers the last {remembered} duplicate ids "
+            f"(duplicate_id_cache_size), so a producer may have at most that many messages unconfirmed"
+        )
 
 
 class Producing:
@@ -73,12 +91,23 @@ class Producing:
                 check_sendable(target.address)
                 permit_sending(self._session, target)
                 self._core.definitions.address_for(target)
-            self.channels[frame.channel] = ProducerState(header.producer, target)
+            opened = ProducerState(header.producer, target, header.window)
+            check_window(opened, self._core.router.settings(target.address))
+            self.channels[frame.channel] = opened
             producers = self._core.producers
             known = producers.get(header.producer) is not None
             return {"number": producers.whole(header.producer), "known": known, **self.gates.open(frame.channel)}
 
         self._session.answering(frame, produce)
+
+    def check_windows(self, settings: SettingsTable) -> None:
+        """Whether these settings fit all producers here.
+
+        Raises:
+            UsageError: they don't.
+        """
+        for producer in self.channels.values():
+            check_window(producer, settings.of(producer.target.address))
 
     def close(self, channel: int) -> bool:
         """A producer leaves; False if there is none on the channel."""
