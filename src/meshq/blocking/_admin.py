@@ -115,7 +115,8 @@ class Administration(ABC):
         Interrupted: it may hold afterwards or not.
         Raises:
             SettingsError: it is no pattern, or these are no settings.
-            UsageError: the broker has as many patterns that were set while it ran as it can have.
+            UsageError: the broker has as many patterns that were set while it ran as it can have, or a producer that is
+                open has a larger window than duplicate ids would be remembered.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         self._call(self._inner.set_address_settings, pattern, settings)
@@ -126,6 +127,7 @@ class Administration(ABC):
         Interrupted: it may hold afterwards or not.
         Raises:
             NotFoundError: nothing was set for it.
+            UsageError: a producer that is open has a larger window than duplicate ids would be remembered.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         self._call(self._inner.remove_address_settings, pattern)
