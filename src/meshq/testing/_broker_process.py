@@ -20,7 +20,13 @@ SEGMENT_BYTES = 64 * 1024
 
 
 async def serve(
-    directory: str, port: int, at: dict[str, int], action: str, report: Any, memory_limit: int | None = None
+    directory: str,
+    port: int,
+    at: dict[str, int],
+    action: str,
+    report: Any,
+    memory_limit: int | None = None,
+    chaos: tuple[str, ...] = (),
 ) -> None:
     """Run the broker until it is told to stop, fails or is killed; ``report`` gets its URL, then its disk calls.
 
@@ -34,7 +40,7 @@ async def serve(
         journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
         acceptors=[f"tcp://127.0.0.1:{port}"],
         memory_limit=memory_limit,
-        env=attrs.evolve(env, disk=disk),
+        env=attrs.evolve(env, disk=disk, chaos=frozenset(chaos).__contains__),
     )
     async with broker:
         report.send(broker.urls[0])
@@ -43,11 +49,17 @@ async def serve(
 
 
 def life(
-    directory: str, port: int, at: dict[str, int], action: str, report: Any, memory_limit: int | None = None
+    directory: str,
+    port: int,
+    at: dict[str, int],
+    action: str,
+    report: Any,
+    memory_limit: int | None = None,
+    chaos: tuple[str, ...] = (),
 ) -> None:
     """One life in this process."""
     try:
-        trio.run(serve, directory, port, at, action, report, memory_limit)
+        trio.run(serve, directory, port, at, action, report, memory_limit, chaos)
     except MeshqError as error:
         report.send(f"{type(error).__name__}: {error}")
 
@@ -55,7 +67,8 @@ def life(
 class BrokerProcess:
     """A broker's process, seen from the test.
 
-    ``at`` and ``action`` are those of ``meshq.env.FusedDisk``.  Its first report is its URL, or how it failed.
+    ``at`` and ``action`` are those of ``meshq.env.FusedDisk``; at the points of ``chaos`` it is always taken that way.
+    Its first report is its URL, or how it failed.
     """
 
     def __init__(
@@ -66,11 +79,13 @@ class BrokerProcess:
         action: str = "kill",
         *,
         memory_limit: int | None = None,
+        chaos: tuple[str, ...] = (),
     ) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         self.report, theirs = context.Pipe()
-        self.process = context.Process(target=life, args=(directory, port, at or {}, action, theirs, memory_limit))
+        arguments = (directory, port, at or {}, action, theirs, memory_limit, chaos)
+        self.process = context.Process(target=life, args=arguments)
         self.process.start()
         theirs.close()
 
