@@ -25,7 +25,8 @@ INTRODUCTION = (
     "",
     "Every feature of delivery is played in every surrounding: on a durable broker and on one in memory,",
     "on one whose queues are paged: all but the first of their runs are on the disk only,",
-    "and on one all of whose messages are large: their bodies are streamed, and lie beside the journal;",
+    "on one all of whose messages are large: their bodies are streamed, and lie beside the journal;",
+    "and on a durable one to which nothing durable is sent;",
     "by clients in the same process and over TCP, and with what may happen to the broker",
     "between what is arranged and what is done: nothing, a restart while its clients are there, or a power cut.",
     "Each of the {cells} cells is a test with an expected outcome.",
@@ -72,6 +73,12 @@ def cells() -> str:
 def outcomes() -> str:
     """What the words in the table mean."""
     return "\n".join(f"- *{fate}*: {meaning}." for fate, meaning in FATES.items())
+
+
+def less() -> str:
+    """What some cells can't show."""
+    rows = [[feature.name, storage, why] for feature in FEATURES for storage, why in feature.less.items()]
+    return table(["feature", "storage", "why"], rows)
 
 
 def count(found: dict[str, list[str]]) -> int:
@@ -130,6 +137,9 @@ def page() -> str:
         f"Each entry stands for {len(COLUMNS) // len(STORAGES) // len(TIMES)} cells, {transports}.",
         cells(),
         outcomes(),
+        "## What cells can't show",
+        "These cells are played as all others are, and what is asked for there can't be had:",
+        less(),
         "## What is shown",
         shown,
         "## Switched off",

@@ -32,9 +32,9 @@ def test_a_cell_has_its_expected_outcome(cell: Cell) -> None:
 
 
 def test_there_is_a_cell_for_every_feature_in_every_surrounding() -> None:
-    assert len(FEATURES) >= 24
+    assert len(FEATURES) >= 39
     assert len({feature.name for feature in FEATURES}) == len(FEATURES)
-    assert len(COLUMNS) == len(STORAGES) * len(TRANSPORTS) * len(TIMES) == 24
+    assert len(COLUMNS) == len(STORAGES) * len(TRANSPORTS) * len(TIMES) == 30
     assert [(cell.feature, cell.column) for cell in CELLS] == [(one, column) for one in FEATURES for column in COLUMNS]
     assert len(BY_NAME) == len(CELLS)
 
@@ -50,9 +50,10 @@ def test_an_entry_says_what_it_shows_and_every_outcome_of_it_is_told_from_nothin
         assert (fate == "works") is (column.time == "before")
         # What is kept, and what works, can be told from what is left of nothing.
         assert fate == "gone" or feature.expected(column) != feature.gone
-        # Only what goes with its session may be gone from a broker that keeps things.
+        # Only what goes with its session, or is not durable, may be gone from a broker that keeps things.
         if fate == "gone":
-            assert column.storage == "memory" or feature.passing
+            assert column.storage in ("memory", "non-durable") or feature.passing
+    assert set(feature.less) <= set(STORAGES)
 
 
 class Wrong(Feature):
@@ -118,7 +119,7 @@ def test_the_cells_of_a_feature_that_is_switched_off_fail_and_no_others() -> Non
     assert (verdict.missed, verdict.wrong) == ((), ())
     assert set(verdict.failed) == {
         f"pause and resume: {storage}, {transport}, {time}"
-        for storage in ("durable", "paged", "large")
+        for storage in ("durable", "paged", "large", "non-durable")
         for transport in TRANSPORTS
         for time in ("restart", "power cut")
     }

@@ -15,12 +15,17 @@ import attrs
 import trio
 import trio.testing
 
+from meshq.client import connect
 from meshq.settings import AddressSettings
+from meshq.testing._matrix_clients import Connecting, connect_large, connect_passing
 from meshq.testing._matrix_stage import ENDINGS, House, Stage
 
-#: A broker that keeps things, one that does not, one whose queues leave all but their first runs on the disk, and one
-#: all of whose messages are large: their bodies lie beside the journal and are streamed.
-STORAGES: Final = ("durable", "memory", "paged", "large")
+#: A broker that keeps things, one that does not, one whose queues leave all but their first runs on the disk, one
+#: all of whose messages are large: their bodies lie beside the journal and are streamed; and one that would keep
+#: things, and is sent messages that are not durable.
+STORAGES: Final = ("durable", "memory", "paged", "large", "non-durable")
+#: Who is a client there, where it is nobody special.
+CLIENTS: Final[Mapping[str, Connecting]] = {"large": connect_large, "non-durable": connect_passing}
 TRANSPORTS: Final = ("inproc", "tcp")
 #: What happens between ``arrange`` and ``act``.
 TIMES: Final = ("before", *ENDINGS)
@@ -28,6 +33,8 @@ TIMES: Final = ("before", *ENDINGS)
 FATES: Final[Mapping[str, str]] = {
     "works": "nothing happens in between, and the feature does what it promises",
     "kept": "what was arranged is there after the broker has come back, and the feature does what it promises",
+    "left": "the messages that were arranged are gone, as they were not durable; what else was arranged is there after "
+    "the broker has come back, and the feature does what it promises",
     "gone": "nothing of what was arranged is left, as it has to be",
 }
 #: A cell that takes so long, in its own time, hangs.
@@ -56,17 +63,21 @@ COLUMNS: Final = tuple(
 class Feature(ABC):
     """One feature of delivery; the docstring of each says what is shown.
 
-    ``uses``: other features without which its cells fail.  ``works``, ``kept`` and ``gone``: what ``act`` has to
-    return for each fate, with tuples for lists; ``kept`` is as ``works`` unless it says something else.
+    ``uses``: other features without which its cells fail.  ``works``, ``kept``, ``left`` and ``gone``: what ``act`` has
+    to return for each fate, with tuples for lists; ``kept`` is as ``works`` unless it says something else, and without
+    messages nothing is ``left`` unless it says what.  ``less``: in which storages its cells can't show all that the
+    storage stands for, and why.
     """
 
     name: ClassVar[str]
     uses: ClassVar[tuple[str, ...]] = ()
     #: Nothing of it is to survive its broker, or its session.
     passing: ClassVar[bool] = False
+    less: ClassVar[Mapping[str, str]] = {}
     settings: ClassVar[Mapping[str, AddressSettings]] = {}
     works: ClassVar[Any]
     kept: ClassVar[Any] = None
+    left: ClassVar[Any] = None
     gone: ClassVar[Any]
 
     @abstractmethod
@@ -86,14 +97,16 @@ class Feature(ABC):
         """Which of ``FATES`` it has there."""
         if column.time == "before":
             return "works"
-        return "gone" if column.storage == "memory" or self.passing else "kept"
+        if column.storage == "memory" or self.passing:
+            return "gone"
+        if column.storage == "non-durable":
+            return "gone" if self.left is None else "left"
+        return "kept"
 
     def expected(self, column: Column) -> Any:
         """What ``act`` has to return there."""
-        fate = self.fate(column)
-        if fate == "kept" and self.kept is not None:
-            return self.kept
-        return self.gone if fate == "gone" else self.works
+        kept = self.works if self.kept is None else self.kept
+        return {"works": self.works, "kept": kept, "left": self.left, "gone": self.gone}[self.fate(column)]
 
 
 @attrs.frozen
@@ -133,7 +146,7 @@ class Cell:
             durable=column.storage != "memory",
             tcp=column.transport == "tcp",
             paged=column.storage == "paged",
-            large=column.storage == "large",
+            connecting=CLIENTS.get(column.storage, connect),
         )
         with trio.fail_after(CELL_S_MAX):
             if column.time == "before":

@@ -207,6 +207,7 @@ class SettingsAtRunTime(Feature):
     name = "settings at run time"
     uses = ("dead letters",)
     works = ((b"a", "rejected"),)
+    left = works
     gone = ()
 
     async def arrange(self, stage: Stage) -> None:

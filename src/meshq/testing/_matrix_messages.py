@@ -171,6 +171,43 @@ class DelayedReturn(RedeliveryDelay):
     delay = SPAN_S
 
 
+class GrowingDelay(Feature):
+    """The second time it is handed back, once before and once after, a message waits twice as long as the first."""
+
+    name = "growing redelivery delay"
+    uses = ("redelivery delay",)
+    settings: ClassVar = {"work": AddressSettings(redelivery_delay=SPAN_S, redelivery_delay_multiplier=2)}
+    works = ((), (b"a",))
+    gone = ((), ())
+
+    async def arrange(self, stage: Stage) -> None:
+        await stage.client.send("work", b"a")
+        await self._hand_back(stage)
+
+    async def act(self, stage: Stage) -> Any:
+        await trio.sleep(SPAN_S)
+        await self._hand_back(stage)
+        await trio.sleep(SPAN_S)
+        return await later(stage)
+
+    async def _hand_back(self, stage: Stage) -> None:
+        async with stage.client.consumer("work") as consumer:
+            if (message := await consumer.receive(timeout=1)) is not None:
+                await message.nack()
+
+
+class LongestDelay(GrowingDelay):
+    """However fast it grows, a message that is handed back waits no longer than the settings say at most."""
+
+    name = "longest redelivery delay"
+    uses = ("growing redelivery delay",)
+    settings: ClassVar = {
+        "work": AddressSettings(
+            redelivery_delay=SPAN_S, redelivery_delay_multiplier=100, max_redelivery_delay=2 * SPAN_S
+        )
+    }
+
+
 class DeliveryCounts(Feature):
     """What was handed over and comes again says so, and how often."""
 
@@ -215,6 +252,8 @@ MESSAGES = (
     MaximumDeliveries(),
     RedeliveryDelay(),
     DelayedReturn(),
+    GrowingDelay(),
+    LongestDelay(),
     DeliveryCounts(),
     DuplicateIds(),
 )

@@ -19,6 +19,7 @@ class QueueFilter(Feature):
 
     name = "queue filter"
     works = (b"emea", b"emea")
+    left = (b"emea",)
     # The queue that comes into being on first use takes everything.
     gone = (b"us", b"emea")
 
@@ -100,6 +101,7 @@ class DurableSubscription(Feature):
 
     name = "durable subscription"
     works = ((b"before", b"after"), ())
+    left = ((b"after",), ())
     # The subscription is another one, and was made too late for either.
     gone = ((), ())
 
@@ -124,6 +126,7 @@ class SharedSubscription(Feature):
     name = "shared subscription"
     uses = ("durable subscription",)
     works = (2, 2)
+    left = (2, 2)
     gone = (0, 0)
 
     async def arrange(self, stage: Stage) -> None:
@@ -210,6 +213,8 @@ class AutoDelete(Feature):
     name = "auto-delete"
     settings: ClassVar = {"jobs": AddressSettings(auto_delete_queues=True)}
     works = (("jobs",), (b"2",), ())
+    # It is empty, and stays until somebody has consumed from it.
+    left = (("jobs",), (), ())
     gone = ((), (), ())
 
     async def arrange(self, stage: Stage) -> None:
@@ -249,6 +254,7 @@ class Divert(Diverted):
     name = "divert"
     options: ClassVar[dict[str, Any]] = {}
     works = ((b"1", b"2"), (b"1", b"2"))
+    left = ((b"2",), (b"2",))
     gone = ((b"2",), ())
 
 
@@ -259,6 +265,7 @@ class ExclusiveDivert(Diverted):
     uses = ("divert",)
     options: ClassVar[dict[str, Any]] = {"exclusive": True}
     works = ((), (b"1", b"2"))
+    left = ((), (b"2",))
     gone = ((b"2",), ())
 
 
@@ -270,6 +277,7 @@ class FilteredDivert(Diverted):
     options: ClassVar[dict[str, Any]] = {"filter": "amount > 5"}
     amounts = ((1, 6), (2, 7))
     works = ((b"1", b"6", b"2", b"7"), (b"6", b"7"))
+    left = ((b"2", b"7"), (b"7",))
     gone = ((b"2", b"7"), ())
 
 
@@ -278,6 +286,7 @@ class Pause(Feature):
 
     name = "pause and resume"
     works = ((), (b"1", b"2"))
+    left = ((), (b"2",))
     # The queue that comes into being on first use is not paused.
     gone = ((b"2",), ())
 

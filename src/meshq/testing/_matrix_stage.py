@@ -6,7 +6,7 @@ Time is the mock clock's, the disk a simulated one; over TCP the sockets are rea
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -16,11 +16,11 @@ import trio
 from meshq.abc import Env, Threads
 from meshq.client import Client, Consumer, connect
 from meshq.env import real_env
-from meshq.message import Message
 from meshq.node import Broker
 from meshq.settings import AddressSettings
 from meshq.testing._clock import SimEntropy, SimWall
 from meshq.testing._disk import SimDisk
+from meshq.testing._matrix_clients import Connecting
 
 T = TypeVar("T")
 
@@ -60,6 +60,10 @@ class Stage:
         """Another client, to be used in an ``async with``."""
         return self._connect()
 
+    async def join(self) -> Client:
+        """Another client, that is there to the end of this life or until it is closed."""
+        return await self._stack.enter_async_context(self._connect())
+
     async def keep(self, consumer: Consumer) -> Consumer:
         """Open a consumer that is there to the end of this life."""
         self.consumers.append(consumer)
@@ -82,32 +86,10 @@ async def bodies(consumer: Consumer) -> list[bytes]:
     return got
 
 
-class LargeClient(Client):
-    """Streams the body of every message, however small: one by one, as there is no other way."""
-
-    async def send_many(self, address: str, messages: Iterable[bytes | Message], *, durable: bool = True) -> None:
-        """One after the other.  Checkpoint, Cancellation, Raises: as ``send``."""
-        for message in messages:
-            if isinstance(message, Message):
-                about = {field.name: getattr(message, field.name) for field in attrs.fields(Message)}
-                await self.send(address, **about)
-            else:
-                await self.send(address, message, durable=durable)
-
-
-def connect_large(url: str, env: Env) -> Client:
-    """A client of which every message is a large one."""
-    client = connect(url, env=env)
-    client.__class__ = LargeClient
-    # No program may ask for so little.
-    object.__setattr__(client._settings, "min_large_message_size", 0)
-    return client
-
-
 class House:
     """A broker that can be started again on what it left behind.
 
-    ``durable``: it leaves something.  ``paged``: its queues page.  ``large``: all messages of its clients are large.
+    ``durable``: it leaves something.  ``paged``: its queues page.  ``connecting``: makes its clients.
     """
 
     def __init__(
@@ -117,9 +99,9 @@ class House:
         durable: bool,
         tcp: bool,
         paged: bool = False,
-        large: bool = False,
+        connecting: Connecting = connect,
     ) -> None:
-        self._large = large
+        self._connecting = connecting
         self._settings = dict(settings)
         if paged:
             # Every queue leaves all but the first of its runs on the disk.
@@ -162,7 +144,7 @@ class House:
 
     def _client(self, broker: Broker, env: Env) -> Callable[[], Client]:
         url = broker.urls[0] if self._tcp else f"inproc://{NAME}"
-        return lambda: connect_large(url, env) if self._large else connect(url, env=env)
+        return lambda: self._connecting(url, env=env)
 
     async def _end(self, broker: Broker, power: trio.CancelScope, ending: str) -> None:
         if ending == "restart":

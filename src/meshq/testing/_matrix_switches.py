@@ -80,6 +80,18 @@ SWITCHES: Final = (
         new="        delay = 0.0\n",
     ),
     Switch(
+        features=("growing redelivery delay",),
+        file="broker/leaving/_returning.py",
+        old="        delay = settings.redelivery_delay * settings.redelivery_delay_multiplier ** (count - 1)\n",
+        new="        delay = settings.redelivery_delay\n",
+    ),
+    Switch(
+        features=("longest redelivery delay",),
+        file="broker/leaving/_returning.py",
+        old="    return round(min(delay, settings.max_redelivery_delay, limits.TIME_S_MAX) * 1000)\n",
+        new="    return round(min(delay, limits.TIME_S_MAX) * 1000)\n",
+    ),
+    Switch(
         features=("delay of who hands back",),
         file="broker/session/_session.py",
         old="            self.core.returner.give_back(consumer, ranges, frame.stamp - 1 if frame.stamp else None)\n",
@@ -296,5 +308,23 @@ SWITCHES: Final = (
         file="broker/placing/_router.py",
         old="        if key is None or queue.forwards:\n",
         new="        if key is None or not queue.forwards:\n",
+    ),
+    Switch(
+        features=("transaction (sends)",),
+        file="broker/transacting/_transactions.py",
+        old="            core.placer.place(run, target, kinds, _nothing, weighed=True)\n",
+        new="            pass\n",
+    ),
+    Switch(
+        features=("transaction (acknowledgements)",),
+        file="broker/transacting/_transactions.py",
+        old="            later += core.settler.settle_together(queue, spans)\n",
+        new="            core.returner.return_spans(queue, spans)\n",
+    ),
+    Switch(
+        features=("rollback",),
+        file="broker/transacting/_transactions.py",
+        old="            self._core.returner.return_spans(queue, spans)\n",
+        new="            self._core.settler.settle_together(queue, spans)\n",
     ),
 )
