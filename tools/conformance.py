@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "docs" / "conformance.toml"
 PAGE = ROOT / "docs" / "conformance.md"
-STATES = ("done", "to come", "not ours")
+STATES = ("done", "in part", "to come", "not ours")
 
 #: A sentence to a line.
 INTRODUCTION = """\
@@ -28,7 +28,9 @@ INTRODUCTION = """\
 Every rule that meshq means to keep, one to a row, and how far it is.
 A row is *done* when tests show the whole of it; they are named beside it, and each of them runs and passes in every
 run of the tests.
-A row is *to come* as long as any part of it is missing, and until then [What it does not do](not-yet.md) counts.
+A row is *in part* when one node and its client keep it, as the tests beside it show, and the rest comes with another
+subject, which is named.
+A row is *to come* as long as any other part of it is missing, and until then [What it does not do](not-yet.md) counts.
 A row that is *not ours* says why.
 
 Names are those of the [reference](reference.md), also where they are still to come; times are seconds and sizes bytes.
@@ -51,8 +53,9 @@ def section_of(identity: str) -> str:
 
 def line(row: dict[str, Any]) -> str:
     """A row's line of its table."""
-    shown = "<br>".join(f"`{test}`" for test in row.get("tests", ()))
-    cells = (row["id"], row["rule"], row["state"], shown or row.get("why", ""))
+    shown = [f"`{test}`" for test in row.get("tests", ())]
+    shown += [f"To come: {row['rest']}"] if "rest" in row else []
+    cells = (row["id"], row["rule"], row["state"], "<br>".join(shown) or row.get("why", ""))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -71,7 +74,7 @@ def page(document: dict[str, Any]) -> str:
     }
     parts = [
         INTRODUCTION,
-        "| section | rows | done | to come | not ours |\n| --- | --- | --- | --- | --- |",
+        f"| section | rows | {' | '.join(STATES)} |\n" + "| --- " * (len(STATES) + 2) + "|",
         *[counts(name, of) for name, of in sections.items()],
         counts("all", rows),
     ]
@@ -95,7 +98,7 @@ def results(report: tree.ElementTree[Any]) -> dict[str, set[str]]:
 
 
 def not_shown(document: dict[str, Any], found: dict[str, set[str]]) -> list[str]:
-    """What keeps a done row from being shown by this run."""
+    """What keeps a row that is done, or in part, from being shown by this run."""
     return [
         f"{row['id']}: {test} " + ("did not run" if test not in found else ", ".join(sorted(found[test])))
         for row in document["row"]
@@ -118,7 +121,10 @@ def main() -> int:
         return 0
     problems = not_shown(document, results(tree.parse(arguments.results)))
     states = Counter(row["state"] for row in document["row"])
-    print(f"{states['done']} of {len(document['row'])} rows are done, {len(problems)} tests of theirs did not pass")
+    print(
+        f"{states['done']} of {len(document['row'])} rows are done and {states['in part']} in part, "
+        f"{len(problems)} tests of theirs did not pass"
+    )
     print("\n".join(problems), end="\n" if problems else "")
     return 1 if problems else 0
 

@@ -89,10 +89,24 @@ def test_a_row_that_is_missing_doubled_strange_or_out_of_place_is_found() -> Non
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"state": "almost"}, "A1: the state 'almost' is none of done, to come, not ours"),
-        ({"state": None}, "A1: the state None is none of done, to come, not ours"),
+        ({"state": "almost"}, "A1: the state 'almost' is none of done, in part, to come, not ours"),
+        ({"state": None}, "A1: the state None is none of done, in part, to come, not ours"),
         ({"state": "done"}, "A1: a row that is 'done' needs tests"),
         ({"state": "not ours"}, "A1: a row that is 'not ours' needs why"),
+        (
+            {"state": "in part", "tests": ["tests/test_address.py::test_a_routing_type_is_one_of_two"]},
+            "A1: a row that is 'in part' needs rest",
+        ),
+        ({"state": "in part", "rest": "Comes with discovery."}, "A1: a row that is 'in part' needs tests"),
+        (
+            {
+                "state": "in part",
+                "tests": ["tests/test_address.py::test_a_routing_type_is_one_of_two"],
+                "rest": "later",
+            },
+            "A1: rest is no sentence",
+        ),
+        ({"rest": "Comes with discovery."}, "A1: a row that is 'to come' has no rest"),
         (
             {"tests": ["tests/test_address.py::test_a_routing_type_is_one_of_two"]},
             "A1: a row that is 'to come' has no tests",
@@ -147,6 +161,13 @@ def test_a_row_is_shown_only_by_tests_that_ran_and_passed() -> None:
         "A1: tests/a/test_b.py::test_left_out skipped",
         "A1: tests/a/test_b.py::test_forgotten did not run",
     ]
+
+
+def test_a_row_that_is_in_part_names_its_tests_and_what_is_to_come() -> None:
+    row = {"id": "A1", "rule": "A | B.", "state": "in part", "tests": ["tests/a.py::test_b"], "rest": "The rest."}
+    assert tool.line(row) == "| A1 | A \\| B. | in part | `tests/a.py::test_b`<br>To come: The rest. |"
+    assert tool.not_shown({"row": [row]}, {}) == ["A1: tests/a.py::test_b did not run"]
+    assert tool.counts("all", [row, {**row, "state": "done"}]) == "| all | 2 | 1 | 1 | 0 | 0 |"
 
 
 def test_what_pytest_writes_about_a_run_can_be_read(tmp_path: Path) -> None:
