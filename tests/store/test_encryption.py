@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 import trio
@@ -36,6 +37,16 @@ async def test_what_is_written_is_seen_on_the_disk_only_without_a_key(store: Sto
     async with store.journal() as journal:
         assert [payload for _, payload in await replayed(journal)] == [SECRET]
     assert store.report().clean
+
+
+@pytest.mark.real
+async def test_a_directory_named_from_where_the_program_works_is_encrypted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with Journal("data", encryption_keys=[NEW]) as journal:
+        await journal.append(SECRET)
+    assert not any(SECRET in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 async def test_the_key_itself_is_nowhere_on_the_disk(store: Store) -> None:

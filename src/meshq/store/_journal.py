@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import attrs
 import trio
 from trio import TaskStatus
 
@@ -391,7 +392,7 @@ class Journal(Alone):
 
 def _fixed(layout: Layout) -> Layout:
     """The same place, also if the program changes its working directory while the journal is open."""
-    return layout if layout.root.startswith("/") else Layout(str(Path(layout.root).absolute()))
+    return attrs.evolve(layout, root=str(Path(layout.root).absolute()))
 
 
 def _alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
