@@ -15,6 +15,7 @@ GUIDES = (
     "large-messages",
     "manage-by-messages",
     "secure-a-broker",
+    "several-disks",
     "watch-a-broker",
     "with-asyncio",
     "in-a-thread",

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from meshq.client import connect as connect
     from meshq.cluster import ClusterConnection as ClusterConnection
     from meshq.config import load_broker as load_broker
+    from meshq.directories import Directories as Directories
     from meshq.errors import AddressFullError as AddressFullError
     from meshq.errors import BrokenError as BrokenError
     from meshq.errors import BusyError as BusyError
@@ -165,6 +166,7 @@ _HOME: Final = {
     "Connected": "meshq.client",
     "Consumer": "meshq.client",
     "Delivery": "meshq.client",
+    "Directories": "meshq.directories",
     "Disconnected": "meshq.client",
     "Divert": "meshq.client",
     "EncryptionKey": "meshq.settings",

@@ -17,6 +17,7 @@ from meshq.aio._events import EventStream
 from meshq.aio._host import Host
 from meshq.aio._loop import Loop
 from meshq.client import Route
+from meshq.directories import Directories
 from meshq.errors import UsageError
 from meshq.ids import NodeId
 from meshq.message import PropertyValue
@@ -45,6 +46,7 @@ class Broker:
         *,
         data_dir: str | os.PathLike[str] | None,
         journal: JournalSettings | None = None,
+        directories: Directories | None = None,
         acceptors: Sequence[str | Acceptor] = (),
         connectors: Mapping[str, str] | None = None,
         queues: Sequence[str] = (),
@@ -62,6 +64,7 @@ class Broker:
             name,
             data_dir=data_dir,
             journal=journal,
+            directories=directories,
             acceptors=acceptors,
             connectors=connectors,
             queues=queues,

@@ -16,6 +16,7 @@ from meshq.blocking._events import EventStream
 from meshq.blocking._host import Host
 from meshq.blocking._loop import Loop
 from meshq.client import Route
+from meshq.directories import Directories
 from meshq.errors import UsageError
 from meshq.ids import NodeId
 from meshq.message import PropertyValue
@@ -44,6 +45,7 @@ class Broker:
         *,
         data_dir: str | os.PathLike[str] | None,
         journal: JournalSettings | None = None,
+        directories: Directories | None = None,
         acceptors: Sequence[str | Acceptor] = (),
         connectors: Mapping[str, str] | None = None,
         queues: Sequence[str] = (),
@@ -61,6 +63,7 @@ class Broker:
             name,
             data_dir=data_dir,
             journal=journal,
+            directories=directories,
             acceptors=acceptors,
             connectors=connectors,
             queues=queues,

@@ -13,6 +13,7 @@ from meshq import abc, limits
 from meshq.broker import Notices
 from meshq.client import Client, EventSink, EventStream, Route
 from meshq.cluster import ClusterConnection
+from meshq.directories import Directories
 from meshq.env import real_env
 from meshq.errors import NotActiveError, NotFoundError, UsageError
 from meshq.ids import NodeId
@@ -51,6 +52,7 @@ class Broker:
         *,
         data_dir: str | os.PathLike[str] | None,
         journal: JournalSettings | None = None,
+        directories: Directories | None = None,
         acceptors: Sequence[str | Acceptor] = (),
         connectors: Mapping[str, str] | None = None,
         queues: Sequence[str] = (),
@@ -69,6 +71,7 @@ class Broker:
             name,
             data_dir=data_dir,
             journal=journal,
+            directories=directories,
             acceptors=acceptors,
             connectors=connectors,
             services=services,

@@ -141,6 +141,7 @@ class Node:
             node_id=settings.node_id,
             env=env,
             encryption_keys=settings.journal.encryption_keys,
+            directories=settings.directories,
         )
         await journal.open()
         try:
@@ -269,8 +270,7 @@ class Node:
     async def _page(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Leave to the disk what memory has no room for, and get it back."""
         if self._journal is not None:
-            directory = f"{self._settings.data_dir}/paging"
-            paging = Paging(self.core, self._journal, self._env, directory)
+            paging = Paging(self.core, self._journal, self._env, self._journal.paging_directory)
             paging.on_failed = self._journal_failed
             await paging.run(task_status=task_status)
 

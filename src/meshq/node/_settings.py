@@ -12,6 +12,7 @@ import attrs
 from meshq import limits
 from meshq.abc import Service
 from meshq.address import check_name
+from meshq.directories import Directories
 from meshq.errors import SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.settings import (
@@ -39,6 +40,7 @@ class BrokerSettings:
     name: str
     data_dir: str | None
     journal: JournalSettings
+    directories: Directories
     acceptors: tuple[Acceptor, ...]
     connectors: dict[str, str]
     services: tuple[Service, ...]
@@ -58,6 +60,7 @@ def check_settings(
     *,
     data_dir: str | os.PathLike[str] | None,
     journal: JournalSettings | None,
+    directories: Directories | None = None,
     acceptors: Sequence[str | Acceptor],
     connectors: Mapping[str, str] | None = None,
     services: Sequence[Service] = (),
@@ -76,6 +79,8 @@ def check_settings(
     """
     if journal is not None and type(journal) is not JournalSettings:
         raise SettingsError("journal", journal, "JournalSettings")
+    if directories is not None and (type(directories) is not Directories or data_dir is None):
+        raise SettingsError("directories", directories, "Directories of a broker that has a data_dir, or None")
     if node_id is not None and (type(node_id) is not bytes or len(node_id) != IDENTITY_BYTES):
         raise SettingsError("node_id", node_id, f"{IDENTITY_BYTES} bytes")
     if memory_limit is not None and (type(memory_limit) is not int or memory_limit < MEMORY_BYTES_MIN):
@@ -97,6 +102,7 @@ def check_settings(
         name=name,
         data_dir=_directory(data_dir),
         journal=journal or JournalSettings(),
+        directories=directories or Directories(),
         acceptors=listening,
         connectors=_connectors(connectors),
         services=tuple(_service(service) for service in _several("services", services)),

@@ -6,6 +6,7 @@ be; some are left over from a crash and of no account; ``damage`` and ``unknown`
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, Literal
@@ -28,19 +29,26 @@ from meshq.store._large_format import (
     decode_large_header,
     id_in_name,
 )
-from meshq.store._layout_format import BALLAST, TEMPORARY_SUFFIX, Layout, segment_number
+from meshq.store._layout_format import BALLAST, LOCK, TEMPORARY_SUFFIX, Layout, segment_number
 from meshq.store._manifest_format import PURPOSE as MANIFEST
 from meshq.store._manifest_format import Manifest, SegmentEntry
 from meshq.store._pair import read_whole
 from meshq.store._pair_format import decode_sheet
+from meshq.store._places import PURPOSE as PLACES
+from meshq.store._places import layout_of
 from meshq.store._recovery import check_owner, read_manifest
 from meshq.store._scan_format import good_batches, is_zero, scan
 from meshq.store._segment_format import NO_KEYS, SegmentKeys, decode_header
 from meshq.store._spill import SUFFIX
 
+#: The directories of the parts, where they are not elsewhere.
+PART_NAMES: Final = ("journal", "bindings", "large", "paging")
+#: What a pair of small files is for.
+Purpose = Literal["identity", "manifest", "places"]
 What = Literal[
     "identity",
     "manifest",
+    "places",
     "lock",
     "header",
     "batch",
@@ -106,27 +114,65 @@ def check_store(disk: Disk, root: str, keyring: Keyring = NO_KEYS) -> Report:
         OSError: the disk failed.
     """
     layout = Layout(root.rstrip("/") or "/", keyring)
+    # Where its parts are can't be read: that is said below, of the files which it stands in.
+    with contextlib.suppress(DamagedError):
+        layout = layout_of(disk, root, keyring)
     report = Report(layout.root)
-    try:
-        names = disk.names(layout.root)
-    except (FileNotFoundError, NotADirectoryError):
-        names = []
-    if "journal" not in names or "bindings" not in names:
+    if not _is_there(disk, layout.journal) or not _is_there(disk, layout.bindings):
         raise NotFoundError(f"there is no store in {layout.root}")
-    for name in names:
-        if name not in ("journal", "bindings", "large", "paging"):
-            _other(disk, report, f"{layout.root}/{name}", "lock" if name == "lock" else "unknown")
+    _check_root(disk, layout, report)
     identity = _check_identity(disk, layout, report)
     manifest = _check_manifest(disk, layout, report, identity)
     _check_segments(disk, layout, report, manifest)
-    if "large" in names:
+    if _is_there(disk, layout.large):
         _check_bodies(disk, layout, report)
-    if "paging" in names:
-        for name in disk.names(layout.paging):
+    if _is_there(disk, layout.paging):
+        for name in _inside(disk, layout, layout.paging):
             what: What = "page" if name.endswith(SUFFIX) else "unknown"
             _other(disk, report, f"{layout.paging}/{name}", what, "goes at the next start")
     invariant(sum(region.size for region in report.regions) == report.bytes, "regions cover all files")
     return report
+
+
+def _is_there(disk: Disk, directory: str) -> bool:
+    try:
+        disk.names(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _check_root(disk: Disk, layout: Layout, report: Report) -> None:
+    """What lies beside the parts of a store, and the locks in those that lie elsewhere."""
+    parts = (layout.journal, layout.bindings, layout.large, layout.paging)
+    for name in disk.names(layout.root):
+        path = f"{layout.root}/{name}"
+        if name in (f"{PLACES}-0", f"{PLACES}-1"):
+            _check_sheet(disk, path, report, PLACES)
+        elif name in PART_NAMES and path not in parts and _is_there(disk, path) and not disk.names(path):
+            continue  # Its files were moved to where they are now.
+        elif path not in parts:
+            what: What = "lock" if name == LOCK else "unfinished" if name.startswith(f"{PLACES}-") else "unknown"
+            _other(disk, report, path, what)
+    for directory in layout.directories.outside.values():
+        if _is_there(disk, directory) and LOCK in disk.names(directory):
+            _other(disk, report, f"{directory}/{LOCK}", "lock")
+
+
+def _inside(disk: Disk, layout: Layout, directory: str) -> list[str]:
+    """The names in the directory of a part, without its lock if it has one of its own."""
+    own = directory in layout.directories.outside.values()
+    return [name for name in disk.names(directory) if not own or name != LOCK]
+
+
+def _check_sheet(disk: Disk, path: str, report: Report, purpose: Purpose) -> None:
+    try:
+        sheet = decode_sheet(purpose.encode(), read_whole(disk, path), path)
+    except DamagedError as error:
+        report.damage.append(str(error))
+        _other(disk, report, path, "damage")
+    else:
+        _other(disk, report, path, purpose, f"generation {sheet.generation}")
 
 
 def _other(disk: Disk, report: Report, path: str, what: What, note: str = "") -> None:
@@ -140,17 +186,11 @@ def _other(disk: Disk, report: Report, path: str, what: What, note: str = "") ->
     report.regions.append(Region(path, 0, size, what, note))
 
 
-def _check_pair(disk: Disk, directory: str, report: Report, purpose: Literal["identity", "manifest"]) -> None:
-    for name in disk.names(directory):
+def _check_pair(disk: Disk, layout: Layout, directory: str, report: Report, purpose: Purpose) -> None:
+    for name in _inside(disk, layout, directory):
         path = f"{directory}/{name}"
         if name in (f"{purpose}-0", f"{purpose}-1"):
-            try:
-                sheet = decode_sheet(purpose.encode(), read_whole(disk, path), path)
-            except DamagedError as error:
-                report.damage.append(str(error))
-                _other(disk, report, path, "damage")
-            else:
-                _other(disk, report, path, purpose, f"generation {sheet.generation}")
+            _check_sheet(disk, path, report, purpose)
         elif name.endswith(TEMPORARY_SUFFIX):
             _other(disk, report, path, "unfinished")
         elif name == BALLAST and purpose == MANIFEST:
@@ -160,7 +200,7 @@ def _check_pair(disk: Disk, directory: str, report: Report, purpose: Literal["id
 
 
 def _check_identity(disk: Disk, layout: Layout, report: Report) -> Identity | None:
-    _check_pair(disk, layout.bindings, report, "identity")
+    _check_pair(disk, layout, layout.bindings, report, "identity")
     try:
         return read_identity(disk, layout)
     except DamagedError:
@@ -168,7 +208,7 @@ def _check_identity(disk: Disk, layout: Layout, report: Report) -> Identity | No
 
 
 def _check_manifest(disk: Disk, layout: Layout, report: Report, identity: Identity | None) -> Manifest | None:
-    _check_pair(disk, layout.journal, report, "manifest")
+    _check_pair(disk, layout, layout.journal, report, "manifest")
     before = len(report.damage)
     try:
         manifest = read_manifest(disk, layout)
@@ -239,7 +279,7 @@ def _segment(layout: Layout, data: bytes, entry: SegmentEntry, manifest: Manifes
 
 def _check_bodies(disk: Disk, layout: Layout, report: Report) -> None:
     """The bodies of large messages; which of them some record speaks of, only the broker knows."""
-    for name in disk.names(layout.large):
+    for name in _inside(disk, layout, layout.large):
         path = f"{layout.large}/{name}"
         if id_in_name(name) is None:
             _other(disk, report, path, "unknown")

@@ -9,8 +9,8 @@ from meshq.errors import NotFoundError
 from meshq.store._batch_format import CHECKPOINT, CHECKPOINT_BATCH, DEMOTED, records_of
 from meshq.store._identity import read_identity
 from meshq.store._keyring_format import Keyring
-from meshq.store._layout_format import Layout
 from meshq.store._pair import read_whole
+from meshq.store._places import layout_of
 from meshq.store._record import Record
 from meshq.store._recovery import read_manifest
 from meshq.store._replay import make_record
@@ -29,7 +29,7 @@ def dump_store(disk: Disk, root: str, keyring: Keyring = NO_KEYS) -> Iterator[st
         DamagedError, SettingsError: up to here it could be read.
         OSError: the disk failed.
     """
-    layout = Layout(root.rstrip("/") or "/", keyring)
+    layout = layout_of(disk, root, keyring)
     try:
         identity, manifest = read_identity(disk, layout), read_manifest(disk, layout)
     except FileNotFoundError:

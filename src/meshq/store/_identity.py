@@ -10,7 +10,7 @@ import attrs
 from meshq.abc import Disk, Entropy
 from meshq.errors import DamagedError, SettingsError
 from meshq.ids import IDENTITY_BYTES, NodeId
-from meshq.store._layout_format import TEMPORARY_SUFFIX, Layout
+from meshq.store._layout_format import LOCK, TEMPORARY_SUFFIX, Layout
 from meshq.store._pair import Pair, read_whole
 from meshq.store._pair_format import Sheet, decode_sheet
 
@@ -83,7 +83,8 @@ def settle_identity(disk: Disk, layout: Layout, entropy: Entropy, wanted: bytes 
 def heal_identity(disk: Disk, layout: Layout, identity: Identity) -> None:
     """Write both copies again unless both are good and nothing unfinished lies beside them.  Raises: OSError."""
     copies, _ = _read_copies(disk, layout)
-    if copies != [identity, identity] or len(disk.names(layout.bindings)) != len(copies):
+    beside = [name for name in disk.names(layout.bindings) if name != LOCK]
+    if copies != [identity, identity] or len(beside) != len(copies):
         _write_copies(disk, layout, identity)
 
 

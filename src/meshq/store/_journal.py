@@ -13,7 +13,8 @@ import attrs
 import trio
 from trio import TaskStatus
 
-from meshq.abc import Env, File
+from meshq.abc import Env
+from meshq.directories import Directories
 from meshq.errors import (
     BusyError,
     ClosedError,
@@ -35,8 +36,9 @@ from meshq.store._gathered import Gathered
 from meshq.store._keyring_format import Keyring
 from meshq.store._large import LargeFiles
 from meshq.store._layout_format import Layout
-from meshq.store._lock import make_directories, take_lock
+from meshq.store._lock import make_directories
 from meshq.store._pair import NoRoomError
+from meshq.store._places import StoreLock
 from meshq.store._read_back import ReadBack
 from meshq.store._record import Record
 from meshq.store._recovery import Recovery, recover
@@ -55,6 +57,7 @@ class Journal(Alone):
     of its own calls ``open``, reads ``recovered``, starts ``run`` and ends with ``aclose``.
 
     ``encryption_keys``: 32 bytes each.  With the first one what is written is encrypted; all of them read.
+    ``directories``: parts of it that lie elsewhere.
 
     ``segment_bytes_min`` is there for tests of rolls and compaction, which take smaller segments than are useful.
     """
@@ -68,6 +71,7 @@ class Journal(Alone):
         env: Env | None = None,
         segment_bytes_min: int = SEGMENT_BYTES_MIN,
         encryption_keys: Sequence[EncryptionKey | Secret | bytes | str] = (),
+        directories: Directories | None = None,
     ) -> None:
         if not segment_bytes_min <= segment_bytes <= SEGMENT_BYTES_MAX:
             raise SettingsError("segment_bytes", segment_bytes, f"{segment_bytes_min} to {SEGMENT_BYTES_MAX}")
@@ -75,9 +79,9 @@ class Journal(Alone):
             raise SettingsError("node_id", node_id, f"{IDENTITY_BYTES} bytes")
         super().__init__(env, segment_bytes)
         keyring = Keyring([key.reveal() for key in check_keys(encryption_keys)])
-        self._layout = Layout(fspath(directory).rstrip("/") or "/", keyring)
+        self._layout = Layout(fspath(directory).rstrip("/") or "/", keyring, directories or Directories())
         self._wanted_node_id = node_id
-        self._lock: File | None = None
+        self._lock = StoreLock()
         self._recovery: Recovery | None = None
         #: Somebody runs it, or did; its tasks are running.
         self._runs = False
@@ -105,6 +109,11 @@ class Journal(Alone):
         """Which journal it is: not the one that an emptied directory would have."""
         return self._books.manifest.journal_id
 
+    @property
+    def paging_directory(self) -> str:
+        """Where the owner's pages belong."""
+        return self._layout.paging
+
     def large_files(self) -> LargeFiles:
         """The bodies of large messages, which lie beside the journal; it is open."""
         env = self._books.env
@@ -120,7 +129,8 @@ class Journal(Alone):
         Raises:
             BusyError: somebody has this store open; or this journal was opened before.
             DamagedError: bytes that were durable are gone or changed; nothing was changed.
-            SettingsError: the store is of a newer version or of another node; nothing was changed.
+            SettingsError: the store is of a newer version or of another node, or parts of it are not where they are
+                said to be; nothing was changed.
             JournalBrokenError: the disk failed.
         """
         if self.state != "new":
@@ -145,7 +155,7 @@ class Journal(Alone):
     def _enter_directory(self, env: Env) -> None:
         # Kept here and not returned: the result of a cancelled call is lost.
         make_directories(env.disk, self._layout)
-        self._lock = take_lock(env.disk, self._layout)
+        self._lock.take(env.disk, self._layout)
 
     def _set_up(self, env: Env, recovery: Recovery) -> None:
         room = Room(env, self._layout, self._segment_bytes, recovery.manifest.next_segment)
@@ -317,8 +327,7 @@ class Journal(Alone):
             self._books.room.close()
         if self._writer is not None:
             self._writer.close()
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.close()
         if self.state != "failed":
             self.state = "closed"
         self._refusing = ALL
@@ -392,7 +401,8 @@ class Journal(Alone):
 
 def _fixed(layout: Layout) -> Layout:
     """The same place, also if the program changes its working directory while the journal is open."""
-    return attrs.evolve(layout, root=str(Path(layout.root).absolute()))
+    outside = {part: str(Path(path).absolute()) for part, path in layout.directories.outside.items()}
+    return attrs.evolve(layout, root=str(Path(layout.root).absolute()), directories=Directories(**outside))
 
 
 def _alone(group: BaseExceptionGroup[BaseException]) -> BaseException:

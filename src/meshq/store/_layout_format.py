@@ -9,7 +9,10 @@
     DIR/large/<32 hex digits>.body      bodies of large messages
     DIR/large/<32 hex digits>.part      such a body that is still coming in
     DIR/paging/<16 hex digits>.page     bytes of one life, of no account to the next
+    DIR/places-0, -1                    which parts lie elsewhere, if any does; two copies
     DIR/**/<name>.tmp                   being written; of no account
+
+A part that lies elsewhere has what is in its directory here, and a ``lock`` of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Final
 
 import attrs
 
+from meshq.directories import Directories
 from meshq.errors import SettingsError
 from meshq.store._keyring_format import Keyring
 
@@ -31,6 +35,8 @@ SEGMENT_SUFFIX: Final = ".seg"
 TEMPORARY_SUFFIX: Final = ".tmp"
 #: Room kept for a manifest on a full disk: without it nothing could be reclaimed there.
 BALLAST: Final = "ballast"
+#: What is locked in each directory that is a store's own.
+LOCK: Final = "lock"
 
 
 def refuse_newer(file: str, version: int) -> None:
@@ -49,31 +55,33 @@ class Layout:
 
     root: str
     keyring: Keyring = attrs.field(factory=Keyring, repr=False, eq=False)
+    #: What lies elsewhere.
+    directories: Directories = attrs.field(factory=Directories)
 
     @property
     def journal(self) -> str:
         """The directory of segments and manifests."""
-        return f"{self.root}/journal"
+        return self.directories.journal or f"{self.root}/journal"
 
     @property
     def bindings(self) -> str:
         """The directory of the identity."""
-        return f"{self.root}/bindings"
+        return self.directories.bindings or f"{self.root}/bindings"
 
     @property
     def paging(self) -> str:
         """The directory of pages."""
-        return f"{self.root}/paging"
+        return self.directories.paging or f"{self.root}/paging"
 
     @property
     def large(self) -> str:
         """The directory of large bodies."""
-        return f"{self.root}/large"
+        return self.directories.large_messages or f"{self.root}/large"
 
     @property
     def lock(self) -> str:
         """The lock file."""
-        return f"{self.root}/lock"
+        return f"{self.root}/{LOCK}"
 
     def segment(self, number: int) -> str:
         """The file of segment ``number``."""

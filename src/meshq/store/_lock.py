@@ -14,9 +14,11 @@ def parent(path: str) -> str:
 
 
 def make_directories(disk: Disk, layout: Layout) -> None:
-    """Make what is missing of the store's directories; durable on return.  Raises: OSError."""
+    """Make what is missing of a store's own directory; durable on return.  Raises: OSError."""
+    outside = layout.directories.outside.values()
     for path in (layout.root, layout.journal, layout.bindings):
-        make_directory(disk, path)
+        if path not in outside:
+            make_directory(disk, path)
 
 
 def make_directory(disk: Disk, path: str) -> None:

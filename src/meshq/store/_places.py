@@ -1,0 +1,131 @@
+"""Where the parts of a store are, as it is written down in its own directory, and the locks that it takes there."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any, Final, Literal
+
+import attrs
+
+from meshq.abc import Disk, File
+from meshq.directories import PARTS, Directories
+from meshq.errors import DamagedError, SettingsError
+from meshq.store._keyring_format import Keyring
+from meshq.store._layout_format import LOCK, TEMPORARY_SUFFIX, Layout
+from meshq.store._lock import make_directory, take_lock
+from meshq.store._pair import Pair, read_whole
+from meshq.store._pair_format import Sheet, decode_sheet
+from meshq.store._places_plan import KEPT, judge
+
+PURPOSE: Final[Literal["places"]] = "places"
+
+
+class StoreLock:
+    """All that keeps others out of a store: of its own directory, and of each that lies elsewhere."""
+
+    def __init__(self) -> None:
+        self._files: list[File] = []
+
+    def take(self, disk: Disk, layout: Layout) -> None:
+        """Lock the store, and see that its parts are where they are said to be.
+
+        Raises:
+            BusyError: somebody has it open, or one of its directories.
+            SettingsError: a part is elsewhere.
+            DamagedError: where the parts are can't be read.
+            OSError: the disk failed.
+        """
+        self._files.append(take_lock(disk, layout))
+        written = _read(disk, layout)
+        outside = layout.directories.outside
+        if written is None and not outside:
+            return
+        old, new = _all(layout, written or {}), _all(layout, outside)
+        apart(layout)
+        # What is new to the store must not have been somebody's; what it knows must have been its own.
+        judge(old, new, partial(_holds, disk), outside=frozenset(written or ()))
+        for path in outside.values():
+            make_directory(disk, path)
+            self._files.append(take_lock(disk, Layout(path)))
+            disk.sync_directory(path)
+        kept = {part: path for part, path in outside.items() if part in KEPT}
+        if written != kept:
+            _write(disk, layout, kept)
+
+    def close(self) -> None:
+        """Give the store free, its own directory last."""
+        while self._files:
+            self._files.pop().close()
+
+
+def layout_of(disk: Disk, root: str, keyring: Keyring) -> Layout:
+    """The layout of a store that exists, its parts where it is written down.  Raises: DamagedError, OSError."""
+    layout = Layout(root.rstrip("/") or "/", keyring)
+    try:
+        written = _read(disk, layout)
+    except (FileNotFoundError, NotADirectoryError):
+        written = None
+    return attrs.evolve(layout, directories=Directories(**written)) if written else layout
+
+
+def apart(layout: Layout) -> None:
+    """Raise ``SettingsError`` if two parts have one directory, or one has the store's own."""
+    taken = {layout.root: "data_dir"}
+    places = (layout.journal, layout.bindings, layout.paging, layout.large)
+    for part, path in zip(PARTS, places, strict=True):
+        if path in taken:
+            raise SettingsError(f"directories.{part}", path, f"another one than that of {taken[path]}")
+        taken[path] = part
+
+
+def _all(layout: Layout, outside: dict[str, str]) -> dict[str, str]:
+    there = Layout(layout.root, directories=Directories(**{part: outside.get(part) for part in KEPT}))
+    return {"bindings": there.bindings, "journal": there.journal, "large_messages": there.large}
+
+
+def _holds(disk: Disk, path: str) -> bool | None:
+    try:
+        names = disk.names(path)
+    except FileNotFoundError:
+        return None
+    if not names:
+        return None
+    return names != [LOCK]
+
+
+def _read(disk: Disk, layout: Layout) -> dict[str, str] | None:
+    """What is written down; either copy will do.  None: nothing is."""
+    names = disk.names(layout.root)
+    damage: DamagedError | None = None
+    for slot in (0, 1):
+        path = Pair(disk, layout.root, PURPOSE).path(slot)
+        if path.rpartition("/")[2] not in names:
+            continue
+        try:
+            sheet = decode_sheet(PURPOSE.encode(), read_whole(disk, path), path)
+            return _decoded(sheet, path)
+        except DamagedError as error:
+            damage = error
+    if damage is not None:
+        raise damage
+    return None
+
+
+def _decoded(sheet: Sheet, path: str) -> dict[str, str]:
+    try:
+        found: Any = json.loads(sheet.body)
+    except ValueError:
+        found = None
+    if type(found) is not dict or not all(part in KEPT and type(at) is str for part, at in found.items()):
+        raise DamagedError(path, 32, f"directories of {', '.join(KEPT)}", "something else")
+    return found
+
+
+def _write(disk: Disk, layout: Layout, places: dict[str, str]) -> None:
+    pair = Pair(disk, layout.root, PURPOSE)
+    for name in disk.names(layout.root):
+        if name.startswith(PURPOSE) and name.endswith(TEMPORARY_SUFFIX):
+            disk.remove(f"{layout.root}/{name}")
+    for generation in (2, 1):
+        pair.write(Sheet(generation, json.dumps(places, sort_keys=True).encode()))
