@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, NewType
 
+from meshq.errors import SettingsError
+from meshq.limits import XID_BYTES_MAX
+
 #: The number of a record since its journal began; the first is 1, and 0 means "nowhere".
 Position = NewType("Position", int)
 
@@ -57,3 +60,14 @@ class MessageId(NamedTuple):
         if len(made.producer) != IDENTITY_BYTES or str(made) != text:
             raise ValueError(f"{text!r} is no message id")
         return made
+
+
+def check_xid(value: object) -> bytes:
+    """The id of a transaction that is to be prepared.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    if type(value) is not bytes or not 0 < len(value) <= XID_BYTES_MAX:
+        raise SettingsError("xid", value, f"1 to {XID_BYTES_MAX} bytes")
+    return value

@@ -122,6 +122,12 @@ TRANSACTION_MESSAGES_MAX: Final = 65_536
 TRANSACTION_BYTES_MAX: Final = 24 * MIB
 #: The part of a node's memory that runs of open transactions may take.
 TRANSACTIONS_MEMORY_SHARE: Final = 4
+#: Bytes of the id of one that is prepared: a global id and a branch of the usual 64 bytes each.
+XID_BYTES_MAX: Final = 128
+#: Prepared ones of a node: each holds messages and memory until somebody decides, however long that takes.
+PREPARED_MAX: Final = 4_096
+#: Decisions that a node remembers.  Who was cut off asks again within minutes; 10,000 take a few megabytes.
+DECISIONS_REMEMBERED: Final = 10_000
 #: Seconds for which an open one may be idle.
 TRANSACTION_TIMEOUT_S: Final = 300.0
 

@@ -85,9 +85,15 @@ class Client:
         if self._host.open or not self._host.used:
             await self._call(self._inner.close)
 
-    def transaction(self) -> Transaction:
-        """Sends and acknowledgements that count together, or not at all: for an ``async with``."""
-        return Transaction(self, self._inner.transaction())
+    def transaction(self, xid: bytes | None = None) -> Transaction:
+        """Sends and acknowledgements that count together, or not at all: for an ``async with``.
+
+        ``xid``: 1 to 128 bytes by which it is known once it is prepared.
+
+        Raises:
+            SettingsError: the xid is none.
+        """
+        return Transaction(self, self._inner.transaction(xid))
 
     def session(self) -> Client:
         """Another session, on a connection of its own, with the same settings."""
@@ -126,6 +132,9 @@ class Client:
     diverts = forwarded(trio_client.Client.diverts)
     explain_route = forwarded(trio_client.Client.explain_route)
     trace = forwarded(trio_client.Client.trace)
+    commit = forwarded(trio_client.Client.commit)
+    rollback = forwarded(trio_client.Client.rollback)
+    recover = forwarded(trio_client.Client.recover)
 
     # -- sending
 

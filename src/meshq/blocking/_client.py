@@ -8,20 +8,20 @@ from typing import Any, Self, TypeVar
 
 from meshq import client as trio_client
 from meshq import limits
-from meshq.blocking._admin import Administration
 from meshq.blocking._consumer import Consumer
 from meshq.blocking._events import EventStream
 from meshq.blocking._host import Host
 from meshq.blocking._loop import Loop
 from meshq.blocking._producer import Producer
 from meshq.blocking._transaction import Transaction
+from meshq.blocking._two_phase import TwoPhase
 from meshq.client import BodySource, ClientStatistics, Event, Received, watch
 from meshq.message import Message, PropertyValue
 
 T = TypeVar("T")
 
 
-class Client(Administration):
+class Client(TwoPhase):
     """One session at a broker, for any thread.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
 
     ``with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back by
@@ -181,9 +181,15 @@ class Client(Administration):
             await producer._feed()
         await self._inner.flush()
 
-    def transaction(self) -> Transaction:
-        """Sends and acknowledgements that count together, or not at all: for a ``with``."""
-        return Transaction(self, self._inner.transaction())
+    def transaction(self, xid: bytes | None = None) -> Transaction:
+        """Sends and acknowledgements that count together, or not at all: for a ``with``.
+
+        ``xid``: 1 to 128 bytes by which it is known once it is prepared.
+
+        Raises:
+            SettingsError: the xid is none.
+        """
+        return Transaction(self, self._inner.transaction(xid))
 
     # -- receiving
 

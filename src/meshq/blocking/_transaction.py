@@ -21,6 +21,9 @@ class Transaction:
 
     Leaving the block commits; when the body raises, all is rolled back: what was sent never was, what was acknowledged
     is delivered again.  ``commit`` and ``rollback`` do so before.
+
+    Made with an ``xid`` it may be prepared: then leaving the block decides nothing, and whoever knows the xid commits
+    it or rolls it back, in this session or another one, before or after a restart of the broker.
     """
 
     def __init__(self, client: Client, inner: trio_client.Transaction) -> None:
@@ -33,7 +36,7 @@ class Transaction:
 
     @property
     def state(self) -> str:
-        """``new``, ``active``, ``committed`` or ``rolled back``."""
+        """``new``, ``active``, ``prepared``, ``committed`` or ``rolled back``."""
         return self._inner.state
 
     @property
@@ -56,7 +59,7 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, or roll back if the body has raised; nothing if that was done before.
+        """Commit, or roll back if the body has raised; nothing if that was done before, or if it is prepared.
 
         Interrupted: as ``commit``.
         Raises:
@@ -140,13 +143,33 @@ class Transaction:
 
     # -- how it ends
 
+    def prepare(self) -> None:
+        """From here on it is stored and certain to be committed if somebody asks for it, and waits for that.
+
+        What is not durable waits in memory, and is lost if the broker ends before the decision.
+
+        Interrupted: it may be prepared or not: ``client.recover`` tells.
+        Raises:
+            UsageError: the transaction has no xid, or one under which another one is prepared; or a message was
+                refused; all is rolled back.
+            SecurityError: the xid is another user's; all is rolled back.
+            TransactionRolledBackError: it was rolled back; if ``outcome`` is unknown it may be prepared, too: repeat
+                the work with the same duplicate ids, and roll back what ``client.recover`` lists.
+            DuplicateError, AddressFullError, NotFoundError: it could not be committed; all is rolled back.
+            CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
+        """
+        self._call(self._inner.prepare)
+
     def commit(self) -> None:
         """All of it counts from here on; on return it is stored.
 
-        Interrupted: it may have been committed or not: repeat the work with the same duplicate ids.
+        Interrupted: it may have been committed or not: repeat the work with the same duplicate ids; or, if it was
+            prepared, commit it again.
         Raises:
             TransactionRolledBackError: it was rolled back; if ``outcome`` is unknown it may have been committed, too:
                 repeat the work with the same duplicate ids.
+            RetryTransactionError: it is prepared, and the session was lost since, or the broker has no room: commit
+                it again.
             DuplicateError: a duplicate id is known already; all is rolled back.
             AddressFullError, NotFoundError, UsageError: a message was refused; all is rolled back.
             CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
@@ -156,8 +179,9 @@ class Transaction:
     def rollback(self) -> None:
         """None of it counts: what was sent never was, what was acknowledged is delivered again.
 
-        Interrupted: it is rolled back all the same.
+        Interrupted: it is rolled back all the same; if it was prepared, perhaps.
         Raises:
-            UsageError: the transaction is not open.
+            UsageError: the transaction is not open; or it was prepared, and somebody has committed it.
+            UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: it is prepared; roll it back again.
         """
         self._call(self._inner.rollback)

@@ -13,10 +13,12 @@ from meshq.broker._core import Core
 from meshq.broker.bodies._body import Body
 from meshq.broker.placing._duplicates import IdChunk
 from meshq.broker.placing._entering import keep_rows, skip_rows
+from meshq.broker.queue._pledging import append_pledged
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker.queue._traits import RowTraits, Traits, asked_of_moved, divide, read_traits
 from meshq.broker.records import CountedRow, PlacedRecord, ProducersRecord, RoutedRecord, RunRecord
+from meshq.broker.transacting import Restoring
 from meshq.errors import DamagedError
 from meshq.message import Origin
 from meshq.wire import duplicate_ids
@@ -53,6 +55,8 @@ class Recovery:
         # What came back of runs, and records that say so of runs that are gone.
         self._counts: dict[QueueRun, tuple[CountedRow, ...]] = {}
         self._useless: list[int] = []
+        # What is prepared.
+        self._two_phase = Restoring(core)
         # Bodies that some record speaks of, by id.
         self._bodies: dict[bytes, Body] = {}
         # Bytes of memory that runs may take, and do.
@@ -79,6 +83,9 @@ class Recovery:
             records.PLACED: self._placed,
             records.DUE: self._due,
             records.COUNTED: self._counted,
+            records.PREPARED: self._two_phase.prepared,
+            records.WAITING: self._two_phase.waiting,
+            records.DECIDED: self._two_phase.decided,
         }
         for record in log:
             handler = handlers.get(record.kind)
@@ -301,6 +308,7 @@ class Recovery:
             given, delivered, position = self._marks.get(queue.number, (0, {}, 0))
             queue.last = max(given, *delivered.values(), 0)
             core.marks.open(queue, given, delivered, position)
+        self._two_phase.hold(self._views_of)
         ended: list[int] = []
         for position, (run, views) in self._runs.items():
             found: list[tuple[Queue, QueueRun]] = []
@@ -322,12 +330,23 @@ class Recovery:
         if any(view.run.traits is not None for _, view in self._visible):
             self._visible.sort(key=_by_number)
         for queue, view in self._visible:
-            queue.append(view)
+            if view in self._two_phase.views:
+                append_pledged(queue, view)
+            else:
+                queue.append(view)
             if view in self._counts:
                 core.returner.restore(queue, view, self._counts[view])
             core.expirer.watch(queue, view)
+        self._two_phase.finish()
         core.ledger.doom(self._useless)
         core.ledger.doom(self._restore_ids(dict.fromkeys(ended)))
+
+    def _views_of(self, position: int, queue: int) -> list[QueueRun]:
+        """The parts of a run in a queue that is there, as far as they have numbers."""
+        found = self._runs.get(position)
+        if found is None or queue not in self._core.router.by_number:
+            return []
+        return [view for view in found[1].get(queue, ()) if view.first]
 
     def _restore_ids(self, ended: dict[int, None]) -> list[int]:
         """Fill the windows of duplicate ids; returns the records that nobody needs."""

@@ -375,9 +375,15 @@ class Client(Patterns):
             raise SettingsError("window", window, "a whole number from 1")
         return Producer(self, address, window=window)
 
-    def transaction(self) -> Transaction:
-        """Sends and acknowledgements that count together, or not at all: for an ``async with``."""
-        return Transaction(self)
+    def transaction(self, xid: bytes | None = None) -> Transaction:
+        """Sends and acknowledgements that count together, or not at all: for an ``async with``.
+
+        ``xid``: 1 to 128 bytes by which it is known once it is prepared.
+
+        Raises:
+            SettingsError: the xid is none.
+        """
+        return Transaction(self, xid)
 
     # -- receiving
 

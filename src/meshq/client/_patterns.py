@@ -10,10 +10,10 @@ import trio
 
 from meshq import limits
 from meshq.address import check_name
-from meshq.client._admin import Administration
 from meshq.client._consumer import Consumer, Subscription, check_consumer
 from meshq.client._delivery import Received
 from meshq.client._replies import Replies
+from meshq.client._two_phase import TwoPhase
 from meshq.errors import CallTimeoutError, SettingsError
 from meshq.message import PropertyValue
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from meshq.client._client import Client
 
 
-class Patterns(Administration):
+class Patterns(TwoPhase):
     """The calls of a client that make their queues themselves."""
 
     _replies: Replies

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, cast
 
@@ -15,15 +15,15 @@ from meshq.client._calls import Call
 from meshq.client._delivery import Delivery, Received
 from meshq.client._envelope import PLAIN_ROW, Row
 from meshq.client._outbox import outcome_of
+from meshq.client._transaction_calls import CUT, RunCall, lost, told
 from meshq.errors import (
     BusyError,
     MeshqError,
-    NotActiveError,
-    StaleDeliveryError,
+    RetryTransactionError,
     TransactionRolledBackError,
-    UnblockedError,
     UsageError,
 )
+from meshq.ids import check_xid
 from meshq.message import PropertyValue, check_body, check_durable
 from meshq.wire import (
     FLAG_DURABLE,
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 _WINDOW_RUNS: Final = 16
 #: Seconds without a call after which one looks whether the broker still has the transaction.
 _IDLE_S: Final = 1.0
-#: Errors of a call that is gone with its session.
-_CUT: Final = (UnblockedError, StaleDeliveryError)
 #: The fate of a delivery: the flag, and above it the transaction's number.
 _FATE_SHIFT: Final = 8
 
@@ -55,10 +53,16 @@ class Transaction:
 
     Leaving the block commits; when the body raises, all is rolled back: what was sent never was, what was acknowledged
     is delivered again.  ``commit`` and ``rollback`` do so before.
+
+    Made with an ``xid`` it may be prepared: then leaving the block decides nothing, and whoever knows the xid commits
+    it or rolls it back, in this session or another one, before or after a restart of the broker.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, xid: bytes | None = None) -> None:
         self._client = client
+        self._xid = xid if xid is None else check_xid(xid)
+        # Of the session in which it was prepared.
+        self._epoch = 0
         self._session = client._session
         self._state = "new"
         self._number = 0
@@ -87,7 +91,7 @@ class Transaction:
 
     @property
     def state(self) -> str:
-        """``new``, ``active``, ``committed`` or ``rolled back``."""
+        """``new``, ``active``, ``prepared``, ``committed`` or ``rolled back``."""
         return self._state
 
     @property
@@ -117,7 +121,7 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, or roll back if the body has raised; nothing if that was done before.
+        """Commit, or roll back if the body has raised; nothing if that was done before, or if it is prepared.
 
         Checkpoint: when it has to wait for the broker.
         Cancellation: as ``commit``.
@@ -229,6 +233,8 @@ class Transaction:
         self._fail(TransactionRolledBackError("the transaction was marked as rollback-only"))
 
     def _check(self) -> None:
+        if self._state == "prepared":
+            raise UsageError("the transaction is prepared: all that is left is to commit it or to roll it back")
         if self._state != "active":
             raise UsageError(f"the transaction is {self._state}: use it in 'async with'")
         if self._busy:
@@ -271,8 +277,8 @@ class Transaction:
         self._busy = True
         try:
             await self._client._wait_call(call)
-        except _CUT:
-            self._fail(_lost())
+        except CUT:
+            self._fail(lost())
         except MeshqError as error:
             self._fail(outcome_of(error, "not_done"))
         finally:
@@ -284,7 +290,7 @@ class Transaction:
 
     def _fail(self, error: MeshqError) -> None:
         if self._failure is None and self._state == "active":
-            self._failure = _told(error)
+            self._failure = told(error)
 
     # -- what the flusher does
 
@@ -341,19 +347,50 @@ class Transaction:
 
     # -- how it ends
 
+    async def prepare(self) -> None:
+        """From here on it is stored and certain to be committed if somebody asks for it, and waits for that.
+
+        What is not durable waits in memory, and is lost if the broker ends before the decision.
+
+        Checkpoint: always.
+        Cancellation: it may be prepared or not: ``client.recover`` tells.
+        Raises:
+            UsageError: the transaction has no xid, or one under which another one is prepared; or a message was
+                refused; all is rolled back.
+            SecurityError: the xid is another user's; all is rolled back.
+            TransactionRolledBackError: it was rolled back; if ``outcome`` is unknown it may be prepared, too: repeat
+                the work with the same duplicate ids, and roll back what ``client.recover`` lists.
+            DuplicateError, AddressFullError, NotFoundError: it could not be committed; all is rolled back.
+            CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
+        """
+        self._check()
+        if self._xid is None:
+            raise UsageError("a transaction that is to be prepared is made with its id: client.transaction(xid=...)")
+        await self._conclude("prepare", "prepared", xid=self._xid)
+        self._epoch = self._session.epoch
+
     async def commit(self) -> None:
         """All of it counts from here on; on return it is stored.
 
         Checkpoint: always.
-        Cancellation: it may have been committed or not: repeat the work with the same duplicate ids.
+        Cancellation: it may have been committed or not: repeat the work with the same duplicate ids; or, if it was
+            prepared, commit it again.
         Raises:
             TransactionRolledBackError: it was rolled back; if ``outcome`` is unknown it may have been committed, too:
                 repeat the work with the same duplicate ids.
+            RetryTransactionError: it is prepared, and the session was lost since, or the broker has no room: commit
+                it again.
             DuplicateError: a duplicate id is known already; all is rolled back.
             AddressFullError, NotFoundError, UsageError: a message was refused; all is rolled back.
             CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
+        if self._state == "prepared":
+            await self._commit_prepared()
+            return
         self._check()
+        await self._conclude("commit", "committed")
+
+    async def _conclude(self, operation: str, state: str, **more: bytes) -> None:
         self._look_at_session()
         if self._failure is not None:
             # Whatever became of its sends: without a commit none of them counts.
@@ -362,14 +399,14 @@ class Transaction:
             await trio.lowlevel.checkpoint()
             raise failure
         self._cut()
-        call = self._call("commit", sent=self._sent, acked=self._acked)
+        call = self._call(operation, sent=self._sent, acked=self._acked, **more)
         self._busy = True
         try:
             await self._client._wait_call(call)
         except MeshqError as error:
             self._busy = False
             # Whatever else has failed: a commit that is cut off may have been done.
-            failure = _told(error if isinstance(error, _CUT) else self._failure or error)
+            failure = told(error if isinstance(error, CUT) else self._failure or error, operation)
             self._abandon()
             raise failure from error
         except BaseException:
@@ -377,16 +414,40 @@ class Transaction:
             self._abandon()
             raise
         self._busy = False
-        self._end("committed")
+        self._end(state)
+
+    async def _commit_prepared(self) -> None:
+        assert self._xid is not None
+        session = self._session
+        if self._epoch != session.epoch and session.failure is None:
+            # Who is told so once may look at what else has happened before going on.
+            self._epoch = session.epoch
+            await trio.lowlevel.checkpoint()
+            raise RetryTransactionError("the session was lost since the transaction was prepared: commit it again")
+        try:
+            await self._client.commit(self._xid)
+        except RetryTransactionError:
+            self._epoch = session.epoch
+            raise
+        except TransactionRolledBackError:
+            self._state = "rolled back"
+            raise
+        self._state = "committed"
 
     async def rollback(self) -> None:
         """None of it counts: what was sent never was, what was acknowledged is delivered again.
 
         Checkpoint: always.
-        Cancellation: it is rolled back all the same.
+        Cancellation: it is rolled back all the same; if it was prepared, perhaps.
         Raises:
-            UsageError: the transaction is not open.
+            UsageError: the transaction is not open; or it was prepared, and somebody has committed it.
+            UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: it is prepared; roll it back again.
         """
+        if self._state == "prepared":
+            assert self._xid is not None
+            await self._client.rollback(self._xid)
+            self._state = "rolled back"
+            return
         self._check()
         self._abandon()
         await trio.lowlevel.checkpoint()
@@ -402,7 +463,7 @@ class Transaction:
         self._bodies, self._rows = [], []
         self._session.transacting.end(self)
 
-    def _call(self, operation: str, **arguments: int) -> Call:
+    def _call(self, operation: str, **arguments: int | bytes) -> Call:
         """Say something about it, in this session only."""
         named = {"transaction": self._number, **arguments}
         flat = tuple(item for pair in named.items() for item in pair)
@@ -417,38 +478,5 @@ class Transaction:
         """The session was made anew: what the broker had of it is gone."""
         if (self._sent or self._acked) and not self._busy:
             # Whoever waits is told by what it waits for.
-            self._fail(_lost())
+            self._fail(lost())
         self._runs.clear()
-
-
-class RunCall(Call):
-    """A run of a transaction on its way: if it fails, so does the transaction."""
-
-    __slots__ = ("_on_failed",)
-
-    def __init__(
-        self, what: str, make: Callable[[int], Frame], epoch: int, on_failed: Callable[[MeshqError], None]
-    ) -> None:
-        super().__init__(what, make, epoch)
-        self._on_failed = on_failed
-
-    def fail(self, error: BaseException) -> None:
-        """It was refused, or is cut off."""
-        super().fail(error)
-        if isinstance(error, MeshqError) and not isinstance(error, _CUT):
-            self._on_failed(error)
-
-
-def _told(error: MeshqError) -> MeshqError:
-    """What whoever uses a transaction is told of an error that a call of it has met."""
-    if isinstance(error, UnblockedError):
-        return TransactionRolledBackError(
-            "the commit was cut off; repeat the work with the same duplicate ids", outcome="unknown"
-        )
-    if isinstance(error, (StaleDeliveryError, NotActiveError)):
-        return _lost()
-    return error
-
-
-def _lost() -> TransactionRolledBackError:
-    return TransactionRolledBackError("the session was lost, and with it the work of the transaction")

@@ -148,6 +148,17 @@ class GroupedMessages:
                     if (known is None or key < known) and accepts(filter, view, row):
                         self._post(group, filter, view, row)
 
+    def held_again(self, view: QueueRun) -> None:
+        """Of a run that became visible some messages are held: their groups wait for these."""
+        assert view.groups is not None
+        for name, state in zip(view.groups, view.states, strict=True):
+            if state == HELD and name is not None:
+                group = self.table.get(name)
+                if group is None:
+                    group = self.table[name] = Group(name)
+                group.held += 1
+                group.withdraw()
+
     def arrived(self, view: QueueRun) -> None:
         """The content of a run is here: what nobody could say of it can be said."""
         for group in dict.fromkeys(self._group(view, row) for row in _parked(view)):

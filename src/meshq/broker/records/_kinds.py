@@ -18,6 +18,9 @@ LINKS: Final = 9
 PLACED: Final = 10
 DUE: Final = 11
 COUNTED: Final = 12
+PREPARED: Final = 13
+WAITING: Final = 14
+DECIDED: Final = 15
 
 
 def unreadable(what: str) -> DamagedError:

@@ -196,5 +196,6 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         asks=True,
     ),
     "trace": Operation(work.trace, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE),
+    "prepared": Operation(work.prepared, {"after": _COUNT}, _MANAGES_NODE),
     "diverts": Operation(work.diverts, {"after": _AFTER}, (), asks=True),
 }

@@ -65,6 +65,7 @@ def create_queue(
 def delete_queue(core: Core, name: str) -> Values:
     """Delete a queue with everything in it; its consumers end."""
     queue = _existing(core, check_open(name))
+    core.transactions.two_phase.check_free(queue)
     name = queue.name
     error = decline("queue_deleted", repr(name))
     for session in list(core.sessions.values()):
@@ -248,6 +249,11 @@ def trace(core: Core, message_id: str, after: int = 0) -> Steps:
         else:
             accepted = (core.producers.get(wanted.producer) or 0) >= wanted.number > 0
             yield {"accepted": accepted, **_page("sightings", rows, after)}
+
+
+def prepared(core: Core, after: int = 0) -> Values:
+    """A page of the transactions that are prepared and not decided, the oldest first."""
+    return _page("prepared", core.transactions.two_phase.statistics(), after)
 
 
 def _page(name: str, rows: list[Values], after: int) -> Values:

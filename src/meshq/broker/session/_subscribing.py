@@ -102,12 +102,14 @@ def unsubscribe(core: Core, address: str, name: str) -> int:
     Raises:
         NotFoundError: there is none of this name.
         RefusedError: somebody consumes from it.
+        BusyError: a prepared transaction holds messages of it.
     """
     queue = core.router.queues.get(f"{address}{SEPARATOR}{name}")
     if queue is None or not queue.terms.subscription:
         raise NotFoundError(f"there is no subscription {name!r} on {address!r}")
     if queue.consumers:
         raise decline("in_use", f"{_user(queue)} consumes from {_named(queue)}")
+    core.transactions.two_phase.check_free(queue)
     return core.remove(queue)
 
 

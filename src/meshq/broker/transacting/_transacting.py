@@ -11,13 +11,17 @@ from meshq.address import parse_target
 from meshq.broker._definitions import check_sendable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit_replies, permit_sending
+from meshq.broker.session._jobs import Steps
 from meshq.broker.transacting._transaction import Transaction, Work
 from meshq.errors import MeshqError, UsageError
+from meshq.ids import check_xid
 from meshq.wire import FLAG_DURABLE, Frame, RunBytes, Transact, check_run, decline, header_of, violation
 
 if TYPE_CHECKING:
     from meshq.broker.queue._consumer_state import ConsumerState
     from meshq.broker.session._session import Session
+
+Values = dict[str, Any]
 
 
 class Transacting:
@@ -27,25 +31,29 @@ class Transacting:
         self._session = session
         self._core = session.core
         self._open: dict[int, Transaction] = {}
-        #: What a client may ask for, by name, and the numbers that it gives.
-        self.operations: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
-            "commit": (self.commit, ("transaction", "sent", "acked")),
-            "roll_back": (self.roll_back, ("transaction",)),
-            "look_at_transaction": (self.look_at, ("transaction",)),
+        #: What a client may ask for, by name, and what it gives with that.
+        self.operations: dict[str, tuple[Callable[..., Values | Steps | None], dict[str, type]]] = {
+            "commit": (self.commit, {"transaction": int, "sent": int, "acked": int}),
+            "roll_back": (self.roll_back, {"transaction": int}),
+            "look_at_transaction": (self.look_at, {"transaction": int}),
+            "prepare": (self.prepare, {"transaction": int, "sent": int, "acked": int, "xid": bytes}),
+            "commit_prepared": (self.commit_prepared, {"xid": bytes}),
+            "roll_back_prepared": (self.roll_back_prepared, {"xid": bytes}),
+            "recover": (self.recover, {"after": bytes}),
         }
 
-    def operate(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Do what a client asks for.
+    def operate(self, operation: str, arguments: Values) -> Values | Steps:
+        """Do what a client asks for, or return the steps in which it is done.
 
         Raises:
             UsageError: the arguments don't fit.
             MeshqError: as the operation.
         """
-        work, names = self.operations[operation]
-        if set(arguments) != set(names) or any(type(value) is not int for value in arguments.values()):
-            raise UsageError(f"{operation} has the whole numbers {', '.join(names)}")
-        work(**arguments)
-        return {}
+        work, types = self.operations[operation]
+        if {name: type(value) for name, value in arguments.items()} != types:
+            wanted = ", ".join(f"{name} ({kind.__name__})" for name, kind in types.items())
+            raise UsageError(f"{operation} has {wanted}")
+        return work(**arguments) or {}
 
     def transact(self, frame: Frame) -> None:
         """A run that a transaction sends.
@@ -144,6 +152,35 @@ class Transacting:
         del self._open[number]
         return transaction
 
+    # -- in two phases
+
+    def prepare(self, transaction: int, sent: int, acked: int, xid: bytes) -> None:
+        """It waits for its decision from here on, and is no longer this session's.
+
+        Raises:
+            TransactionRolledBackError: it is not all that its client has done.
+            DuplicateError, NotFoundError, UsageError, SecurityError, AddressFullError: it was rolled back.
+        """
+        check_xid(xid)
+        found = self._take(transaction, sent, acked)
+        transactions = self._core.transactions
+        if found is None:
+            found = transactions.begin(_nobody)
+        transactions.two_phase.prepare(found, xid, self._session.owner[1])
+
+    def commit_prepared(self, xid: bytes) -> None:
+        """What is prepared counts; as ``TwoPhase.commit``."""
+        self._core.transactions.two_phase.commit(check_xid(xid), self._session)
+
+    def roll_back_prepared(self, xid: bytes) -> Steps:
+        """What is prepared does not count; as ``TwoPhase.roll_back``."""
+        return self._core.transactions.two_phase.roll_back(check_xid(xid), self._session)
+
+    def recover(self, after: bytes) -> Values:
+        """A page of what is prepared and waits for this user."""
+        xids, more = self._core.transactions.two_phase.xids(self._session.owner[1], after)
+        return {"xids": [{"xid": xid} for xid in xids], "more": more}
+
     def look_at(self, transaction: int) -> None:
         """Its client is there, and wants to know whether it is.
 
@@ -163,3 +200,7 @@ class Transacting:
         """The session is over: so are its transactions."""
         for number in list(self._open):
             self._drop(number)
+
+
+def _nobody() -> None:
+    """Nobody is to be told."""

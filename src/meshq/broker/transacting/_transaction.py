@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from meshq import limits
 from meshq.address import Target
 from meshq.broker.queue._consumer_state import Span
-from meshq.broker.queue._run import StoredRun
+from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,6 +62,14 @@ class Transaction:
         self.pledged.setdefault(queue, []).extend(spans)
         self.acked += rows
         queue.pledged += rows
+
+    def absent(self) -> tuple[Queue, QueueRun] | None:
+        """A run with messages that it holds, and whose content is not here; None: there is none."""
+        for queue, spans in self.pledged.items():
+            for span in spans:
+                if span.view.run.paged:
+                    return queue, span.view
+        return None
 
     def take_spans(self) -> Iterator[tuple[Queue, list[Span]]]:
         """Let go of what is acknowledged, queue by queue."""

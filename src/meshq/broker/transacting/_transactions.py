@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from meshq import limits
 from meshq.broker.transacting._transaction import Transaction, Work
+from meshq.broker.transacting._two_phase import TwoPhase
 from meshq.errors import AddressFullError, MeshqError, invariant
 from meshq.wire import KIND_ID, decline, duplicate_ids
 
@@ -29,10 +30,12 @@ class Transactions:
         self._ticks = 0
         # Those that are open, as an ordered set, and whom to tell when one is too old.
         self._open: dict[Transaction, Callable[[], None]] = {}
-        #: Bytes of their runs.
+        #: Bytes of their runs, and of those that are prepared.
         self.size_bytes = 0
         self.committed = 0
         self.rolled_back = 0
+        #: Those that are prepared.
+        self.two_phase = TwoPhase(core, self)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -77,9 +80,18 @@ class Transactions:
         self._core.memory.use(size)
         self.used(transaction)
 
-    def _end(self, transaction: Transaction) -> None:
-        """It is no longer open, and its runs take no memory as those of a transaction."""
+    def keep(self, transaction: Transaction) -> None:
+        """It is prepared: it lives until it is decided."""
         del self._open[transaction]
+
+    def take_up(self, transaction: Transaction) -> None:
+        """It was prepared in an earlier life."""
+        self.size_bytes += transaction.size_bytes
+        self._core.memory.use(transaction.size_bytes)
+
+    def _end(self, transaction: Transaction) -> None:
+        """It is decided, and its runs take no memory as those of a transaction."""
+        self._open.pop(transaction, None)
         transaction.work = []
         size, transaction.size_bytes = transaction.size_bytes, 0
         self.size_bytes -= size
@@ -103,10 +115,10 @@ class Transactions:
             JournalBrokenError: the disk has failed.
         """
         try:
-            self._check_ids(transaction)
+            self.check_ids(transaction)
             size = self.weigh(transaction)
             with self._core.ledger.together(size):
-                later = self._apply(transaction)
+                later = self.apply(transaction)
         except MeshqError:
             self.roll_back(transaction)
             raise
@@ -122,7 +134,8 @@ class Transactions:
         spans = sum(map(len, transaction.pledged.values())) + len(transaction.pledged) + 1
         return _SPAN_RECORD_BYTES * spans + sum(self._core.placer.weigh(*work) for work in transaction.work)
 
-    def _apply(self, transaction: Transaction) -> list[StoredRun]:
+    def apply(self, transaction: Transaction) -> list[StoredRun]:
+        """Place and settle all of it, within ``Ledger.together``; returns what is to be given to ``move_ids``."""
         core = self._core
         for run, target, kinds in transaction.work:
             core.placer.place(run, target, kinds, _nothing, weighed=True)
@@ -134,7 +147,7 @@ class Transactions:
             core.touch(queue)
         return later
 
-    def _check_ids(self, transaction: Transaction) -> None:
+    def check_ids(self, transaction: Transaction) -> None:
         """Whether one of its duplicate ids is known where that rejects it.
 
         Raises:

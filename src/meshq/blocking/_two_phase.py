@@ -1,0 +1,52 @@
+"""Decisions about transactions that are prepared, from threads."""
+
+from __future__ import annotations
+
+from meshq.blocking._admin import Administration
+
+
+class TwoPhase(Administration):
+    """The calls of a client that know transactions by their xids.
+
+    A user sees and decides what the same user has prepared; a program that has its broker inside, everything.
+    """
+
+    def commit(self, xid: bytes) -> None:
+        """Commit a prepared transaction; on return it is stored.
+
+        Returns, too, if it was committed before, or if nobody knows it any more: it is taken for committed.  Repeat it
+        as often as need be.
+
+        Interrupted: it may have been committed or not: commit it again.
+        Raises:
+            RetryTransactionError: it is prepared still, for what it sends can't be stored now; or the call was cut off
+                (``outcome`` is unknown): commit it again.
+            TransactionRolledBackError: it was rolled back.
+            SecurityError: it is another user's.
+            SettingsError: the xid is none.
+            CallTimeoutError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.commit, xid)
+
+    def rollback(self, xid: bytes) -> None:
+        """Roll a prepared transaction back: what it sends never was, what it has acknowledged is delivered again.
+
+        Returns, too, if it was rolled back before, or if nobody knows it.
+
+        Interrupted: it may have been rolled back or not: roll it back again.
+        Raises:
+            UsageError: it was committed.
+            SecurityError: it is another user's.
+            SettingsError: the xid is none.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.rollback, xid)
+
+    def recover(self) -> list[bytes]:
+        """The xids of all transactions that are prepared and not decided, in order.
+
+        Interrupted: nothing has changed.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.recover)

@@ -1,0 +1,23 @@
+"""A transaction that is prepared: it waits for its decision, whatever becomes of who prepared it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from meshq.broker.transacting._transaction import Transaction
+
+
+class Prepared:
+    """One of them."""
+
+    __slots__ = ("positions", "prepared_ms", "transaction", "user", "xid")
+
+    def __init__(self, xid: bytes, user: str, prepared_ms: int, transaction: Transaction) -> None:
+        self.xid = xid
+        #: Whose it is; nobody else decides.
+        self.user = user
+        self.prepared_ms = prepared_ms
+        self.transaction = transaction
+        #: Of its own record, and of those of its runs; the decision kills them.
+        self.positions: list[int] = []

@@ -1,0 +1,114 @@
+"""Prepared transactions as the journal tells of them: who holds what, what waits, and what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from meshq.address import Target
+from meshq.broker.queue._consumer_state import Span
+from meshq.broker.queue._pledging import pledge
+from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._run import GONE, QueueRun, StoredRun
+from meshq.broker.records import (
+    PreparedRecord,
+    SettledRow,
+    WaitingRecord,
+    decode_decided,
+    decode_prepared,
+    decode_waiting,
+)
+from meshq.broker.transacting._decisions import Decision
+from meshq.broker.transacting._prepared import Prepared
+from meshq.broker.transacting._transaction import Transaction, Work
+from meshq.errors import DamagedError, RemoteProtocolError
+from meshq.wire import check_run
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+
+#: The parts of a run that a queue has, by the run's position and the queue's number.
+Find = Callable[[int, int], Sequence[QueueRun]]
+
+
+class Restoring:
+    """Gathers the records; when all are read, everything is held that was."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        # By position of the prepared record.
+        self._prepared: dict[int, tuple[PreparedRecord, Prepared]] = {}
+        # What each holds.
+        self._spans: dict[Prepared, dict[int, list[Span]]] = {}
+        #: Runs of which some messages are held.
+        self.views: dict[QueueRun, None] = {}
+
+    def prepared(self, payload: bytes, position: int) -> None:
+        """A transaction is prepared."""
+        record = decode_prepared(payload)
+        made = Prepared(record.xid, record.user, record.prepared_ms, Transaction())
+        made.positions.append(position)
+        self._prepared[position] = record, made
+
+    def waiting(self, payload: bytes, position: int) -> None:
+        """A run waits with it."""
+        record = decode_waiting(payload)
+        known = self._prepared.get(record.prepared)
+        if known is None:
+            raise DamagedError("journal", position, "a run of a prepared transaction", f"one of {record.prepared}")
+        known[1].positions.append(position)
+        known[1].transaction.add_run(_work(record, position))
+
+    def decided(self, payload: bytes, position: int) -> None:
+        """A transaction was decided."""
+        record = decode_decided(payload)
+        two_phase = self._core.transactions.two_phase
+        decision = Decision(record.user, record.committed, position)
+        self._core.ledger.doom(two_phase.decisions.add(record.xid, decision))
+
+    def hold(self, find: Find) -> None:
+        """What they have acknowledged is held; everything is settled that was, and nothing is visible yet."""
+        for position, (record, prepared) in self._prepared.items():
+            transaction = prepared.transaction
+            if len(transaction.work) != record.runs:
+                raise DamagedError("journal", position, f"{record.runs} runs that wait", f"{len(transaction.work)}")
+            spans = self._spans[prepared] = {}
+            for row in record.held:
+                spans.setdefault(row.queue, []).extend(self._held(row, find(row.position, row.queue), position))
+
+    def _held(self, row: SettledRow, views: Sequence[QueueRun], position: int) -> list[Span]:
+        named = range(row.start, row.stop, row.step)
+        found: list[Span] = []
+        for view in views:
+            share = view.run.rows
+            rows = [share.index(one) for one in named if one in share] if share is not None else list(named)
+            rows = [one for one in rows if one < len(view.states) and view.states[one] != GONE]
+            found += [Span(view, part.start, part.stop, part.step) for part in pieces(rows)]
+        if sum(span.rows for span in found) != len(named):
+            raise DamagedError("journal", position, "messages that a prepared transaction holds", "none")
+        pledge(found)
+        self.views.update((span.view, None) for span in found)
+        return found
+
+    def finish(self) -> None:
+        """All that is visible is so: they live on."""
+        for prepared, spans in self._spans.items():
+            for number, held in spans.items():
+                prepared.transaction.add_spans(self._core.router.by_number[number], held)
+            self._core.transactions.two_phase.take_up(prepared)
+
+
+def _work(record: WaitingRecord, position: int) -> Work:
+    run = StoredRun(
+        record.address,
+        record.content,
+        durable=True,
+        producer=record.producer,
+        number=record.number,
+        stamp=record.stamp,
+    )
+    try:
+        kinds = check_run(record.content)
+    except RemoteProtocolError as error:
+        raise DamagedError("journal", position, "a run that can be sent", str(error)) from error
+    return Work(run, Target(record.address, record.queue), kinds)

@@ -1,0 +1,233 @@
+"""Two-phase transactions: prepared here, and decided later, perhaps by another session and in another life.
+
+What is prepared is in the journal: which rows it holds, and the runs that it sends.  Everything that could refuse it
+was asked before; what has changed since makes a commit wait, and never undoes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from meshq import limits
+from meshq.broker.leaving._moving import settled_row
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.records import (
+    DECIDED,
+    PREPARED,
+    WAITING,
+    DecidedRecord,
+    PreparedRecord,
+    WaitingRecord,
+    encode_decided,
+    encode_prepared,
+    encode_waiting_head,
+)
+from meshq.broker.session._access import permit
+from meshq.broker.session._jobs import Absent, Steps
+from meshq.broker.transacting._decisions import Decision, Decisions
+from meshq.broker.transacting._prepared import Prepared
+from meshq.broker.transacting._transaction import Transaction
+from meshq.errors import AddressFullError, MeshqError, NotFoundError, SecurityError, UsageError
+from meshq.wire import decline
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+    from meshq.broker.session._session import Session
+    from meshq.broker.transacting._transactions import Transactions
+
+#: Bytes of the records of a transaction and its decision, beside their names, rows and runs; and for each run.
+_RECORDS_BYTES: Final = 256
+_RUN_BYTES: Final = 128
+#: Bytes of xids in one answer: well under what the header of a frame may have.
+_XIDS_BYTES_MAX: Final = 3_000
+
+
+class TwoPhase:
+    """What is prepared, and what was decided."""
+
+    def __init__(self, core: Core, transactions: Transactions) -> None:
+        self._core = core
+        self._transactions = transactions
+        # The oldest first.
+        self._by_xid: dict[bytes, Prepared] = {}
+        self.decisions = Decisions()
+
+    def __len__(self) -> int:
+        return len(self._by_xid)
+
+    def __iter__(self) -> Iterator[Prepared]:
+        return iter(self._by_xid.values())
+
+    def holder(self, queue: Queue) -> Prepared | None:
+        """One that holds messages of a queue; None: none does."""
+        if not queue.pledged:
+            return None
+        return next((one for one in self if queue in one.transaction.pledged), None)
+
+    def check_free(self, queue: Queue) -> None:
+        """See that nothing in a queue waits for a decision.
+
+        Raises:
+            BusyError: something does.
+        """
+        holder = self.holder(queue)
+        if holder is not None:
+            text = f"the queue {queue.name!r} has messages of the transaction {holder.xid!r}: commit it or roll it back"
+            raise decline("undecided", text)
+
+    def xids(self, user: str, after: bytes) -> tuple[list[bytes], bool]:
+        """Some of the xids that wait for this user, in order, behind ``after``; and whether there are more."""
+        known = sorted(one.xid for one in self if one.xid > after and user in ("", one.user))
+        found: list[bytes] = []
+        size = 0
+        for xid in known:
+            size += len(xid) + 16
+            if size > _XIDS_BYTES_MAX:
+                break
+            found.append(xid)
+        return found, len(found) < len(known)
+
+    # -- preparing
+
+    def prepare(self, transaction: Transaction, xid: bytes, user: str) -> None:
+        """From here on it waits for its decision.
+
+        Raises:
+            UsageError: the xid is in use; it was rolled back.
+            SecurityError: the xid is another user's; it was rolled back.
+            DuplicateError, NotFoundError, AddressFullError: it could not be committed; it was rolled back.
+            JournalBrokenError: the disk has failed.
+        """
+        core = self._core
+        try:
+            self._check_unused(xid, user)
+            self._transactions.check_ids(transaction)
+            prepared = Prepared(xid, user, core.settings.now_ms(), transaction)
+            with core.ledger.together(self._weigh(prepared)):
+                self._write(prepared)
+        except MeshqError:
+            self._transactions.roll_back(transaction)
+            raise
+        self._transactions.keep(transaction)
+        self._by_xid[xid] = prepared
+
+    def _check_unused(self, xid: bytes, user: str) -> None:
+        known = self._find(xid, user)
+        if isinstance(known, Prepared):
+            raise UsageError(f"a transaction is prepared as {xid!r}: decide it first, or take another xid")
+        if len(self) >= limits.PREPARED_MAX:
+            raise decline("too_many", f"the node has its {limits.PREPARED_MAX} prepared transactions")
+
+    def _weigh(self, prepared: Prepared) -> int:
+        """Bytes that its records, and those of its commit, may take."""
+        names = len(prepared.xid) + len(prepared.user.encode())
+        more = _RECORDS_BYTES + names + _RUN_BYTES * len(prepared.transaction.work)
+        return self._transactions.weigh(prepared.transaction) + more
+
+    def _write(self, prepared: Prepared) -> None:
+        core, transaction = self._core, prepared.transaction
+        held = tuple(
+            settled_row(queue, span)
+            for queue, spans in transaction.pledged.items()
+            for span in spans
+            if queue.durable and (span.view.run.origin or span.view.run).position
+        )
+        waiting = [work for work in transaction.work if work.run.durable]
+        record = PreparedRecord(prepared.xid, prepared.user, prepared.prepared_ms, held, len(waiting))
+        # The xid may be used again: what was decided of it before is over.
+        older = self.decisions.forget(prepared.xid)
+        position = core.ledger.write(PREPARED, [encode_prepared(record)], kills=older)
+        prepared.positions.append(position)
+        for run, target, _ in waiting:
+            content = run.content
+            said = WaitingRecord(position, run.producer, run.number, run.stamp, target.address, target.queue, content)
+            parts = [encode_waiting_head(said), content.table, content.body]
+            prepared.positions.append(core.ledger.write(WAITING, parts))
+
+    # -- deciding
+
+    def commit(self, xid: bytes, asker: Session) -> None:
+        """All of it counts.  One that nobody knows any more, or that was committed before, is taken for committed.
+
+        Raises:
+            RetryTransactionError: it can't be done now, and is prepared still.
+            TransactionRolledBackError: it was rolled back.
+            SecurityError: it is another user's.
+            JournalBrokenError: the disk has failed.
+        """
+        found = self._find(xid, asker.owner[1])
+        if isinstance(found, Decision) and not found.committed:
+            raise decline("rolled_back", f"somebody has decided so of {xid!r}")
+        if not isinstance(found, Prepared):
+            return
+        try:
+            for _, target, _ in found.transaction.work:
+                if self._core.definitions.would_make(target):
+                    permit(asker, "create", target.address)
+            with self._core.ledger.together(self._weigh(found)):
+                later = self._transactions.apply(found.transaction)
+                self._decide(found, committed=True)
+        except (AddressFullError, NotFoundError, UsageError, SecurityError) as error:
+            raise decline("retry_transaction", str(error)) from error
+        self._core.settler.move_ids(later)
+        self._transactions.committed += 1
+
+    def roll_back(self, xid: bytes, asker: Session) -> Steps:
+        """None of it counts, in steps: what comes back must be here.  One that nobody knows is rolled back.
+
+        Raises:
+            UsageError: it was committed.
+            SecurityError: it is another user's.
+            JournalBrokenError: the disk has failed.
+        """
+        found = self._find(xid, asker.owner[1])
+        while isinstance(found, Prepared) and (absent := found.transaction.absent()) is not None:
+            yield Absent(*absent)
+            found = self._find(xid, asker.owner[1])
+        if isinstance(found, Decision) and found.committed:
+            raise UsageError(f"the transaction {xid!r} was committed")
+        if isinstance(found, Prepared):
+            self._decide(found, committed=False)
+            self._transactions.roll_back(found.transaction)
+        yield {}
+
+    def _find(self, xid: bytes, user: str) -> Prepared | Decision | None:
+        """What is known of a transaction; nothing is asked of who has no name: it is the same program.
+
+        Raises:
+            SecurityError: it is another user's.
+        """
+        found = self._by_xid.get(xid) or self.decisions.get(xid)
+        if found is not None and user and found.user != user:
+            raise decline("forbidden", f"the transaction {xid!r} is another user's")
+        return found
+
+    def _decide(self, prepared: Prepared, *, committed: bool) -> None:
+        record = DecidedRecord(prepared.xid, prepared.user, committed)
+        kills = [position for position in prepared.positions if position]
+        # Vital: on a full disk, too, may be given back what is held.
+        position = self._core.ledger.write(DECIDED, [encode_decided(record)], kills=kills, vital=True)
+        del self._by_xid[prepared.xid]
+        self._core.ledger.doom(self.decisions.add(prepared.xid, Decision(prepared.user, committed, position)))
+
+    # -- over a restart
+
+    def take_up(self, prepared: Prepared) -> None:
+        """It was prepared in an earlier life."""
+        self._by_xid[prepared.xid] = prepared
+        self._transactions.take_up(prepared.transaction)
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """A row for each that is prepared, the oldest first."""
+        now = self._core.settings.now_ms()
+        return [
+            {
+                "xid": one.xid.hex(),
+                "user": one.user,
+                "age": max(now - one.prepared_ms, 0) / 1000,
+                "sent": one.transaction.sent,
+                "acked": one.transaction.acked,
+            }
+            for one in self
+        ]

@@ -1,0 +1,708 @@
+"""Two-phase transactions at the broker, in raw frames and over lives: prepared means kept, and decided means once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from meshq import limits
+from meshq.broker import Core
+from meshq.settings import AddressSettings, Security
+from meshq.wire import BY_NAME, FLAG_RETURN, KIND_CONTROL, KIND_HEADERS, Answer, Envelope, encode_map
+from tests.broker.kit import GIB, House, RawClient, make_core, make_house, with_ids
+from tests.broker.logs import FakeLog
+from tests.broker.pages import FakePages
+from tests.broker.test_transactions import Tx, clean, house_with
+
+ROLLED_BACK, DUPLICATE, USAGE, FULL, RETRY, UNDECIDED, FORBIDDEN, TOO_MANY = (
+    BY_NAME[name].number
+    for name in (
+        "rolled_back",
+        "duplicate",
+        "usage",
+        "address_full",
+        "retry_transaction",
+        "undecided",
+        "forbidden",
+        "too_many",
+    )
+)
+XID = b"order-7"
+
+
+def prepare(tx: Tx, xid: bytes = XID) -> int:
+    """Prepare, and the code of the answer; -1: there is none yet."""
+    tx.client.call("prepare", transaction=tx.number, sent=tx.sent, acked=tx.acked, xid=xid)
+    answer = tx.client.answer(tx.client.calls)
+    return answer.code if answer is not None else -1
+
+
+def decide(client: RawClient, what: str, xid: bytes = XID) -> int:
+    """Commit or roll back, and the code of the answer; -1: there is none yet."""
+    client.call({"commit": "commit_prepared", "rollback": "roll_back_prepared"}[what], xid=xid)
+    answer = client.answer(client.calls)
+    return answer.code if answer is not None else -1
+
+
+def recovered(client: RawClient) -> list[bytes]:
+    """What waits for a decision."""
+    values = client.call("recover", after=b"")
+    assert values is not None
+    assert not values.pop("more")
+    return list(values.values())
+
+
+def next_life(house: House, last: int | None = None, **options: Any) -> tuple[House, RawClient]:
+    """The node is killed and started again."""
+    log = house.log.after_crash(last)
+    house = make_house(log, records=log.recovered(), **options)
+    house.rest()
+    return house, house.client()
+
+
+def prepared_house(**options: Any) -> tuple[House, RawClient, int, Tx]:
+    """``in`` has 1 to 4, of which 1 and 3 are acknowledged by a transaction that sends two messages; it is prepared."""
+    house, client, channel = house_with(b"1", b"2", b"3", b"4", **options)
+    tx = Tx(client)
+    tx.send("out", b"a")
+    tx.send("out", b"b", envelopes=with_ids("x"))
+    tx.ack(channel, 1, 1)
+    tx.ack(channel, 3, 3)
+    assert prepare(tx) == 0
+    house.check()
+    return house, client, channel, tx
+
+
+def content(core: Core) -> dict[str, int]:
+    """How many messages each queue has."""
+    return {name: sum(view.live for view in queue.runs()) for name, queue in core.router.queues.items()}
+
+
+def test_what_is_prepared_is_seen_by_nobody_and_belongs_to_no_session() -> None:
+    house, client, channel, _ = prepared_house()
+    assert "out" not in house.core.router.queues or not house.queue("out").added
+    client.close()
+    house.check()
+    assert house.queue("in").pledged == 2
+    other = house.client()
+    assert recovered(other) == [XID]
+    channel = other.consume("in")
+    assert other.bodies(channel) == [b"2", b"4"]
+    assert decide(other, "commit") == 0
+    clean(house)
+    assert house.queue("in").acknowledged == 2
+    out = other.consume("out")
+    assert other.bodies(out) == [b"a", b"b"]
+    assert recovered(other) == []
+
+
+def test_the_answer_to_a_prepare_waits_for_the_disk() -> None:
+    house, client, channel = house_with(b"1")
+    tx = Tx(client)
+    tx.send("out", b"a")
+    tx.ack(channel, 1, 1)
+    house.auto = False
+    assert prepare(tx) == -1
+    house.rest()
+    answer = client.answer(client.calls)
+    assert answer == Answer()
+
+
+def test_a_rollback_gives_back_what_was_held_counted_as_delivered() -> None:
+    house, client, channel, _ = prepared_house()
+    assert decide(client, "rollback") == 0
+    clean(house)
+    assert not content(house.core).get("out")
+    again = [(got.body, got.delivery_count) for got in client.got(channel)][4:]
+    assert again == [(b"1", 2), (b"3", 2)]
+
+
+def test_a_prepared_transaction_is_never_too_old() -> None:
+    house, _, _, _ = prepared_house()
+    for _ in range(1_000):
+        house.core.transactions.tick()
+    assert house.queue("in").pledged == 2
+    assert len(house.core.transactions) == 0
+
+
+@pytest.mark.parametrize("what", ["commit", "rollback"])
+@pytest.mark.parametrize("lives", [0, 1, 2])
+def test_a_decision_has_its_effect_however_many_lives_later(what: str, lives: int) -> None:
+    house, client, channel, _ = prepared_house()
+    client.leave(channel)
+    for _ in range(lives):
+        before = house.queue("in").last
+        house, client = next_life(house)
+        house.check()
+        queue = house.queue("in")
+        assert (queue.held, queue.pledged, queue.ready) == (2, 2, 2)
+        assert queue.last >= before
+        assert recovered(client) == [XID]
+        channel = client.consume("in")
+        assert client.bodies(channel) == [b"2", b"4"]
+        client.leave(channel)
+        assert house.core.transactions.size_bytes > 0
+    assert decide(client, what) == 0
+    clean(house)
+    # And it stands, in this life and the next one.
+    for _ in range(2):
+        channel = client.consume("in")
+        bodies = client.bodies(channel)
+        assert sorted(bodies) == ([b"2", b"4"] if what == "commit" else [b"1", b"2", b"3", b"4"])
+        assert content(house.core).get("out", 0) == (2 if what == "commit" else 0)
+        assert recovered(client) == []
+        other = "rollback" if what == "commit" else "commit"
+        assert decide(client, what) == 0
+        assert decide(client, other) == (USAGE if what == "commit" else ROLLED_BACK)
+        house, client = next_life(house)
+        clean(house)
+
+
+def test_what_nobody_knows_is_committed_and_rolled_back() -> None:
+    house, client, _ = house_with()
+    assert decide(client, "commit", b"never heard of") == 0
+    assert decide(client, "rollback", b"never heard of") == 0
+    clean(house)
+
+
+def test_after_a_restart_only_what_is_durable_is_there() -> None:
+    house, client, channel = house_with(b"1")
+    client.put(client.produce("in", b"another-producer"), b"fleeting", durable=False)
+    tx = Tx(client)
+    tx.send("out", b"kept")
+    tx.send("out", b"lost", durable=False)
+    tx.ack(channel, 1, 2)
+    assert prepare(tx) == 0
+    house, client = next_life(house)
+    assert house.queue("in").pledged == 1
+    assert decide(client, "commit") == 0
+    assert client.bodies(client.consume("out")) == [b"kept"]
+    clean(house)
+
+
+def test_while_the_node_lives_all_of_it_is_there() -> None:
+    house, client, _ = house_with()
+    tx = Tx(client)
+    tx.send("out", b"kept")
+    tx.send("out", b"fleeting", durable=False)
+    assert prepare(tx) == 0
+    assert decide(client, "commit") == 0
+    assert client.bodies(client.consume("out")) == [b"kept", b"fleeting"]
+    clean(house)
+
+
+def test_a_transaction_without_work_can_be_prepared_too() -> None:
+    house, client, _ = house_with()
+    assert prepare(Tx(client)) == 0
+    house, client = next_life(house)
+    assert recovered(client) == [XID]
+    assert decide(client, "commit") == 0
+    clean(house)
+
+
+def test_the_records_of_a_prepare_and_of_a_decision_stand_together_at_every_cut() -> None:
+    """Cut the journal at each place that a crash may leave: it is prepared whole or not, and so it is decided."""
+    for what in ("commit", "rollback"):
+        log = FakeLog()
+        house = make_house(log)
+        client = house.client()
+        client.put(client.produce("in"), b"1", b"2", b"3", envelopes=with_ids("i1", "i2", "i3"))
+        client.put(client.produce("in", b"another-producer"), b"4")
+        channel = client.consume("in")
+        house.rest()
+        house.auto = False
+        tx = Tx(client)
+        tx.send("out", b"a", b"b", envelopes=with_ids("x", "y"))
+        tx.send("news", b"c")
+        tx.ack(channel, 1, 3)
+        tx.ack(channel, 4, 4)
+        assert prepare(tx) == -1
+        prepared_at = log.last
+        decide(client, what)
+        seen = []
+        for cut in log.cuts():
+            core = make_core(records=log.recovered(cut))
+            for queue in core.router.queues.values():
+                queue.check()
+            known = list(core.transactions.two_phase)
+            decision = core.transactions.two_phase.decisions.get(XID)
+            there = {name: count for name, count in content(core).items() if count}
+            held = core.router.queues["in"].pledged
+            if cut < prepared_at:
+                assert (known, decision, there, held) == ([], None, {"in": 4}, 0)
+            elif decision is None:
+                assert [one.xid for one in known] == [XID]
+                assert (there, held) == ({"in": 4}, 4)
+                assert (known[0].transaction.sent, known[0].transaction.acked) == (3, 4)
+            else:
+                assert (known, held) == ([], 0)
+                assert there == ({"out": 2, "news": 1} if what == "commit" else {"in": 4})
+            seen.append(decision is not None)
+        assert not seen[0]
+        assert seen[-1]
+
+
+def test_recovery_repeated_and_interrupted_finds_the_same() -> None:
+    house, _, _, _ = prepared_house()
+    first, _ = next_life(house)
+    second, client = next_life(first)
+    ages = [[attrs.evolve(record) for record in one.log.living()] for one in (first, second)]
+    kinds = [sorted(record.kind for record in living) for living in ages]
+    assert kinds[0] == kinds[1]
+    assert decide(client, "commit") == 0
+    clean(second)
+
+
+def test_nothing_of_a_decided_transaction_stays_in_the_journal_but_the_decision() -> None:
+    house, client, _, _ = prepared_house()
+    assert decide(client, "rollback") == 0
+    kinds = [record.kind for record in house.log.living()]
+    assert kinds.count(15) == 1
+    assert not {13, 14} & {*kinds}
+
+
+def test_the_oldest_decisions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DECISIONS_REMEMBERED", 3)
+    house, client, _ = house_with()
+    for number in range(1, 7):
+        assert prepare(Tx(client, number=number), b"x%d" % number) == 0
+        assert decide(client, "rollback", b"x%d" % number) == 0
+    for _ in range(2):
+        assert len(house.core.transactions.two_phase.decisions) == 3
+        codes = [decide(client, "commit", b"x%d" % number) for number in range(1, 7)]
+        assert codes == [0, 0, 0, ROLLED_BACK, ROLLED_BACK, ROLLED_BACK]
+        house, client = next_life(house)
+    client.put(client.produce("any"), b"a record that kills them")
+    assert [record.kind for record in house.log.living()].count(15) == 3
+
+
+def test_an_xid_is_used_once_at_a_time_and_again_after_its_decision() -> None:
+    house, client, channel = house_with(b"1")
+    tx = Tx(client)
+    tx.send("out", b"a")
+    assert prepare(tx) == 0
+    again = Tx(client, number=2)
+    again.ack(channel, 1, 1)
+    assert prepare(again) == USAGE
+    # The second one is rolled back, the first one is as it was.
+    assert [got.delivery_count for got in client.got(channel)] == [1, 2]
+    assert decide(client, "rollback") == 0
+    third = Tx(client, number=3)
+    third.send("out", b"c")
+    assert prepare(third) == 0
+    house, client = next_life(house)
+    assert recovered(client) == [XID]
+    assert len(house.core.transactions.two_phase.decisions) == 0
+    assert decide(client, "commit") == 0
+    assert client.bodies(client.consume("out")) == [b"c"]
+    clean(house)
+
+
+@pytest.mark.parametrize("xid", [b"", b"x" * 129])
+def test_an_xid_has_a_bound(xid: bytes) -> None:
+    house, client, channel = house_with(b"1")
+    tx = Tx(client)
+    tx.ack(channel, 1, 1)
+    assert prepare(tx, xid) == USAGE
+    assert decide(client, "commit", xid) == USAGE
+    assert decide(client, "rollback", xid) == USAGE
+    tx.roll_back()
+    clean(house)
+
+
+def test_prepared_ones_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PREPARED_MAX", 1)
+    _, client, _, _ = prepared_house()
+    assert prepare(Tx(client, number=2), b"another") == TOO_MANY
+    assert decide(client, "commit") == 0
+    assert prepare(Tx(client, number=3), b"another") == 0
+
+
+def test_recover_has_pages() -> None:
+    house, client, _ = house_with()
+    names = sorted(b"%03d" % number + b"x" * 125 for number in range(70))
+    for number, xid in enumerate(names):
+        assert prepare(Tx(client, number=number + 1), xid) == 0
+    found: list[bytes] = []
+    pages = 0
+    while True:
+        pages += 1
+        values = client.call("recover", after=found[-1] if found else b"")
+        assert values is not None
+        more = values.pop("more")
+        found += values.values()
+        if not more:
+            break
+    assert pages > 2
+    assert found == names
+    assert len(house.core.transactions.two_phase) == 70
+
+
+def test_what_can_be_refused_is_refused_before_anything_is_prepared() -> None:
+    house, client, channel = house_with(b"1")
+    client.put(client.produce("out"), b"x", envelopes=with_ids("x"))
+    tx = Tx(client)
+    tx.send("out", b"a", envelopes=with_ids("x"))
+    tx.ack(channel, 1, 1)
+    assert prepare(tx) == DUPLICATE
+    clean(house)
+    tx = Tx(client, number=2)
+    tx.send("out", b"a")
+    house.log.full = True
+    assert prepare(tx) == FULL
+    house.log.full = False
+    clean(house)
+    tx = Tx(client, number=3, sent=1)
+    assert prepare(tx) == ROLLED_BACK
+    assert recovered(client) == []
+
+
+def test_a_commit_without_room_leaves_it_prepared() -> None:
+    house, client, _, _ = prepared_house()
+    house.log.full = True
+    assert decide(client, "commit") == RETRY
+    assert "no room" in (client.answer(client.calls) or Answer()).text
+    assert house.queue("in").pledged == 2
+    house.log.full = False
+    assert decide(client, "commit") == 0
+    clean(house)
+
+
+def test_a_full_disk_takes_a_rollback() -> None:
+    house, client, _, _ = prepared_house()
+    house.log.full = True
+    assert decide(client, "rollback") == 0
+    clean(house)
+
+
+def test_a_full_address_leaves_it_prepared() -> None:
+    settings = {"out": AddressSettings(full_policy="fail", max_size_messages=1)}
+    house, client, _, _ = prepared_house(settings=settings)
+    client.put(client.produce("out"), b"full")
+    assert decide(client, "commit") == RETRY
+    channel = client.consume("out")
+    client.settle(channel, (1, 1))
+    assert decide(client, "commit") == 0
+    assert client.bodies(channel) == [b"full", b"a", b"b"]
+    clean(house)
+
+
+def test_a_queue_that_went_is_made_anew_if_it_may_be() -> None:
+    house, client, _, _ = prepared_house()
+    client.call("create_queue", name="out")
+    client.call("delete_queue", name="out")
+    assert decide(client, "commit") == 0
+    assert client.bodies(client.consume("out")) == [b"a", b"b"]
+    clean(house)
+
+
+def test_a_queue_that_may_not_be_made_is_waited_for() -> None:
+    house, client, _ = house_with(b"1", settings={"gone": AddressSettings(auto_create_queues=False)})
+    client.call("create_queue", name="gone")
+    tx = Tx(client)
+    tx.send("gone::gone", b"a")
+    assert prepare(tx) == 0
+    client.call("delete_queue", name="gone")
+    assert decide(client, "commit") == RETRY
+    assert recovered(client) == [XID]
+    client.call("create_queue", name="gone")
+    assert decide(client, "commit") == 0
+    assert client.bodies(client.consume("gone")) == [b"a"]
+    clean(house)
+
+
+def test_an_id_that_became_known_meanwhile_is_left_out_and_the_rest_is_stored() -> None:
+    house, client, _, _ = prepared_house()
+    client.put(client.produce("out"), b"first", envelopes=with_ids("x"))
+    assert decide(client, "commit") == 0
+    assert client.bodies(client.consume("out")) == [b"first", b"a"]
+    clean(house)
+
+
+def test_a_queue_of_which_something_is_prepared_is_not_deleted() -> None:
+    house, client, _, _ = prepared_house()
+    client.call("delete_queue", name="in")
+    answer = client.answer(client.calls)
+    assert answer is not None
+    assert answer.code == UNDECIDED
+    assert "order-7" in answer.text
+    # Whoever consumes from it goes on.
+    assert client.call("purge_queue", name="in") == {"removed": 0}
+    client.leave(1 + 1)
+    assert client.call("purge_queue", name="in") == {"removed": 2}
+    assert house.queue("in").pledged == 2
+    assert decide(client, "rollback") == 0
+    assert client.call("delete_queue", name="in") == {"removed": 2}
+    clean(house)
+
+
+def test_a_queue_that_would_go_by_itself_stays_until_the_decision() -> None:
+    house, client, channel = house_with(b"1", settings={"#": AddressSettings(auto_delete_queues=True)})
+    tx = Tx(client)
+    tx.ack(channel, 1, 1)
+    assert prepare(tx) == 0
+    client.leave(channel, 2)
+    assert "in" in house.core.router.queues
+    assert decide(client, "commit") == 0
+    assert "in" not in house.core.router.queues
+
+
+def test_a_subscription_of_which_something_is_prepared_stays() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    channel = client.consume("news", subscription="single", name="me", durable=True)
+    client.put(client.produce("news"), b"1")
+    tx = Tx(client)
+    tx.ack(channel, 1, 1)
+    assert prepare(tx) == 0
+    client.leave(channel, 2)
+    client.call("unsubscribe", address="news", name="me")
+    answer = client.answer(client.calls)
+    assert answer is not None
+    assert answer.code == UNDECIDED
+    assert decide(client, "commit") == 0
+    assert client.call("unsubscribe", address="news", name="me") == {"removed": 0}
+
+
+def test_only_its_user_sees_and_decides_it_and_a_program_everything() -> None:
+    security = Security(users={"app": "x", "other": "y"})
+    house = make_house(FakeLog(), security=security)
+
+    def user(name: str) -> RawClient:
+        client = house.client()
+        assert client.attached is not None
+        house.core.sessions[client.attached.session].owner = ("client", name)
+        return client
+
+    app, other, inside = user("app"), user("other"), house.client()
+    tx = Tx(app)
+    tx.send("out", b"a")
+    assert prepare(tx) == 0
+    assert (recovered(app), recovered(other), recovered(inside)) == ([XID], [], [XID])
+    for _ in range(2):
+        # Prepared or decided: nobody takes another one's for committed, or uses its xid.
+        assert decide(other, "commit") == FORBIDDEN
+        assert decide(other, "rollback") == FORBIDDEN
+        assert prepare(Tx(other)) == FORBIDDEN
+        assert decide(inside, "commit") == 0
+    assert decide(app, "commit") == 0
+    house, _ = next_life(house, security=security)
+    assert decide(user("other"), "commit") == FORBIDDEN
+    assert decide(user("app"), "commit") == 0
+
+
+def test_an_operator_sees_what_is_prepared() -> None:
+    now = 1_000_000
+    house, client, _, _ = prepared_house(now_ms=lambda: now)
+    now += 2_500
+    row = {"xid0": XID.hex(), "user0": "", "age0": 2.5, "sent0": 2, "acked0": 2}
+    assert client.call("prepared") == {**row, "more": False}
+    house, client = next_life(house, now_ms=lambda: now + 1_000)
+    assert client.call("prepared") == {**row, "age0": 3.5, "more": False}
+
+
+def groups(*names: str) -> list[Envelope]:
+    """Envelopes of messages of groups."""
+    kind = 4 << 8 | KIND_CONTROL | KIND_HEADERS
+    return [Envelope(kind, b"", encode_map({"g": name}), b"") for name in names]
+
+
+def test_a_group_waits_for_what_is_prepared_of_it() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    client.put(client.produce("in"), b"1", b"2", b"3", envelopes=groups("g", "g", "h"))
+    channel = client.consume("in", window=1)
+    tx = Tx(client)
+    tx.ack(channel, 1, 1)
+    assert prepare(tx) == 0
+    for _ in range(2):
+        house, client = next_life(house)
+        house.check()
+        channel = client.consume("in")
+        house.check()
+        assert client.bodies(channel) == [b"3"]
+        client.leave(channel)
+    channel = client.consume("in")
+    assert decide(client, "rollback") == 0
+    house.check()
+    assert client.bodies(channel) == [b"3", b"1", b"2"]
+
+
+def test_of_a_value_the_held_message_stays_over_a_restart() -> None:
+    settings = {"in": AddressSettings(default_last_value_key="k")}
+    house = make_house(FakeLog(), settings=settings)
+    client = house.client()
+    kind = 4 << 8 | 2 << 1
+    value = [Envelope(kind, b"", b"", encode_map({"k": 1}))]
+    producer = client.produce("in")
+    client.put(producer, b"1", envelopes=value)
+    channel = client.consume("in", window=1)
+    tx = Tx(client)
+    tx.ack(channel, 1, 1)
+    assert prepare(tx) == 0
+    client.leave(channel, 2)
+    client.put(producer, b"2", envelopes=value)
+    house, client = next_life(house, settings=settings)
+    house.check()
+    assert house.queue("in").pledged == 1
+    assert house.queue("in").ready == 1
+    assert decide(client, "commit") == 0
+    assert client.bodies(client.consume("in")) == [b"2"]
+    clean(house)
+
+
+def test_what_is_held_does_not_expire() -> None:
+    now = 1_000_000
+    house = make_house(FakeLog(), now_ms=lambda: now)
+    client = house.client()
+    kind = 4 << 8 | KIND_CONTROL | KIND_HEADERS
+    lasting = [Envelope(kind, b"", encode_map({"x": 50}), b"")] * 2
+    client.put(client.produce("in"), b"1", b"2", envelopes=lasting)
+    channel = client.consume("in", window=1)
+    tx = Tx(client)
+    tx.ack(channel, 1, 1)
+    assert prepare(tx) == 0
+    now += 1_000
+    house, client = next_life(house, now_ms=lambda: now)
+    house.core.clock_moved()
+    assert (house.queue("in").pledged, house.queue("in").ready) == (1, 0)
+    assert decide(client, "rollback") == 0
+    house.check()
+    assert house.queue("in").removed["expired"] == 2
+
+
+@pytest.mark.parametrize("what", ["commit", "rollback"])
+def test_what_is_held_may_stand_on_the_disk_only(what: str) -> None:
+    """A rollback may have to move it: it waits until the bytes are here."""
+    settings = {"in": AddressSettings(max_delivery_attempts=1, dead_letter_address="dead", max_size_bytes=1)}
+    house, client, _, _ = prepared_house(settings=settings)
+    log = house.log.after_crash()
+    house = make_house(log, records=log.recovered(), settings=settings, memory=1)
+    house.core.memory.limit_bytes = GIB
+    pages = FakePages(house)
+    client = house.client()
+    client.call("create_queue", name="dead")
+    assert all(view.run.paged for view in house.queue("in").runs())
+    assert decide(client, what) == (0 if what == "commit" else -1)
+    if what == "rollback":
+        assert recovered(client) == [XID]
+    pages.rest()
+    clean(house)
+    if what == "rollback":
+        assert house.queue("dead").ready == 2
+        assert client.bodies(client.consume("dead")) == [b"1", b"3"]
+    assert house.queue("in").ready == 2
+
+
+def test_a_rollback_that_waits_for_the_disk_sees_who_was_faster() -> None:
+    settings = {"in": AddressSettings(max_size_bytes=1)}
+    house, client, _, _ = prepared_house(settings=settings)
+    log = house.log.after_crash()
+    house = make_house(log, records=log.recovered(), settings=settings, memory=1)
+    house.core.memory.limit_bytes = GIB
+    pages = FakePages(house)
+    client = house.client()
+    assert decide(client, "rollback") == -1
+    waiting = client.calls
+    assert decide(client, "commit") == 0
+    pages.rest()
+    answer = client.answer(waiting)
+    assert answer is not None
+    assert answer.code == USAGE
+    assert content(house.core)["out"] == 2
+    clean(house)
+
+
+def test_shares_of_runs_and_settings_of_returns_hold_over_a_restart() -> None:
+    """Several queues of one address share a run; each has rows of its own, some of them held, some put off."""
+    house = make_house(FakeLog())
+    client = house.client()
+    for name in ("left", "right"):
+        client.call("create_queue", name=name, address="both")
+    client.put(client.produce("both"), *[b"%d" % number for number in range(8)])
+    left, right = client.consume("left"), client.consume("right")
+    tx = Tx(client)
+    tx.ack(left, 2, 3)
+    tx.ack(right, 1, 1)
+    client.settle(left, (1, 1), flags=FLAG_RETURN)
+    assert prepare(tx) == 0
+    held = {
+        name: [got.body for got in client.got(channel)][low:high]
+        for name, channel, low, high in (("left", left, 1, 3), ("right", right, 0, 1))
+    }
+    house, client = next_life(house)
+    house.check()
+    assert {name: house.queue(name).pledged for name in held} == {"left": 2, "right": 1}
+    channels = {name: client.consume(name) for name in held}
+    for name, channel in channels.items():
+        assert not {*client.bodies(channel)} & {*held[name]}
+    assert decide(client, "rollback") == 0
+    for name, channel in channels.items():
+        assert {*client.bodies(channel)} >= {*held[name]}
+        assert len(client.bodies(channel)) == 4
+    clean(house)
+
+
+def test_the_memory_of_what_is_prepared_counts_also_after_a_restart() -> None:
+    house, client, _ = house_with(memory=400_000)
+    tx = Tx(client)
+    tx.send("out", bytes(60_000))
+    assert prepare(tx) == 0
+    for _ in range(2):
+        used = house.core.memory.used_bytes
+        assert used > 60_000
+        answer = Tx(client, number=9).send("out", bytes(60_000))
+        assert answer is not None
+        assert answer.code == FULL
+        house, client = next_life(house, memory=400_000)
+    assert decide(client, "rollback") == 0
+    assert house.core.memory.used_bytes == house.core.transactions.size_bytes == 0
+
+
+def test_a_node_without_a_journal_prepares_for_as_long_as_it_lives() -> None:
+    house = House(make_core())
+    client = house.client()
+    client.put(client.produce("in"), b"1")
+    channel = client.consume("in")
+    tx = Tx(client)
+    tx.send("out", b"a")
+    tx.ack(channel, 1, 1)
+    assert prepare(tx) == 0
+    assert recovered(client) == [XID]
+    assert decide(client, "rollback") == 0
+    assert decide(client, "commit") == ROLLED_BACK
+    assert [got.delivery_count for got in client.got(channel)] == [1, 2]
+    clean(house)
+
+
+def test_a_large_one_is_prepared_and_committed_in_a_batch_each() -> None:
+    house, client, channel = house_with(*[b"%d" % n for n in range(50)])
+    client.call("create_address", name="all", routing="multicast")
+    for number in range(20):
+        client.call("create_queue", name=f"all{number}", address="all", routing="multicast")
+    tx = Tx(client)
+    tx.send("all", *[b"x"] * 256)
+    tx.send("out", *[b"x"] * 10, envelopes=[Envelope((n % 10) << 8, b"", b"", b"") for n in range(10)])
+    for _ in range(30):
+        tx.send("out", b"y")
+    for tag in range(1, 50, 2):
+        tx.ack(channel, tag, tag)
+    assert prepare(tx) == 0
+    assert len(house.log.groups) == 1
+    house, client = next_life(house)
+    assert decide(client, "commit") == 0
+    assert len(house.log.groups) == 1
+    clean(house)
+
+
+def test_the_run_of_a_prepared_transaction_is_not_copied() -> None:
+    house, client, _ = house_with()
+    tx = Tx(client)
+    tx.send("out", bytes(10_000))
+    (open_one,) = house.core.transactions._open
+    body = open_one.work[0].run.content.body
+    assert prepare(tx) == 0
+    (prepared,) = house.core.transactions.two_phase
+    assert prepared.transaction.work[0].run.content.body is body
