@@ -1,19 +1,16 @@
-"""Two-phase transactions at the broker, in raw frames and over lives: prepared means kept, and decided means once."""
+"""Two-phase transactions at the broker, in raw frames: prepared means kept, and decided means once."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import attrs
 import pytest
 
 from meshq import limits
-from meshq.broker import Core
 from meshq.settings import AddressSettings, Security
-from meshq.wire import BY_NAME, FLAG_RETURN, KIND_CONTROL, KIND_HEADERS, Answer, Envelope, encode_map
-from tests.broker.kit import GIB, House, RawClient, make_core, make_house, with_ids
+from meshq.wire import BY_NAME, Answer, Envelope
+from tests.broker.kit import House, RawClient, make_core, make_house, with_ids
 from tests.broker.logs import FakeLog
-from tests.broker.pages import FakePages
+from tests.broker.preparing import XID, content, decide, next_life, prepare, prepared_house, recovered
 from tests.broker.test_transactions import Tx, clean, house_with
 
 ROLLED_BACK, DUPLICATE, USAGE, FULL, RETRY, UNDECIDED, FORBIDDEN, TOO_MANY = (
@@ -29,55 +26,6 @@ ROLLED_BACK, DUPLICATE, USAGE, FULL, RETRY, UNDECIDED, FORBIDDEN, TOO_MANY = (
         "too_many",
     )
 )
-XID = b"order-7"
-
-
-def prepare(tx: Tx, xid: bytes = XID) -> int:
-    """Prepare, and the code of the answer; -1: there is none yet."""
-    tx.client.call("prepare", transaction=tx.number, sent=tx.sent, acked=tx.acked, xid=xid)
-    answer = tx.client.answer(tx.client.calls)
-    return answer.code if answer is not None else -1
-
-
-def decide(client: RawClient, what: str, xid: bytes = XID) -> int:
-    """Commit or roll back, and the code of the answer; -1: there is none yet."""
-    client.call({"commit": "commit_prepared", "rollback": "roll_back_prepared"}[what], xid=xid)
-    answer = client.answer(client.calls)
-    return answer.code if answer is not None else -1
-
-
-def recovered(client: RawClient) -> list[bytes]:
-    """What waits for a decision."""
-    values = client.call("recover", after=b"")
-    assert values is not None
-    assert not values.pop("more")
-    return list(values.values())
-
-
-def next_life(house: House, last: int | None = None, **options: Any) -> tuple[House, RawClient]:
-    """The node is killed and started again."""
-    log = house.log.after_crash(last)
-    house = make_house(log, records=log.recovered(), **options)
-    house.rest()
-    return house, house.client()
-
-
-def prepared_house(**options: Any) -> tuple[House, RawClient, int, Tx]:
-    """``in`` has 1 to 4, of which 1 and 3 are acknowledged by a transaction that sends two messages; it is prepared."""
-    house, client, channel = house_with(b"1", b"2", b"3", b"4", **options)
-    tx = Tx(client)
-    tx.send("out", b"a")
-    tx.send("out", b"b", envelopes=with_ids("x"))
-    tx.ack(channel, 1, 1)
-    tx.ack(channel, 3, 3)
-    assert prepare(tx) == 0
-    house.check()
-    return house, client, channel, tx
-
-
-def content(core: Core) -> dict[str, int]:
-    """How many messages each queue has."""
-    return {name: sum(view.live for view in queue.runs()) for name, queue in core.router.queues.items()}
 
 
 def test_what_is_prepared_is_seen_by_nobody_and_belongs_to_no_session() -> None:
@@ -438,34 +386,6 @@ def test_a_queue_of_which_something_is_prepared_is_not_deleted() -> None:
     clean(house)
 
 
-def test_a_queue_that_would_go_by_itself_stays_until_the_decision() -> None:
-    house, client, channel = house_with(b"1", settings={"#": AddressSettings(auto_delete_queues=True)})
-    tx = Tx(client)
-    tx.ack(channel, 1, 1)
-    assert prepare(tx) == 0
-    client.leave(channel, 2)
-    assert "in" in house.core.router.queues
-    assert decide(client, "commit") == 0
-    assert "in" not in house.core.router.queues
-
-
-def test_a_subscription_of_which_something_is_prepared_stays() -> None:
-    house = make_house(FakeLog())
-    client = house.client()
-    channel = client.consume("news", subscription="single", name="me", durable=True)
-    client.put(client.produce("news"), b"1")
-    tx = Tx(client)
-    tx.ack(channel, 1, 1)
-    assert prepare(tx) == 0
-    client.leave(channel, 2)
-    client.call("unsubscribe", address="news", name="me")
-    answer = client.answer(client.calls)
-    assert answer is not None
-    assert answer.code == UNDECIDED
-    assert decide(client, "commit") == 0
-    assert client.call("unsubscribe", address="news", name="me") == {"removed": 0}
-
-
 def test_only_its_user_sees_and_decides_it_and_a_program_everything() -> None:
     security = Security(users={"app": "x", "other": "y"})
     house = make_house(FakeLog(), security=security)
@@ -501,148 +421,6 @@ def test_an_operator_sees_what_is_prepared() -> None:
     assert client.call("prepared") == {**row, "more": False}
     house, client = next_life(house, now_ms=lambda: now + 1_000)
     assert client.call("prepared") == {**row, "age0": 3.5, "more": False}
-
-
-def groups(*names: str) -> list[Envelope]:
-    """Envelopes of messages of groups."""
-    kind = 4 << 8 | KIND_CONTROL | KIND_HEADERS
-    return [Envelope(kind, b"", encode_map({"g": name}), b"") for name in names]
-
-
-def test_a_group_waits_for_what_is_prepared_of_it() -> None:
-    house = make_house(FakeLog())
-    client = house.client()
-    client.put(client.produce("in"), b"1", b"2", b"3", envelopes=groups("g", "g", "h"))
-    channel = client.consume("in", window=1)
-    tx = Tx(client)
-    tx.ack(channel, 1, 1)
-    assert prepare(tx) == 0
-    for _ in range(2):
-        house, client = next_life(house)
-        house.check()
-        channel = client.consume("in")
-        house.check()
-        assert client.bodies(channel) == [b"3"]
-        client.leave(channel)
-    channel = client.consume("in")
-    assert decide(client, "rollback") == 0
-    house.check()
-    assert client.bodies(channel) == [b"3", b"1", b"2"]
-
-
-def test_of_a_value_the_held_message_stays_over_a_restart() -> None:
-    settings = {"in": AddressSettings(default_last_value_key="k")}
-    house = make_house(FakeLog(), settings=settings)
-    client = house.client()
-    kind = 4 << 8 | 2 << 1
-    value = [Envelope(kind, b"", b"", encode_map({"k": 1}))]
-    producer = client.produce("in")
-    client.put(producer, b"1", envelopes=value)
-    channel = client.consume("in", window=1)
-    tx = Tx(client)
-    tx.ack(channel, 1, 1)
-    assert prepare(tx) == 0
-    client.leave(channel, 2)
-    client.put(producer, b"2", envelopes=value)
-    house, client = next_life(house, settings=settings)
-    house.check()
-    assert house.queue("in").pledged == 1
-    assert house.queue("in").ready == 1
-    assert decide(client, "commit") == 0
-    assert client.bodies(client.consume("in")) == [b"2"]
-    clean(house)
-
-
-def test_what_is_held_does_not_expire() -> None:
-    now = 1_000_000
-    house = make_house(FakeLog(), now_ms=lambda: now)
-    client = house.client()
-    kind = 4 << 8 | KIND_CONTROL | KIND_HEADERS
-    lasting = [Envelope(kind, b"", encode_map({"x": 50}), b"")] * 2
-    client.put(client.produce("in"), b"1", b"2", envelopes=lasting)
-    channel = client.consume("in", window=1)
-    tx = Tx(client)
-    tx.ack(channel, 1, 1)
-    assert prepare(tx) == 0
-    now += 1_000
-    house, client = next_life(house, now_ms=lambda: now)
-    house.core.clock_moved()
-    assert (house.queue("in").pledged, house.queue("in").ready) == (1, 0)
-    assert decide(client, "rollback") == 0
-    house.check()
-    assert house.queue("in").removed["expired"] == 2
-
-
-@pytest.mark.parametrize("what", ["commit", "rollback"])
-def test_what_is_held_may_stand_on_the_disk_only(what: str) -> None:
-    """A rollback may have to move it: it waits until the bytes are here."""
-    settings = {"in": AddressSettings(max_delivery_attempts=1, dead_letter_address="dead", max_size_bytes=1)}
-    house, client, _, _ = prepared_house(settings=settings)
-    log = house.log.after_crash()
-    house = make_house(log, records=log.recovered(), settings=settings, memory=1)
-    house.core.memory.limit_bytes = GIB
-    pages = FakePages(house)
-    client = house.client()
-    client.call("create_queue", name="dead")
-    assert all(view.run.paged for view in house.queue("in").runs())
-    assert decide(client, what) == (0 if what == "commit" else -1)
-    if what == "rollback":
-        assert recovered(client) == [XID]
-    pages.rest()
-    clean(house)
-    if what == "rollback":
-        assert house.queue("dead").ready == 2
-        assert client.bodies(client.consume("dead")) == [b"1", b"3"]
-    assert house.queue("in").ready == 2
-
-
-def test_a_rollback_that_waits_for_the_disk_sees_who_was_faster() -> None:
-    settings = {"in": AddressSettings(max_size_bytes=1)}
-    house, client, _, _ = prepared_house(settings=settings)
-    log = house.log.after_crash()
-    house = make_house(log, records=log.recovered(), settings=settings, memory=1)
-    house.core.memory.limit_bytes = GIB
-    pages = FakePages(house)
-    client = house.client()
-    assert decide(client, "rollback") == -1
-    waiting = client.calls
-    assert decide(client, "commit") == 0
-    pages.rest()
-    answer = client.answer(waiting)
-    assert answer is not None
-    assert answer.code == USAGE
-    assert content(house.core)["out"] == 2
-    clean(house)
-
-
-def test_shares_of_runs_and_settings_of_returns_hold_over_a_restart() -> None:
-    """Several queues of one address share a run; each has rows of its own, some of them held, some put off."""
-    house = make_house(FakeLog())
-    client = house.client()
-    for name in ("left", "right"):
-        client.call("create_queue", name=name, address="both")
-    client.put(client.produce("both"), *[b"%d" % number for number in range(8)])
-    left, right = client.consume("left"), client.consume("right")
-    tx = Tx(client)
-    tx.ack(left, 2, 3)
-    tx.ack(right, 1, 1)
-    client.settle(left, (1, 1), flags=FLAG_RETURN)
-    assert prepare(tx) == 0
-    held = {
-        name: [got.body for got in client.got(channel)][low:high]
-        for name, channel, low, high in (("left", left, 1, 3), ("right", right, 0, 1))
-    }
-    house, client = next_life(house)
-    house.check()
-    assert {name: house.queue(name).pledged for name in held} == {"left": 2, "right": 1}
-    channels = {name: client.consume(name) for name in held}
-    for name, channel in channels.items():
-        assert not {*client.bodies(channel)} & {*held[name]}
-    assert decide(client, "rollback") == 0
-    for name, channel in channels.items():
-        assert {*client.bodies(channel)} >= {*held[name]}
-        assert len(client.bodies(channel)) == 4
-    clean(house)
 
 
 def test_the_memory_of_what_is_prepared_counts_also_after_a_restart() -> None:

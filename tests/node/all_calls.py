@@ -61,6 +61,32 @@ async def _commit_in_a_block(ground: Ground, got: tuple[Transaction, Delivery]) 
 
 async def _both(ground: Ground) -> object:
     """What was sent, and what was acknowledged."""
+    return await _counts(ground)
+
+
+async def _prepared(ground: Ground) -> Transaction:
+    """It waits for its decision."""
+    transaction = await _with_xid(ground)
+    await transaction.prepare()
+    return transaction
+
+
+async def _with_xid(ground: Ground) -> Transaction:
+    await ground.client.create_queue("out")
+    _, message = await received(ground)
+    transaction = ground.client.transaction(XID)
+    await transaction.__aenter__()
+    await transaction.send("out", b"answer")
+    await transaction.ack(message)
+    return transaction
+
+
+async def _both_and_waiting(ground: Ground) -> object:
+    """What was sent, what was acknowledged, and how many transactions wait."""
+    return *await _counts(ground), len(await ground.client.recover())
+
+
+async def _counts(ground: Ground) -> tuple[object, int]:
     return await count(ground, "out"), (await ground.client.queue("q")).acknowledged
 
 
@@ -72,6 +98,8 @@ async def _then_roll_back(call: Awaitable[object], transaction: Transaction) -> 
         with trio.CancelScope(shield=True):
             await transaction.rollback()
 
+
+XID: Final = b"order-7"
 
 CALLS: Final = (
     *calls.CALLS,
@@ -137,5 +165,47 @@ CALLS: Final = (
         make=lambda ground, got: got[0].rollback(),
         look=_both,
         outcomes=((0, 0),),
+    ),
+    Call(
+        name="Transaction.prepare",
+        prepare=_with_xid,
+        make=lambda ground, transaction: transaction.prepare(),
+        look=_both_and_waiting,
+        outcomes=((0, 0, 0), (0, 0, 1)),
+    ),
+    Call(
+        name="Transaction.commit, of a prepared one",
+        prepare=_prepared,
+        make=lambda ground, transaction: transaction.commit(),
+        look=_both_and_waiting,
+        outcomes=((0, 0, 1), (1, 1, 0)),
+    ),
+    Call(
+        name="Transaction.rollback, of a prepared one",
+        prepare=_prepared,
+        make=lambda ground, transaction: transaction.rollback(),
+        look=_both_and_waiting,
+        outcomes=((0, 0, 1), (0, 0, 0)),
+    ),
+    Call(
+        name="Client.commit",
+        prepare=_prepared,
+        make=lambda ground, _: ground.client.commit(XID),
+        look=_both_and_waiting,
+        outcomes=((0, 0, 1), (1, 1, 0)),
+    ),
+    Call(
+        name="Client.rollback",
+        prepare=_prepared,
+        make=lambda ground, _: ground.client.rollback(XID),
+        look=_both_and_waiting,
+        outcomes=((0, 0, 1), (0, 0, 0)),
+    ),
+    Call(
+        name="Client.recover",
+        prepare=_prepared,
+        make=lambda ground, _: ground.client.recover(),
+        look=_both_and_waiting,
+        outcomes=((0, 0, 1),),
     ),
 )

@@ -24,7 +24,7 @@ class TwoPhase(Administration):
             TransactionRolledBackError: it was rolled back.
             SecurityError: it is another user's.
             SettingsError: the xid is none.
-            CallTimeoutError, ConnectionBrokenError, ClosedError: see the class.
+            CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
         self._call(self._inner.commit, xid)
 
@@ -38,7 +38,7 @@ class TwoPhase(Administration):
             UsageError: it was committed.
             SecurityError: it is another user's.
             SettingsError: the xid is none.
-            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
         self._call(self._inner.rollback, xid)
 
@@ -47,6 +47,6 @@ class TwoPhase(Administration):
 
         Interrupted: nothing has changed.
         Raises:
-            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
         return self._call(self._inner.recover)

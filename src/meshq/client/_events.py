@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, Self, TypeVar
 
 import attrs
 import trio
@@ -16,7 +16,12 @@ EVENTS_MAX: Final = 256
 
 @attrs.frozen(kw_only=True)
 class Event:
-    """Something that happened to the connection.  ``at`` is seconds of trio's clock."""
+    """Something that happened to the connection.  ``at`` is seconds of trio's clock.
+
+    ``code`` is beside those of errors: ``failover`` means connected again, ``disconnect`` that there is no connection.
+    """
+
+    code: ClassVar[str] = ""
 
     at: float
     peer: str
@@ -26,6 +31,8 @@ class Event:
 class Connected(Event):
     """The first connection is made."""
 
+    code: ClassVar[str] = "connected"
+
     node_id: bytes
     node_name: str
 
@@ -33,6 +40,8 @@ class Connected(Event):
 @attrs.frozen(kw_only=True)
 class Disconnected(Event):
     """The connection is lost; the client goes on trying unless ``final``."""
+
+    code: ClassVar[str] = "disconnect"
 
     reason: MeshqError
     final: bool
@@ -42,6 +51,8 @@ class Disconnected(Event):
 class Reattached(Event):
     """Connected to the same node again, and the session with all that was under way was resumed."""
 
+    code: ClassVar[str] = "failover"
+
     node_id: bytes
     node_name: str
 
@@ -49,6 +60,8 @@ class Reattached(Event):
 @attrs.frozen(kw_only=True)
 class FailedOver(Event):
     """Connected again, to the same node or another one, with a new session."""
+
+    code: ClassVar[str] = "failover"
 
     node_id: bytes
     node_name: str

@@ -26,7 +26,7 @@ class TwoPhase(Administration):
             TransactionRolledBackError: it was rolled back.
             SecurityError: it is another user's.
             SettingsError: the xid is none.
-            CallTimeoutError, ConnectionBrokenError, ClosedError: see the class.
+            CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
         try:
             await self._ask("commit_prepared", xid=check_xid(xid))
@@ -43,7 +43,7 @@ class TwoPhase(Administration):
             UsageError: it was committed.
             SecurityError: it is another user's.
             SettingsError: the xid is none.
-            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
         await self._ask("roll_back_prepared", xid=check_xid(xid))
 
@@ -52,7 +52,7 @@ class TwoPhase(Administration):
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
-            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
         found: list[bytes] = []
         while True:

@@ -1,0 +1,286 @@
+"""What becomes of two-phase calls when a session, a connection or a client is lost, and the codes that tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from meshq import Client, Disconnected, SettingsError
+from meshq.client import Event, EventStream, connect
+from meshq.errors import (
+    CallTimeoutError,
+    ClosedError,
+    ConnectionBrokenError,
+    MeshqError,
+    RetryTransactionError,
+    TransactionRolledBackError,
+    UnblockedError,
+    UsageError,
+)
+from meshq.wire import Call, FrameType, header_of
+from tests.client._server import FakeNode, fake_env
+from tests.client._waiting import Result, until, until_attached
+
+TCP = "tcp://127.0.0.1:1"
+XID = b"order-7"
+Work = Callable[[Client], Awaitable[object]]
+
+
+async def prepared(client: Client) -> object:
+    """Prepare a transaction with one message."""
+    tx = await client.transaction(XID).__aenter__()
+    await tx.send("a", b"1")
+    await tx.prepare()
+    return tx
+
+
+async def rolled_back_once_prepared(client: Client) -> None:
+    tx = await client.transaction(XID).__aenter__()
+    tx._state = "prepared"
+    await tx.rollback()
+
+
+async def committed_once_prepared(client: Client) -> None:
+    tx = await client.transaction(XID).__aenter__()
+    tx._state, tx._epoch = "prepared", client.statistics().epoch
+    await tx.commit()
+
+
+#: Each call, and what it raises when it is cut off by a lost session.
+CALLS: dict[str, tuple[Work, type[MeshqError]]] = {
+    "prepare": (prepared, TransactionRolledBackError),
+    "commit_prepared": (lambda client: client.commit(XID), RetryTransactionError),
+    "roll_back_prepared": (lambda client: client.rollback(XID), UnblockedError),
+    "recover": (lambda client: client.recover(), UnblockedError),
+    "Transaction.commit": (committed_once_prepared, RetryTransactionError),
+    "Transaction.rollback": (rolled_back_once_prepared, UnblockedError),
+}
+ENDS: dict[str, type[MeshqError]] = {
+    "late": CallTimeoutError,
+    "given up": ConnectionBrokenError,
+    "closed": ClosedError,
+}
+
+
+def asked(node: FakeNode) -> list[str]:
+    """The calls that the node has heard."""
+    return [header_of(frame, Call).operation for frame in node.heard if frame.type is FrameType.CALL]
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_call_that_is_cut_off_is_unknown_and_says_what_to_do(node: FakeNode, name: str) -> None:
+    node.answer_values["recover"] = {"more": False}
+    env, _ = fake_env(node)
+    work, kind = CALLS[name]
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        node.answers = False
+        result = Result()
+        nursery.start_soon(result.of, work, client)
+        await wait_all_tasks_blocked()
+        node.answers = True
+        node.restart()
+        await until(lambda: result.done)
+        assert type(result.error) is kind
+        assert result.error.outcome == "unknown"
+        # And again.
+        await work(client)
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_call_whose_answer_does_not_come_is_unknown(node: FakeNode, name: str, how: str) -> None:
+    env, network = fake_env(node)
+    work, _ = CALLS[name]
+    result = Result()
+    try:
+        async with (
+            connect(TCP, env=env, call_timeout=2, reconnect_attempts=1) as client,
+            trio.open_nursery() as nursery,
+        ):
+            node.answers = False
+            nursery.start_soon(result.of, work, client)
+            await wait_all_tasks_blocked()
+            if how == "late":
+                await trio.sleep(3)
+            elif how == "given up":
+                network.nodes.clear()
+                node.cut()
+            else:
+                await client.close()
+            await until(lambda: result.done)
+    except ConnectionBrokenError:
+        assert how == "given up"
+    assert type(result.error) is ENDS[how]
+    assert result.error.outcome == "unknown"
+
+
+@pytest.mark.parametrize("how", ["given up", "closed"])
+async def test_on_a_client_that_is_of_no_further_use_nothing_is_decided(node: FakeNode, how: str) -> None:
+    env, network = fake_env(node)
+    try:
+        async with connect(TCP, env=env, reconnect_attempts=1) as client:
+            tx = await client.transaction(XID).__aenter__()
+            await tx.prepare()
+            another = await client.transaction(XID).__aenter__()
+            if how == "given up":
+                network.nodes.clear()
+                node.cut()
+                await trio.sleep(1_000)
+    except ConnectionBrokenError:
+        assert how == "given up"
+    for work in (
+        tx.commit,
+        tx.rollback,
+        another.prepare,
+        lambda: client.commit(XID),
+        lambda: client.rollback(XID),
+        client.recover,
+    ):
+        with pytest.raises(ENDS[how]) as caught:
+            await work()
+        assert caught.value.outcome == "not_done"
+
+
+async def test_a_call_that_was_not_sent_waits_for_the_next_session(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        network.nodes.clear()
+        node.restart()
+        await until(lambda: client.statistics().state == "reconnecting")
+        result = Result()
+        nursery.start_soon(result.of, client.commit, XID)
+        await wait_all_tasks_blocked()
+        network.nodes["127.0.0.1", 1] = node
+        await until(lambda: result.done)
+        assert result.error is None
+    assert asked(node) == ["commit_prepared"]
+
+
+async def test_who_commits_after_the_session_was_lost_is_told_so_once(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        async with client.transaction(XID) as tx:
+            await tx.prepare()
+            node.restart()
+            await until_attached(client, 2)
+            with pytest.raises(RetryTransactionError, match="commit it again") as caught:
+                await tx.commit()
+            assert caught.value.outcome == "not_done"
+            assert tx.state == "prepared"
+            assert "commit_prepared" not in asked(node)
+            await tx.commit()
+        assert tx.state == "committed"
+        with pytest.raises(UsageError, match="the transaction is committed"):
+            await tx.commit()
+    assert asked(node)[-1] == "commit_prepared"
+
+
+async def test_a_commit_that_was_cut_off_goes_through_when_it_is_repeated(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        tx = await client.transaction(XID).__aenter__()
+        await tx.prepare()
+        node.answers = False
+        result = Result()
+        nursery.start_soon(result.of, tx.commit)
+        await wait_all_tasks_blocked()
+        node.answers = True
+        node.restart()
+        await until(lambda: result.done)
+        assert type(result.error) is RetryTransactionError
+        assert tx.state == "prepared"
+        await tx.commit()
+        assert tx.state == "committed"
+
+
+async def test_a_transaction_that_somebody_has_rolled_back_is_over(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        tx = await client.transaction(XID).__aenter__()
+        await tx.prepare()
+        node.refuse_call = lambda operation: "rolled_back"
+        with pytest.raises(TransactionRolledBackError) as caught:
+            await tx.commit()
+        assert caught.value.outcome == "not_done"
+        assert tx.state == "rolled back"
+
+
+@pytest.mark.parametrize("xid", ["text", b"", b"x" * 129, 7, bytearray(b"x")])
+async def test_what_is_no_xid_is_refused_by_name(node: FakeNode, xid: bytes) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        for work in (client.commit, client.rollback):
+            with pytest.raises(SettingsError, match=r"xid.*1 to 128 bytes"):
+                await work(xid)
+        with pytest.raises(SettingsError, match=r"xid.*1 to 128 bytes"):
+            client.transaction(xid)
+    assert asked(node) == []
+
+
+async def test_without_an_xid_nothing_is_prepared(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.transaction() as tx:
+        with pytest.raises(UsageError, match="is made with its id") as caught:
+            await tx.prepare()
+        assert caught.value.outcome == "not_done"
+        assert tx.state == "active"
+
+
+async def test_each_of_the_five_codes_comes_from_its_own_case(node: FakeNode) -> None:
+    """A cut call, a cut commit or prepare, a cut commit behind a prepare, a new session, a connection given up."""
+    env, network = fake_env(node)
+    codes: list[str] = []
+    events: list[Event] = []
+
+    async def listen(stream: EventStream[Event]) -> None:
+        async for event in stream:
+            events.append(event)
+
+    async def cut(work: Callable[[], Awaitable[object]]) -> None:
+        """The node forgets the session while it waits for its answer."""
+        node.answers = False
+        result = Result()
+        async with trio.open_nursery() as inner:
+            inner.start_soon(result.of, work)
+            await wait_all_tasks_blocked()
+            assert not result.done
+            node.answers = True
+            node.restart()
+            await until(lambda: result.done)
+        assert isinstance(result.error, MeshqError)
+        assert result.error.outcome == "unknown"
+        codes.append(result.error.code)
+
+    async with trio.open_nursery() as nursery:
+        with pytest.raises(ConnectionBrokenError):
+            async with connect(TCP, env=env, reconnect_attempts=1) as client:
+                nursery.start_soon(listen, client.events())
+                await cut(lambda: client.queue("q"))
+                local = await client.transaction().__aenter__()
+                await local.send("a", b"1")
+                await cut(local.commit)
+                another = await client.transaction(XID).__aenter__()
+                await another.send("a", b"1")
+                await cut(another.prepare)
+                tx = await client.transaction(XID).__aenter__()
+                await tx.prepare()
+                await cut(tx.commit)
+                assert codes == [
+                    "unblocked",
+                    "transaction_rolled_back",
+                    "transaction_rolled_back",
+                    "retry_transaction",
+                ]
+                assert [event.code for event in events] == ["disconnect", "failover"] * 4
+                # None of these was the end of it.
+                assert not any(isinstance(event, Disconnected) and event.final for event in events)
+                network.nodes.clear()
+                node.cut()
+                await trio.sleep(1_000)
+    last = events[-1]
+    assert isinstance(last, Disconnected)
+    assert (last.code, last.final) == ("disconnect", True)
+    assert [event.code for event in events].count("failover") == 4
