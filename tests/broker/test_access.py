@@ -132,6 +132,7 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
     "delete_divert": ({"name": "there"}, set()),
     "explain_route": ({"address": "q"}, set()),
     "trace": ({"message_id": "00" * 16 + "-1"}, set()),
+    "prepared": ({}, set()),
     "diverts": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
 }
 

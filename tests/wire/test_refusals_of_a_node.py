@@ -27,6 +27,7 @@ from meshq.wire import (
     FLAG_DURABLE,
     FLAG_LARGE,
     FLAG_RESENT,
+    FLAG_TRANSACTED,
     Attach,
     Attached,
     Authenticate,
@@ -282,7 +283,52 @@ def duplicate() -> NodePeer:
     return peer
 
 
+def prepared(peer: NodePeer, number: int, sent: int, acked: int) -> None:
+    arguments = ("transaction", 1, "sent", sent, "acked", acked, "xid", b"x")
+    call = Call(operation="prepare", arguments=arguments)
+    peer.say(said(FrameType.CALL, call, number=number, first=number))
+
+
+def retry_transaction() -> NodePeer:
+    node = MemoryNode()
+    peer = attached(node)
+    run = encode_run([b"1"])
+    header = Transact(transaction=1, address="a", producer=PRODUCER, number=1, sent=0)
+    peer.say(said(FrameType.TRANSACT, header, number=1, first=1, count=1, table=run.table, body=run.body))
+    prepared(peer, 2, 1, 0)
+    node.core.definitions.set_address_settings("a", {"full_policy": "fail"})
+    node.core.memory.used_bytes = node.core.memory.limit_bytes
+    call = Call(operation="commit_prepared", arguments=("xid", b"x"))
+    peer.say(said(FrameType.CALL, call, number=3, first=3))
+    return peer
+
+
+def undecided() -> NodePeer:
+    peer = attached(MemoryNode())
+    run = encode_run([b"1"])
+    peer.say(
+        said(FrameType.CONSUME, Consume(queue="a", window=1, window_bytes=1), channel=1, number=1, first=1),
+        said(FrameType.PRODUCE, Produce(producer=PRODUCER, address="a"), channel=2, number=2, first=2),
+        said(FrameType.SEND, channel=2, number=3, first=1, count=1, table=run.table, body=run.body),
+        said(
+            FrameType.SETTLE,
+            flags=FLAG_TRANSACTED,
+            stamp=1,
+            channel=1,
+            number=4,
+            count=1,
+            table=encode_ranges([(1, 1)]),
+        ),
+    )
+    prepared(peer, 5, 0, 1)
+    call = Call(operation="delete_queue", arguments=("name", "a"))
+    peer.say(said(FrameType.CALL, call, number=6, first=6))
+    return peer
+
+
 SCENES: dict[str, Callable[[], NodePeer]] = {
+    "retry_transaction": retry_transaction,
+    "undecided": undecided,
     "stale_delivery": stale_delivery,
     "address_full": address_full,
     "no_credit": no_credit,

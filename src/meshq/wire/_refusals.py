@@ -119,6 +119,7 @@ _OF_ERROR: Final[dict[type, Refusal]] = {
     errors.NotActiveError: BY_NAME["not_active"],
     # Those that are nothing else have their entry's name with them.
     errors.RefusedError: BY_NAME["usage"],
+    errors.BusyError: BY_NAME["usage"],
 }
 
 
