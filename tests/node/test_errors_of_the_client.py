@@ -72,6 +72,9 @@ WRONG: dict[str, list[tuple[Use, str]]] = {
         (lambda client: client.set_address_settings("a..b", AddressSettings()), "address_settings"),
         (lambda client: client.set_address_settings("a", {}), "address_settings['a']"),  # type: ignore[arg-type]
     ],
+    "Client.transaction": [(lambda client: client.transaction(xid=b""), "xid")],
+    "Client.commit": [(lambda client: client.commit(b""), "xid"), (lambda client: client.commit("x"), "xid")],  # type: ignore[arg-type]
+    "Client.rollback": [(lambda client: client.rollback(bytes(129)), "xid")],
     "Client.send": [
         (lambda client: client.send("q", b"x", priority=10), "priority"),
         (lambda client: client.send("q", "text"), "body"),  # type: ignore[arg-type]
