@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from meshq.notifications import SecurityRefused as SecurityRefused
     from meshq.notifications import SessionClosed as SessionClosed
     from meshq.notifications import SessionCreated as SessionCreated
+    from meshq.notifications import StoreDamaged as StoreDamaged
     from meshq.permissions import Permissions as Permissions
     from meshq.settings import TLS as TLS
     from meshq.settings import Acceptor as Acceptor
@@ -150,6 +151,7 @@ _NOTIFICATIONS: Final = (
     "SecurityRefused",
     "SessionClosed",
     "SessionCreated",
+    "StoreDamaged",
 )
 
 #: Where each public name lives.

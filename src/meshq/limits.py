@@ -144,6 +144,9 @@ BATCH_BYTES_MAX: Final = 32 * MIB
 #: Segments and live share at which compaction begins.
 COMPACT_SEGMENTS_MIN: Final = 10
 COMPACT_LIVE_PERCENT: Final = 30
+#: Bytes of segments that are read in a second for their indexes and for a proof of what was not read at the start: a
+#: small part of what a disk and a core can do.
+BACKGROUND_BYTES_PER_S: Final = 128 * MIB
 #: Acknowledgements alone wait this long for company before they are synced.
 LAZY_COMMIT_S: Final = 0.005
 #: Bytes of a queue that stay in memory when the rest of it is paged, and that come back at a time.

@@ -165,6 +165,17 @@ class AddressFull(Notification):
     policy: str
 
 
+@attrs.frozen(kw_only=True)
+class StoreDamaged(Notification):
+    """A part of the store that the start took by its index is not what was written; the next start refuses it."""
+
+    kind = "store_damaged"
+    file: str
+    offset: int
+    expected: str
+    found: str
+
+
 #: Every kind, in the order in which they are shown.
 KINDS: tuple[type[Notification], ...] = (
     BrokerStateChanged,
@@ -179,4 +190,5 @@ KINDS: tuple[type[Notification], ...] = (
     MessageDeadLettered,
     MessageExpired,
     AddressFull,
+    StoreDamaged,
 )

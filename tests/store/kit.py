@@ -11,7 +11,7 @@ import attrs
 from meshq.store import Journal, Record
 from meshq.store._check import Report, check_store
 from meshq.store._keyring_format import Keyring
-from meshq.store._layout_format import Layout
+from meshq.store._layout_format import INDEX_SUFFIX, Layout
 from meshq.store._manifest_format import Manifest
 from meshq.store._recovery import read_manifest
 from meshq.store._replay import recovered_records
@@ -70,6 +70,15 @@ class Store:
         manifest = read_manifest(self.disk, Layout(ROOT_DIRECTORY))
         assert manifest is not None
         return manifest
+
+    def indexes(self) -> list[str]:
+        """The files of all indexes."""
+        return [path for path in self.disk.files() if path.endswith(INDEX_SUFFIX)]
+
+    def remove_indexes(self) -> None:
+        """Leave the segments without indexes: a start reads all of them."""
+        for path in self.indexes():
+            self.disk.remove(path)
 
     def segments(self) -> list[str]:
         """The files of the segments that count."""

@@ -93,7 +93,7 @@ async def test_what_can_not_be_read_again_is_told_while_it_is_read(store: Store)
         await journal.open()
         records = journal.recovered()
         if fault == "read":
-            store.disk.faults.inject("read", errno.EIO)
+            store.disk.faults.inject("read", errno.EIO, path=".seg")
         else:
             store.disk.remove(store.segments()[0])
             store.damaged = True

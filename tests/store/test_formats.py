@@ -27,7 +27,9 @@ from meshq.store._batch_format import (
     records_of,
     unpack_targets,
 )
-from meshq.store._layout_format import FORMAT_VERSION, Layout, segment_number
+from meshq.store._excerpts import Excerpts
+from meshq.store._index_format import Index, decode_index, disagreement, encode_index
+from meshq.store._layout_format import FORMAT_VERSION, Layout, index_number, segment_number
 from meshq.store._manifest_format import SegmentEntry
 from meshq.store._scan_format import is_zero, scan
 from meshq.store._segment_format import SegmentHeader, SegmentKeys, decode_header, encode_header
@@ -243,3 +245,51 @@ def test_zeros_are_told_from_anything_else() -> None:
 
 def test_a_header_that_was_written_is_read() -> None:
     assert decode_header(encode_header(HEADER), "file") == HEADER
+
+
+# -- the index of a segment ------------------------------------------------------------------------------------------
+
+INDEX_DOCUMENT = DOCUMENT.with_name("segment-index.md")
+SEALED = SegmentEntry(number=1, base=1, last=2, length=4608, tag=_example()[-16:], sealed=True)
+
+
+def _index_example() -> bytes:
+    found = scan(_example(), "example", SEALED)
+    two = Excerpts(1, lambda kind, payload: (min(2, len(payload)), True))
+    return encode_index(found, SEALED, Layout("/store"), bytes(range(64, 96)), two)
+
+
+def _index_document_bytes() -> bytes:
+    lines = re.findall(r"^[0-9a-f]{8}  ((?:[0-9a-f]{2} ?)+)$", INDEX_DOCUMENT.read_text(), re.MULTILINE)
+    return bytes.fromhex("".join(lines))
+
+
+def test_the_worked_example_of_an_index_is_what_is_written() -> None:
+    assert _index_document_bytes() == _index_example()
+
+
+def test_the_worked_example_of_an_index_can_be_read() -> None:
+    index = decode_index(_index_document_bytes(), HEADER, SEALED, Layout("/store"))
+    assert isinstance(index, Index)
+    (leaf,) = index.leaves
+    assert (index.form, leaf.offset, leaf.first, leaf.flags, list(leaf.positions)) == (1, 4096, 1, 0, [1, 2])
+    (hello, note) = leaf.records()
+    assert (leaf.data[hello[2] : hello[3]], hello[4]) == (b"he", True)
+    assert unpack_targets(leaf.data, note[2])[:2] == ((1,), ())
+    assert disagreement(index, scan(_example(), "example", SEALED)) is None
+
+
+def test_an_index_that_disagrees_with_its_segment_is_seen() -> None:
+    index = decode_index(_index_document_bytes(), HEADER, SEALED, Layout("/store"))
+    assert isinstance(index, Index)
+    found = scan(_example(), "example", SEALED)
+    (leaf,) = index.leaves
+    wrong = bytes(leaf.data).replace(b"he", b"hi")
+    assert disagreement(index._replace(leaves=[leaf._replace(data=wrong)]), found)
+    assert disagreement(index._replace(leaves=[leaf._replace(offset=512)]), found)
+    assert disagreement(index._replace(leaves=[]), found)
+
+
+def test_the_name_of_an_index() -> None:
+    assert index_number(Layout("/store").index(255).rpartition("/")[2]) == 255
+    assert [index_number(name) for name in ("0.idx", "00000000000000fg.idx", "00000000000000ff.seg")] == [None] * 3

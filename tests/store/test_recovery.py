@@ -55,6 +55,7 @@ async def test_a_listed_segment_that_is_missing_is_refused_by_name(store: Store)
 
 async def test_a_damaged_record_is_refused_with_file_and_offset(store: Store) -> None:
     await _filled(store)
+    store.remove_indexes()
     path = store.segments()[1]
     store.disk.flip_bit(path, 6_000 * 8)
     error = await _refused(store, path)

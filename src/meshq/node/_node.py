@@ -23,7 +23,7 @@ from meshq.broker import (
     paged_of,
 )
 from meshq.client import Route
-from meshq.errors import ConnectionBrokenError, MeshqError
+from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.logs import logger
 from meshq.node._local import LocalDoor
@@ -32,6 +32,7 @@ from meshq.node._paging import Paging
 from meshq.node._settings import BrokerSettings
 from meshq.node._statistics import BrokerStatistics, LoopLag
 from meshq.node._warnings import Warnings
+from meshq.notifications import StoreDamaged
 from meshq.settings import Secret
 from meshq.store import Draft, Journal
 from meshq.wire import BY_NAME, LinkOpening, Role
@@ -171,6 +172,7 @@ class Node:
             journal.on_durable = core.durable_moved
             journal.on_failed = self._journal_failed
             journal.on_room = self._room
+            journal.on_damaged = self._damaged
             journal.checkpoint = self._checkpoint
             if self.bodies is not None:
                 self.bodies.turn, self.bodies.failed = core.turn, self._journal_failed
@@ -229,6 +231,12 @@ class Node:
         journal = self._journal
         self.core.memory.blocked = journal is not None and journal.full
         self.core.memory.released(0)
+        self.core.turn()
+
+    def _damaged(self, error: DamagedError) -> None:
+        """A part of the store that nobody has asked for yet has rotted: whoever watches may want to know."""
+        about = {"file": error.file, "offset": error.offset, "expected": error.expected, "found": error.found}
+        self.core.notices.say(StoreDamaged, **about)
         self.core.turn()
 
     def _journal_failed(self, error: MeshqError) -> None:

@@ -1,6 +1,7 @@
 """The store of a node: one log with group commit, proven on recovery, reclaimed and compacted as it runs."""
 
 from meshq.store._alone import Replay
+from meshq.store._excerpts import Excerpts
 from meshq.store._journal import Journal
 from meshq.store._large import LargeFiles, LargeWriter
 from meshq.store._record import PLAIN, Draft, Record
@@ -10,6 +11,7 @@ from meshq.store._statistics import JournalStatistics
 __all__ = [
     "PLAIN",
     "Draft",
+    "Excerpts",
     "Journal",
     "JournalStatistics",
     "LargeFiles",

@@ -12,8 +12,8 @@ from meshq.errors import JournalBrokenError, NotFoundError
 from meshq.ids import Position
 from meshq.limits import CHECKPOINT_MESSAGES
 from meshq.store._batch_format import records_of
+from meshq.store._index import read_segment
 from meshq.store._record import PLAIN, Record
-from meshq.store._recovery import read_segment
 from meshq.store._replay import make_record
 from meshq.store._tidy import Tidying
 

@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from meshq.abc import Env
+from meshq.store._index import remove_segment
 from meshq.store._layout_format import Layout
 from meshq.store._ledger_machine import Ledger
 from meshq.store._manifest_format import Manifest, SegmentEntry
@@ -30,6 +31,10 @@ class Books:
     room: Room
     #: Whoever changes the manifest holds this.
     turn: trio.Lock = attrs.field(factory=trio.Lock)
+    #: Whoever removes segments holds this, and whoever writes beside one.
+    files: trio.Lock = attrs.field(factory=trio.Lock)
+    #: Called when another manifest counts.
+    on_switch: Callable[[], None] | None = None
 
     async def switch(self, *, without: Sequence[int] = (), entries: Sequence[SegmentEntry] = (), last: int) -> None:
         """Make the next manifest count; the caller holds ``turn``.  Raises: OSError."""
@@ -42,6 +47,8 @@ class Books:
             else:
                 self.manifest = manifest
                 self.room.manifest_written()
+                if self.on_switch is not None:
+                    self.on_switch()
                 return
 
     async def background(self, function: Callable[..., T], *arguments: object) -> T:
@@ -50,6 +57,7 @@ class Books:
 
     async def unlink(self, numbers: Sequence[int]) -> None:
         """Remove the files of segments that no manifest names.  Raises: OSError."""
-        for number in numbers:
-            await self.background(self.env.disk.remove, self.layout.segment(number))
+        async with self.files:
+            for number in numbers:
+                await self.background(remove_segment, self.env.disk, self.layout, number)
         self.room.poke()

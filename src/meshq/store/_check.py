@@ -18,6 +18,7 @@ from meshq.errors import DamagedError, NotFoundError, invariant
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._identity import PURPOSE as IDENTITY
 from meshq.store._identity import Identity, read_identity
+from meshq.store._index_format import decode_index, disagreement
 from meshq.store._keyring_format import Keyring
 from meshq.store._large_format import (
     HEADER_BYTES,
@@ -29,7 +30,7 @@ from meshq.store._large_format import (
     decode_large_header,
     id_in_name,
 )
-from meshq.store._layout_format import BALLAST, LOCK, TEMPORARY_SUFFIX, Layout, segment_number
+from meshq.store._layout_format import BALLAST, LOCK, TEMPORARY_SUFFIX, Layout, index_number, segment_number
 from meshq.store._manifest_format import PURPOSE as MANIFEST
 from meshq.store._manifest_format import Manifest, SegmentEntry
 from meshq.store._pair import read_whole
@@ -53,6 +54,8 @@ What = Literal[
     "header",
     "batch",
     "watermark",
+    "index",
+    "index of no use",
     "zeros",
     "torn tail",
     "left behind the seal",
@@ -107,6 +110,8 @@ class Report:
 
 def check_store(disk: Disk, root: str, keyring: Keyring = NO_KEYS) -> Report:
     """Look at every byte of the store in ``root``; nobody may be writing to it.
+
+    An index that would not be believed is said to be of no use, and is no damage: it is written anew.
 
     Raises:
         NotFoundError: there is no store.
@@ -195,7 +200,7 @@ def _check_pair(disk: Disk, layout: Layout, directory: str, report: Report, purp
             _other(disk, report, path, "unfinished")
         elif name == BALLAST and purpose == MANIFEST:
             _other(disk, report, path, "ballast")
-        elif purpose == IDENTITY or segment_number(name) is None:
+        elif purpose == IDENTITY or (segment_number(name) is None and index_number(name) is None):
             _other(disk, report, path, "unknown")
 
 
@@ -230,6 +235,10 @@ def _check_segments(disk: Disk, layout: Layout, report: Report, manifest: Manife
         number = segment_number(name)
         if number is not None:
             found[number] = f"{layout.journal}/{name}"
+    indexes = [number for name in disk.names(layout.journal) if (number := index_number(name)) is not None]
+    for number in indexes:
+        if manifest is None or number not in listed or number not in found:
+            _other(disk, report, layout.index(number), "index of no use", "of no segment that counts")
     for number in listed:
         if number not in found:
             path = layout.segment(number)
@@ -241,6 +250,8 @@ def _check_segments(disk: Disk, layout: Layout, report: Report, manifest: Manife
             report.regions.append(_unlisted(path, data))
         else:
             report.regions += _segment(layout, data, listed[number], manifest, report)
+            if number in indexes:
+                _check_index(disk, layout, listed[number], data, report)
     _check_ranges(list(listed.values()), report)
 
 
@@ -275,6 +286,22 @@ def _segment(layout: Layout, data: bytes, entry: SegmentEntry, manifest: Manifes
     if end < len(data):
         rest: What = "zeros" if is_zero(view[end:]) else "left behind the seal" if entry.sealed else "torn tail"
         yield Region(path, end, len(data) - end, "damage" if problem else rest)
+
+
+def _check_index(disk: Disk, layout: Layout, entry: SegmentEntry, data: bytes, report: Report) -> None:
+    """Whether the index of a segment fits; that of a damaged segment can't be told."""
+    path, segment = layout.index(entry.number), layout.segment(entry.number)
+    try:
+        found = scan(data, segment, entry, keyring=layout.keyring)
+    except DamagedError:
+        _other(disk, report, path, "index of no use", "its segment is damaged")
+        return
+    index = decode_index(read_whole(disk, path), found.header, entry, layout)
+    if isinstance(index, str):
+        _other(disk, report, path, "index of no use", index)
+        return
+    problem = disagreement(index, found)
+    _other(disk, report, path, "index" if problem is None else "unknown", problem or "")
 
 
 def _check_bodies(disk: Disk, layout: Layout, report: Report) -> None:

@@ -30,9 +30,9 @@ from meshq.store._batch_format import (
 )
 from meshq.store._books import Books
 from meshq.store._compact_plan import Candidate, victims
+from meshq.store._index import read_segment
 from meshq.store._ledger_machine import SegmentBook
 from meshq.store._pair import NoRoomError
-from meshq.store._recovery import read_segment
 from meshq.store._sealed import Written, write_sealed
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
 

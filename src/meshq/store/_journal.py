@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
@@ -26,13 +26,16 @@ from meshq.errors import (
 )
 from meshq.ids import IDENTITY_BYTES, NodeId, Position
 from meshq.limits import SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
+from meshq.logs import logger
 from meshq.settings import EncryptionKey, Secret
 from meshq.settings import encryption_keys as check_keys
 from meshq.store._alone import Alone
 from meshq.store._books import Books
 from meshq.store._commit import ALL, NOTHING, ROOTS
 from meshq.store._compactor import Compactor
+from meshq.store._excerpts import NO_EXCERPTS, Excerpts
 from meshq.store._gathered import Gathered
+from meshq.store._indexer import Indexer
 from meshq.store._keyring_format import Keyring
 from meshq.store._large import LargeFiles
 from meshq.store._layout_format import Layout
@@ -46,6 +49,7 @@ from meshq.store._replay import recovered_records
 from meshq.store._room import Room
 from meshq.store._statistics import JournalStatistics
 
+_log = logger("store")
 #: What ends a journal in an orderly way: its disk failed it.
 DISK_ERRORS = (OSError, DamagedError, SettingsError)
 
@@ -58,6 +62,7 @@ class Journal(Alone):
 
     ``encryption_keys``: 32 bytes each.  With the first one what is written is encrypted; all of them read.
     ``directories``: parts of it that lie elsewhere.
+    ``excerpts``: what of its records the owner needs at a start; it stands in the indexes of sealed segments.
 
     ``segment_bytes_min`` is there for tests of rolls and compaction, which take smaller segments than are useful.
     """
@@ -72,6 +77,7 @@ class Journal(Alone):
         segment_bytes_min: int = SEGMENT_BYTES_MIN,
         encryption_keys: Sequence[EncryptionKey | Secret | bytes | str] = (),
         directories: Directories | None = None,
+        excerpts: Excerpts = NO_EXCERPTS,
     ) -> None:
         if not segment_bytes_min <= segment_bytes <= SEGMENT_BYTES_MAX:
             raise SettingsError("segment_bytes", segment_bytes, f"{segment_bytes_min} to {SEGMENT_BYTES_MAX}")
@@ -91,6 +97,10 @@ class Journal(Alone):
         self._closing = False
         self._closed_event = trio.Event()
         self._torn_bytes = 0
+        self._excerpts = excerpts
+        self._refused_indexes = 0
+        #: Told of each sealed segment that is found damaged in the background; nothing of it is handed out.
+        self.on_damaged: Callable[[DamagedError], None] | None = None
         self._manager: Any = None
         self._block: trio.CancelScope | None = None
 
@@ -162,8 +172,14 @@ class Journal(Alone):
         room.on_change = self._room_changed
         self._books_or_none = Books(env, self._layout, recovery.ledger, recovery.manifest, room)
         self._compactor = Compactor(self._books, self._segment_bytes)
+        self._indexer = Indexer(self._books, self._excerpts, recovery.forms)
+        self._indexer.on_damaged = self._segment_damaged
         self._recovery = recovery
         self._torn_bytes = recovery.torn_bytes
+        self._refused_indexes = len(recovery.refused)
+        for number, reason in recovery.refused.items():
+            path = self._layout.index(number)
+            _log.warning("%s is not believed: %s", path, reason, extra={"event": "index_refused"})
         self._covered = recovery.covered
         self._checkpoint_positions = tuple(recovery.checkpoint)
         self.last = self.durable = Position(recovery.manifest.last)
@@ -171,12 +187,15 @@ class Journal(Alone):
         self._refusing = NOTHING
         self.state = "open"
 
-    def recovered(self, *, dead: bool = False) -> Iterator[Record]:
+    def recovered(self, *, dead: bool = False, excerpts: bool = False) -> Iterator[Record]:
         """What the journal held when it was opened, in the order of positions; once, before ``run``.
 
         Living roots, and the notes that are kept for what they speak about.  ``dead=True``: also the roots that
         were killed after the owner's last checkpoint (``record.dead``): soft state that only they carry, such as
         the highest numbers given, is younger than that checkpoint; and those that refer to living roots.
+
+        ``excerpts=True``: where the index of a segment has what the owner needs of a record at a start, only that
+        (``record.missing``).
 
         Blocks while it reads.
         Raises:
@@ -189,7 +208,13 @@ class Journal(Alone):
             raise UsageError("recovered() is read once, between open and run")
         self._recovery = None
         env = self._books.env
-        return recovered_records(env.disk, self._layout, recovery, dead=dead)
+        form = self._excerpts.form if excerpts else 0
+        return recovered_records(env.disk, self._layout, recovery, dead=dead, form=form)
+
+    def _segment_damaged(self, error: DamagedError) -> None:
+        _log.error("%s; the next start will refuse this store", error, extra={"event": "store_damaged"})
+        if self.on_damaged is not None:
+            self.on_damaged(error)
 
     def _room_changed(self) -> None:
         if self.state == "open" and not self._closing:
@@ -225,6 +250,7 @@ class Journal(Alone):
                 nursery.start_soon(self._guarded, "commit")
                 nursery.start_soon(self._guarded, "room")
                 nursery.start_soon(self._guarded, "tidy")
+                nursery.start_soon(self._guarded, "index")
                 task_status.started()
                 try:
                     with self._sleeper:
@@ -240,8 +266,13 @@ class Journal(Alone):
             raise self._broken()
 
     async def _guarded(self, name: str) -> None:
-        """One of the three tasks; the disk's errors end all of them, and come out of ``run`` as one."""
-        loops = {"commit": self._commit_loop, "room": self._books.room.run, "tidy": self._tidy_loop}
+        """One of the four tasks; the disk's errors end all of them, and come out of ``run`` as one."""
+        loops = {
+            "commit": self._commit_loop,
+            "room": self._books.room.run,
+            "tidy": self._tidy_loop,
+            "index": self._indexer.run,
+        }
         with trio.CancelScope(shield=True):
             try:
                 await loops[name]()
@@ -254,6 +285,10 @@ class Journal(Alone):
     def _fail(self, error: BaseException) -> None:
         super()._fail(error)
         self._sleeper.cancel()
+
+    def _halt(self) -> None:
+        super()._halt()
+        self._indexer.stop()
 
     async def read(self, positions: Sequence[int]) -> dict[int, Record]:
         """The living records at durable positions, read and proven; those that died meanwhile are left out.
@@ -306,6 +341,7 @@ class Journal(Alone):
                 # On a full disk the last segment stays open, as after a crash.
                 with contextlib.suppress(NoRoomError):
                     await self._seal()
+                    await self._indexer.finish()
                 await self._books.background(self._books.room.leave)
         except DISK_ERRORS as error:
             self._fail(error)
@@ -396,6 +432,10 @@ class Journal(Alone):
             sync_p99_s=self._inline.percentile(0.99),
             compactions=self._compactor.count,
             torn_bytes=self._torn_bytes,
+            indexed=self._indexer.indexed,
+            refused_indexes=self._refused_indexes,
+            unproven_segments=self._indexer.on_trust,
+            damaged_segments=self._indexer.damaged_segments,
         )
 
 

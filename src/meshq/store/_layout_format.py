@@ -6,6 +6,7 @@
     DIR/bindings/identity-0, -1         who the node is; two copies, written once
     DIR/journal/manifest-0, -1          which segments count; the higher generation wins
     DIR/journal/<16 hex digits>.seg     segments
+    DIR/journal/<16 hex digits>.idx     the index of such a segment; may be missing
     DIR/large/<32 hex digits>.body      bodies of large messages
     DIR/large/<32 hex digits>.part      such a body that is still coming in
     DIR/paging/<16 hex digits>.page     bytes of one life, of no account to the next
@@ -32,6 +33,7 @@ PLAIN_VERSION: Final = 1
 ENCRYPTED_VERSION: Final = 2
 
 SEGMENT_SUFFIX: Final = ".seg"
+INDEX_SUFFIX: Final = ".idx"
 TEMPORARY_SUFFIX: Final = ".tmp"
 #: Room kept for a manifest on a full disk: without it nothing could be reclaimed there.
 BALLAST: Final = "ballast"
@@ -87,11 +89,24 @@ class Layout:
         """The file of segment ``number``."""
         return f"{self.journal}/{number:016x}{SEGMENT_SUFFIX}"
 
+    def index(self, number: int) -> str:
+        """The file of the index of segment ``number``."""
+        return f"{self.journal}/{number:016x}{INDEX_SUFFIX}"
+
 
 def segment_number(name: str) -> int | None:
     """The number in the name of a segment's file; None for any other name."""
-    digits = name.removesuffix(SEGMENT_SUFFIX)
-    if len(name) != len(digits) + len(SEGMENT_SUFFIX) or len(digits) != 16:
+    return _number(name, SEGMENT_SUFFIX)
+
+
+def index_number(name: str) -> int | None:
+    """The number of the segment whose index has this name; None for any other name."""
+    return _number(name, INDEX_SUFFIX)
+
+
+def _number(name: str, suffix: str) -> int | None:
+    digits = name.removesuffix(suffix)
+    if len(name) != len(digits) + len(suffix) or len(digits) != 16:
         return None
     if any(digit not in "0123456789abcdef" for digit in digits):
         return None

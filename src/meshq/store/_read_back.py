@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 from meshq.abc import Disk, File
 from meshq.errors import DamagedError
 from meshq.limits import SEGMENT_HEADER_BYTES
-from meshq.store._batch_format import HEAD_BYTES, BatchHeader, decode_head, open_batch, records_of
+from meshq.store._batch_format import records_of
 from meshq.store._books import Books
 from meshq.store._layout_format import Layout
+from meshq.store._proven import proven_batch
 from meshq.store._record import Record
 from meshq.store._replay import make_record
 from meshq.store._segment_format import SegmentKeys, decode_header
@@ -100,7 +101,7 @@ def _read(disk: Disk, layout: Layout, batches: Sequence[_Batch]) -> tuple[dict[i
 def _records(file: File, path: str, layout: Layout, batches: Sequence[_Batch]) -> Iterator[Record]:
     keys = SegmentKeys(decode_header(file.read_at(0, SEGMENT_HEADER_BYTES), path), layout.keyring, path)
     for batch in batches:
-        data, header = _open(file, path, keys, batch.offset)
+        data, header = proven_batch(file, path, keys, batch.offset)
         missing = dict(batch.positions)
         for position, row, start, end in records_of(data, header):
             if position in missing:
@@ -108,17 +109,3 @@ def _records(file: File, path: str, layout: Layout, batches: Sequence[_Batch]) -
                 yield make_record(data, position, row, (start, end), True)
         if missing:
             raise DamagedError(path, batch.offset, f"record {next(iter(missing))}", "a batch without it")
-
-
-def _open(file: File, path: str, keys: SegmentKeys, offset: int) -> tuple[memoryview, BatchHeader]:
-    """The bytes of a batch, proven, and its header as if they began the file."""
-    header = decode_head(keys, file.read_at(offset, HEAD_BYTES), offset, base=offset)
-    size = header.end - offset if header is not None else 0
-    data = memoryview(bytearray(file.read_at(offset, size)))
-    header = decode_head(keys, data, offset, base=offset)
-    if header is None or len(data) < size:
-        raise DamagedError(path, offset, "a batch that was durable", f"{len(data)} bytes")
-    header = header._replace(offset=0)
-    if not open_batch(keys, data, header):
-        raise DamagedError(path, offset, f"a batch with tag {header.tag.hex()}", "other bytes")
-    return data, header

@@ -35,3 +35,5 @@ class Record:
     root: bool = True
     #: A root that has been killed.
     dead: bool = False
+    #: Bytes at the end of the payload that are not here: the owner needs no more of it at a start.
+    missing: int = 0

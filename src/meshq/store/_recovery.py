@@ -2,8 +2,8 @@
 
 The order matters, because the power may go at any point of it:
 
-1. Everything is read and proven before anything is changed.  Damage therefore refuses a store that is still as it
-   was found.
+1. Everything is read and proven before anything is changed; of a sealed segment with an index, the index in its
+   place.  Damage therefore refuses a store that is still as it was found.
 2. Files that no manifest names are removed: segments made ahead of need, copies that were not finished, victims of
    a compaction.
 3. If the last life did not seal its segment, that segment is sealed where it is known to have been synced.  The
@@ -17,6 +17,8 @@ recovered store finds the same records.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 
 from meshq.abc import Buffer, Disk, Entropy
@@ -25,21 +27,23 @@ from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import (
     CHECKPOINT,
     CHECKPOINT_BATCH,
+    SIZE_MASK,
     TARGETS,
     BatchHeader,
     Sheaf,
-    positions_of,
     records_of,
     rows_of,
     unpack_targets,
 )
 from meshq.store._identity import Identity, heal_identity, settle_identity
-from meshq.store._layout_format import BALLAST, TEMPORARY_SUFFIX, Layout, segment_number
+from meshq.store._index import Opened, open_segment, read_segment
+from meshq.store._index_format import Leaf, leaves_of
+from meshq.store._layout_format import BALLAST, TEMPORARY_SUFFIX, Layout, index_number, segment_number
 from meshq.store._ledger_machine import Ledger, SegmentBook
 from meshq.store._manifest_format import PURPOSE, Manifest, SegmentEntry, decode_manifest, encode_manifest
-from meshq.store._pair import Pair, read_whole
+from meshq.store._pair import Pair
 from meshq.store._pair_format import Sheet
-from meshq.store._scan_format import Scan, scan
+from meshq.store._scan_format import Scan
 from meshq.store._sealed import write_sealed
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
 
@@ -57,6 +61,10 @@ class Recovery:
     covered: int
     #: Bytes of a torn tail that were left behind.
     torn_bytes: int = 0
+    #: The segments whose index was believed, and its form: of these not all bytes were read.
+    forms: dict[int, int] = attrs.field(factory=dict)
+    #: The segments whose index was not believed, and why.
+    refused: dict[int, str] = attrs.field(factory=dict)
 
 
 @attrs.define
@@ -69,19 +77,31 @@ class _Findings:
     checkpoint: list[int] = attrs.field(factory=list)
     covered: int = 0
     torn_bytes: int = 0
+    forms: dict[int, int] = attrs.field(factory=dict)
+    refused: dict[int, str] = attrs.field(factory=dict)
 
-    def take(self, book: SegmentBook, data: Buffer, batch: BatchHeader, offset: int) -> None:
-        """Enter a batch, which stands at ``offset`` of the book's segment."""
-        rows = rows_of(data, batch)
-        positions = positions_of(data, batch)
-        book.add_batch(batch.first, offset, rows, None if book.positions is None else positions)
-        if batch.flags & CHECKPOINT_BATCH:
-            self.covered = max(self.covered, batch.first - 1)
+    def opened(self, number: int, opened: Opened) -> None:
+        """How a sealed segment was read."""
+        if opened.form is not None:
+            self.forms[number] = opened.form
+        if opened.refused is not None:
+            self.refused[number] = opened.refused
+
+    def take(self, book: SegmentBook, leaves: Iterable[Leaf]) -> None:
+        """Enter batches of the book's segment."""
+        for leaf in leaves:
+            self._take(book, leaf)
+
+    def _take(self, book: SegmentBook, leaf: Leaf) -> None:
+        rows = leaf.rows
+        book.add_batch(leaf.first, leaf.offset, rows, None if book.positions is None else leaf.positions)
+        if leaf.flags & CHECKPOINT_BATCH:
+            self.covered = max(self.covered, leaf.first - 1)
         if any(row & (TARGETS | CHECKPOINT) for row in rows):
-            for position, row, start, end in records_of(data, batch):
+            for position, row, start, _, _ in leaf.records():
                 if row & TARGETS:
-                    kills, refs, _ = unpack_targets(data, start)
-                    self.targets.append((book, end - start, kills, refs))
+                    kills, refs, _ = unpack_targets(leaf.data, start)
+                    self.targets.append((book, row & SIZE_MASK, kills, refs))
                 if row & CHECKPOINT:
                     self.checkpoint.append(position)
 
@@ -118,22 +138,6 @@ def check_owner(layout: Layout, manifest: Manifest, identity: Identity) -> None:
         raise DamagedError(f"{layout.journal}/{PURPOSE}-{manifest.generation % 2}", 32, expected, found)
 
 
-def read_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tuple[bytes, bytes]) -> Scan:
-    """A segment, and what its bytes hold.
-
-    Raises:
-        DamagedError: what was durable is not there or not what was written.
-        SettingsError: a newer version, or a key that is not here.
-        OSError: the disk failed.
-    """
-    path = layout.segment(entry.number)
-    try:
-        data = read_whole(disk, path, entry.length if entry.sealed else None)
-    except FileNotFoundError as error:
-        raise DamagedError(path, 0, "a segment that the manifest lists", "no such file") from error
-    return scan(data, path, entry, identity=identity, keyring=layout.keyring)
-
-
 def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None = None) -> Recovery:
     """Open the store whose directories exist and whose lock is held.
 
@@ -150,17 +154,21 @@ def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None 
     findings = _Findings()
     sealed: list[SegmentEntry] = []
     tail: list[Sheaf] = []
+    owner = (identity.node_id, identity.journal_id)
     for entry in manifest.entries:
-        found = read_segment(disk, layout, entry, (identity.node_id, identity.journal_id))
+        book = findings.ledger.begin(entry.number, entry.base, compacted=entry.compacted)
+        if entry.sealed:
+            opened = open_segment(disk, layout, entry, owner)
+            findings.take(book, opened.leaves)
+            findings.opened(entry.number, opened)
+            continue
+        found = read_segment(disk, layout, entry, owner)
         data = found.data
         proven = found.proven(entry)
-        book = findings.ledger.begin(entry.number, entry.base, compacted=entry.compacted)
-        for batch in found.batches[:proven]:
-            findings.take(book, data, batch, batch.offset)
-        if not entry.sealed:
-            sealed.append(_sealed_where_proven(entry, found, book, proven))
-            tail += [_sheaf(data, batch) for batch in found.batches[proven:] if batch.records or batch.flags]
-            findings.torn_bytes += len(data) - found.end if found.tail == "torn" else 0
+        findings.take(book, leaves_of(found, proven))
+        sealed.append(_sealed_where_proven(entry, found, book, proven))
+        tail += [_sheaf(data, batch) for batch in found.batches[proven:] if batch.records or batch.flags]
+        findings.torn_bytes += len(data) - found.end if found.tail == "torn" else 0
     _remove_unlisted(disk, layout, manifest)
     if tail:
         sealed.append(_copy_tail(disk, layout, manifest, tail, entropy.token(SALT_BYTES), findings))
@@ -169,7 +177,16 @@ def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None 
     write_manifest(disk, layout, manifest)
     _remove_unlisted(disk, layout, manifest)
     heal_identity(disk, layout, identity)
-    return Recovery(identity, manifest, findings.ledger, findings.checkpoint, findings.covered, findings.torn_bytes)
+    return Recovery(
+        identity,
+        manifest,
+        findings.ledger,
+        findings.checkpoint,
+        findings.covered,
+        findings.torn_bytes,
+        findings.forms,
+        findings.refused,
+    )
 
 
 def _sealed_where_proven(entry: SegmentEntry, found: Scan, book: SegmentBook, proven: int) -> SegmentEntry:
@@ -204,8 +221,7 @@ def _copy_tail(
     written = write_sealed(disk, layout, header, tail, durable=tail[0].first - 1, compacted=False)
     found = read_segment(disk, layout, written.entry, (manifest.node_id, manifest.journal_id))
     book = findings.ledger.begin(header.number, header.base)
-    for batch in found.batches:
-        findings.take(book, found.data, batch, batch.offset)
+    findings.take(book, leaves_of(found))
     return written.entry
 
 
@@ -221,5 +237,7 @@ def _remove_unlisted(disk: Disk, layout: Layout, manifest: Manifest) -> None:
     listed = manifest.numbers()
     for name in disk.names(layout.journal):
         number = segment_number(name)
+        if number is None:
+            number = index_number(name)
         if name == BALLAST or name.endswith(TEMPORARY_SUFFIX) or (number is not None and number not in listed):
             disk.remove(f"{layout.journal}/{name}")

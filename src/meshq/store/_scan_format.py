@@ -81,7 +81,7 @@ def scan(
         SettingsError: the segment is of a newer version, or encrypted with a key that is not here.
     """
     header = decode_header(data, file)
-    _check_header(header, file, entry, identity)
+    check_header(header, file, entry, identity)
     keys = SegmentKeys(header, keyring, file)
     found = bytearray(data) if keys.encrypted else data
     view = memoryview(found)[: entry.length] if entry.sealed else memoryview(found)
@@ -110,7 +110,8 @@ def _last_position(view: memoryview, header: SegmentHeader, batches: list[BatchH
     return header.base - 1
 
 
-def _check_header(header: SegmentHeader, file: str, entry: SegmentEntry, identity: tuple[bytes, bytes] | None) -> None:
+def check_header(header: SegmentHeader, file: str, entry: SegmentEntry, identity: tuple[bytes, bytes] | None) -> None:
+    """Raise ``DamagedError`` if a segment is not the one that the manifest lists."""
     if (header.number, header.base) != (entry.number, entry.base):
         expected = f"segment {entry.number} from position {entry.base} on"
         raise DamagedError(file, 16, expected, f"segment {header.number} from position {header.base} on")

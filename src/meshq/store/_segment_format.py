@@ -146,5 +146,16 @@ class SegmentKeys:
             return None
 
 
+def index_key(header: SegmentHeader, keyring: Keyring, salt: bytes, file: str) -> tuple[bytes, bool]:
+    """The key of the segment's index that has this salt, and whether that is encrypted.
+
+    An index may be written again, with other bytes: so each has a key of its own.
+    """
+    secret = keyring.derive(header.key_id, header.salt + salt, b"meshq index key", file)
+    if secret is not None:
+        return secret, True
+    return blake2b(header.salt + salt, digest_size=32, person=b"meshq index key").digest(), False
+
+
 def _body_nonce(number: int) -> bytes:
     return b"body" + number.to_bytes(8, "little")

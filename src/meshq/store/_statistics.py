@@ -30,3 +30,9 @@ class JournalStatistics:
     compactions: int
     #: Bytes of torn tails that were left behind when the journal was opened.
     torn_bytes: int
+    #: Sealed segments with an index; and indexes that were found at the opening, and not believed.
+    indexed: int
+    refused_indexes: int
+    #: Sealed segments that a start took by their index, and that were not read whole since; and that are damaged.
+    unproven_segments: int
+    damaged_segments: int
