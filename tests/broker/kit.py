@@ -10,6 +10,7 @@ import trio
 
 from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Recovery, ServerConnection, Sessions
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.records import excerpt
 from meshq.settings import AddressSettings, Security
 from meshq.store import Record
 from meshq.wire import (
@@ -46,6 +47,14 @@ PRODUCER = b"producer-16bytes"
 GIB = 1 << 30
 
 
+def excerpted(record: Record) -> Record:
+    """What a start is given of a record whose segment has an index."""
+    kept, enough = excerpt(record.kind, record.payload)
+    if not (enough or record.dead):
+        return record
+    return attrs.evolve(record, payload=record.payload[:kept], missing=len(record.payload) - kept)
+
+
 def make_core(
     log: FakeLog | None = None,
     *,
@@ -54,8 +63,9 @@ def make_core(
     settings: dict[str, AddressSettings] | None = None,
     now_ms: Callable[[], int] = lambda: 1_000_000,
     security: Security | None = None,
+    excerpts: bool = False,
 ) -> Core:
-    """A core on a log, filled from ``records``."""
+    """A core on a log, filled from ``records``; ``excerpts``: of these it gets what a start needs only."""
     tokens = iter(range(1, 1 << 30))
     core = Core(
         CoreSettings(
@@ -71,7 +81,9 @@ def make_core(
         log,
     )
     if records:
-        Recovery(core).take(records)
+        whole = {record.position: record.payload for record in records}
+        recovery = Recovery(core, lambda positions: {position: whole[position] for position in positions})
+        recovery.take(map(excerpted, records) if excerpts else records)
     if log is not None:
         log.on_durable = core.durable_moved
     return core

@@ -23,6 +23,7 @@ ADDRESSES = {"work": "anycast", "news": "multicast", "q": "anycast"}
 QUEUES = {"w1": "work", "w2": "work", "n1": "news", "n2": "news", "q": "q"}
 IDS_MAX = 5
 SETTINGS = {"#": AddressSettings(duplicate_id_cache_size=IDS_MAX)}
+BLOCKING = {"#": AddressSettings(duplicate_id_cache_size=IDS_MAX, full_policy="block")}
 
 
 @attrs.define
@@ -272,6 +273,9 @@ class Lives:
         self.compare_producers(old, fresh, cut)
         # Again from the same records, and again once the first thing was written: all the same.
         assert snapshot(make_core(log.after_crash(), records=log.recovered(), settings=SETTINGS)) == found
+        # And from excerpts, where nothing is paged.
+        short = make_core(log.after_crash(), records=log.recovered(), settings=BLOCKING, excerpts=True)
+        assert snapshot(short) == found
         fresh.definitions.create_address("other", "anycast")
         later = snapshot(make_core(log.after_crash(), records=log.recovered(None, self.rng), settings=SETTINGS))
         for gone in (later["addresses"], later["ids"]):

@@ -134,7 +134,15 @@ class WholeQueue(RuleBasedStateMachine):
         records = log.recovered()
         # When memory is small, what is found is left where it is.
         memory = 1 if self.paged else GIB
-        self.house = make_house(log, records=records, settings=self.settings, now_ms=self.wall, memory=memory)
+        # Every other life begins by indexes: runs come up without their content.
+        self.house = make_house(
+            log,
+            records=records,
+            settings=self.settings,
+            now_ms=self.wall,
+            memory=memory,
+            excerpts=self.lives % 2 == 0,
+        )
         self.house.core.memory.limit_bytes = GIB
         self.pages = FakePages(self.house)
         self.client: RawClient = self.house.client()

@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from meshq import Broker, DamagedError, StoreDamaged
+from meshq import Broker, DamagedError, JournalBrokenError, StoreDamaged
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.testing import SimDisk
 from tests.node.lives import machine
@@ -45,3 +45,20 @@ async def test_damage_behind_an_index_is_told_and_the_rest_is_served(caplog: pyt
     with pytest.raises(DamagedError, match=rotten):
         async with Broker("hq", data_dir="/data/hq", env=env):
             pass
+
+
+async def test_a_message_that_has_rotted_behind_an_index_is_never_delivered() -> None:
+    disk = SimDisk(random.Random(1))
+    env = attrs.evolve(machine(), disk=disk.mount())
+    async with Broker("hq", data_dir="/data/hq", env=env) as broker, broker.client() as client:
+        await client.send("work", b"rotten" * 1_000)
+    rotten = next(path for path in disk.files() if b"rotten" * 1_000 in disk.content(path))
+    disk.flip_bit(rotten, 8 * disk.content(rotten).index(b"rotten" * 1_000))
+    got: list[bytes] = []
+    with pytest.raises(JournalBrokenError, match=rotten):
+        async with Broker("hq", data_dir="/data/hq", env=env) as broker, broker.client() as client:
+            # A start looks at what it needs of a message; the rest is proven when somebody wants it.
+            assert broker.statistics().queues == 1
+            async with client.consumer("work") as consumer:
+                got.append((await consumer.receive(timeout=60)).body)
+    assert not got

@@ -11,6 +11,7 @@ from meshq.broker.queue._arriving import paged_of
 from meshq.broker.queue._consumer_state import ConsumerState, Grant
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
+from meshq.broker.records import EXCERPT_FORM, excerpt
 from meshq.broker.session._connection import StreamConnection
 from meshq.broker.session._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.session._credentials import Credentials
@@ -20,6 +21,7 @@ from meshq.broker.session._management import answer_call
 from meshq.broker.session._sessions import Sessions
 
 __all__ = [
+    "EXCERPT_FORM",
     "ConnectionCounts",
     "ConsumerState",
     "Core",
@@ -37,6 +39,7 @@ __all__ = [
     "StoredRun",
     "StreamConnection",
     "answer_call",
+    "excerpt",
     "granted",
     "paged_of",
     "read_whole",

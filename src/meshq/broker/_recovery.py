@@ -5,9 +5,10 @@ A step at a time, in the journal's order; nothing is written and nothing is visi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from meshq import limits
 from meshq.broker import records
 from meshq.broker._core import Core
 from meshq.broker.bodies._body import Body
@@ -19,7 +20,7 @@ from meshq.broker.queue._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_
 from meshq.broker.queue._traits import RowTraits, Traits, asked_of_moved, divide, read_traits
 from meshq.broker.records import CountedRow, PlacedRecord, ProducersRecord, RoutedRecord, RunRecord
 from meshq.broker.transacting import Restoring
-from meshq.errors import DamagedError
+from meshq.errors import DamagedError, invariant
 from meshq.message import Origin
 from meshq.wire import duplicate_ids
 
@@ -31,15 +32,24 @@ class LogRecord(Protocol):
     kind: int
     payload: bytes
     dead: bool
+    #: Bytes behind ``payload`` that were left on the disk (``records.excerpt``).
+    missing: int
+
+
+#: Gets the payloads of living records, by position.
+ReadPayloads = Callable[[Sequence[int]], Mapping[int, bytes]]
 
 
 class Recovery:
-    """Fills an empty core from the records of its journal."""
+    """Fills an empty core from the records of its journal.  ``read`` gets whole what was left out of them."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, read: ReadPayloads | None = None) -> None:
         self._core = core
+        self._read = read
         # By position of the run: the run, and its views in each queue by the queue's number.
         self._runs: dict[int, tuple[StoredRun, dict[int, list[QueueRun]]]] = {}
+        # Runs whose content the journal has left on the disk.
+        self._left: list[StoredRun] = []
         self._chunks: list[tuple[str, IdChunk]] = []
         # By queue number: numbers given, numbers that may have been delivered, where that stands.
         self._marks: dict[int, tuple[int, dict[int, int], int]] = {}
@@ -92,15 +102,22 @@ class Recovery:
             if handler is None:
                 known = ", ".join(map(str, handlers))
                 raise DamagedError("journal", record.position, f"a record of a kind from {known}", f"{record.kind}")
-            if not record.dead:
+            if record.dead:
+                self._take_dead(record)
+            elif record.missing:
+                self._run(record.payload, record.position, record.missing)
+            else:
                 handler(record.payload, record.position)
-            elif record.kind == records.RUN:
-                self._note_sent(records.decode_run(record.payload), record.position)
-            elif record.kind == records.ROUTED:
-                self._note_routed(records.decode_routed(record.payload), record.position)
-            elif record.kind == records.PLACED:
-                self._note_placed(records.decode_placed(record.payload), record.position)
         self._finish()
+
+    def _take_dead(self, record: LogRecord) -> None:
+        """What only this record still says."""
+        if record.kind == records.RUN:
+            self._note_sent(records.decode_run(record.payload, record.missing), record.position)
+        elif record.kind == records.ROUTED:
+            self._note_routed(records.decode_routed(record.payload, record.missing), record.position)
+        elif record.kind == records.PLACED:
+            self._note_placed(records.decode_placed(record.payload, record.missing), record.position)
 
     @property
     def bodies(self) -> dict[bytes, int]:
@@ -113,8 +130,8 @@ class Recovery:
             raise DamagedError("journal", position, "the address of a queue before the queue", values["address"])
         self._core.definitions.restore(values, position)
 
-    def _run(self, payload: bytes, position: int) -> None:
-        record = records.decode_run(payload)
+    def _run(self, payload: bytes, position: int, missing: int = 0) -> None:
+        record = records.decode_run(payload, missing)
         run = StoredRun(
             record.address,
             record.content,
@@ -134,25 +151,62 @@ class Recovery:
             views[target.queue] = [view]
         self._runs[position] = (run, views)
         self._note_sent(record, position)
-        self._take_ids(record, run)
+        if missing:
+            run.paged = missing
+            self._left.append(run)
+        else:
+            self._take_ids(record, run)
         self._keep(run, views)
 
     def _keep(self, run: StoredRun, views: dict[int, list[QueueRun]]) -> None:
         """What memory has no room for is left on the disk."""
-        if self._taken + run.size_bytes > self._room and any(map(self._core.pager.pages, views)):
-            own: dict[QueueRun, Queue] = {}
-            for number, parts in views.items():
-                queue = self._core.router.by_number.get(number)
+        if run.paged:
+            self._core.pager.left(run, self._own(run, views))
+        elif self._taken + run.size_bytes > self._room and any(map(self._core.pager.pages, views)):
+            for parts in views.values():
                 for view in parts:
                     if not view.run.paged:
                         view.run.forget()
-                    if queue is not None and view.run is run:
-                        own[view] = queue
-            self._core.pager.left(run, own)
+            self._core.pager.left(run, self._own(run, views))
             if not run.paged:
                 # Only shares of it were needed.
                 run.strip()
         self._taken += run.size_bytes
+
+    def _own(self, run: StoredRun, views: dict[int, list[QueueRun]]) -> dict[QueueRun, Queue]:
+        """The views of a whole run, and their queues."""
+        by_number = self._core.router.by_number
+        return {
+            view: by_number[number]
+            for number, parts in views.items()
+            if number in by_number
+            for view in parts
+            if view.run is run
+        }
+
+    def _read_left(self) -> None:
+        """Get the content of runs that no queue pages: it belongs in memory."""
+        wanted: dict[int, StoredRun] = {}
+        size = 0
+        for run in self._left:
+            views = self._runs[run.position][1]
+            queues = {number: parts for number, parts in views.items() if number in self._core.router.by_number}
+            alive = any(len(view.states) > view.states.count(GONE) for parts in queues.values() for view in parts)
+            if alive and not any(map(self._core.pager.pages, queues)):
+                wanted[run.position] = run
+                size += run.paged
+                if size >= limits.PAGE_READ_BYTES:
+                    self._restore(wanted)
+                    wanted, size = {}, 0
+        self._restore(wanted)
+
+    def _restore(self, wanted: Mapping[int, StoredRun]) -> None:
+        if not wanted:
+            return
+        invariant(self._read is not None, "who leaves content out can read it")
+        payloads = self._read(list(wanted)) if self._read is not None else {}
+        for position, run in wanted.items():
+            run.restore(records.decode_run(payloads[position]).content)
 
     def _stored(self, record: RoutedRecord, position: int) -> StoredRun:
         """The run of a record that divides it, without its shares."""
@@ -303,6 +357,7 @@ class Recovery:
 
     def _finish(self) -> None:
         core = self._core
+        self._read_left()
         self._restore_producers()
         for queue in core.router.by_number.values():
             given, delivered, position = self._marks.get(queue.number, (0, {}, 0))

@@ -10,6 +10,7 @@ import trio
 
 from meshq import abc
 from meshq.broker import (
+    EXCERPT_FORM,
     ConnectionCounts,
     Core,
     CoreSettings,
@@ -20,6 +21,7 @@ from meshq.broker import (
     Recovery,
     Sessions,
     answer_call,
+    excerpt,
     paged_of,
 )
 from meshq.client import Route
@@ -34,7 +36,7 @@ from meshq.node._statistics import BrokerStatistics, LoopLag
 from meshq.node._warnings import Warnings
 from meshq.notifications import StoreDamaged
 from meshq.settings import Secret
-from meshq.store import Draft, Journal
+from meshq.store import Draft, Excerpts, Journal
 from meshq.wire import BY_NAME, LinkOpening, Role
 
 _log = logger("node")
@@ -143,13 +145,14 @@ class Node:
             env=env,
             encryption_keys=settings.journal.encryption_keys,
             directories=settings.directories,
+            excerpts=Excerpts(EXCERPT_FORM, excerpt),
         )
         await journal.open()
         try:
             bodies = FileBodies(env.entropy.token, journal.large_files(), env.threads)
             node = cls(settings, env, journal, NodeId(journal.node_id), credentials, notices=notices, bodies=bodies)
-            recovery = Recovery(node.core)
-            recovery.take(journal.recovered(dead=True))
+            recovery = Recovery(node.core, journal.read_recovered)
+            recovery.take(journal.recovered(dead=True, excerpts=True))
             await bodies.open(recovery.bodies)
         except BaseException:
             with trio.CancelScope(shield=True):

@@ -211,6 +211,19 @@ class Journal(Alone):
         form = self._excerpts.form if excerpts else 0
         return recovered_records(env.disk, self._layout, recovery, dead=dead, form=form)
 
+    def read_recovered(self, positions: Sequence[int]) -> dict[int, bytes]:
+        """The whole payloads of living records, between ``open`` and ``run``.
+
+        Blocks while it reads.
+        Raises:
+            UsageError: it is not open, or runs.
+            DamagedError: bytes that were durable are gone or changed.
+            OSError: the disk failed.
+        """
+        if self.state != "open" or self._runs:
+            raise UsageError("read_recovered() reads between open and run")
+        return {position: record.payload for position, record in ReadBack(self._books).read_now(positions).items()}
+
     def _segment_damaged(self, error: DamagedError) -> None:
         _log.error("%s; the next start will refuse this store", error, extra={"event": "store_damaged"})
         if self.on_damaged is not None:

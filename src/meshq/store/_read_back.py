@@ -62,9 +62,16 @@ class ReadBack:
                 if batch.segment not in vanished:
                     continue
                 if batch.segment in books.ledger.books:
-                    path = books.layout.segment(batch.segment)
-                    raise DamagedError(path, 0, "a segment that the manifest lists", "no such file")
+                    raise _gone(books.layout.segment(batch.segment))
                 wanted += batch.positions
+        return found
+
+    def read_now(self, positions: Sequence[int]) -> dict[int, Record]:
+        """As ``read``, for who may block, and before anything is compacted.  Raises: DamagedError, OSError."""
+        books = self._books
+        found, vanished = _read(books.env.disk, books.layout, self._locate(positions))
+        for number in vanished:
+            raise _gone(books.layout.segment(number))
         return found
 
     def _locate(self, positions: Sequence[int]) -> list[_Batch]:
@@ -76,6 +83,10 @@ class ReadBack:
             if place is not None and place[0].sizes[place[1]]:
                 batches.setdefault((place[0].number, place[0].batch_of(position)), {})[position] = None
         return [_Batch(segment, offset, batches[segment, offset]) for segment, offset in sorted(batches)]
+
+
+def _gone(path: str) -> DamagedError:
+    return DamagedError(path, 0, "a segment that the manifest lists", "no such file")
 
 
 def _read(disk: Disk, layout: Layout, batches: Sequence[_Batch]) -> tuple[dict[int, Record], dict[int, None]]:

@@ -88,6 +88,7 @@ from meshq.wire._run import (
     duplicate_ids,
     encode_one,
     encode_run,
+    has_ids,
     pick,
     with_body,
 )
@@ -189,6 +190,7 @@ __all__ = [
     "encode_ranges",
     "encode_run",
     "error_of",
+    "has_ids",
     "header_of",
     "is_own_nonce",
     "make_verifier",

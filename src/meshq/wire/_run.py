@@ -139,6 +139,12 @@ def duplicate_ids(run: RunBytes) -> list[bytes]:
     return [body[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
+def has_ids(table: bytes) -> bool:
+    """Whether some message of a whole run has a duplicate id."""
+    words = _words(table)
+    return words[1::_ROW_WORDS].tolist() != [0, *words[4::_ROW_WORDS].tolist()[:-1]]
+
+
 def _end_before(run: RunBytes, index: int) -> int:
     if index == 0:
         return run.base

@@ -1,5 +1,6 @@
 """What the broker writes into the journal: one encoding per kind of record, each the inverse of its reader."""
 
+from meshq.broker.records._excerpts import EXCERPT_FORM, excerpt
 from meshq.broker.records._kinds import (
     COUNTED,
     DECIDED,
@@ -77,6 +78,7 @@ __all__ = [
     "DECIDED",
     "DEFINITION",
     "DUE",
+    "EXCERPT_FORM",
     "IDS",
     "LINKS",
     "MARKS",
@@ -132,4 +134,5 @@ __all__ = [
     "encode_run_head",
     "encode_settled",
     "encode_waiting_head",
+    "excerpt",
 ]

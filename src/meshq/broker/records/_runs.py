@@ -65,8 +65,8 @@ def encode_run_head(record: RunRecord) -> bytes:
     return b"".join((head, address, *(_TARGET.pack(*target) for target in targets), rows))
 
 
-def decode_run(payload: bytes) -> RunRecord:
-    """Read a run record."""
+def decode_run(payload: bytes, missing: int = 0) -> RunRecord:
+    """Read a run record; if bytes are missing behind its head, without the content."""
     try:
         producer, number, stamp, rows, targets, skips, address_size = _RUN_HEAD.unpack_from(payload)
         at = _RUN_HEAD.size + address_size
@@ -77,18 +77,24 @@ def decode_run(payload: bytes) -> RunRecord:
         found = tuple(RunTarget(*row) for row in _TARGET.iter_unpack(payload[at:skipped_at]))
         skipped = struct.unpack_from(f"<{skips}H", payload, skipped_at)
         content = RunBytes(rows, payload[table_at:body_at], 0, payload[body_at:])
-        end = int.from_bytes(content.table[-4:], "little")
     except (struct.error, UnicodeDecodeError) as error:
         raise unreadable("run") from error
     if (
         not 0 < rows <= limits.RUN_MESSAGES_MAX
-        or len(content.table) != rows * RUN_ROW_BYTES
-        or len(content.body) != end
+        or not _fits(content, missing)
         or any(target.start >= target.step for target in found)
         or any(row >= rows for row in skipped)
     ):
         raise unreadable("run")
     return RunRecord(producer, number, stamp, address, found, skipped, content)
+
+
+def _fits(content: RunBytes, missing: int) -> bool:
+    """Whether table and body are whole, or both of them missing."""
+    if missing:
+        return not content.table and not content.body
+    table = content.table
+    return len(table) == content.rows * RUN_ROW_BYTES and len(content.body) == int.from_bytes(table[-4:], "little")
 
 
 class RoutedTarget(NamedTuple):
@@ -131,8 +137,8 @@ def encode_routed_head(record: RoutedRecord) -> bytes:
     return b"".join(parts)
 
 
-def decode_routed(payload: bytes) -> RoutedRecord:
-    """Read a routed run's record."""
+def decode_routed(payload: bytes, missing: int = 0) -> RoutedRecord:
+    """Read a routed run's record; if bytes are missing behind its head, without the content."""
     try:
         link, link_last, number_step = _ROUTED_HEAD.unpack_from(payload)
         at = _ROUTED_HEAD.size
@@ -149,13 +155,11 @@ def decode_routed(payload: bytes) -> RoutedRecord:
             targets.append(RoutedTarget(queue, first, range(start, stop, step), remote))
         body_at = at + rows * RUN_ROW_BYTES
         content = RunBytes(rows, payload[at:body_at], 0, payload[body_at:])
-        end = int.from_bytes(content.table[-4:], "little")
     except (struct.error, UnicodeDecodeError, ValueError) as error:
         raise unreadable("routed run") from error
     if (
         not 0 < rows <= limits.RUN_MESSAGES_MAX
-        or len(content.table) != rows * RUN_ROW_BYTES
-        or len(content.body) != end
+        or not _fits(content, missing)
         or number_step < 1
         or any(not target.rows or target.rows[-1] >= rows for target in targets)
     ):
@@ -199,8 +203,9 @@ def encode_placed_head(record: PlacedRecord) -> bytes:
     )
 
 
-def decode_placed(payload: bytes) -> PlacedRecord:
-    """Read the record of a run about which there is more to say."""
+def decode_placed(payload: bytes, missing: int = 0) -> PlacedRecord:
+    """Read the record of a run about which there is more to say; if bytes are missing behind its head, without the
+    content."""
     try:
         size, count = _PLACED_HEAD.unpack_from(payload)
         settled_at = _PLACED_HEAD.size + size
@@ -216,8 +221,8 @@ def decode_placed(payload: bytes) -> PlacedRecord:
         raise unreadable("placed run")
     if notes or type(arrival) is not int or not (moved or set(origin) == {None}):
         raise unreadable("placed run")
-    routed = decode_routed(payload[routed_at:])
-    if not readable(routed.run.content):
+    routed = decode_routed(payload[routed_at:], missing)
+    if not missing and not readable(routed.run.content):
         raise unreadable("placed run")
     return PlacedRecord(
         arrival,
