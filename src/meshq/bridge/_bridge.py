@@ -10,8 +10,8 @@ import attrs
 import trio
 
 from meshq import limits
-from meshq.abc import LocalBroker, NodeControl, Service
-from meshq.bridge._carrying_plan import bridged_id, carried
+from meshq.abc import LocalBroker, NodeControl, Service, WallClock
+from meshq.bridge._carrying_plan import bridged_id, carried, time_left
 from meshq.bridge._settings import BridgeSettings
 from meshq.client import Client, ClientFactory, Consumer, Delivery
 from meshq.errors import MeshqError, SettingsError
@@ -128,26 +128,31 @@ class Bridge(Service):
             number = (await here.queue(consumer.queue.rpartition("::")[2])).number
             identify = partial(bridged_id, control.node_id, number) if settings.use_duplicate_detection else None
             while True:
-                await self._carry_some(there, consumer, identify)
+                await self._carry_some(there, consumer, identify, control.env.wall)
 
-    async def _carry_some(self, there: Client, consumer: Consumer, identify: Any) -> None:
+    async def _carry_some(self, there: Client, consumer: Consumer, identify: Any, wall: WallClock) -> None:
         settings = self.settings
         batch = await consumer.receive_many(min(BATCH, settings.window))
+        now = wall.now_ms() / 1000
         for large, part in groupby(batch, key=_is_large):
             deliveries = list(part)
             if large:
                 for delivery in deliveries:
-                    await self._carry_large(there, delivery, identify)
+                    await self._carry_large(there, delivery, identify, now)
                 continue
             parts = carried(
-                deliveries, address=settings.forwarding_address, transformer=settings.transformer, identify=identify
+                deliveries,
+                address=settings.forwarding_address,
+                transformer=settings.transformer,
+                identify=identify,
+                now=now,
             )
             for address, messages in parts:
                 await there.send_many(address, messages)
             await consumer.ack(*deliveries)
             self._carried += len(deliveries)
 
-    async def _carry_large(self, there: Client, delivery: Delivery, identify: Any) -> None:
+    async def _carry_large(self, there: Client, delivery: Delivery, identify: Any, now: float) -> None:
         """Carry a message that is no ``Message``: its body is read while it is sent."""
         settings = self.settings
         if settings.transformer is not None:
@@ -164,6 +169,9 @@ class Bridge(Service):
                 stream,
                 properties=delivery.properties or None,
                 durable=delivery.durable,
+                priority=delivery.priority,
+                ttl=time_left(delivery.expiration, now),
+                group=delivery.group,
                 duplicate_id=duplicate_id,
                 correlation_id=delivery.correlation_id,
                 reply_to=delivery.reply_to,

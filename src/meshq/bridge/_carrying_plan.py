@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from meshq.message import Message
 
+#: What a time to live is at least: a millisecond, in which it is counted.
+TTL_S_MIN: Final = 0.001
 Transformer = Callable[[Message], Message | None]
 
 
@@ -50,6 +52,26 @@ class Received(Protocol):
     def content_type(self) -> str | None:
         """What its body is."""
 
+    @property
+    def priority(self) -> int:
+        """How urgent it is."""
+
+    @property
+    def group(self) -> str | None:
+        """The group that it belongs to."""
+
+    @property
+    def expiration(self) -> float | None:
+        """When it is of no use any more: seconds since 1970."""
+
+
+def time_left(expiration: float | None, now: float) -> float | None:
+    """The time to live with which a message goes on that has used a part of its own; None: it has no end.
+
+    What ran out on the way still goes, for a moment: only where it arrives is it known where such a message belongs.
+    """
+    return None if expiration is None else max(expiration - now, TTL_S_MIN)
+
 
 def bridged_id(node_id: bytes, queue: int, sequence: int) -> bytes:
     """The duplicate id of a message that has none: it is the same however often the message is sent again, and another
@@ -63,10 +85,12 @@ def carried(
     address: str | None,
     transformer: Transformer | None,
     identify: Callable[[int], bytes] | None,
+    now: float,
 ) -> list[tuple[str, list[Message]]]:
     """Messages with the addresses that they go to, in order; neighbours for one address together.
 
     ``identify`` makes a duplicate id of a message's number in its queue; None: messages without one get none.
+    ``now``: seconds since 1970.
     """
     made: list[tuple[str, Message]] = []
     for delivery in deliveries:
@@ -77,6 +101,9 @@ def carried(
             delivery.body,
             properties=delivery.properties or None,
             durable=delivery.durable,
+            priority=delivery.priority,
+            ttl=time_left(delivery.expiration, now),
+            group=delivery.group,
             duplicate_id=duplicate_id,
             correlation_id=delivery.correlation_id,
             reply_to=delivery.reply_to,
