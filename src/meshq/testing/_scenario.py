@@ -28,6 +28,7 @@ from meshq.testing._workload import ADDRESSES, CLIENT_SETTINGS, SOLE, URL, Actor
 from meshq.testing._workload_odd import ODD, PLACES, OddReceiver, OddSender
 from meshq.testing._workload_receive import Clerk, Receiver
 from meshq.testing._workload_transacting import TransactingReceiver
+from meshq.testing._workload_two_phase import Ledger, Manager, PreparingReceiver
 
 #: Simulated seconds of faults, and the least that a seed has to have confirmed.
 DURATION_S: Final = 60.0
@@ -66,8 +67,16 @@ class Cast:
         others: list[Actor] = [Sender(scene, "second", rng("actor/second"), dial(second))]
         if rng("cast/shared").random() < 0.5:
             others.append(Receiver(scene, "sharer", rng("actor/sharer"), dial(second), ("shared",)))
+        queues = ("shared", "solo", "news-a")
         receiving = TransactingReceiver if rng("cast/transacting").random() < 0.5 else Receiver
-        receiver = receiving(scene, "receiver", rng("actor/receiver"), dial(third), ("shared", "solo", "news-a"))
+        if rng("cast/preparing").random() < 0.3:
+            ledger = Ledger(scene.history)
+            others.append(Manager(scene, "manager", rng("actor/manager"), dial(second), ledger))
+            receiver: Receiver = PreparingReceiver(
+                scene, "receiver", rng("actor/receiver"), dial(third), queues, ledger
+            )
+        else:
+            receiver = receiving(scene, "receiver", rng("actor/receiver"), dial(third), queues)
         news = Receiver(scene, "reader", rng("actor/reader"), dial(third), ("news-b",))
         parts: list[Actor] = [receiver]
         if rng("cast/odd").random() < 0.5:

@@ -140,6 +140,7 @@ def leftovers(broker: BrokerNode, links: int = 0) -> None:
     broker.left("large bodies that nobody needs", len(files) - len(bodies))
     if not links:
         broker.left("bytes promised to nobody", core.memory.reserved_bytes)
+    broker.left("prepared transactions", len(core.transactions.two_phase))
     broker.left("entries that wait for a sync", core.ledger.waiting)
     broker.look()
 
@@ -198,4 +199,5 @@ async def recount(env: Env) -> dict[str, Any]:
         "links": {link.hex(): number for link, number in core.placer.links.items()},
         "ids": ids,
         "producers": sorted(core.producers.checkpoint()),
+        "prepared": [(one.xid, one.transaction.sent, one.transaction.acked) for one in core.transactions.two_phase],
     }
