@@ -101,6 +101,8 @@ class WholeQueue(RuleBasedStateMachine):
         self.ready_before: set[int] = set()
         #: Calls of the disk that come to their end in the next step, if not all do.
         self.hops: int | None = None
+        # A move has begun and waits for the disk.
+        self.moving = False
 
     @initialize(
         attempts=st.sampled_from([2, 3]),
@@ -188,6 +190,7 @@ class WholeQueue(RuleBasedStateMachine):
     @precondition(lambda self: any(reader.tags for reader in self.channels.values()))
     @rule(data=st.data(), fate=FATE)
     def settle(self, data: st.DataObject, fate: str) -> None:
+        self.let_moves_end()
         self.do_settle(data, fate)
         self.settle_down()
 
@@ -225,6 +228,7 @@ class WholeQueue(RuleBasedStateMachine):
     @precondition(lambda self: self.channels)
     @rule(data=st.data(), handed=st.booleans())
     def leave(self, data: st.DataObject, handed: bool) -> None:
+        self.let_moves_end()
         channel = data.draw(st.sampled_from(list(self.channels)))
         self.account.leave(self.channels.pop(channel), handed=handed)  # type: ignore[union-attr]
         self.client.leave(channel, 1 << 40 if handed else 0)
@@ -232,6 +236,7 @@ class WholeQueue(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 30, 100, 500]))
     def pass_time(self, ms: int) -> None:
+        self.let_moves_end()
         self.account.pass_time(ms)  # type: ignore[union-attr]
         self.wall.move(self.house, ms)
         self.settle_down()
@@ -262,6 +267,7 @@ class WholeQueue(RuleBasedStateMachine):
         options = {"filter": filter} if filter is not None else {}
         answer = self.client.call("move_messages", name=HERE, address=OTHER, limit=limit, **options)
         assert answer in (None, {"moved": moved})
+        self.moving = answer is None
 
     @rule(place=st.sampled_from(PLACES))
     def redrive(self, place: str) -> None:
@@ -269,6 +275,7 @@ class WholeQueue(RuleBasedStateMachine):
         back = self.account.redrive(place)  # type: ignore[union-attr]
         answer = self.client.call("redrive", name=place)
         assert answer == {"moved": back} or (answer is None and self.pages.busy)
+        self.moving = answer is None
         self.settle_down()
 
     @rule()
@@ -406,6 +413,12 @@ class WholeQueue(RuleBasedStateMachine):
         if self.pages.busy:
             self.hops = None
             self.settle_down()
+
+    def let_moves_end(self) -> None:
+        """What comes back while a move waits for the disk may be moved or not: here it comes afterwards."""
+        if self.moving:
+            self.be_quiet()
+            self.moving = False
 
     def take(self) -> list[Message]:
         """What was delivered."""
