@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from meshq.abc import Buffer
-from meshq.errors import DamagedError, JournalBrokenError
+from meshq.errors import DamagedError, JournalBrokenError, UsageError
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store import Excerpts
 from meshq.store._index_format import HEAD_BYTES, Index, decode_index
@@ -383,3 +383,38 @@ async def test_a_journal_that_is_closed_at_once_has_indexed_its_segments(store: 
     async with store.journal() as journal:
         await journal.append_many([bytes(900)] * 40)
     assert len(store.indexes()) == len(store.segments()) == 4
+
+
+@pytest.mark.parametrize("keys", [(), (KEY,)])
+async def test_what_was_left_out_is_read_whole_before_the_journal_runs(store: Store, keys: tuple[bytes, ...]) -> None:
+    store.keys = keys
+    living = await _filled(store)
+    journal = store.journal(excerpts=TEN)
+    await journal.open()
+    short = [record.position for record in journal.recovered(excerpts=True) if record.missing]
+    assert len(short) > 5
+    assert journal.read_recovered(short) == {position: living[position] for position in short}
+    await journal.aclose()
+    with pytest.raises(UsageError, match="between open and run"):
+        journal.read_recovered(short)
+
+
+async def test_what_was_left_out_and_can_not_be_read_is_told(store: Store) -> None:
+    living = await _filled(store)
+    store.damaged = True
+    for fault in ("read", "rot", "gone"):
+        journal = store.journal(excerpts=TEN)
+        await journal.open()
+        short = [record.position for record in journal.recovered(excerpts=True) if record.missing]
+        entry = next(entry for entry in store.manifest().entries if entry.base <= short[0] <= entry.last)
+        path = LAYOUT.segment(entry.number)
+        if fault == "read":
+            store.disk.faults.inject("read", errno.EIO, path=path)
+        elif fault == "rot":
+            store.disk.flip_bit(path, 8 * store.disk.content(path).index(living[short[0]]))
+        else:
+            store.disk.remove(path)
+        with pytest.raises(OSError if fault == "read" else DamagedError):
+            journal.read_recovered(short)
+        store.disk.faults.clear()
+        await journal.aclose()
