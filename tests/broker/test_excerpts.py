@@ -56,6 +56,9 @@ def test_everything_that_brings_no_messages_is_kept_whole() -> None:
     for record in _sent().recovered():
         if record.kind != records.RUN:
             assert records.excerpt(record.kind, record.payload) == (len(record.payload), True)
+    assert records.excerpt(records.PREPARED, bytes(9_000)) == (9_000, True)
+    # What waits for a decision is messages, too.
+    assert records.excerpt(records.WAITING, bytes(9_000)) == (0, False)
     assert records.excerpt(200, b"of another version") == (18, True)
 
 

@@ -11,7 +11,7 @@ import struct
 from typing import Final
 
 from meshq.abc import Buffer
-from meshq.broker.records._kinds import PLACED, ROUTED, RUN
+from meshq.broker.records._kinds import PLACED, ROUTED, RUN, WAITING
 from meshq.broker.records._rows import _SETTLED_ROW
 from meshq.broker.records._runs import _PLACED_HEAD, _ROUTED_HEAD, _ROUTED_TARGET, _RUN_HEAD, _TARGET
 from meshq.wire import RUN_ROW_BYTES, has_ids
@@ -35,6 +35,9 @@ def excerpt(kind: int, payload: Buffer) -> tuple[int, bool]:
         elif kind == PLACED:
             notes, settled = _PLACED_HEAD.unpack_from(payload)
             head = _routed_head(payload, _PLACED_HEAD.size + notes + settled * _SETTLED_ROW.size)
+        elif kind == WAITING:
+            # Of one that is dead nothing is asked.
+            head = 0
         else:
             return len(payload), True
     except struct.error:
