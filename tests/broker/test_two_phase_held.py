@@ -12,7 +12,7 @@ from tests.broker.pages import FakePages
 from tests.broker.preparing import XID, content, decide, next_life, prepare, prepared_house, recovered
 from tests.broker.test_transactions import Tx, clean, house_with
 
-USAGE, UNDECIDED = (BY_NAME[name].number for name in ("usage", "undecided"))
+USAGE, UNDECIDED, ROLLED_BACK = (BY_NAME[name].number for name in ("usage", "undecided", "rolled_back"))
 
 
 def groups(*names: str) -> list[Envelope]:
@@ -183,3 +183,20 @@ def test_a_subscription_of_which_something_is_prepared_stays() -> None:
     assert answer.code == UNDECIDED
     assert decide(client, "commit") == 0
     assert client.call("unsubscribe", address="news", name="me") == {"removed": 0}
+
+
+def test_what_is_rolled_back_comes_again_when_that_is_durable() -> None:
+    house, client, channel, _ = prepared_house()
+    house.auto = False
+    assert decide(client, "rollback") == -1
+    assert len(client.got(channel)) == 4
+    assert house.queue("in").pledged == 2
+    # Until then a crash would find it prepared, and nothing else may happen to it.
+    assert decide(client, "commit") == ROLLED_BACK
+    client.call("delete_queue", name="in")
+    answer = client.answer(client.calls)
+    assert answer is not None
+    assert answer.code == UNDECIDED
+    house.rest()
+    assert len(client.got(channel)) == 6
+    clean(house)

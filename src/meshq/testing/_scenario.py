@@ -73,7 +73,7 @@ class Cast:
             ledger = Ledger(scene.history)
             others.append(Manager(scene, "manager", rng("actor/manager"), dial(second), ledger))
             receiver: Receiver = PreparingReceiver(
-                scene, "receiver", rng("actor/receiver"), dial(third), queues, ledger
+                scene, "receiver", rng("actor/receiver"), dial(third), queues, ledger=ledger
             )
         else:
             receiver = receiving(scene, "receiver", rng("actor/receiver"), dial(third), queues)

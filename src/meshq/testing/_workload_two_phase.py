@@ -42,12 +42,15 @@ class Ledger:
 
     history: History
     entries: dict[bytes, Entry] = attrs.field(factory=dict)
+    #: When the broker confirmed the verdict about those that are no longer here.
+    done: dict[bytes, float] = attrs.field(factory=dict)
 
     def decided(self, xid: bytes) -> None:
         """The broker has confirmed the verdict."""
         entry = self.entries.pop(xid, None)
         if entry is None:
             return
+        self.done[xid] = trio.current_time()
         history = self.history
         for op in entry.ops:
             if entry.verdict == COMMIT:
@@ -87,7 +90,7 @@ class PreparingReceiver(TransactingReceiver):
     """What it acknowledges and sends is prepared, and decided by itself or by the manager."""
 
     def __init__(
-        self, scene: Scene, name: str, rng: random.Random, dial: Dial, queues: tuple[str, ...], ledger: Ledger
+        self, scene: Scene, name: str, rng: random.Random, dial: Dial, queues: tuple[str, ...], *, ledger: Ledger
     ) -> None:
         super().__init__(scene, name, rng, dial, queues)
         self._ledger = ledger
@@ -171,13 +174,13 @@ class Manager(Actor):
 
     async def _look(self, client: Client) -> None:
         entries = self._ledger.entries
-        known = dict.fromkeys(entries)
+        asked_s = trio.current_time()
         found = await client.recover()
         self._clean = not found
         for xid in found:
             entry = entries.get(xid)
-            if entry is None and xid in known:
-                # Somebody was faster.
+            if entry is None and self._ledger.done.get(xid, 0.0) >= asked_s:
+                # It was decided while the answer was on its way.
                 continue
             if entry is None:
                 self.history.left(f"the transaction {xid!r} that is decided and prepared", 1)

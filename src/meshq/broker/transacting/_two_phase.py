@@ -7,6 +7,7 @@ was asked before; what has changed since makes a commit wait, and never undoes i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from meshq import limits
@@ -51,6 +52,8 @@ class TwoPhase:
         self._transactions = transactions
         # The oldest first.
         self._by_xid: dict[bytes, Prepared] = {}
+        # Those that are rolled back as soon as that is durable; an ordered set.
+        self._leaving: dict[Prepared, None] = {}
         self.decisions = Decisions()
 
     def __len__(self) -> int:
@@ -63,7 +66,7 @@ class TwoPhase:
         """One that holds messages of a queue; None: none does."""
         if not queue.pledged:
             return None
-        return next((one for one in self if queue in one.transaction.pledged), None)
+        return next((one for one in (*self, *self._leaving) if queue in one.transaction.pledged), None)
 
     def check_free(self, queue: Queue) -> None:
         """See that nothing in a queue waits for a decision.
@@ -189,8 +192,14 @@ class TwoPhase:
             raise UsageError(f"the transaction {xid!r} was committed")
         if isinstance(found, Prepared):
             self._decide(found, committed=False)
-            self._transactions.roll_back(found.transaction)
+            # Nobody gets what a crash could still bring back as prepared.
+            self._leaving[found] = None
+            self._core.ledger.when_all_is_durable(partial(self._let_go, found))
         yield {}
+
+    def _let_go(self, prepared: Prepared) -> None:
+        del self._leaving[prepared]
+        self._transactions.roll_back(prepared.transaction)
 
     def _find(self, xid: bytes, user: str) -> Prepared | Decision | None:
         """What is known of a transaction; nothing is asked of who has no name: it is the same program.
