@@ -90,6 +90,8 @@ class Account:
     messages: dict[int, Message] = attrs.field(factory=dict)
     readers: list[Reader] = attrs.field(factory=list)
     paused: bool = False
+    #: By xid: who is held by a transaction that is prepared, and what that sends; times count from its commit.
+    prepared: dict[bytes, tuple[list[int], list[Message]]] = attrs.field(factory=dict)
     #: In this life: what was added, and what became of messages.
     counts: Counter[str] = attrs.field(factory=Counter)
 
@@ -133,16 +135,34 @@ class Account:
     def give_back(self, reader: Reader, tags: Iterable[int], delay_ms: int | None) -> None:
         """They come back, and may have reached an application."""
         for tag in list(tags):
-            message = reader.tags.pop(tag)
-            if 0 < message.expires <= self.now:
-                self._expire(message)
-            elif self.rules.dead_letters and message.returns + 1 >= self.rules.attempts:
-                self._leave(message, DEAD, "dead_lettered")
-            else:
-                message.returns += 1
-                self.counts["redelivered"] += 1
-                wait = self.rules.redelivery_delay_ms if delay_ms is None else delay_ms
-                self._wait(message, wait)
+            self._come_back(reader.tags.pop(tag), delay_ms)
+
+    def _come_back(self, message: Message, delay_ms: int | None) -> None:
+        if 0 < message.expires <= self.now:
+            self._expire(message)
+        elif self.rules.dead_letters and message.returns + 1 >= self.rules.attempts:
+            self._leave(message, DEAD, "dead_lettered")
+        else:
+            message.returns += 1
+            self.counts["redelivered"] += 1
+            wait = self.rules.redelivery_delay_ms if delay_ms is None else delay_ms
+            self._wait(message, wait)
+
+    def prepare(self, xid: bytes, reader: Reader, tags: Iterable[int], sends: list[Message]) -> None:
+        """They are a transaction's, until it is decided."""
+        self.prepared[xid] = [reader.tags.pop(tag).uid for tag in tags], sends
+        for uid in self.prepared[xid][0]:
+            self.messages[uid].holder = None
+
+    def decide(self, xid: bytes, *, commit: bool) -> None:
+        """It is committed, or rolled back."""
+        held, sends = self.prepared.pop(xid)
+        for message in [self.messages[uid] for uid in held if self.messages[uid].place == HERE]:
+            self._leave(message, NOWHERE, "acknowledged") if commit else self._come_back(message, None)
+        for message in sends if commit else ():
+            message.expires += self.now if message.expires else 0
+            message.due += self.now if message.due else 0
+            self.add(message)
 
     def leave(self, reader: Reader, *, handed: bool) -> None:
         """A consumer goes; ``handed``: it had handed over everything, or else nothing."""
@@ -222,15 +242,19 @@ class Account:
     def restart(self) -> None:
         """The node was killed, with everything on disk."""
         self.readers.clear()
+        held = {uid for uids, _ in self.prepared.values() for uid in uids}
+        for _, sends in self.prepared.values():
+            sends[:] = [message for message in sends if message.durable]
         for message in self.messages.values():
             if not message.durable and message.place != NOWHERE:
                 message.place = NOWHERE
             elif message.place == HERE and message.state == HELD:
-                self._wait(message, 0)
                 message.perhaps = True
+                if message.uid not in held:
+                    self._wait(message, 0)
             message.holder = None
         self.counts.clear()
-        self.counts["added"] = len(self.here(READY, DELAYED))
+        self.counts["added"] = len(self.here(READY, DELAYED, HELD))
         self.pass_time(0)
 
     def copy(self) -> Account:

@@ -4,7 +4,7 @@
 where, what the queue says of itself.  Half of the queues leave all but their first runs on the disk, and now and then
 the next step comes while pages are on their way: then the account agrees when they are there.  Now and then the node is
 killed, between two steps or in the middle of one; then every message is as it was before that step or as it is after
-it.
+it.  Transactions are prepared and decided, over any number of lives.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from tests.broker.account import (
 from tests.broker.kit import GIB, RawClient, make_house, read_deliver
 from tests.broker.logs import FakeLog
 from tests.broker.pages import FakePages
+from tests.broker.preparing_queue import PreparingRules
 from tests.broker.test_delays import WallClock
 
 pytestmark = pytest.mark.exhaustive
@@ -90,7 +91,7 @@ def envelope(priority: int, key: int | None, ttl_ms: int, delay_ms: int) -> Enve
     return Envelope(kind, b"", encode_map(headers) if headers else b"", properties)
 
 
-class WholeQueue(RuleBasedStateMachine):
+class WholeQueue(PreparingRules, RuleBasedStateMachine):
     """The steps."""
 
     def __init__(self) -> None:
@@ -167,16 +168,26 @@ class WholeQueue(RuleBasedStateMachine):
         self.settle_down()
 
     def do_send(self, messages: list[Any], durable: bool) -> None:
-        bodies, envelopes = [], []
         assert self.account is not None
+        bodies, envelopes, made = self.draw_messages(messages, durable, self.account.now)
+        for message in made:
+            self.account.add(message)
+        self.client.put(self.sender, *bodies, envelopes=envelopes, durable=durable)
+
+    def draw_messages(
+        self, messages: list[Any], durable: bool, now: int
+    ) -> tuple[list[bytes], list[Envelope], list[Message]]:
+        bodies, envelopes, made = [], [], []
         for priority, key, (ttl, delay) in messages:
             self.made += 1
             bodies.append(b"%d" % self.made)
             envelopes.append(envelope(priority, key, ttl, delay))
-            now = self.account.now
             expires, due = now + ttl if ttl else 0, now + delay if delay else 0
-            self.account.add(Message(self.made, priority, key, durable, expires, due))
-        self.client.put(self.sender, *bodies, envelopes=envelopes, durable=durable)
+            made.append(Message(self.made, priority, key, durable, expires, due))
+        return bodies, envelopes, made
+
+    def draw_run(self, data: st.DataObject) -> Any:
+        return data.draw(RUN)
 
     @precondition(lambda self: len(self.channels) < 4)
     @rule(reader=READER)
