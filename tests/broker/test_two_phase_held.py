@@ -200,3 +200,20 @@ def test_what_is_rolled_back_comes_again_when_that_is_durable() -> None:
     house.rest()
     assert len(client.got(channel)) == 6
     clean(house)
+
+
+@pytest.mark.parametrize("what", ["commit", "rollback"])
+def test_a_temporary_queue_outlives_its_session_until_the_decision(what: str) -> None:
+    house = make_house(FakeLog())
+    client, other = house.client(), house.client()
+    values = client.call("create_temporary_queue")
+    assert values is not None
+    client.put(client.produce(values["name"]), b"1", b"2")
+    tx = Tx(client)
+    tx.ack(client.consume(values["name"]), 1, 1)
+    assert prepare(tx) == 0
+    client.close()
+    assert house.queue(values["name"]).pledged == 1
+    assert decide(other, what) == 0
+    assert values["name"] not in house.core.router.queues
+    clean(house)
