@@ -21,6 +21,7 @@ def test_the_defaults_of_a_client() -> None:
     assert (settings.initial_connect_attempts, settings.reconnect_attempts) == (1, math.inf)
     assert (settings.retry_interval, settings.retry_interval_multiplier, settings.max_retry_interval) == (0.1, 2.0, 2.0)
     assert (settings.call_timeout, settings.call_failover_timeout) == (30, 30)
+    assert (settings.connection_ttl, settings.check_period) == (60, 30)
 
 
 async def test_the_defaults_of_a_consumer(node: FakeNode) -> None:

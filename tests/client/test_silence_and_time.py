@@ -30,6 +30,19 @@ async def test_a_connection_that_falls_silent_is_given_up_after_the_ttl(node: Fa
     assert client.statistics().resumed == 1
 
 
+async def test_a_connection_over_which_a_frame_comes_slowly_is_not_silent(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env, connection_ttl=6) as client, client.consumer("q") as consumer:
+        stream, sent = node.streams[-1], bytearray()
+        stream.arrive, arrive = sent.extend, stream.arrive  # type: ignore[method-assign]
+        node.deliver("q", [b"x" * 60])
+        for start in range(0, len(sent), 10):
+            arrive(bytes(sent[start : start + 10]))
+            await trio.sleep(4)
+        assert len((await consumer.receive()).body) == 60
+        assert trio.current_time() > 30 and client.statistics().connected == 1
+
+
 async def test_the_ttl_of_the_node_counts_if_it_is_shorter(node: FakeNode) -> None:
     env, _ = fake_env(node)
     node.ttl_ms = 3_000

@@ -30,6 +30,8 @@ from tests.client._server import FakeNode, fake_env
         ("?callTimeout=1500&callFailoverTimeout=-1", {"call_timeout": 1.5, "call_failover_timeout": math.inf}),
         ("?connectionTTL=5000&clientFailureCheckPeriod=1000", {"connection_ttl": 5.0, "check_period": 1.0}),
         ("?confirmationWindowSize=65536&clientID=me", {"confirmation_window": 65536, "client_id": "me"}),
+        ("?confirmationWindowSize=-1", {"confirmation_window": math.inf}),
+        ("?confirmation_window=inf", {"confirmation_window": math.inf}),
         ("?useTopologyForLoadBalancing=false&insecure=true", {"use_topology": False, "insecure": True}),
         ("?initialWaitTimeout=10000&resend=false", {"initial_wait_timeout": 10.0, "resend": False}),
     ],

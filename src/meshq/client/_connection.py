@@ -206,6 +206,8 @@ class Connection:
                 data = await link.stream.receive(limits.RECEIVE_BYTES)
                 if not data:
                     break
+                # A part of a large frame is a sign of life, too.
+                self._session.heard_at = trio.current_time()
                 link.feed(data)
                 if self._ended.done and not self._closing:
                     return

@@ -67,7 +67,7 @@ class Session:
         self.node_id = b""
         #: The TTL that the node granted, seconds.
         self.ttl = settings.connection_ttl
-        #: Everything of the session so far can be sent again; not so after a link that keeps nothing.
+        #: What was sent so far is kept and can be sent again: not on a link that loses nothing, nor without a window.
         self.resumable = False
         #: Why nothing works here any more.
         self.failure: MeshqError | None = None
@@ -85,7 +85,7 @@ class Session:
         self.timed: dict[Call | Opening | Run, None] = {}
         #: Bells to be rung at a time.
         self.alarms: dict[Bell, float] = {}
-        #: When the link was got or lost.
+        #: When the link was got or lost; when bytes came last, which whoever reads them says; when some went.
         self.changed_at = self.heard_at = self.flushed_at = 0.0
         #: Wakes the task that sends what was gathered.
         self.wake: Callable[[], None] = nothing
@@ -144,7 +144,7 @@ class Session:
         assert link is not None
         if self.settling:
             self.send_settles()
-        self.outgoing.number(frame, keep=not link.lossless)
+        self.outgoing.number(frame, keep=self.resumable)
         self._put(link, frame)
 
     def _put(self, link: Link, frame: Frame) -> None:
@@ -267,8 +267,6 @@ class Session:
         link = self.link
         if link is None:
             return
-        if not link.lossless:
-            self.heard_at = self.now()
         incoming, handlers = self.incoming, self._handlers
         try:
             for frame in frames:
@@ -292,7 +290,7 @@ class Session:
             if self._unflushed:
                 self.wake()
             return
-        if incoming.unreported_bytes > self.settings.confirmation_window // 4:
+        if self.resumable and incoming.unreported_bytes > self.settings.window_bytes // 4:
             self._put(link, Frame(FrameType.RECEIVED))
         self.flush()
 
@@ -367,7 +365,7 @@ class Session:
             key=self.key if resumes else b"",
             received=self.incoming.last if resumes else 0,
             ttl_ms=self.settings.ttl_ms,
-            window_bytes=self.settings.confirmation_window,
+            window_bytes=self.settings.window_bytes,
         )
 
     def attach(self, link: Link, attached: Attached, node_id: bytes) -> None:
@@ -378,6 +376,7 @@ class Session:
         """
         if attached.resumed and not (self.resumable and attached.session == self.number):
             raise violation("bad_header", "a session was resumed that was not asked for")
+        self.resumable = not link.lossless and self.settings.window_bytes > 0
         self.changed_at = self.heard_at = self.now()
         self.ttl = min(self.settings.connection_ttl, attached.ttl_ms / 1000)
         if attached.resumed:
@@ -393,7 +392,6 @@ class Session:
             self.link = link
             self.number, self.key, self.node_id = attached.session, attached.key, node_id
             self._renew()
-        self.resumable = not link.lossless
         self.pump()
         self.send_settles()
         self.wake()

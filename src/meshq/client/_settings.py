@@ -28,6 +28,12 @@ def _at_least_one(instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
         raise SettingsError(attribute.name, value, "a whole number from 1, or math.inf")
 
 
+def _window(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    low, high = 4 * limits.KIB, limits.GIB
+    if not (type(value) is int and low <= value <= high) and not (type(value) is float and value == math.inf):
+        raise SettingsError(attribute.name, value, f"a whole number from {low} to {high}, or math.inf for no window")
+
+
 def _label(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and (type(value) is not str or not value.isprintable() or len(value) > 200):
         raise SettingsError(attribute.name, value, "up to 200 printable characters, or None")
@@ -66,8 +72,10 @@ class ClientSettings:
     ``max_retry_interval``.  ``call_timeout`` bounds the wait for an answer, ``call_failover_timeout`` the wait for
     a connection.  ``connection_ttl``: how long a session outlives its connection, and how long a silent connection
     is believed in; ``check_period``: how often at least that is looked at.  ``confirmation_window``: bytes of
-    frames in flight.  ``min_large_message_size``: bytes of a body above which ``send`` streams it, and the broker keeps
-    it in a file of its own.  ``resend``: whether unconfirmed sends are repeated after a failover.
+    frames in flight, which are kept until the broker says that they have arrived, and sent again when the session is
+    resumed; ``math.inf``: nothing is kept, and a session that loses its connection is made anew.
+    ``min_large_message_size``: bytes of a body above which ``send`` streams it, and the broker keeps it in a file of
+    its own.  ``resend``: whether unconfirmed sends are repeated after a failover.
     """
 
     user: str | None = attrs.field(default=None, validator=_user)
@@ -88,10 +96,7 @@ class ClientSettings:
     call_failover_timeout: float = attrs.field(default=30, validator=in_range(0.001, _FOREVER))
     connection_ttl: float = attrs.field(default=60, validator=in_range(0.1, _FOREVER))
     check_period: float = attrs.field(default=30, validator=in_range(0.01, _FOREVER))
-    confirmation_window: int = attrs.field(
-        default=limits.CONFIRMATION_WINDOW_BYTES,
-        validator=in_range(4 * limits.KIB, limits.GIB, whole=True),
-    )
+    confirmation_window: float = attrs.field(default=limits.CONFIRMATION_WINDOW_BYTES, validator=_window)
     min_large_message_size: int = attrs.field(
         default=limits.MIN_LARGE_MESSAGE_BYTES,
         validator=in_range(limits.KIB, limits.MESSAGE_BYTES_MAX, whole=True),
@@ -101,6 +106,11 @@ class ClientSettings:
     def __attrs_post_init__(self) -> None:
         if (self.user is None) is not (self.password is None):
             raise SettingsError("user", self.user, "a user with a password, or neither")
+
+    @property
+    def window_bytes(self) -> int:
+        """The confirmation window as it crosses the wire; 0: none."""
+        return 0 if self.confirmation_window == math.inf else int(self.confirmation_window)
 
     @property
     def ttl_ms(self) -> int:

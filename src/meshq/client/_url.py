@@ -112,7 +112,7 @@ CAMEL_CASE: Final[dict[str, tuple[str, Read]]] = {
     "callFailoverTimeout": ("call_failover_timeout", _milliseconds),
     "connectionTTL": ("connection_ttl", _milliseconds),
     "clientFailureCheckPeriod": ("check_period", _milliseconds),
-    "confirmationWindowSize": ("confirmation_window", _whole),
+    "confirmationWindowSize": ("confirmation_window", _count),
 }
 
 

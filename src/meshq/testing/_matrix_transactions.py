@@ -70,6 +70,7 @@ class Rollback(Feature):
     """What a transaction takes and sends that is rolled back, or never committed, comes again, and never was sent."""
 
     name = "rollback"
+    uses = ("delivery counts",)
     works = (((b"1", True),), ())
     gone = ((), ())
 

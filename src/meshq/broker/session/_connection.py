@@ -42,6 +42,8 @@ class StreamConnection:
         self._phase = self.server.phase
         self._backlog = trio.Event()
         self._link.on_backlog = self._backlogged
+        # When the last bytes came: a part of a large frame is a sign of life, too.
+        self._heard_at = 0.0
         self._attached = trio.Event()
         self.server.on_attached = self._attached.set
         # Ends the handshake unless it goes on in time.
@@ -75,6 +77,7 @@ class StreamConnection:
                 data = await stream.receive(self._allowance or limits.RECEIVE_BYTES)
             except (ConnectionBrokenError, SecurityError):
                 return
+            self._heard_at = trio.current_time()
             try:
                 if data:
                     link.feed(data)
@@ -127,20 +130,21 @@ class StreamConnection:
             server.say_close(entry.number, "the handshake took too long")
             server.lost()
             return
-        heard, quiet = server.heard, 0.0
+        ping_at = trio.current_time() + server.ttl / 3
         while True:
-            interval = server.ttl / 3
-            await trio.sleep(interval)
-            if server.heard != heard:
-                heard, quiet = server.heard, 0.0
-            else:
-                quiet += interval
-                if quiet >= server.ttl:
-                    server.say_close(BY_NAME["silent"].number, f"nothing was heard for {quiet:.1f} s")
-                    server.lost()
-                    return
+            due = min(ping_at, self._heard_at + server.ttl)
+            await trio.sleep_until(due)
             if not server.attached:
                 # The good-bye was said, and is still on its way.
                 return
-            server.send(FrameType.PING)
-            self._link.flush()
+            now = trio.current_time()
+            # While this process stood still nobody could be heard: what was said then waits to be read.
+            self._heard_at += now - due
+            if self._heard_at + server.ttl <= now:
+                server.say_close(BY_NAME["silent"].number, f"nothing was heard for {now - self._heard_at:.1f} s")
+                server.lost()
+                return
+            if ping_at <= now:
+                server.send(FrameType.PING)
+                self._link.flush()
+                ping_at = now + server.ttl / 3

@@ -102,8 +102,6 @@ class ServerConnection:
         self.closed = False
         self.on_closed: Callable[[], None] = nobody
         self.on_attached: Callable[[], None] = nobody
-        #: Frames received and sent: whoever looks from time to time sees silence by them.
-        self.heard = 0
         link.on_frames = self.frames
         link.on_closed = self.lost
         counts.accepted += 1
@@ -120,7 +118,6 @@ class ServerConnection:
 
     def frames(self, frames: list[Frame]) -> None:
         """A batch of frames has arrived."""
-        self.heard += 1
         try:
             for frame in frames:
                 if self.closed or self._machine.state is State.CLOSED:

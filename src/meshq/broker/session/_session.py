@@ -74,8 +74,9 @@ class Session:
         #: When an unlinked session ends (trio's clock); the owner of the session's life sets it.
         self.deadline = 0.0
         self.ended = False
-        #: Everything said so far can be said again; not so after a link that can't lose anything.
-        self.resumable = True
+        #: Everything said so far can be said again; not so where nothing is kept: on a link that can't lose anything,
+        #: or for a client without a confirmation window.
+        self.resumable = window_bytes > 0
         #: Called when another connection takes the session over.
         self.on_taken: Callable[[], None] = nobody
         self.granted_bytes = 0
@@ -359,7 +360,7 @@ class Session:
             self.put(Frame(FrameType.CREDIT, first=self.granted_bytes))
         link = self.link
         if link is not None:
-            if not link.lossless and self.incoming.unreported_bytes > self._window_bytes // 4:
+            if self.resumable and self.incoming.unreported_bytes > self._window_bytes // 4:
                 self._send_out(link, Frame(FrameType.RECEIVED))
             link.flush()
 
@@ -375,7 +376,7 @@ class Session:
             self.outgoing.number(frame, keep=False)
             link.send(frame)
         else:
-            self.outgoing.number(frame, keep=True)
+            self.outgoing.number(frame, keep=self.resumable)
             if link is not None:
                 self._send_out(link, frame)
 
@@ -392,7 +393,7 @@ class Session:
         """The client is there, over ``link``, and has everything up to ``received``: send again what it has not."""
         again = list(self.outgoing.resume(received))
         self.link = link
-        self.resumable = not link.lossless
+        self.resumable = not link.lossless and self._window_bytes > 0
         for frame in again:
             self._send_out(link, frame)
         self._set_willing(self.outgoing.kept_bytes <= self._window_bytes)

@@ -63,7 +63,8 @@ class Sessions:
             raise decline("too_many_sessions", f"it has its {limits.SESSIONS_MAX}")
         self._last += 1
         self.made += 1
-        window = min(max(wanted.window_bytes, 64 * limits.KIB), 64 * limits.MIB)
+        # 0: the client keeps nothing, and will never come back for its session.
+        window = min(max(wanted.window_bytes, 64 * limits.KIB), 64 * limits.MIB) if wanted.window_bytes else 0
         session = Session(core, self._last, core.settings.token(IDENTITY_BYTES), label, window)
         session.owner = owner
         session.rights = core.access.of(owner)
