@@ -8,12 +8,14 @@ that comes to the same state again, nothing left over.
 from __future__ import annotations
 
 import logging
+import math
 from typing import Final
 
 import attrs
 import trio
 
 from meshq.client import Client, connect
+from meshq.limits import CONFIRMATION_WINDOW_BYTES
 from meshq.testing._checkers_end import check_history
 from meshq.testing._disk import SimDisk
 from meshq.testing._history import History, place_of
@@ -38,6 +40,8 @@ LIMIT_S: Final = 600.0
 #: The share of seeds in which recovery is crashed, and at how many of its steps, in each way.
 RECOVERY_SHARE: Final = 0.2
 RECOVERY_CRASHES: Final = 12
+#: The share of machines whose clients keep nothing to be sent again.
+WINDOWLESS_SHARE: Final = 0.2
 
 
 @attrs.frozen
@@ -57,8 +61,10 @@ class Cast:
         self.clerks: list[Clerk] = []
 
         def dial(node: SimNode) -> Dial:
+            window = math.inf if rng(f"window/{node.name}").random() < WINDOWLESS_SHARE else CONFIRMATION_WINDOW_BYTES
+
             def dialled() -> Client:
-                return connect(URL, env=node.env, client_id=node.name, **CLIENT_SETTINGS)
+                return connect(URL, env=node.env, client_id=node.name, confirmation_window=window, **CLIENT_SETTINGS)
 
             return dialled
 
