@@ -113,7 +113,8 @@ class Node:
         self.core.on_stranger = _meet_stranger
         self.core.on_warning = Warnings(trio.current_time).say
         self._lag = LoopLag()
-        self._services = trio.CancelScope()
+        # A scope for each service that is served: a scope is entered once.
+        self._services: list[trio.CancelScope] = []
         self._detached = trio.Event()
         # Something is due earlier than what the alarm waits for.
         self._sooner = trio.Event()
@@ -223,7 +224,9 @@ class Node:
     async def _serve(
         self, service: abc.Service, broker: abc.LocalBroker, *, task_status: trio.TaskStatus[None]
     ) -> None:
-        with self._services:
+        scope = trio.CancelScope()
+        self._services.append(scope)
+        with scope:
             await service.serve(broker, task_status=task_status)
 
     def _checkpoint(self) -> list[Draft]:
@@ -316,7 +319,8 @@ class Node:
         Cancellation: what was confirmed is safe.
         """
         self.listeners.close()
-        self._services.cancel()
+        for scope in self._services:
+            scope.cancel()
         self.core.closing = f"the node {self._settings.name!r} is stopping"
         with trio.move_on_after(self._settings.stop_timeout):
             await self._finish()
