@@ -150,6 +150,11 @@ class Stream(ABC):
         ``CN=app``; empty if there is none."""
         return ()
 
+    @property
+    def server_name(self) -> str:
+        """At a server under TLS: the host name that the client has asked for (SNI); empty if it named none."""
+        return ""
+
 
 class Listener(ABC):
     """A listening endpoint."""

@@ -86,7 +86,10 @@ class ConsumerClosed(Notification):
 
 @attrs.frozen(kw_only=True)
 class SessionCreated(Notification):
-    """A client, or a node, has a new session.  Its user is empty if nobody was asked."""
+    """A client, or a node, has a new session.  Its user is empty if nobody was asked.
+
+    ``label`` is its ``client_id``, ``server_name`` the host name that it asked for under TLS; empty if there is none.
+    """
 
     kind = "session_created"
     session: int
@@ -94,6 +97,7 @@ class SessionCreated(Notification):
     user: str
     label: str
     peer: str
+    server_name: str
 
 
 @attrs.frozen(kw_only=True)

@@ -11,7 +11,19 @@ from typing import Any
 
 import pytest
 
-from meshq import TLS, Acceptor, Broker, Client, ConnectionBrokenError, Permissions, Security, SecurityError, connect
+from meshq import (
+    TLS,
+    Acceptor,
+    Broker,
+    Client,
+    ConnectionBrokenError,
+    ConsumerCreated,
+    Permissions,
+    Security,
+    SecurityError,
+    SessionCreated,
+    connect,
+)
 from tests.env.authorities import Authority
 
 AUTHORITY = Authority("ours")
@@ -24,7 +36,7 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ours = AUTHORITY.write(folder / "ours.pem")
-        self.broker = AUTHORITY.issue(folder / "broker.pem", "127.0.0.1")
+        self.broker = AUTHORITY.issue(folder / "broker.pem", "127.0.0.1", "localhost")
         self.stranger = Authority("another one").issue(folder / "stranger.pem", "app")
 
     def issue(self, *names: str, common: str | None = None) -> tuple[TLS, str]:
@@ -75,6 +87,25 @@ async def test_a_certificate_stands_for_a_user_without_a_password(
     async with broker(files, certificates={identity: "app"}) as node, connect(node.urls[0], tls=tls) as client:
         await works(client)
         assert user_of(node) == "app"
+
+
+async def test_a_broker_tells_which_host_name_a_client_asked_for_and_what_it_calls_itself(files: Files) -> None:
+    tls, _ = files.issue("app.example", common="app")
+    async with broker(files, certificates={"CN=app": "app"}) as node:
+        events = node.events()
+        by_name, by_address = node.urls[0].replace("127.0.0.1", "localhost"), node.urls[0]
+        for url in (by_name, by_address):
+            async with connect(url, tls=tls, client_id="till 7") as client, client.consumer("q"):
+                pass
+    told = [event for event in [event async for event in events] if isinstance(event, SessionCreated | ConsumerCreated)]
+    sessions, consumers = told[::2], told[1::2]
+    # Who it is was known before anything was done.
+    assert [type(event) for event in told] == [SessionCreated, ConsumerCreated] * 2
+    assert [event.session for event in sessions] == [event.session for event in consumers]
+    assert [(event.label, event.server_name) for event in sessions if isinstance(event, SessionCreated)] == [
+        ("till 7", "localhost"),
+        ("till 7", ""),
+    ]
 
 
 async def test_a_fingerprint_stands_for_a_user_however_it_is_written(files: Files) -> None:

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import ssl
+import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import trio
@@ -126,6 +129,11 @@ class _Side(TlsSide):
         self._context = context
         self._server = server
         self._binding = binding
+        # The host name that each client asks for, from its greeting to the end of its handshake.
+        self._asked: weakref.WeakKeyDictionary[ssl.SSLObject, str] = weakref.WeakKeyDictionary()
+        if server:
+            # A context of the program's may have a callback of its own, which chooses a certificate.
+            context.sni_callback = partial(_note_name, self._asked, context.sni_callback)
 
     async def wrap(self, stream: Stream, host: str | None = None) -> Stream:
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -136,7 +144,8 @@ class _Side(TlsSide):
             binding = self._binding
             if not self._server:
                 binding = hashlib.sha256(tls.getpeercert(binary_form=True) or b"").digest()
-            return TlsStream(stream, tls, incoming, outgoing, binding)
+            name = self._asked.pop(tls, "")
+            return TlsStream(stream, tls, incoming, outgoing, binding, server_name=name)
         except BaseException:
             stream.close()
             raise
@@ -145,6 +154,19 @@ class _Side(TlsSide):
         version, protocol = tls.version(), tls.selected_alpn_protocol()
         if version != "TLSv1.3" or protocol != PROTOCOL:
             raise SecurityError(f"{stream.peer} speaks {version} for {protocol!r}, not TLSv1.3 for {PROTOCOL!r}")
+
+
+def _note_name(
+    asked: weakref.WeakKeyDictionary[ssl.SSLObject, str],
+    inner: Callable[..., int | None] | None,
+    tls: ssl.SSLObject,
+    name: str | None,
+    context: ssl.SSLContext,
+) -> int | None:
+    # Whoever greets may write anything there.
+    if name is not None and name.isprintable():
+        asked[tls] = name
+    return inner(tls, name, context) if inner is not None else None
 
 
 async def _shake(stream: Stream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:

@@ -35,6 +35,7 @@ class TlsStream(Stream):
         "_incoming",
         "_outgoing",
         "_reading",
+        "_server_name",
         "_stream",
         "_tls",
         "_waiting",
@@ -42,8 +43,16 @@ class TlsStream(Stream):
     )
 
     def __init__(
-        self, stream: Stream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, binding: bytes
+        self,
+        stream: Stream,
+        tls: ssl.SSLObject,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        binding: bytes,
+        *,
+        server_name: str = "",
     ) -> None:
+        self._server_name = server_name
         self._identities = identities_of(tls) if tls.server_side else ()
         self._stream = stream
         self._tls = tls
@@ -77,6 +86,10 @@ class TlsStream(Stream):
     @property
     def identities(self) -> tuple[str, ...]:
         return self._identities
+
+    @property
+    def server_name(self) -> str:
+        return self._server_name
 
     def send_nowait(self, data: Buffer) -> int:
         if self._closed:

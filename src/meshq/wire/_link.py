@@ -35,6 +35,8 @@ class Link(ABC):
     binding: bytes = b""
     #: At a server: who the certificate of the client says it is.
     identities: tuple[str, ...] = ()
+    #: At a server under TLS: the host name that the client has asked for; empty if it named none.
+    server_name: str = ""
 
     @abstractmethod
     def send(self, frame: Frame) -> None:
@@ -66,6 +68,7 @@ class StreamLink(Link):
         self.peer = stream.peer
         self.binding = stream.binding
         self.identities = stream.identities
+        self.server_name = stream.server_name
         # TLS protects every byte: a checksum over the bodies would find nothing more.
         self.local = local or bool(stream.binding)
         self.on_backlog: Callable[[], None] = _nothing

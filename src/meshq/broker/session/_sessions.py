@@ -72,7 +72,7 @@ class Sessions:
         self._ttl[session.number] = ttl
         role, user = owner
         about = {"session": session.number, "role": role, "user": user, "label": label, "peer": link.peer}
-        core.notices.say(SessionCreated, **about)
+        core.notices.say(SessionCreated, server_name=link.server_name, **about)
         return session, self._answer(session, ttl, resumed=False)
 
     @staticmethod
