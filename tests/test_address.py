@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from meshq.address import Target, check_name, check_routing, matches, parse_target, specificity
+from meshq.address import Target, check_name, check_routing, matches, matches_destination, parse_target, specificity
 from meshq.errors import SettingsError
 
 
@@ -63,6 +63,34 @@ def test_a_routing_type_is_one_of_two() -> None:
 def test_patterns_match_whole_words(pattern: str, fitting: list[str], others: list[str]) -> None:
     assert [name for name in fitting if not matches(pattern, name)] == []
     assert [name for name in others if matches(pattern, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "others"),
+    [
+        ("PRICE.>", ["PRICE", "PRICE.STOCK", "PRICE.STOCK.NASDAQ.IBM"], ["PRICES", "TRADE.PRICE", "STOCK"]),
+        ("PRICE.STOCK.>", ["PRICE.STOCK", "PRICE.STOCK.IBM", "PRICE.STOCK.NASDAQ.IBM"], ["PRICE", "PRICE.BOND", "X"]),
+        (
+            "PRICE.STOCK.NASDAQ.*",
+            ["PRICE.STOCK.NASDAQ.IBM", "PRICE.STOCK.NASDAQ.ORCL", "PRICE.STOCK.NASDAQ.*"],
+            ["PRICE.STOCK.NASDAQ", "PRICE.STOCK.NASDAQ.IBM.A", "PRICE.STOCK.NYSE.IBM"],
+        ),
+        (
+            "PRICE.STOCK.*.IBM",
+            ["PRICE.STOCK.NASDAQ.IBM", "PRICE.STOCK.NYSE.IBM", "PRICE.STOCK.#.IBM"],
+            ["PRICE.STOCK.IBM", "PRICE.STOCK.NYSE.A.IBM", "PRICE.STOCK.NYSE.ORCL"],
+        ),
+        (">", ["a", "a.b"], []),
+        ("a.#", ["a.#"], ["a", "a.b", "a.b.c"]),
+    ],
+)
+def test_in_a_network_of_brokers_patterns_have_another_wildcard(
+    pattern: str, fitting: list[str], others: list[str]
+) -> None:
+    assert [name for name in fitting if not matches_destination(pattern, name)] == []
+    assert [name for name in others if matches_destination(pattern, name)] == []
+    # And that one is none in the patterns of address settings.
+    assert not matches("a.>", "a.b") and matches("a.>", "a.>")
 
 
 def slow_match(pattern: list[str], words: list[str]) -> bool:

@@ -116,6 +116,17 @@ def test_field_by_field_the_most_specific_pattern_wins() -> None:
     assert settings_for({}, "other") is DEFAULT_ADDRESS_SETTINGS
 
 
+def test_for_each_address_the_most_specific_of_three_patterns_holds() -> None:
+    patterns = {
+        "#": AddressSettings(max_redelivery_delay=math.inf),
+        "a.#": AddressSettings(max_redelivery_delay=100),
+        "a.b": AddressSettings(max_redelivery_delay=0),
+    }
+    for given in (patterns, dict(reversed(patterns.items()))):
+        delays = {address: settings_for(given, address).max_redelivery_delay for address in ("a.b", "a.c", "x")}
+        assert delays == {"a.b": 0, "a.c": 100, "x": math.inf}
+
+
 def test_a_default_that_is_written_out_wins_over_a_wider_pattern() -> None:
     patterns = {"#": AddressSettings(auto_create_queues=False), "a": AddressSettings(auto_create_queues=True)}
     assert settings_for(patterns, "a").auto_create_queues is True

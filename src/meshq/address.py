@@ -78,16 +78,24 @@ def is_pattern(value: object) -> bool:
 
 
 def matches(pattern: str, address: str) -> bool:
-    """Whether an address fits a pattern of words between dots: ``*`` is one word, ``#`` any number of them.
+    """Whether an address fits a pattern of words between dots: ``*`` is one word, ``#`` any number of them."""
+    return _fits(pattern, address, "#")
 
-    A ``#`` tries every split, at most words times pattern words in all.
-    """
-    words = address.split(".")
+
+def matches_destination(pattern: str, name: str) -> bool:
+    """Whether a name fits a pattern of destinations in a network of brokers: ``*`` is one word, ``>`` any number of
+    them; ``#`` is a word like any other."""
+    return _fits(pattern, name, ">")
+
+
+def _fits(pattern: str, name: str, several: str) -> bool:
+    """``several`` tries every split, at most words times pattern words in all."""
+    words = name.split(".")
     reachable = {0: None}
     for part in pattern.split("."):
         following: dict[int, None] = {}
         for index in reachable:
-            if part == "#":
+            if part == several:
                 following.update(dict.fromkeys(range(index, len(words) + 1)))
             elif index < len(words) and part in ("*", words[index]):
                 following[index + 1] = None

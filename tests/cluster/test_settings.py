@@ -30,6 +30,7 @@ def fits(address: str, *names: str) -> list[bool]:
         (" eu.uk , ! eu.uk.x ,eu.de", ["eu.uk", "eu.de"], ["eu.fr", "eu.uk.x"]),
         ("eu.*", ["eu.*"], ["eu.uk"]),
         ("eu.#", ["eu.#.x"], ["eu.uk"]),
+        ("news.*", ["news.*", "news.*.sport"], ["news", "news.europe", "news.europe.sport"]),
     ],
 )
 def test_an_address_is_the_beginning_of_those_it_is_for(address: str, inside: list[str], outside: list[str]) -> None:

@@ -48,6 +48,14 @@ async def test_brokers_and_clients_of_one_process_are_connected_by_name_without_
         assert a.urls == b.urls == []
 
 
+async def test_a_client_of_the_same_process_may_be_silent_for_hours() -> None:
+    async with Broker("hq", data_dir=None, env=without_network()) as broker, broker.client() as client:
+        await client.send("q", b"before")
+        await trio.sleep(6 * 3_600)
+        await client.send("q", b"after")
+        assert (client.statistics().connected, broker.statistics().sessions_expired) == (1, 0)
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_ten_brokers_stop_in_any_order_share_nothing_and_leave_no_task(seed: int) -> None:
     rng = random.Random(seed)
