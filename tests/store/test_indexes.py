@@ -6,6 +6,7 @@ import errno
 import random
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 import pytest
@@ -14,7 +15,7 @@ import trio
 from meshq.abc import Buffer
 from meshq.errors import DamagedError, JournalBrokenError, UsageError
 from meshq.limits import SEGMENT_HEADER_BYTES
-from meshq.store import Excerpts
+from meshq.store import Excerpts, Journal
 from meshq.store._index_format import HEAD_BYTES, Index, decode_index
 from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
@@ -224,7 +225,7 @@ def _rewrite_new(store: Store, path: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("change", [{"last": 1}, {"length": 4096}, {"tag": bytes(16)}, {"compacted": True}])
-async def test_an_index_fits_one_seal_only(store: Store, change: dict[str, object]) -> None:
+async def test_an_index_fits_one_seal_only(store: Store, change: dict[str, Any]) -> None:
     await _filled(store)
     entry = store.manifest().entries[0]
     assert isinstance(_decoded(store, entry), Index)
@@ -418,3 +419,27 @@ async def test_what_was_left_out_and_can_not_be_read_is_told(store: Store) -> No
             journal.read_recovered(short)
         store.disk.faults.clear()
         await journal.aclose()
+
+
+async def test_a_segment_of_many_records_waits_until_the_journal_is_idle_or_for_a_minute(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meshq.store._indexer.MANY_RECORDS", 3)
+
+    async def keep_busy(journal: Journal, seconds: int) -> None:
+        for _ in range(4 * seconds):
+            await journal.append(b"x")
+            await trio.sleep(0.25)
+
+    async with store.journal() as journal:
+        await journal.append_many([bytes(900)] * 40)
+        await keep_busy(journal, 30)
+        assert journal.statistics().indexed == 0 < len(store.segments()) - 1
+        await trio.sleep(6)
+        assert journal.statistics().indexed == len(store.segments()) - 1
+        await journal.append_many([bytes(900)] * 40)
+        before = journal._indexer.count
+        await keep_busy(journal, 50)
+        assert journal._indexer.count == before
+        await keep_busy(journal, 20)
+        assert journal._indexer.count > before

@@ -21,6 +21,7 @@ def test_no_crash_image_loses_invents_or_raises_a_false_alarm(
     record_property("proof", f"crash images: {tried.images}, inside recovery: {tried.nested}")
     assert tried.segments >= 3
     assert tried.compactions >= 1
+    assert tried.indexing >= 8
     assert tried.images >= 2_000
     assert tried.nested >= 1_000
 

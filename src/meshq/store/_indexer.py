@@ -27,8 +27,14 @@ from meshq.store._segment_format import SALT_BYTES
 
 #: The thread in which segments are read for this: commits and those who make room don't wait for it.
 POOL: Final = "index"
-#: What is sealed is left alone for so long: much of it is dead by then, and goes.
-SETTLE_S: Final = 1.0
+#: What is sealed, or found at a start, is left alone for so long: much of it is dead by then, and goes.
+SETTLE_S: Final = 2.0
+#: How often one looks again at what is not to be read yet, and how long nothing is written in an idle journal.
+LOOK_S: Final = 1.0
+#: A segment with more records than this takes so long in Python that others would wait for the interpreter: it is read
+#: when the journal is idle, or when it has waited for long enough.
+MANY_RECORDS: Final = 4_096
+PATIENCE_S: Final = 60.0
 #: Segments that get their index while the journal is being closed; any others are read whole by the next life.
 CLOSING_SEGMENTS: Final = 4
 
@@ -36,17 +42,25 @@ CLOSING_SEGMENTS: Final = 4
 class Indexer:
     """Sees to it that each sealed segment of one journal has an index, and that all of them are what was written.
 
-    ``forms``: of the indexes that were believed.
+    ``forms``: of the indexes that were believed; ``last``: the last position that was given.
     """
 
-    __slots__ = ("_bell", "_books", "_excerpts", "_forms", "_on_trust", "_stopping", "count", "damaged", "on_damaged")
+    __slots__ = (
+        "_bell", "_books", "_excerpts", "_forms", "_idle_at", "_last", "_on_trust", "_seen", "_stopping", "count",
+        "damaged", "on_damaged",
+    )  # fmt: skip
 
-    def __init__(self, books: Books, excerpts: Excerpts, forms: Mapping[int, int]) -> None:
+    def __init__(self, books: Books, excerpts: Excerpts, forms: Mapping[int, int], last: Callable[[], int]) -> None:
         self._books = books
         self._excerpts = excerpts
         self._forms = dict(forms)
         #: Segments of which not all bytes were read in this life.
         self._on_trust = dict.fromkeys(forms)
+        self._last = last
+        #: The last position when nothing was written for a while.
+        self._idle_at = -1
+        #: When each segment was first seen to want something.
+        self._seen: dict[int, float] = {}
         self._bell = Bell()
         self._stopping = False
         #: Indexes that were written.
@@ -107,31 +121,47 @@ class Indexer:
         Raises:
             OSError: the disk failed.
         """
-        await self._settle()
         while not self._stopping:
-            entry = await self._step()
-            if self._stopping:
-                return
-            if entry is not None:
-                with trio.move_on_after(entry.length / BACKGROUND_BYTES_PER_S):
-                    await self._rest()
+            wanted = self._wanted()
+            ripe = next((job for job in wanted if self._ripe(job[0])), None)
+            if ripe is not None:
+                await self._see_to(*ripe)
+            elif wanted:
+                before = self._last()
+                await self._wait(LOOK_S)
+                self._idle_at = before if before == self._last() else -1
             else:
                 await self._bell.wait()
-                await self._settle()
 
-    async def _step(self) -> SegmentEntry | None:
-        """See to one segment; returns which.  None: there is nothing to do before another manifest."""
+    def _wanted(self) -> list[tuple[SegmentEntry, bool]]:
+        """What there is to do: segments, and whether each is to be indexed, or proven only."""
         pending = [] if self._books.room.full else self._pending()
-        if pending and await self._write(pending[0]):
-            return pending[0]
-        trusted = self._trusted()
-        if trusted:
-            await self._look(trusted[0], self._prove_one)
-            return trusted[0]
-        return None
+        wanted = [(entry, True) for entry in pending]
+        wanted += [(entry, False) for entry in self._trusted() if entry not in pending]
+        now = trio.current_time()
+        self._seen = {entry.number: self._seen.get(entry.number, now) for entry, _ in wanted}
+        return wanted
 
-    async def _settle(self) -> None:
-        with trio.move_on_after(SETTLE_S):
+    def _ripe(self, entry: SegmentEntry) -> bool:
+        """Whether a segment is to be read now."""
+        age = trio.current_time() - self._seen[entry.number]
+        if age < SETTLE_S:
+            return False
+        book = self._books.ledger.books.get(entry.number)
+        few = book is None or len(book.sizes) <= MANY_RECORDS
+        return few or self._last() == self._idle_at or age >= PATIENCE_S
+
+    async def _see_to(self, entry: SegmentEntry, index: bool) -> None:
+        """Read one segment, and leave the disk to others for a while.  Raises: OSError."""
+        if not index:
+            await self._look(entry, self._prove_one)
+        elif not await self._write(entry):
+            # There is no room.
+            await self._wait(PATIENCE_S)
+        await self._wait(entry.length / BACKGROUND_BYTES_PER_S)
+
+    async def _wait(self, seconds: float) -> None:
+        with trio.move_on_after(seconds):
             await self._rest()
 
     async def _rest(self) -> None:

@@ -172,7 +172,7 @@ class Journal(Alone):
         room.on_change = self._room_changed
         self._books_or_none = Books(env, self._layout, recovery.ledger, recovery.manifest, room)
         self._compactor = Compactor(self._books, self._segment_bytes)
-        self._indexer = Indexer(self._books, self._excerpts, recovery.forms)
+        self._indexer = Indexer(self._books, self._excerpts, recovery.forms, lambda: self.last)
         self._indexer.on_damaged = self._segment_damaged
         self._recovery = recovery
         self._torn_bytes = recovery.torn_bytes

@@ -44,6 +44,8 @@ class CrashImages:
     moments: int = 0
     segments: int = 0
     compactions: int = 0
+    #: Moments at which an index was being written or removed.
+    indexing: int = 0
 
     def run(self) -> CrashImages:
         """Try them all.  Raises: LostError, or what a recovery raises."""
@@ -68,6 +70,7 @@ class CrashImages:
 
         def watch(operation: Operation) -> None:
             if operation.call in CHANGES:
+                self.indexing += ".idx" in operation.path
                 self._try_all(disk, model, journal)
 
         disk.watch = watch
@@ -76,8 +79,8 @@ class CrashImages:
                 switches["journal.compact_early"] = step % 10 == 9
                 await one_step(rng, model, journal)
                 if step % 10 == 9:
-                    # Long enough for a watermark, reclaiming and a compaction.
-                    await trio.sleep(3)
+                    # Long enough for a watermark, reclaiming, a compaction and indexes.
+                    await trio.sleep(5)
                 self.segments = max(self.segments, journal.statistics().segments)
             self.compactions = journal.statistics().compactions
 
