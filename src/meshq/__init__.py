@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from meshq.client import Disconnected as Disconnected
     from meshq.client import Divert as Divert
     from meshq.client import FailedOver as FailedOver
+    from meshq.client import PreparedTransaction as PreparedTransaction
     from meshq.client import Producer as Producer
     from meshq.client import Reattached as Reattached
     from meshq.client import Received as Received
@@ -180,6 +181,7 @@ _HOME: Final = {
     "NodeId": "meshq.ids",
     "Origin": "meshq.message",
     "Permissions": "meshq.permissions",
+    "PreparedTransaction": "meshq.client",
     "Producer": "meshq.client",
     "Reattached": "meshq.client",
     "Received": "meshq.client",

@@ -202,6 +202,13 @@ CALLS: Final = (
         outcomes=((0, 0, 1), (0, 0, 0)),
     ),
     Call(
+        name="Client.prepared",
+        prepare=_prepared,
+        make=lambda ground, _: ground.client.prepared(),
+        look=_both_and_waiting,
+        outcomes=((0, 0, 1),),
+    ),
+    Call(
         name="Client.recover",
         prepare=_prepared,
         make=lambda ground, _: ground.client.recover(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
 from meshq import (
     AddressFullError,
@@ -22,7 +23,7 @@ from meshq import (
 )
 from meshq.client import Consumer
 from tests.client._waiting import until
-from tests.node.lives import bodies, lives
+from tests.node.lives import TrioWall, bodies, lives, machine
 from tests.node.test_transactions import clean, everything
 
 XID = b"order-7"
@@ -292,10 +293,9 @@ async def test_messages_acknowledged_before_the_prepare_do_not_come_again() -> N
 
 
 async def test_what_is_prepared_is_its_users() -> None:
-    everything_ = Permissions(send={"r"}, consume={"r"}, create={"r"}, manage={"r"}, browse={"r"})
-    security = Security(
-        users={"app": "x", "other": "y"}, roles={"app": {"r"}, "other": {"r"}}, permissions={"#": everything_}
-    )
+    permissions = {"#": Permissions(send={"r"}, consume={"r"}, create={"r"}, manage={"boss"}, browse={"r"})}
+    roles = {"app": {"r", "boss"}, "other": {"r"}}
+    security = Security(users={"app": "x", "other": "y"}, roles=roles, permissions=permissions)
     url = "tcp://127.0.0.1:7001"
     async with lives(security=security, acceptors=[url]) as node:
         app = connect(url, env=node.env, user="app", password=Secret("x"))
@@ -305,6 +305,11 @@ async def test_what_is_prepared_is_its_users() -> None:
                 await tx.send("out", b"1")
                 await tx.prepare()
             assert (await app.recover(), await other.recover(), await inside.recover()) == ([XID], [], [XID])
+            for user in (app, inside):
+                assert [one.user for one in await user.prepared()] == ["app"]
+            with pytest.raises(SecurityError, match="lacks the permission 'manage'") as told:
+                await other.prepared()
+            assert told.value.outcome == "not_done"
             for refused in (other.commit, other.rollback):
                 with pytest.raises(SecurityError, match="another user's") as caught:
                     await refused(XID)
@@ -315,6 +320,24 @@ async def test_what_is_prepared_is_its_users() -> None:
             await inside.commit(XID)
             await app.commit(XID)
         clean(node)
+
+
+async def test_operators_see_what_waits_whoever_it_belongs_to() -> None:
+    wall = machine(wall=TrioWall())
+    async with lives(env=wall) as node, node.client() as client, client.consumer("in") as consumer:
+        assert await client.prepared() == []
+        await client.send("in", b"1")
+        await prepared(client, consumer)
+        for number in range(60):
+            async with client.transaction(b"%02d" % number + b"x" * 100) as tx:
+                await tx.prepare()
+        await trio.sleep(2)
+        found = await client.prepared()
+        assert len(found) == 61
+        assert (found[0].xid, found[0].user, found[0].sent, found[0].acked) == (XID, "", 2, 1)
+        assert 2 <= found[0].age < 5
+        assert [one.age for one in found] == sorted((one.age for one in found), reverse=True)
+        assert sorted(one.xid for one in found) == await client.recover()
 
 
 async def test_any_number_of_kills_around_any_number_of_transactions() -> None:

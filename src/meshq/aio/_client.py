@@ -135,6 +135,7 @@ class Client:
     commit = forwarded(trio_client.Client.commit)
     rollback = forwarded(trio_client.Client.rollback)
     recover = forwarded(trio_client.Client.recover)
+    prepared = forwarded(trio_client.Client.prepared)
 
     # -- sending
 

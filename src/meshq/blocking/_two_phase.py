@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshq.blocking._admin import Administration
+from meshq.client import PreparedTransaction
 
 
 class TwoPhase(Administration):
@@ -50,3 +51,13 @@ class TwoPhase(Administration):
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see ``outcome``.
         """
         return self._call(self._inner.recover)
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """What is prepared and waits for a decision, whoever's it is, the oldest first: for operators.
+
+        Interrupted: nothing has changed.
+        Raises:
+            SecurityError: the user may not manage the broker.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.prepared)

@@ -25,7 +25,7 @@ from meshq.client._peer_link import PeerLink
 from meshq.client._producer import Producer, ProducerStatistics
 from meshq.client._settings import ClientSettings
 from meshq.client._sources import BodySource
-from meshq.client._statistics import ClientStatistics, Divert, QueueStatistics
+from meshq.client._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client._transaction import Transaction
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "Lending",
     "PeerEvents",
     "PeerLink",
+    "PreparedTransaction",
     "Producer",
     "ProducerStatistics",
     "QueueStatistics",

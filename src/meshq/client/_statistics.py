@@ -80,6 +80,20 @@ class Divert:
 
 
 @attrs.frozen(kw_only=True)
+class PreparedTransaction:
+    """A transaction that waits for somebody to commit it or to roll it back."""
+
+    xid: bytes
+    #: Whose it is; empty if nobody was asked.
+    user: str
+    #: Seconds for which it has waited, by the broker's clock.
+    age: float
+    #: Messages that it sends, and that it has acknowledged.
+    sent: int
+    acked: int
+
+
+@attrs.frozen(kw_only=True)
 class ClientStatistics:
     """A client at one moment."""
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from meshq.client._admin import Administration
+from meshq.client._statistics import PreparedTransaction
 from meshq.errors import RetryTransactionError, UnblockedError
 from meshq.ids import check_xid
+
+#: What a broker says of a prepared transaction.
+_PREPARED_KEYS: Final = ("xid", "user", "age", "sent", "acked")
 
 
 class TwoPhase(Administration):
@@ -62,3 +68,14 @@ class TwoPhase(Administration):
                 found.append(xid)
             if not values["more"]:
                 return found
+
+    async def prepared(self) -> list[PreparedTransaction]:
+        """What is prepared and waits for a decision, whoever's it is, the oldest first: for operators.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            SecurityError: the user may not manage the broker.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        _, rows = await self._pages("prepared", _PREPARED_KEYS)
+        return [PreparedTransaction(**{**row, "xid": bytes.fromhex(row["xid"])}) for row in rows]
