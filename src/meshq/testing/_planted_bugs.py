@@ -236,13 +236,6 @@ BUGS: Final = (
         required=True,
     ),
     Bug(
-        name="roll back what is prepared before that is durable",
-        file="broker/transacting/_two_phase.py",
-        old="            self._core.ledger.when_all_is_durable(partial(self._let_go, found))\n",
-        new="            self._let_go(found)\n",
-        checkers=("Q3", "Q6", "Q14"),
-    ),
-    Bug(
         name="keep a large body that nobody needs",
         file="broker/_core.py",
         old="            self.bodies.remove(body)\n",
