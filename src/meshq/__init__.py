@@ -98,6 +98,8 @@ if TYPE_CHECKING:
     from meshq.notifications import SessionClosed as SessionClosed
     from meshq.notifications import SessionCreated as SessionCreated
     from meshq.notifications import StoreDamaged as StoreDamaged
+    from meshq.notifications import TransactionDecided as TransactionDecided
+    from meshq.notifications import TransactionPrepared as TransactionPrepared
     from meshq.permissions import Permissions as Permissions
     from meshq.settings import TLS as TLS
     from meshq.settings import Acceptor as Acceptor
@@ -153,6 +155,8 @@ _NOTIFICATIONS: Final = (
     "SessionClosed",
     "SessionCreated",
     "StoreDamaged",
+    "TransactionDecided",
+    "TransactionPrepared",
 )
 
 #: Where each public name lives.

@@ -158,6 +158,27 @@ class MessageExpired(Notification):
 
 
 @attrs.frozen(kw_only=True)
+class TransactionPrepared(Notification):
+    """A transaction waits for its decision; ``sent`` and ``acked`` are its messages."""
+
+    kind = "transaction_prepared"
+    xid: bytes
+    user: str
+    sent: int
+    acked: int
+
+
+@attrs.frozen(kw_only=True)
+class TransactionDecided(Notification):
+    """A transaction that was prepared is ``committed``, or else rolled back."""
+
+    kind = "transaction_decided"
+    xid: bytes
+    user: str
+    committed: bool
+
+
+@attrs.frozen(kw_only=True)
 class AddressFull(Notification):
     """An address has reached a bound of its settings, after it had room; ``policy`` says what becomes of more.
 
@@ -193,6 +214,8 @@ KINDS: tuple[type[Notification], ...] = (
     SecurityRefused,
     MessageDeadLettered,
     MessageExpired,
+    TransactionPrepared,
+    TransactionDecided,
     AddressFull,
     StoreDamaged,
 )

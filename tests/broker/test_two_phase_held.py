@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from meshq.notifications import Notification, TransactionDecided, TransactionPrepared
 from meshq.settings import AddressSettings
 from meshq.wire import BY_NAME, FLAG_RETURN, KIND_CONTROL, KIND_HEADERS, Envelope, encode_map
 from tests.broker.kit import GIB, make_house
@@ -217,3 +218,22 @@ def test_a_temporary_queue_outlives_its_session_until_the_decision(what: str) ->
     assert decide(other, what) == 0
     assert values["name"] not in house.core.router.queues
     clean(house)
+
+
+def test_who_listens_hears_of_prepared_transactions_and_of_their_decisions() -> None:
+    house, client, _, _ = prepared_house()
+    heard: list[Notification] = []
+    house.core.notices.listen(heard.append)
+    assert decide(client, "commit") == 0
+    # Said once, however often it is asked.
+    assert decide(client, "commit") == 0
+    assert prepare(Tx(client, number=2), b"another") == 0
+    assert decide(client, "rollback", b"another") == 0
+    assert decide(client, "rollback", b"another") == 0
+    told = [one for one in heard if isinstance(one, (TransactionPrepared, TransactionDecided))]
+    at = told[0].timestamp
+    assert told == [
+        TransactionDecided(timestamp=at, xid=XID, user="", committed=True),
+        TransactionPrepared(timestamp=at, xid=b"another", user="", sent=0, acked=0),
+        TransactionDecided(timestamp=at, xid=b"another", user="", committed=False),
+    ]

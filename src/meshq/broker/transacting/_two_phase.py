@@ -30,6 +30,7 @@ from meshq.broker.transacting._decisions import Decision, Decisions
 from meshq.broker.transacting._prepared import Prepared
 from meshq.broker.transacting._transaction import Transaction
 from meshq.errors import AddressFullError, MeshqError, NotFoundError, SecurityError, UsageError
+from meshq.notifications import TransactionDecided, TransactionPrepared
 from meshq.wire import decline
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ class TwoPhase:
             raise
         self._transactions.keep(transaction)
         self._by_xid[xid] = prepared
+        about = {"sent": transaction.sent, "acked": transaction.acked}
+        core.notices.say(TransactionPrepared, xid=xid, user=user, **about)
 
     def _check_unused(self, xid: bytes, user: str) -> None:
         known = self._find(xid, user)
@@ -175,6 +178,7 @@ class TwoPhase:
             raise decline("retry_transaction", str(error)) from error
         self._core.settler.move_ids(later)
         self._transactions.committed += 1
+        self._tell(found, committed=True)
 
     def roll_back(self, xid: bytes, asker: Session) -> Steps:
         """None of it counts, in steps: what comes back must be here.  One that nobody knows is rolled back.
@@ -195,7 +199,11 @@ class TwoPhase:
             # Nobody gets what a crash could still bring back as prepared.
             self._leaving[found] = None
             self._core.ledger.when_all_is_durable(partial(self._let_go, found))
+            self._tell(found, committed=False)
         yield {}
+
+    def _tell(self, prepared: Prepared, *, committed: bool) -> None:
+        self._core.notices.say(TransactionDecided, xid=prepared.xid, user=prepared.user, committed=committed)
 
     def _let_go(self, prepared: Prepared) -> None:
         del self._leaving[prepared]
