@@ -327,4 +327,17 @@ SWITCHES: Final = (
         old="            self._core.returner.return_spans(queue, spans)\n",
         new="            self._core.settler.settle_together(queue, spans)\n",
     ),
+    Switch(
+        features=("prepared transaction",),
+        file="broker/transacting/_two_phase.py",
+        old="            with core.ledger.together(self._weigh(prepared)):\n                self._write(prepared)\n",
+        new="            return self._transactions.commit(transaction)\n",
+    ),
+    Switch(
+        features=("prepared transaction",),
+        lasting=True,
+        file="broker/transacting/_restoring.py",
+        old="            self._core.transactions.two_phase.take_up(prepared)\n",
+        new="            pass\n",
+    ),
 )

@@ -102,4 +102,34 @@ class Rollback(Feature):
         await transaction.send("out", b"never")
 
 
-TRANSACTIONS = (TransactedSends(), TransactedAcks(), Rollback())
+class Prepared(Feature):
+    """What is prepared nobody sees, and is all there, taken and sent, when whoever comes next has committed it."""
+
+    name = "prepared transaction"
+    uses = ("transaction (sends)", "transaction (acknowledgements)")
+    less = TransactedSends.less
+    #: The xids that wait; what is in the queues before the decision, and after it.
+    works = ((b"x",), ((), ()), ((), (b"2",)))
+    # That it was prepared is known; what it took and sent was not durable.
+    left = ((b"x",), ((), ()), ((), ()))
+    gone = ((), ((), ()), ((), ()))
+
+    async def arrange(self, stage: Stage) -> None:
+        await stage.client.send("work", b"1")
+        async with stage.client.consumer("work") as consumer, stage.client.transaction(xid=b"x") as transaction:
+            message = await consumer.receive(timeout=1)
+            assert message is not None
+            await transaction.ack(message)
+            await transaction.send("out", b"2")
+            await transaction.prepare()
+
+    async def act(self, stage: Stage) -> Any:
+        async with stage.another() as other:
+            xids = await other.recover()
+            before = [await stage.drain(queue) for queue in ("work", "out")]
+            for xid in xids:
+                await other.commit(xid)
+        return xids, before, [await stage.drain(queue) for queue in ("work", "out")]
+
+
+TRANSACTIONS = (TransactedSends(), TransactedAcks(), Rollback(), Prepared())
