@@ -251,7 +251,8 @@ class Broker:
         """Run the node; reports started once it is active, returns after ``stop``.
 
         Checkpoint: always.
-        Cancellation: the node stops at once, as after a crash: what was confirmed is safe, clients aren't told.
+        Cancellation: the node stops at once, as after a crash: what was confirmed is safe, clients aren't told.  Its
+            state is ``stopped`` then; ``failed`` is what could not go on.
         Raises:
             JournalBrokenError: the disk failed.
             DamagedError: the store can't be read.
@@ -277,8 +278,12 @@ class Broker:
                 self._change_state("stopping")
                 await node.stop()
                 nursery.cancel_scope.cancel()
-        except BaseException:
-            self._change_state("failed")
+        except BaseException as error:
+            if not _only_cancelled(error):
+                self._change_state("failed")
+            elif self._state != "stopping":
+                # Whoever cancels it wants it to go, at once; nothing has failed.
+                self._change_state("stopping")
             raise
         finally:
             self._node = None
@@ -292,6 +297,12 @@ class Broker:
             for stream in self._streams:
                 stream.close()
             self._stopped.set()
+
+
+def _only_cancelled(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1] is None
+    return isinstance(error, trio.Cancelled)
 
 
 def watch(broker: Broker, sink: EventSink[Notification]) -> None:
