@@ -218,11 +218,15 @@ class BrokerNode:
             check_history(self.history)
         self.history.note(f"the broker refuses its damaged store: {error}")
         self.swarm.count("seen.refused_damage")
-        # What is found only when records are handed out is found behind the manifest that says where each segment ends.
+        # What is found only when records are handed out is found behind the manifest that says where each segment ends,
+        # and behind the beginning of the next one in the space that was kept ready for it.
         changed = [
             path
             for path, content in self._before.items()
-            if self.node.disk.is_file(path) and "/manifest-" not in path and self._content(path) != content
+            if content.strip(bytes(1))
+            and self.node.disk.is_file(path)
+            and "/manifest-" not in path
+            and self._content(path) != content
         ]
         self.left("files changed in a store that was refused", len(changed))
 
