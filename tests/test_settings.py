@@ -176,6 +176,23 @@ def test_an_acceptor_of_another_kind_is_refused(url: Any) -> None:
         Acceptor(url)
 
 
+@pytest.mark.parametrize(
+    "url", ["tcp://127.0.0.1:0?protocols=meshq", "tcp://127.0.0.1:0?insecure=true;protocols=meshq"]
+)
+def test_an_acceptor_lists_the_protocols_that_it_speaks(url: str) -> None:
+    assert Acceptor(url).protocols == Acceptor("tcp://127.0.0.1:0").protocols == ("meshq",)
+
+
+@pytest.mark.parametrize("protocols", [["AMQP"], ["meshq", "CORE"], [], "meshq", 7])
+def test_a_protocol_that_nobody_speaks_is_refused_by_name(protocols: Any) -> None:
+    with pytest.raises(SettingsError, match="the one protocol that a broker speaks") as caught:
+        Acceptor("tcp://127.0.0.1:0", protocols=protocols)
+    assert caught.value.setting == "protocols"
+    if isinstance(protocols, list):
+        with pytest.raises(SettingsError, match="the one protocol that a broker speaks"):
+            Acceptor(f"tcp://127.0.0.1:0?protocols={','.join(protocols)}")
+
+
 def test_an_acceptor_is_insecure_or_not() -> None:
     with pytest.raises(SettingsError, match="insecure"):
         Acceptor("tcp://127.0.0.1:0", insecure=1)  # type: ignore[arg-type]

@@ -45,7 +45,9 @@ class Endpoint:
         if parts.scheme not in SCHEMES or parts.path not in ("", "/") or parts.fragment or parts.username is not None:
             raise SettingsError("url", shown, _ALLOWED)
         try:
-            options = tuple(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            # Acceptors of the ActiveMQ documentation have a semicolon between options.
+            query = parts.query.replace(";", "&")
+            options = tuple(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
         except ValueError as error:
             raise SettingsError("url", shown, "a query of key=value pairs") from error
         if parts.scheme == "inproc":

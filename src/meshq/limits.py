@@ -33,6 +33,8 @@ RECEIVE_BYTES: Final = 256 * KIB
 
 # -- names and properties ---------------------------------------------------------------------------------------
 ADDRESS_BYTES_MAX: Final = 512
+#: URLs within a client's URL: a list in a list in an agent is three.
+URL_DEPTH_MAX: Final = 8
 DUPLICATE_ID_BYTES_MAX: Final = 255
 PROPERTY_NAME_BYTES_MAX: Final = 255
 PROPERTIES_MAX: Final = 256

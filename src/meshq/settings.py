@@ -444,26 +444,38 @@ class JournalSettings:
     encryption_keys: tuple[EncryptionKey, ...] = attrs.field(default=(), converter=encryption_keys)
 
 
+def _protocols(value: Any) -> tuple[str, ...]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or tuple(value) != ("meshq",):
+        raise SettingsError("protocols", value, "['meshq']: the one protocol that a broker speaks")
+    return ("meshq",)
+
+
 @attrs.frozen
 class Acceptor:
     """Where a broker listens: ``tcp://HOST:PORT``, or ``tls://HOST:PORT`` with ``tls``; port 0 for any free one.
 
     ``tls``: ``TLS(certificate=...)``, or an ``ssl.SSLContext`` for a server.
     Plaintext beyond the loopback device needs ``insecure=True``, and so does TLS there without ``security``.
+    ``protocols``: what is spoken there; ``meshq`` is the only one that there is.
+    ``insecure`` and ``protocols`` may also be options of the URL: ``?insecure=true&protocols=meshq``.
     """
 
     url: str
     tls: object = attrs.field(default=None, kw_only=True, validator=_tls)
     insecure: bool = attrs.field(default=False, kw_only=True, validator=is_bool)
+    protocols: tuple[str, ...] = attrs.field(default=("meshq",), kw_only=True, converter=_protocols)
     endpoint: Endpoint = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         endpoint = Endpoint.parse(self.url)
-        insecure = self.insecure
+        insecure, protocols = self.insecure, self.protocols
         for key, value in endpoint.options:
-            if key != "insecure" or value not in ("true", "false"):
-                raise SettingsError("acceptor", self.url, "the one option insecure=true|false")
-            insecure = value == "true"
+            if key == "insecure" and value in ("true", "false"):
+                insecure = value == "true"
+            elif key == "protocols":
+                protocols = _protocols(value.split(","))
+            else:
+                raise SettingsError("acceptor", self.url, "the options insecure=true|false and protocols=meshq")
         if endpoint.scheme not in ("tcp", "tls"):
             raise SettingsError("acceptor", self.url, "tcp://HOST:PORT or tls://HOST:PORT")
         if (endpoint.scheme == "tls") is not (self.tls is not None):
@@ -474,3 +486,4 @@ class Acceptor:
             raise SettingsError("acceptor", self.url, "a loopback host, or insecure=True, or tls://")
         object.__setattr__(self, "endpoint", endpoint)
         object.__setattr__(self, "insecure", insecure)
+        object.__setattr__(self, "protocols", protocols)

@@ -10,19 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl
+
+import attrs
 
 from meshq.client._settings import unknown_key
+from meshq.client._url_format import ALLOWED, Url, shown
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 
-_ALLOWED: Final = "tcp://HOST:PORT, tls://HOST:PORT, inproc://NAME or a list (URL,URL,...), each with ?key=value&..."
 #: Schemes of later versions.
 _TO_COME: Final = {
     "udp": "discovery",
     "discovery": "discovery",
     "fanout": "discovery",
     "static": "discovery",
+    "multicast": "discovery",
+    "zeroconf": "discovery",
 }
 _TRUE: Final = {"true": True, "false": False}
 
@@ -71,6 +74,14 @@ def _not_here(key: str, text: str) -> str:
     raise SettingsError(key, "***", f"{key}= beside the URL, not in it")
 
 
+def _policy(key: str, text: str) -> Any:
+    raise SettingsError(key, text, "no name of a class, and no policy in this version (balancing to come)")
+
+
+def _ha(key: str, text: str) -> Any:
+    raise SettingsError(key, text, "not in this version (backups to come)")
+
+
 Read = Callable[[str, str], Any]
 
 #: Option → how its text is read.  Names are those of the settings.
@@ -104,6 +115,9 @@ CAMEL_CASE: Final[dict[str, tuple[str, Read]]] = {
     "useTopologyForLoadBalancing": ("use_topology", _bool),
     "initialWaitTimeout": ("initial_wait_timeout", _milliseconds),
     "initialConnectAttempts": ("initial_connect_attempts", _count),
+    "connectionLoadBalancingPolicyClassName": ("load_balancing", _policy),
+    "loadBalancingPolicyClassName": ("load_balancing", _policy),
+    "ha": ("ha", _ha),
     "reconnectAttempts": ("reconnect_attempts", _count),
     "retryInterval": ("retry_interval", _milliseconds),
     "retryIntervalMultiplier": ("retry_interval_multiplier", _number),
@@ -130,42 +144,25 @@ def parse_url(url: str) -> ClientUrl:
     Raises:
         SettingsError: it isn't one, it names what this version does not serve, or an option is wrong.
     """
-    if type(url) is not str:
-        raise SettingsError("url", url, _ALLOWED)
-    scheme = url.partition(":")[0].lower()
+    read = Url.parse(url)
+    scheme = read.scheme.lower()
     if scheme in _TO_COME:
-        raise SettingsError(
-            "url", _without_options(url), f"tcp://, tls:// or inproc:// in this version ({_TO_COME[scheme]} to come)"
-        )
-    if not url.startswith("("):
-        endpoint = Endpoint.parse(url)
-        return ClientUrl((_bare(endpoint),), _options(endpoint.options))
-    inside, closed, rest = url[1:].partition(")")
-    if not closed or (rest and not rest.startswith("?")):
-        raise SettingsError("url", _without_options(url), _ALLOWED)
-    targets = []
-    for part in inside.split(","):
-        endpoint = Endpoint.parse(part.strip())
-        if endpoint.options:
-            raise SettingsError("url", _without_options(url), "a list whose options stand once, after the bracket")
-        targets.append(endpoint)
-    return ClientUrl(tuple(targets), _options(_query(rest[1:])))
+        allowed = f"tcp://, tls:// or inproc:// in this version ({_TO_COME[scheme]} to come)"
+        raise SettingsError("url", shown(url), allowed)
+    if not read.bracketed:
+        return ClientUrl((_target(read),), _options(read.options))
+    if scheme:
+        raise SettingsError("url", shown(url), ALLOWED)
+    for target in read.inside:
+        if "name" in dict(target.options):
+            raise SettingsError("name", dict(target.options)["name"], "no name in this version (backups to come)")
+        if target.query is not None:
+            raise SettingsError("url", shown(url), "a list whose options stand once, after the bracket")
+    return ClientUrl(tuple(map(_target, read.inside)), _options(read.options))
 
 
-def _bare(endpoint: Endpoint) -> Endpoint:
-    return Endpoint(endpoint.scheme, endpoint.host, endpoint.port)
-
-
-def _without_options(url: str) -> str:
-    # A password may stand there.
-    return url.partition("?")[0]
-
-
-def _query(text: str) -> tuple[tuple[str, str], ...]:
-    try:
-        return tuple(parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text)))
-    except ValueError as error:
-        raise SettingsError("url", "?***", "a query of key=value pairs") from error
+def _target(url: Url) -> Endpoint:
+    return Endpoint.parse(str(attrs.evolve(url, query=None)))
 
 
 def _options(pairs: tuple[tuple[str, str], ...]) -> dict[str, Any]:
