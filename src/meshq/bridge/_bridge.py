@@ -15,10 +15,9 @@ from meshq.bridge._carrying_plan import bridged_id, carried, time_left
 from meshq.bridge._settings import BridgeSettings
 from meshq.client import Client, ClientFactory, Consumer, Delivery
 from meshq.errors import MeshqError, SettingsError
-from meshq.logs import logger
+from meshq.logs import Warnings
 from meshq.settings import Secret, takes_settings
 
-_log = logger("bridge")
 #: Messages that are sent before an answer is waited for.
 BATCH = 1_000
 
@@ -65,6 +64,7 @@ class Bridge(Service):
                 raise SettingsError(key, "***", f"one of {', '.join(known)}, user, password, tls")
         self.settings = BridgeSettings(name=name, queue=queue, target=target, **settings)
         self.name = name
+        self._warnings = Warnings("bridge", trio.current_time)
         self._login = {"user": user, "password": Secret(password) if password is not None else None, "tls": tls}
         self._url = ""
         self._state = "new"
@@ -110,7 +110,7 @@ class Bridge(Service):
                 await self._carry(broker)
             except MeshqError as error:
                 # Whatever went wrong, the messages are back in the queue, and go out again under the same ids.
-                _log.warning("the bridge %s begins again: %s", self.name, error, extra={"event": "bridge_broken"})
+                self._warnings.say("bridge_broken", f"the bridge {self.name} begins again: {error}")
             finally:
                 self._state = "stopped"
             await trio.sleep(self.settings.retry_interval)
@@ -156,8 +156,9 @@ class Bridge(Service):
         """Carry a message that is no ``Message``: its body is read while it is sent."""
         settings = self.settings
         if settings.transformer is not None:
-            text = "the bridge %s rejects a message of %d bytes, which its transformer can't be given"
-            _log.warning(text, self.name, delivery.size, extra={"event": "bridge_rejected"})
+            size = delivery.size
+            text = f"the bridge {self.name} rejects a message of {size} bytes, which its transformer can't be given"
+            self._warnings.say("bridge_rejected", text)
             await delivery.reject()
             return
         duplicate_id = delivery.duplicate_id

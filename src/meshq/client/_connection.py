@@ -59,7 +59,14 @@ class Connection:
     """The connections of one client, one after the other."""
 
     def __init__(
-        self, session: Session, targets: Sequence[Target], settings: ClientSettings, label: str, login: Login
+        self,
+        session: Session,
+        targets: Sequence[Target],
+        settings: ClientSettings,
+        label: str,
+        login: Login,
+        *,
+        log: ChangeLog | None = None,
     ) -> None:
         self._session = session
         self._targets = targets
@@ -84,7 +91,7 @@ class Connection:
         self.connected = 0
         self.resumed = 0
         self.renewed = 0
-        self._log = ChangeLog()
+        self._log = log or ChangeLog()
         self._target = 0
         self._link: Link | None = None
         self._ended = Waiter()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from meshq.abc import Env
 from meshq.client._client import Client
 from meshq.client._connector import InprocTarget, Target, TcpTarget, TlsTarget
+from meshq.client._log import ChangeLog
 from meshq.client._peer_line import PeerEvents
 from meshq.client._peer_link import PeerLink
 from meshq.client._settings import ClientSettings
@@ -36,6 +38,8 @@ class ClientFactory:
         self.settings = ClientSettings.build({**parsed.options, **settings})
         self.endpoints = parsed.targets
         self._env = env if env is not None else real_env()
+        # Of all the links that it makes.
+        self._log = ChangeLog(logging.INFO)
         self._targets = [self._target(endpoint) for endpoint in parsed.targets]
 
     def __repr__(self) -> str:
@@ -59,7 +63,7 @@ class ClientFactory:
 
         ``label``: the node that links, for logs; ``instance``: this life of it.
         """
-        return PeerLink(self._targets, self.settings, self._env, events, label=label, instance=instance)
+        return PeerLink(self._targets, self.settings, self._env, events, label=label, instance=instance, log=self._log)
 
 
 @takes_settings(ClientSettings)

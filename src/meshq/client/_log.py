@@ -14,16 +14,21 @@ REPEAT_S: Final = 60.0
 
 
 class ChangeLog:
-    """The lines of one client."""
+    """The lines of one client, or of all lives of a node's link.
 
-    __slots__ = ("_said",)
+    ``loudest``: the level of what is said at most.  Who makes links anew warns of what somebody must act on, once.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_loudest", "_said")
+
+    def __init__(self, loudest: int = logging.WARNING) -> None:
+        self._loudest = loudest
         # Event -> when it was last said, and how often it has happened since.
         self._said: dict[str, tuple[float, int]] = {}
 
     def say(self, level: int, event: str, text: str, now: float) -> None:
         """Log an event, with the number of times that it was not said."""
+        level = min(level, self._loudest)
         said_at, unsaid = self._said.get(event, (-REPEAT_S, 0))
         if now - said_at < REPEAT_S and level < logging.WARNING:
             self._said[event] = (said_at, unsaid + 1)

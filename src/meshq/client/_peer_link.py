@@ -10,6 +10,7 @@ from meshq.abc import Env
 from meshq.client._connection import Connection
 from meshq.client._connector import Target
 from meshq.client._flusher import Flusher
+from meshq.client._log import ChangeLog
 from meshq.client._login import Login
 from meshq.client._peer_line import ForwardedRun, PeerEvents, PeerLine
 from meshq.client._session import Session
@@ -33,13 +34,14 @@ class PeerLink:
         *,
         label: str,
         instance: bytes,
+        log: ChangeLog,
     ) -> None:
         self._session = Session(settings, trio.current_time)
         self._line = PeerLine(self._session, events)
         self._session.peers = self._line
         self._flusher = Flusher(self._session)
         login = Login(env.entropy.token, settings.user, settings.password, role="peer", instance=instance)
-        self._connection = Connection(self._session, targets, settings, label, login)
+        self._connection = Connection(self._session, targets, settings, label, login, log=log)
 
     @property
     def connected(self) -> bool:

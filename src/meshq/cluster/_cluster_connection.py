@@ -14,10 +14,8 @@ from meshq.client import ClientFactory, PeerLink
 from meshq.cluster._peer import Peer
 from meshq.cluster._settings import ClusterSettings
 from meshq.errors import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, SettingsError
-from meshq.logs import logger
+from meshq.logs import Warnings
 from meshq.settings import Secret, check_tls, check_user, takes_settings
-
-_log = logger("cluster")
 
 DEFAULT_USER = "ACTIVEMQ.CLUSTER.ADMIN.USER"
 DEFAULT_PASSWORD = "CHANGE ME!!"
@@ -83,6 +81,7 @@ class ClusterConnection(Service):
         self._peers: list[Peer] = []
         self._broker: LocalBroker | None = None
         self._changed = trio.Event()
+        self._warnings = Warnings("cluster", trio.current_time)
 
     def __repr__(self) -> str:
         return f"<ClusterConnection {self.name!r} {self.settings.load_balancing} peers={len(self._peers)}>"
@@ -129,11 +128,8 @@ class ClusterConnection(Service):
             for url in (control.connectors[self.settings.connector], *self._urls):
                 if not all(endpoint.loopback for endpoint in self._factory(url, control).endpoints):
                     raise SettingsError("password", "***", f"another one than the default, with {url}")
-            _log.warning(
-                "the cluster connection %s uses the default user and password, which everybody knows: change them",
-                self.name,
-                extra={"event": "default_cluster_password"},
-            )
+            text = f"the cluster connection {self.name} uses the default user and password, which everybody knows"
+            self._warnings.say("default_cluster_password", f"{text}: change them")
 
     async def serve(
         self, broker: LocalBroker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -147,7 +143,10 @@ class ClusterConnection(Service):
         broker.on_demand_changed(self._something_changed)
         claims: dict[bytes, Peer] = {}
         self._peers = [
-            Peer(self.settings, broker, self.settings.connector, self._something_changed, claims) for _ in self._urls
+            Peer(
+                self.settings, broker, self.settings.connector, self._something_changed, claims, warn=self._warnings.say
+            )
+            for _ in self._urls
         ]
         try:
             async with trio.open_nursery() as nursery:
@@ -167,8 +166,9 @@ class ClusterConnection(Service):
         assert broker is not None
         control = broker.control
         settings = self.settings
+        factory = self._factory(url, control)
         while True:
-            peer.link = self._factory(url, control).link(peer, label=control.name, instance=control.instance)
+            peer.link = factory.link(peer, label=control.name, instance=control.instance)
             error = await self._run(peer.link)
             peer.end()
             self._something_changed()
@@ -180,10 +180,10 @@ class ClusterConnection(Service):
                 await trio.sleep(settings.check_period)
                 continue
             if error.refusal is None and not math.isinf(settings.reconnect_attempts):
-                _log.warning("node at %s is given up: %s", url, error, extra={"event": "peer_down"})
+                self._warnings.say("peer_down", f"node at {url} is given up: {error}", url)
                 peer.forget(error)
                 return
-            _log.warning("the link to %s ended: %s", url, error, extra={"event": "peer_lost"})
+            self._warnings.say("peer_lost", f"the link to {url} ended: {error}", url)
             await trio.sleep(settings.max_retry_interval)
 
     def _factory(self, url: str, control: NodeControl) -> ClientFactory:

@@ -26,6 +26,8 @@ class Peer:
         connector: str,
         changed: Callable[[], None],
         claims: dict[bytes, Peer],
+        *,
+        warn: Callable[[str, str, str], None],
     ) -> None:
         self._settings = settings
         self._broker = broker
@@ -33,6 +35,8 @@ class Peer:
         self._changed = changed
         # Which of a connection's peers reads the queue for a node: two that read it would make gaps in its numbers.
         self._claims = claims
+        # Event, text and cause.
+        self._warn = warn
         #: Set by whoever makes both.
         self.link: PeerLink | None = None
         #: The other node; empty before the first connection.
@@ -89,8 +93,9 @@ class Peer:
         if node_id == self._broker.control.node_id:
             return
         if self._claims.setdefault(node_id, self) is not self:
-            text = "the node %s is reached by another connector already: this one is not used"
-            _log.warning(text, node_id.hex(), extra={"event": "peer_twice"})
+            name = node_id.hex()
+            text = f"the node {name} is reached by another connector already: this one is not used"
+            self._warn("peer_twice", text, name)
             return
         self._forwarding = self._broker.routes.forwarding(f"$meshq.cluster.{self._settings.name}.{node_id.hex()}")
 
@@ -141,7 +146,8 @@ class Peer:
 
     def refused(self, error: MeshqError) -> None:
         """The other node doesn't take the link."""
-        _log.warning("the link to node %s is refused: %s", self.node_id.hex(), error, extra={"event": "peer_refused"})
+        name = self.node_id.hex()
+        self._warn("peer_refused", f"the link to node {name} is refused: {error}", name)
 
     def _take(self, held: HeldRun) -> None:
         link = self.link

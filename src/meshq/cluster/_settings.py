@@ -68,9 +68,12 @@ class ClusterSettings(LinkSettings):
 
     def takes(self, address: str) -> bool:
         """Whether messages to an address are shared: by literal prefix, and exclusion beats inclusion."""
+        included, excluded = self.prefixes
+        return address.startswith(included) and not address.startswith(excluded)
+
+    @property
+    def prefixes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """How the addresses begin that are taken, and which of them are not."""
         items = [item.strip() for item in self.address.split(",") if item.strip()]
-        excluded = [item[1:].strip() for item in items if item.startswith("!")]
-        included = [item for item in items if not item.startswith("!")]
-        if any(address.startswith(prefix) for prefix in excluded):
-            return False
-        return not included or any(address.startswith(prefix) for prefix in included)
+        excluded = tuple(item[1:].strip() for item in items if item.startswith("!"))
+        return tuple(item for item in items if not item.startswith("!")) or ("",), excluded

@@ -25,15 +25,15 @@ from meshq.broker import (
     paged_of,
 )
 from meshq.client import Route
+from meshq.cluster import ClusterConnection, overlaps
 from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
-from meshq.logs import logger
+from meshq.logs import Warnings, logger
 from meshq.node._local import LocalDoor
 from meshq.node._local_broker import LocalRoutes
 from meshq.node._paging import Paging
 from meshq.node._settings import BrokerSettings
 from meshq.node._statistics import BrokerStatistics, LoopLag
-from meshq.node._warnings import Warnings
 from meshq.notifications import StoreDamaged
 from meshq.settings import Secret
 from meshq.store import Draft, Excerpts, Journal
@@ -110,8 +110,9 @@ class Node:
         self.listeners = Listeners(
             self.core, self.sessions, env.network, self.counts, tls=env.tls, credentials=credentials
         )
-        self.core.on_stranger = _meet_stranger
-        self.core.on_warning = Warnings(trio.current_time).say
+        self.core.on_stranger = self._meet_stranger
+        self._warnings = Warnings("node", trio.current_time)
+        self.core.on_warning = self._warnings.say
         self._lag = LoopLag()
         # A scope for each service that is served: a scope is entered once.
         self._services: list[trio.CancelScope] = []
@@ -198,6 +199,7 @@ class Node:
         nursery.start_soon(self._lag.watch)
         nursery.start_soon(self._age)
         control = self._control()
+        self._warn_of_overlaps()
         for service in self._settings.services:
             service.announce(control)
         await self.listeners.listen(self._settings.acceptors, nursery)
@@ -209,6 +211,18 @@ class Node:
         )
         for service in self._settings.services:
             await nursery.start(self._serve, service, broker)
+
+    def _warn_of_overlaps(self) -> None:
+        connections = [one.settings for one in self._settings.services if isinstance(one, ClusterConnection)]
+        for first, second, shared in overlaps(connections):
+            every = f"addresses that begin with {shared!r}" if shared else "addresses"
+            text = f"the cluster connections {first} and {second} both share {every}: what is sent there may come twice"
+            self._warnings.say("cluster_addresses_overlap", text, f"{first} {second}")
+
+    def _meet_stranger(self, opening: LinkOpening, error: MeshqError) -> None:
+        """A node came that has our node id; that it was ourselves is nothing to tell."""
+        if error.refusal == "duplicate_node":
+            self._warnings.say("duplicate_node", f"a node is refused: {error}", opening.node_name)
 
     def _control(self) -> abc.NodeControl:
         settings, core = self._settings, self.core.settings
@@ -414,9 +428,3 @@ class Node:
             loop_lag=self._lag.last,
             journal=self._journal.statistics() if self._journal is not None else None,
         )
-
-
-def _meet_stranger(opening: LinkOpening, error: MeshqError) -> None:
-    """A node came that has our node id; that it was ourselves is nothing to tell."""
-    if error.refusal == "duplicate_node":
-        _log.warning("a node is refused: %s", error, extra={"event": "duplicate_node"})
