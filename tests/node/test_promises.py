@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from meshq import Broker, Client, Delivery, abc
+from meshq import Broker, Client, Delivery, Message, abc
 from meshq.env import real_env
 from meshq.testing import SimDisk
 from tests.wire.test_refusals_of_a_node import InlineThreads
@@ -127,3 +127,27 @@ async def test_a_hundred_messages_come_in_their_order_before_and_after_a_restart
     async with life(env) as client:
         await client.send_many("orders", [b"%d" % number for number in range(61, 101)])
         assert bodies(await drain(client, "orders")) == [b"%d" % number for number in range(11, 101)]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_message_that_is_sent_again_after_a_restart_is_still_one(env: abc.Env, killed: bool) -> None:
+    async with life(env, killed=killed) as client:
+        await client.send("orders", b"42 umbrellas", duplicate_id="order 7")
+    async with life(env) as client:
+        await client.send("orders", b"42 umbrellas", duplicate_id="order 7")
+        await client.send("orders", b"a teapot", duplicate_id="order 8")
+        assert bodies(await drain(client, "orders")) == [b"42 umbrellas", b"a teapot"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_an_empty_queue_is_there_again_and_who_the_node_is_has_a_directory(env: abc.Env, killed: bool) -> None:
+    async with life(env, killed=killed) as client:
+        await client.create_queue("empty")
+        await client.create_address("news", routing="multicast")
+        await client.create_queue("desk", address="news", routing="multicast", filter="region = 'emea'")
+    assert env.disk.names("/data/shop") == ["bindings", "journal", "large", "lock", "paging"]
+    assert env.disk.names("/data/shop/bindings") == ["identity-0", "identity-1"]
+    async with life(env) as client:
+        assert await client.queues() == ["desk", "empty"]
+        await client.send_many("news", [Message(b"1", properties={"region": region}) for region in ("us", "emea")])
+        assert (await client.queue("desk")).ready == 1
