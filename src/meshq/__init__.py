@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from meshq.settings import JournalSettings as JournalSettings
     from meshq.settings import Secret as Secret
     from meshq.settings import Security as Security
+    from meshq.statistics import BrokerStatistics as BrokerStatistics
     from meshq.store import Journal as Journal
 
 _ERRORS: Final = (
@@ -167,6 +168,7 @@ _HOME: Final = {
     "Bridge": "meshq.bridge",
     "Broker": "meshq.node",
     "BrokerInThread": "meshq.node",
+    "BrokerStatistics": "meshq.statistics",
     "Client": "meshq.client",
     "ClientFactory": "meshq.client",
     "ClusterConnection": "meshq.cluster",

@@ -133,6 +133,7 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
     "explain_route": ({"address": "q"}, set()),
     "trace": ({"message_id": "00" * 16 + "-1"}, set()),
     "prepared": ({}, set()),
+    "broker": ({}, set()),
     "diverts": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
 }
 

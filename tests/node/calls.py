@@ -290,6 +290,7 @@ CALLS: Final = (
         look=_diverts,
         outcomes=(["d"], []),
     ),
+    Call(name="Client.broker", make=lambda ground, _: ground.client.broker(), look=_nothing, outcomes=(None,)),
     Call(name="Client.diverts", make=lambda ground, _: ground.client.diverts(), look=_nothing, outcomes=(None,)),
     Call(
         name="Client.explain_route",

@@ -20,6 +20,8 @@ LIFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("queues", {}, {"more": False}),
     ("create_divert", {"name": "d", "address": "orders", "forwarding_address": "copies"}, {"name": "d"}),
     ("diverts", {}, {"more": False}),
+    ("prepared", {}, {"more": False}),
+    ("broker", {}, {"name": "hq", "state": "active", "durable": False}),
     ("delete_divert", {"name": "d"}, {}),
     ("set_address_settings", {"pattern": "orders", "max_delivery_attempts": 3}, {}),
     ("address_settings", {"address": "orders"}, {"max_delivery_attempts": 3, "max_redelivery_delay": "inf"}),

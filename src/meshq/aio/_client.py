@@ -129,6 +129,7 @@ class Client:
     queues = forwarded(trio_client.Client.queues)
     create_divert = forwarded(trio_client.Client.create_divert)
     delete_divert = forwarded(trio_client.Client.delete_divert)
+    broker = forwarded(trio_client.Client.broker)
     diverts = forwarded(trio_client.Client.diverts)
     explain_route = forwarded(trio_client.Client.explain_route)
     trace = forwarded(trio_client.Client.trace)

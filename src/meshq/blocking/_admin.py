@@ -12,6 +12,7 @@ from meshq.client import Divert, QueueStatistics, Route, Trace
 from meshq.ids import MessageId
 from meshq.message import PropertyValue
 from meshq.settings import AddressSettings
+from meshq.statistics import BrokerStatistics
 
 T = TypeVar("T")
 
@@ -244,6 +245,14 @@ class Administration(ABC):
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         self._call(self._inner.delete_divert, name)
+
+    def broker(self) -> BrokerStatistics:
+        """The state of the broker at this moment, and what it has counted; as ``Broker.statistics()`` in process.
+
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.broker)
 
     def diverts(self) -> list[Divert]:
         """All diverts, by name in alphabetical order.

@@ -112,6 +112,8 @@ class Core:
         self.returner = Returner(self.ledger, self.mover, self.expirer, self.timers, settings.now_ms)
         self.mover.on_taken = self.returner.on_ready = self.touch
         #: Called with what somebody must act on: the name of the event, and a sentence.
+        #: Says how the whole node is: by whoever has put it together.
+        self.describe: Callable[[], dict[str, Any]] = dict
         self.on_warning: Callable[[str, str], None] = _ignore
         self.returner.on_back = self.memory.look_again
         #: What of all this is in memory, and what on the disk only.

@@ -20,7 +20,8 @@ from meshq.ids import MessageId
 from meshq.message import PropertyValue, check_durable, check_priority, check_properties, check_text
 from meshq.selector import parse_filter
 from meshq.settings import AddressSettings, check_address_settings, check_pattern
-from meshq.wire import COUNTER_MAX, Frame, FrameType, encode_map
+from meshq.statistics import BrokerStatistics
+from meshq.wire import COUNTER_MAX, Frame, FrameType, encode_map, violation
 from meshq.wire import Call as WireCall
 
 #: Properties and headers of a message whose way is asked for: they have to fit in the header of one frame.
@@ -320,6 +321,19 @@ class Administration(ABC):
             found += part
             more = bool(values.get("more")) and bool(part)
         return found
+
+    async def broker(self) -> BrokerStatistics:
+        """The state of the broker at this moment, and what it has counted; as ``Broker.statistics()`` in process.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        values = await self._ask("broker")
+        try:
+            return BrokerStatistics.of(values)
+        except KeyError as error:
+            raise violation("bad_header", f"the statistics of a broker lack {error}") from error
 
     async def explain_route(
         self,

@@ -2,6 +2,6 @@
 
 from meshq.node._broker import EVENTS_MAX, Broker, watch
 from meshq.node._in_thread import BrokerInThread
-from meshq.node._statistics import BrokerStatistics
+from meshq.statistics import BrokerStatistics
 
 __all__ = ["EVENTS_MAX", "Broker", "BrokerInThread", "BrokerStatistics", "watch"]

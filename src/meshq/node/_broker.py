@@ -23,9 +23,9 @@ from meshq.node._hosted import Hosted
 from meshq.node._in_thread import BrokerInThread
 from meshq.node._node import Node
 from meshq.node._settings import check_settings, refuse_later
-from meshq.node._statistics import BrokerStatistics
 from meshq.notifications import BrokerStateChanged, Notification
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
+from meshq.statistics import BrokerStatistics
 from meshq.wire import Link
 
 #: Notifications kept for a program that does not look.

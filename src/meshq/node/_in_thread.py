@@ -15,8 +15,8 @@ from meshq.client import Client
 from meshq.errors import ClosedError, NotActiveError, UsageError
 from meshq.ids import NodeId
 from meshq.node._hosted import Hosted
-from meshq.node._statistics import BrokerStatistics
 from meshq.portal import PipeStream
+from meshq.statistics import BrokerStatistics
 from meshq.wire import Link, StreamLink
 
 if TYPE_CHECKING:

@@ -33,9 +33,10 @@ from meshq.node._local import LocalDoor
 from meshq.node._local_broker import LocalRoutes
 from meshq.node._paging import Paging
 from meshq.node._settings import BrokerSettings
-from meshq.node._statistics import BrokerStatistics, LoopLag
+from meshq.node._statistics import LoopLag
 from meshq.notifications import StoreDamaged
 from meshq.settings import Secret
+from meshq.statistics import BrokerStatistics
 from meshq.store import Draft, Excerpts, Journal
 from meshq.wire import BY_NAME, LinkOpening, Role
 
@@ -110,6 +111,7 @@ class Node:
         self.listeners = Listeners(
             self.core, self.sessions, env.network, self.counts, tls=env.tls, credentials=credentials
         )
+        self.core.describe = lambda: self.statistics("active" if self.core.closing is None else "stopping").values()
         self.core.on_stranger = self._meet_stranger
         self._warnings = Warnings("node", trio.current_time)
         self.core.on_warning = self._warnings.say

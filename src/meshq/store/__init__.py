@@ -1,12 +1,12 @@
 """The store of a node: one log with group commit, proven on recovery, reclaimed and compacted as it runs."""
 
+from meshq.statistics import JournalStatistics
 from meshq.store._alone import Replay
 from meshq.store._excerpts import Excerpts
 from meshq.store._journal import Journal
 from meshq.store._large import LargeFiles, LargeWriter
 from meshq.store._record import PLAIN, Draft, Record
 from meshq.store._spill import Page, SpillFiles
-from meshq.store._statistics import JournalStatistics
 
 __all__ = [
     "PLAIN",

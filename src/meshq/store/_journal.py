@@ -29,6 +29,7 @@ from meshq.limits import SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from meshq.logs import logger
 from meshq.settings import EncryptionKey, Secret
 from meshq.settings import encryption_keys as check_keys
+from meshq.statistics import JournalStatistics
 from meshq.store._alone import Alone
 from meshq.store._books import Books
 from meshq.store._commit import ALL, NOTHING, ROOTS
@@ -47,7 +48,6 @@ from meshq.store._record import Record
 from meshq.store._recovery import Recovery, recover
 from meshq.store._replay import recovered_records
 from meshq.store._room import Room
-from meshq.store._statistics import JournalStatistics
 
 _log = logger("store")
 #: What ends a journal in an orderly way: its disk failed it.

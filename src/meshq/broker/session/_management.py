@@ -197,5 +197,6 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     ),
     "trace": Operation(work.trace, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE),
     "prepared": Operation(work.prepared, {"after": _COUNT}, _MANAGES_NODE),
+    "broker": Operation(work.broker, {}, _MANAGES_NODE),
     "diverts": Operation(work.diverts, {"after": _AFTER}, (), asks=True),
 }

@@ -108,6 +108,11 @@ def delete_divert(core: Core, name: str) -> Values:
     return {}
 
 
+def broker(core: Core) -> Values:
+    """The state of the broker, and what it has counted."""
+    return core.describe()
+
+
 def diverts(core: Core, asker: Session | None, after: str = "") -> Values:
     """A page of all diverts that the asker may know of."""
     rules = core.router.diverts.by_name

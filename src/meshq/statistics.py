@@ -1,0 +1,114 @@
+"""What a broker and its journal say of themselves: the same records in process and over a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+#: What stands before the names of the journal's values among those of its broker.
+_JOURNAL: Final = "journal_"
+
+
+@attrs.frozen(kw_only=True)
+class JournalStatistics:
+    """A snapshot; counts are since the journal was opened."""
+
+    state: str
+    full: bool
+    segments: int
+    #: Bytes of the segments that count, and of the living records in them.
+    bytes: int
+    live_bytes: int
+    live_records: int
+    #: The last position given, and the last one on disk.
+    last: int
+    durable: int
+    #: Records that are placed and not on disk.
+    lag_records: int
+    batches: int
+    syncs: int
+    #: Syncs made in the loop's own thread.
+    inline_syncs: int
+    sync_p50_s: float
+    sync_p99_s: float
+    compactions: int
+    #: Bytes of torn tails that were left behind when the journal was opened.
+    torn_bytes: int
+    #: Sealed segments with an index; and indexes that were found at the opening, and not believed.
+    indexed: int
+    refused_indexes: int
+    #: Sealed segments that a start took by their index, and that were not read whole since; and that are damaged.
+    unproven_segments: int
+    damaged_segments: int
+
+
+@attrs.frozen(kw_only=True)
+class BrokerStatistics:
+    """A broker at one moment; times in seconds, sizes in bytes."""
+
+    name: str
+    state: str
+    #: Whether anything survives the process.
+    durable: bool
+    addresses: int
+    queues: int
+    consumers: int
+    sessions: int
+    connections: int
+    #: Messages that wait, and messages that are with consumers.
+    ready: int
+    delivering: int
+    #: Repeats of known duplicate ids; messages sent where no queue listened.
+    duplicates: int
+    unrouted: int
+    #: Messages that were dropped because their address was full; producers that wait for room at theirs.
+    dropped: int
+    blocked_producers: int
+    #: Messages whose content is on the disk only, and the bytes of that; bytes that were paged and read back so far.
+    paged: int
+    paged_bytes: int
+    page_writes: int
+    page_reads: int
+    memory_used: int
+    memory_limit: int
+    #: Sessions that wait for memory before they may send.
+    blocked_sessions: int
+    sessions_resumed: int
+    sessions_expired: int
+    connections_accepted: int
+    #: Connections that were closed because they broke the protocol.
+    violations: int
+    connections_denied: int
+    connections_turned_away: int
+    #: Requests of users who lacked a permission.
+    requests_forbidden: int
+    #: Notifications that a subscription to them did not get, because it had too many.
+    notifications_dropped: int
+    #: How much later than it should the loop came back to us, at the last look.
+    loop_lag: float
+    #: The journal's own statistics; None in memory only.
+    journal: JournalStatistics | None
+
+    def values(self) -> dict[str, Any]:
+        """All of them side by side, as an answer holds them; those of the journal have its name before their own."""
+        values = attrs.asdict(self, recurse=False)
+        journal = values.pop("journal")
+        return values if journal is None else {**values, **_prefixed(attrs.asdict(journal))}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> BrokerStatistics:
+        """From the values of an answer.  What it says beyond what is known here is left out: it may be of a newer
+        broker.  A ``KeyError`` says what it lacks.
+        """
+        journal = None
+        if f"{_JOURNAL}state" in values:
+            names = [field.name for field in attrs.fields(JournalStatistics)]
+            journal = JournalStatistics(**{name: values[_JOURNAL + name] for name in names})
+        names = [field.name for field in attrs.fields(cls) if field.name != "journal"]
+        return cls(**{name: values[name] for name in names}, journal=journal)
+
+
+def _prefixed(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {_JOURNAL + name: value for name, value in values.items()}
