@@ -44,17 +44,16 @@ async def states(broker: Broker, after: int | None = None) -> list[str]:
 async def test_a_broker_that_is_cancelled_while_it_starts_has_stopped() -> None:
     seen = set()
     for after in range(CHECKPOINTS_MAX):
-        broker = Broker("hq", data_dir="/data/hq", env=machine(SimDisk()))
-        told = await states(broker, after)
-        if told:
-            assert broker.state == "stopped"
-            seen.add(tuple(told))
+        # Who has a turn first is left to chance.
+        for _ in range(12):
+            broker = Broker("hq", data_dir="/data/hq", env=machine(SimDisk()))
+            told = tuple(await states(broker, after))
+            assert broker.state == ("stopped" if told else "new")
+            seen.add(told)
         if "active" in told:
             break
-        # Before it has begun it may be cancelled, too.
-        assert told in ([], ["starting", "stopping", "stopped"])
-    assert ("starting", "stopping", "stopped") in seen
-    assert ("starting", "active", "stopping", "stopped") in seen
+    known = {("starting", "stopping", "stopped"), ("starting", "active", "stopping", "stopped")}
+    assert known <= seen <= {(), *known}
 
 
 async def test_a_broker_that_is_cancelled_while_it_runs_has_stopped() -> None:

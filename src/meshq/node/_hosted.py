@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -36,26 +37,30 @@ class Hosted:
             await nursery.start(self._guard, run)
         except BaseException as error:
             self._block.abandon()
+            self._scope.cancel()
             nursery.cancel_scope.cancel()
             await self._manager.__aexit__(None, None, None)
             first = leaf(error)
             if first is error:
                 raise
             raise first from first.__cause__
-        # From here on only `close` ends it: a cancelled body still gets a clean stop.
-        self._scope.shield = True
         self._block.enter()
 
     async def _guard(self, run: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None]) -> None:
         started = False
+        scope = self._scope
 
         class Status:
             def started(self, value: None = None) -> None:
                 nonlocal started
                 started = True
+                # From here on only `close` ends it: a cancelled body still gets a clean stop.  Whoever enters runs later
+                # only: a cancellation that came in between would reach what the shield then hides from its cause.
+                # One that came before ends it now, and is waited for.
+                scope.shield = trio.current_effective_deadline() > -math.inf
                 task_status.started(value)
 
-        with self._scope:
+        with scope:
             try:
                 await run(task_status=Status())
             except (MeshqError, BaseExceptionGroup) as error:
