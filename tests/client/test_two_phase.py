@@ -39,13 +39,14 @@ async def prepared(client: Client) -> object:
 
 async def rolled_back_once_prepared(client: Client) -> None:
     tx = await client.transaction(XID).__aenter__()
-    tx._state = "prepared"
+    tx._state, tx._node_id = "prepared", client.statistics().node_id
     await tx.rollback()
 
 
 async def committed_once_prepared(client: Client) -> None:
     tx = await client.transaction(XID).__aenter__()
-    tx._state, tx._epoch = "prepared", client.statistics().epoch
+    statistics = client.statistics()
+    tx._state, tx._epoch, tx._node_id = "prepared", statistics.epoch, statistics.node_id
     await tx.commit()
 
 
@@ -175,6 +176,30 @@ async def test_who_commits_after_the_session_was_lost_is_told_so_once(node: Fake
         assert tx.state == "committed"
         with pytest.raises(UsageError, match="the transaction is committed"):
             await tx.commit()
+    assert asked(node)[-1] == "commit_prepared"
+
+
+async def test_another_node_is_not_asked_to_decide(node: FakeNode) -> None:
+    """It knows nothing of the transaction, and would say that it is committed."""
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        tx = await client.transaction(XID).__aenter__()
+        await tx.prepare()
+        first, node.node_id = node.node_id, b"another" + bytes(9)
+        node.restart()
+        await until_attached(client, 2)
+        for work in (tx.commit, tx.commit, tx.rollback):
+            with pytest.raises(RetryTransactionError) as caught:
+                await work()
+            assert caught.value.outcome == "not_done"
+        assert first.hex() in str(caught.value)
+        assert asked(node) == ["prepare"]
+        node.node_id = first
+        node.restart()
+        await until_attached(client, 3)
+        with pytest.raises(RetryTransactionError):
+            await tx.commit()
+        await tx.commit()
     assert asked(node)[-1] == "commit_prepared"
 
 

@@ -168,8 +168,8 @@ class Transaction:
         Raises:
             TransactionRolledBackError: it was rolled back; if ``outcome`` is unknown it may have been committed, too:
                 repeat the work with the same duplicate ids.
-            RetryTransactionError: it is prepared, and the session was lost since, or the broker has no room: commit
-                it again.
+            RetryTransactionError: it is prepared, and the session was lost since, or is at another node, or the
+                broker has no room: commit it again.
             DuplicateError: a duplicate id is known already; all is rolled back.
             AddressFullError, NotFoundError, UsageError: a message was refused; all is rolled back.
             CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
@@ -183,6 +183,7 @@ class Transaction:
         Cancellation: it is rolled back all the same; if it was prepared, perhaps.
         Raises:
             UsageError: the transaction is not open; or it was prepared, and somebody has committed it.
+            RetryTransactionError: it is prepared at another node than the session is.
             UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: it is prepared; roll it back again.
         """
         await self._call(self._inner.rollback)

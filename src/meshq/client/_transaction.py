@@ -61,8 +61,9 @@ class Transaction:
     def __init__(self, client: Client, xid: bytes | None = None) -> None:
         self._client = client
         self._xid = xid if xid is None else check_xid(xid)
-        # Of the session in which it was prepared.
+        # Of the session in which it was prepared, and the node that has it.
         self._epoch = 0
+        self._node_id = b""
         self._session = client._session
         self._state = "new"
         self._number = 0
@@ -367,7 +368,7 @@ class Transaction:
         if self._xid is None:
             raise UsageError("a transaction that is to be prepared is made with its id: client.transaction(xid=...)")
         await self._conclude("prepare", "prepared", xid=self._xid)
-        self._epoch = self._session.epoch
+        self._epoch, self._node_id = self._session.epoch, self._session.node_id
 
     async def commit(self) -> None:
         """All of it counts from here on; on return it is stored.
@@ -378,8 +379,8 @@ class Transaction:
         Raises:
             TransactionRolledBackError: it was rolled back; if ``outcome`` is unknown it may have been committed, too:
                 repeat the work with the same duplicate ids.
-            RetryTransactionError: it is prepared, and the session was lost since, or the broker has no room: commit
-                it again.
+            RetryTransactionError: it is prepared, and the session was lost since, or is at another node, or the
+                broker has no room: commit it again.
             DuplicateError: a duplicate id is known already; all is rolled back.
             AddressFullError, NotFoundError, UsageError: a message was refused; all is rolled back.
             CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
@@ -424,6 +425,7 @@ class Transaction:
             self._epoch = session.epoch
             await trio.lowlevel.checkpoint()
             raise RetryTransactionError("the session was lost since the transaction was prepared: commit it again")
+        await self._check_node()
         try:
             await self._client.commit(self._xid)
         except RetryTransactionError:
@@ -434,6 +436,15 @@ class Transaction:
             raise
         self._state = "committed"
 
+    async def _check_node(self) -> None:
+        """Another node knows nothing of it, and would take that for decided."""
+        session = self._session
+        if session.node_id != self._node_id and session.failure is None:
+            await trio.lowlevel.checkpoint()
+            raise RetryTransactionError(
+                f"the transaction is prepared at the node {self._node_id.hex()}, the session is at another one"
+            )
+
     async def rollback(self) -> None:
         """None of it counts: what was sent never was, what was acknowledged is delivered again.
 
@@ -441,10 +452,12 @@ class Transaction:
         Cancellation: it is rolled back all the same; if it was prepared, perhaps.
         Raises:
             UsageError: the transaction is not open; or it was prepared, and somebody has committed it.
+            RetryTransactionError: it is prepared at another node than the session is.
             UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: it is prepared; roll it back again.
         """
         if self._state == "prepared":
             assert self._xid is not None
+            await self._check_node()
             await self._client.rollback(self._xid)
             self._state = "rolled back"
             return

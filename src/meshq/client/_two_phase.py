@@ -16,7 +16,8 @@ _PREPARED_KEYS: Final = ("xid", "user", "age", "sent", "acked")
 class TwoPhase(Administration):
     """The calls of a client that know transactions by their xids.
 
-    A user sees and decides what the same user has prepared; a program that has its broker inside, everything.
+    A user sees and decides what the same user has prepared; a program that has its broker inside, everything.  Ask the
+    node that has prepared it: another one of a cluster does not know it.
     """
 
     async def commit(self, xid: bytes) -> None:
