@@ -271,4 +271,18 @@ BUGS: Final = (
         "                return view, start, stop, True\n",
         checkers=("Q7", "Q14"),
     ),
+    Bug(
+        name="believe an index whatever its tag is",
+        file="store/_index_format.py",
+        old="        return None\n    return bytes(view[HEAD_BYTES:-TAG_BYTES])\n",
+        new="        pass\n    return bytes(view[HEAD_BYTES:-TAG_BYTES])\n",
+        checkers=("Q1", "Q3", "Q4", "Q5", "Q7", "Q8"),
+    ),
+    Bug(
+        name="leave duplicate ids on the disk at a start",
+        file="broker/records/_excerpts.py",
+        old=" and not has_ids(table)",
+        new=" and has_ids(table) is not None",
+        checkers=("Q4",),
+    ),
 )
