@@ -151,3 +151,26 @@ async def test_an_empty_queue_is_there_again_and_who_the_node_is_has_a_directory
         assert await client.queues() == ["desk", "empty"]
         await client.send_many("news", [Message(b"1", properties={"region": region}) for region in ("us", "emea")])
         assert (await client.queue("desk")).ready == 1
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_the_id_after_20000_takes_the_place_of_the_oldest_also_after_a_restart(
+    env: abc.Env, killed: bool
+) -> None:
+    async def send(client: Client, *numbers: int) -> int:
+        """So many of them were stored."""
+        before = (await client.queue("orders")).ready
+        await client.send_many("orders", [Message(b"x", duplicate_id=str(number)) for number in numbers])
+        return (await client.queue("orders")).ready - before
+
+    async with life(env, killed=killed) as client:
+        await client.create_queue("orders")
+        assert await send(client, *range(1, 20_001)) == 20_000
+        assert await send(client, 1, 2, 20_000) == 0
+        assert await send(client, 20_001) == 1
+    async with life(env) as client:
+        assert await send(client, 2, 3, 20_001) == 0
+        # The oldest has left, and its second message has thrown out the next one.
+        assert await send(client, 1) == 1
+        assert await send(client, 2) == 1
+        assert await send(client, 20_000, 20_001, 1, 2) == 0
