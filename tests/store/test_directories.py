@@ -120,15 +120,22 @@ async def test_wherever_the_power_goes_while_a_store_begins_the_next_start_goes_
         assert await found(Store(image), KEPT) in ([], [b"one"])
 
 
+def spoil(store: Store, slot: int) -> None:
+    """A part of one copy rots."""
+    file = store.disk.mount().open(f"{ROOT_DIRECTORY}/places-{slot}")
+    file.write_at(40, [b"?"])
+    file.close()
+
+
 async def test_one_good_copy_of_where_the_parts_are_is_enough_and_two_bad_ones_are_damage(store: Store) -> None:
     await begun(store, KEPT)
+    for slot in (0, 1, 0):
+        spoil(store, slot)
+        assert [problem for problem in store.report().damage if f"places-{slot}" in problem]
+        assert await found(store, KEPT) == [b"one"]
+        assert store.report().clean
     for slot in (0, 1):
-        file = store.disk.mount().open(f"{ROOT_DIRECTORY}/places-{slot}")
-        file.write_at(40, [b"?"])
-        file.close()
-        if not slot:
-            assert await found(store, KEPT) == [b"one"]
-            assert [problem for problem in store.report().damage if "places-0" in problem]
+        spoil(store, slot)
     with pytest.raises(DamagedError, match="places-1"):
         await found(store, KEPT)
     store.damaged = True

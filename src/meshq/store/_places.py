@@ -37,7 +37,7 @@ class StoreLock:
             OSError: the disk failed.
         """
         self._files.append(take_lock(disk, layout))
-        written = _read(disk, layout)
+        written, whole = _read(disk, layout)
         outside = layout.directories.outside
         if written is None and not outside:
             return
@@ -50,7 +50,7 @@ class StoreLock:
             self._files.append(take_lock(disk, Layout(path)))
             disk.sync_directory(path)
         kept = {part: path for part, path in outside.items() if part in KEPT}
-        if written != kept:
+        if written != kept or not whole:
             _write(disk, layout, kept)
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ def layout_of(disk: Disk, root: str, keyring: Keyring) -> Layout:
     """The layout of a store that exists, its parts where it is written down.  Raises: DamagedError, OSError."""
     layout = Layout(root.rstrip("/") or "/", keyring)
     try:
-        written = _read(disk, layout)
+        written, _ = _read(disk, layout)
     except (FileNotFoundError, NotADirectoryError):
         written = None
     return attrs.evolve(layout, directories=Directories(**written)) if written else layout
@@ -94,9 +94,10 @@ def _holds(disk: Disk, path: str) -> bool | None:
     return names != [LOCK]
 
 
-def _read(disk: Disk, layout: Layout) -> dict[str, str] | None:
-    """What is written down; either copy will do.  None: nothing is."""
+def _read(disk: Disk, layout: Layout) -> tuple[dict[str, str] | None, bool]:
+    """What is written down, and whether both copies say it; either will do.  None: nothing is."""
     names = disk.names(layout.root)
+    found: list[dict[str, str]] = []
     damage: DamagedError | None = None
     for slot in (0, 1):
         path = Pair(disk, layout.root, PURPOSE).path(slot)
@@ -104,12 +105,12 @@ def _read(disk: Disk, layout: Layout) -> dict[str, str] | None:
             continue
         try:
             sheet = decode_sheet(PURPOSE.encode(), read_whole(disk, path), path)
-            return _decoded(sheet, path)
+            found.append(_decoded(sheet, path))
         except DamagedError as error:
             damage = error
-    if damage is not None:
+    if damage is not None and not found:
         raise damage
-    return None
+    return (found[0], len(found) == 2) if found else (None, True)
 
 
 def _decoded(sheet: Sheet, path: str) -> dict[str, str]:
