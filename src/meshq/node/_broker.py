@@ -251,8 +251,7 @@ class Broker:
         """Run the node; reports started once it is active, returns after ``stop``.
 
         Checkpoint: always.
-        Cancellation: the node stops at once, as after a crash: what was confirmed is safe, clients aren't told.  Its
-            state is ``stopped`` then; ``failed`` is what could not go on.
+        Cancellation: it is ``stopped`` at once, as after a crash: what was confirmed is safe, clients aren't told.
         Raises:
             JournalBrokenError: the disk failed.
             DamagedError: the store can't be read.
