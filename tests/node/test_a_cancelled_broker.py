@@ -11,6 +11,7 @@ import trio
 
 from meshq import Broker, JournalBrokenError, abc
 from meshq.env import real_env
+from meshq.node._hosted import Hosted
 from meshq.notifications import BrokerStateChanged
 from meshq.testing import SimDisk
 from tests.wire.test_refusals_of_a_node import InlineThreads
@@ -54,6 +55,47 @@ async def test_a_broker_that_is_cancelled_while_it_starts_has_stopped() -> None:
             break
     known = {("starting", "stopping", "stopped"), ("starting", "active", "stopping", "stopped")}
     assert known <= seen <= {(), *known}
+
+
+async def test_a_cancellation_in_the_moment_of_the_start_ends_the_body_and_nothing_else() -> None:
+    hosted, stop, ended = Hosted("it"), trio.Event(), trio.Event()
+
+    async def run(*, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+        scope.cancel()
+        await stop.wait()
+        ended.set()
+
+    async def end() -> None:
+        stop.set()
+        with trio.fail_after(1):
+            await ended.wait()
+
+    with trio.CancelScope() as scope:
+        await hosted.open(run)
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as error:
+            await hosted.close(error, end)
+            raise
+    assert scope.cancelled_caught and ended.is_set()
+
+
+async def test_a_cancellation_before_the_start_ends_what_has_just_started() -> None:
+    hosted, seen = Hosted("it"), list[str]()
+
+    async def run(*, task_status: trio.TaskStatus[None]) -> None:
+        scope.cancel()
+        task_status.started()
+        try:
+            await trio.sleep_forever()
+        finally:
+            seen.append("ended")
+
+    with trio.CancelScope() as scope:
+        await hosted.open(run)
+        seen.append("entered")
+    assert seen == ["ended"]
 
 
 async def test_a_broker_that_is_cancelled_while_it_runs_has_stopped() -> None:

@@ -54,9 +54,9 @@ class Hosted:
             def started(self, value: None = None) -> None:
                 nonlocal started
                 started = True
-                # From here on only `close` ends it: a cancelled body still gets a clean stop.  Whoever enters runs only
-                # later: a cancellation that came in between would reach what the shield then hides from its cause.
-                # One that came before ends it now, and is waited for.
+                # From here on only `close` ends it: a cancelled body still gets a clean stop.  Whoever enters has its
+                # turn only later: a cancellation in between would end this, and nobody would hear of it.  One that came
+                # before ends it now, and is waited for.
                 scope.shield = trio.current_effective_deadline() > -math.inf
                 task_status.started(value)
 
