@@ -40,6 +40,7 @@ CONSEQUENCES = (
     "disk.write.ENOSPC",
     "seen.harmless_damage",
     "seen.refused_damage",
+    "seen.store_apart",
 )
 #: What can't happen here, and why.
 IMPOSSIBLE = {"network.timed_out": "a client gives a connection attempt up long before its system does"}

@@ -56,6 +56,7 @@ class MeshNode(BrokerNode):
         return Broker(
             name,
             data_dir=DIRECTORY,
+            directories=self.directories,
             journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
             acceptors=[f"tcp://{name}:5000?insecure=true"],
             connectors=URLS,

@@ -14,7 +14,9 @@ from meshq.broker.queue._queue_machine import REMOVED
 from meshq.broker.queue._run import GONE
 from meshq.errors import MeshqError, invariant
 from meshq.store import Journal, LargeFiles
+from meshq.store._keyring_format import Keyring
 from meshq.store._large_format import block_count
+from meshq.store._places import layout_of
 from meshq.testing._history import body_of, place_of, uid_of
 from meshq.testing._recovery import record_recoveries
 from meshq.testing._scenario_broker import DIRECTORY, SEGMENT_BYTES, BrokerNode
@@ -136,7 +138,7 @@ def leftovers(broker: BrokerNode, links: int = 0) -> None:
     held = sum(run.size_bytes for run in runs.values())
     broker.left("bytes that nothing holds", statistics.memory_used - held)
     bodies = {run.body.body_id for run in runs.values() if run.body is not None}
-    files = [path for path in broker.node.disk.files() if "/large/" in path]
+    files = [path for path in broker.node.disk.files() if "/large/" in path and not path.endswith("lock")]
     broker.left("large bodies that nobody needs", len(files) - len(bodies))
     if not links:
         broker.left("bytes promised to nobody", core.memory.reserved_bytes)
@@ -168,7 +170,9 @@ async def recount(env: Env) -> dict[str, Any]:
         ),
         None,
     )
-    journal = Journal(DIRECTORY, segment_bytes=SEGMENT_BYTES, env=env)
+    # Where its parts are, the store knows itself.
+    places = layout_of(env.disk, DIRECTORY, Keyring()).directories
+    journal = Journal(DIRECTORY, segment_bytes=SEGMENT_BYTES, env=env, directories=places)
     await journal.open()
     recovery = Recovery(core)
     recovery.take(journal.recovered(dead=True))

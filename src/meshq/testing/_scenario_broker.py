@@ -8,6 +8,7 @@ from typing import Any, Final
 import trio
 
 from meshq.client import Client
+from meshq.directories import Directories
 from meshq.errors import DamagedError, MeshqError, NotActiveError, SettingsError
 from meshq.limits import PAGE_BYTES_MIN
 from meshq.node import Broker
@@ -21,6 +22,9 @@ from meshq.testing._workload import ADDRESSES, URL, Actor
 from meshq.testing._workload_odd import ODD_SETTINGS, PLACES
 
 DIRECTORY: Final = "/data/broker"
+#: Where the parts of its store are in some seeds, as on several disks; pages are of no account.
+APART: Final = Directories(journal="/fast/broker", bindings="/safe/broker", large_messages="/wide/large")
+APART_SHARE: Final = 0.25
 SEGMENT_BYTES: Final = 64 * 1024
 #: Little enough that producers have to wait now and then.
 MEMORY_BYTES: Final = 1 << 20
@@ -105,6 +109,8 @@ class BrokerNode:
         self.rng = swarm.rng("broker process")
         # Where memory is full, producers wait in some seeds, and in the others queues are paged.
         self.full_policy = "block" if swarm.rng("full policy").random() < BLOCK_SHARE else "page"
+        self.directories = APART if swarm.rng("directories").random() < APART_SHARE else Directories()
+        swarm.count("seen.store_apart", int(self.directories is APART))
         self.broker: Broker | None = None
         #: Actors in this process: they die with it.
         self.hosted: list[Actor] = []
@@ -162,6 +168,7 @@ class BrokerNode:
         return Broker(
             "broker",
             data_dir=DIRECTORY,
+            directories=self.directories,
             journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
             acceptors=[f"{URL}?insecure=true"],
             queues=[*(address for address, queues in ADDRESSES.items() if len(queues) == 1), *PLACES],
