@@ -125,9 +125,9 @@ SWITCHES: Final = (
     ),
     Switch(
         features=("queue filter",),
-        file="broker/placing/_placing.py",
-        old="    return bool(address.filtered) and any(one.terms.filter is not None for one in targets)\n",
-        new="    return False\n",
+        file="broker/placing/_sharing.py",
+        old="    if any(queue.terms.filter is not None for queue in queues):\n",
+        new="    if False:\n",
     ),
     Switch(
         features=("queue filter",),
