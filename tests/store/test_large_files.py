@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import re
 from pathlib import Path
@@ -226,3 +227,12 @@ def test_a_durable_body_is_synced_while_it_comes_in(durable: bool, monkeypatch: 
     writer.write([b"x"], last=True, durable=durable)
     writer.finish(durable=durable)
     assert len(syncs) == (4 if durable else 0)
+
+
+def test_a_body_that_could_not_be_begun_leaves_nothing() -> None:
+    disk, files = directory()
+    disk.faults.inject("write", errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        files.create(ID)
+    assert disk.names("/store/large") == []
+    assert written(files, 10)

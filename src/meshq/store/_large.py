@@ -6,6 +6,7 @@ All calls block; they are made from worker threads, for one body by one thread a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from meshq.abc import Buffer, Disk, File
 from meshq.errors import DamagedError
@@ -48,6 +49,9 @@ class LargeWriter:
             self._file.write_at(0, [encode_large_header(header)])
         except BaseException:
             self._file.close()
+            # Nobody will know of it; what can't be removed now is swept by the next start.
+            with suppress(OSError):
+                disk.remove(path)
             raise
 
     def write(self, blocks: list[Buffer], *, last: bool, durable: bool) -> None:

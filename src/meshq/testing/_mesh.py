@@ -25,7 +25,7 @@ from meshq.testing._scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOV
 from meshq.testing._scenario_accounts import barrier, recount, settle_down
 from meshq.testing._scenario_faults import Machine
 from meshq.testing._simulation import Simulation, SimulationResult, simulate
-from meshq.testing._workload import ADDRESSES, CONSUMED, Actor, Dial, Scene, Sender
+from meshq.testing._workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Dial, Scene, Sender
 from meshq.testing._workload_receive import Receiver
 
 #: Three nodes cost as much as three: so each has less to do than a single one.
@@ -109,6 +109,8 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
         for receiver in cast.receivers:
             nursery.start_soon(barrier, receiver)
     await settle_down(scene, nodes, cast.all_machines)
+    # A link to a life that is over is given up when nothing was heard for its time to live, and a little.
+    await trio.sleep(SETTINGS["connection_ttl"] * 1.5)
     for node in nodes:
         node.left("nodes that it is not linked with", await node.linked())
     for node in nodes:

@@ -10,7 +10,7 @@ import trio
 from meshq.client import Client
 from meshq.directories import Directories
 from meshq.errors import DamagedError, MeshqError, NotActiveError, SettingsError
-from meshq.limits import PAGE_BYTES_MIN
+from meshq.limits import PAGE_BYTES_MIN, SEGMENT_HEADER_BYTES
 from meshq.node import Broker
 from meshq.settings import AddressSettings, JournalSettings
 from meshq.testing._checkers_end import check_history
@@ -226,11 +226,11 @@ class BrokerNode:
         self.history.note(f"the broker refuses its damaged store: {error}")
         self.swarm.count("seen.refused_damage")
         # What is found only when records are handed out is found behind the manifest that says where each segment ends,
-        # and behind the beginning of the next one in the space that was kept ready for it.
+        # and behind the beginning of the next one, in place of one with no more than a header.
         changed = [
             path
             for path, content in self._before.items()
-            if content.strip(bytes(1))
+            if len(content.rstrip(bytes(1))) > SEGMENT_HEADER_BYTES
             and self.node.disk.is_file(path)
             and "/manifest-" not in path
             and self._content(path) != content
