@@ -137,7 +137,8 @@ class Indexer:
         """What there is to do: segments, and whether each is to be indexed, or proven only."""
         pending = [] if self._books.room.full else self._pending()
         wanted = [(entry, True) for entry in pending]
-        wanted += [(entry, False) for entry in self._trusted() if entry not in pending]
+        known = {entry.number for entry in pending}
+        wanted += [(entry, False) for entry in self._trusted() if entry.number not in known]
         now = trio.current_time()
         self._seen = {entry.number: self._seen.get(entry.number, now) for entry, _ in wanted}
         return wanted
