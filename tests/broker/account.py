@@ -1,7 +1,6 @@
 """What a whole queue ought to do, in plain words: every message one small object, every rule one loop.
 
-It knows nothing of runs, records, marks or timers.  Whatever a queue does with messages of priorities, delays, times to
-live, filters, returns, dead letters, moves and lives is said here once, and compared after every step.
+It knows nothing of runs, records, marks or timers.  Whatever a queue does with its messages is said here once.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ it.  Transactions are prepared and decided, over any number of lives.
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -476,3 +477,7 @@ class TestWholeQueue(WholeQueue.TestCase):
         super().tearDownClass()
         for what, share in SHARES.items():
             assert MET[what] >= share * MET["steps"], MET
+
+
+def test_the_account_is_short_enough_to_be_read() -> None:
+    assert len((Path(__file__).parent / "account.py").read_text(encoding="utf-8").splitlines()) <= 300
