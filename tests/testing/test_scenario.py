@@ -38,6 +38,7 @@ CONSEQUENCES = (
     "disk.sync.EIO",
     "disk.write.EIO",
     "disk.write.ENOSPC",
+    "seen.damage_found_later",
     "seen.harmless_damage",
     "seen.refused_damage",
     "seen.store_apart",
