@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from meshq.client import connect
 from meshq.errors import (
+    ClosedError,
     ConnectionBrokenError,
     MeshqError,
     RemoteProtocolError,
@@ -208,6 +211,24 @@ async def test_a_node_that_starts_later_is_found(node: FakeNode) -> None:
         async with connect(TCP, env=env, initial_connect_attempts=100) as client:
             await client.send("a", b"x")
     assert node.bodies == [b"x"]
+
+
+async def test_a_client_that_is_closed_while_it_connects_says_so_where_it_was_entered() -> None:
+    env, network = fake_env()
+    client = connect(TCP, env=env, initial_connect_attempts=math.inf)
+
+    async def enter() -> None:
+        with pytest.raises(ClosedError, match="before it was connected") as caught:
+            async with client:
+                pytest.fail("there is no node")
+        assert caught.value.outcome == "not_done"
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(enter)
+            await until(lambda: len(network.dialed) > 2)
+            await client.close()
+    assert client.statistics().state == "closed"
 
 
 async def test_a_node_without_the_one_mechanism_is_refused(node: FakeNode) -> None:

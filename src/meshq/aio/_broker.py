@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +19,7 @@ from meshq.aio._host import Host
 from meshq.aio._loop import Loop
 from meshq.client import Route
 from meshq.directories import Directories
-from meshq.errors import UsageError
+from meshq.errors import ClosedError, UsageError
 from meshq.ids import NodeId
 from meshq.message import PropertyValue
 from meshq.node import EVENTS_MAX, BrokerStatistics, watch
@@ -132,7 +133,7 @@ class Broker:
         Raises:
             NotActiveError: it has not started, or has stopped.
         """
-        return self._loop.look(self._inner.statistics) if self._host.open else self._inner.statistics()
+        return self._loop.look_if_open(self._inner.statistics)
 
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
@@ -146,8 +147,7 @@ class Broker:
             SettingsError: a part of the message is not allowed.
             NotActiveError: it has not started, or has stopped.
         """
-        ask = partial(self._inner.explain_route, address, properties, user=user)
-        return self._loop.look(ask) if self._host.open else ask()
+        return self._loop.look_if_open(partial(self._inner.explain_route, address, properties, user=user))
 
     def events(self) -> EventStream[Notification]:
         """An async iterator of what happens in the broker from now on, also before it has started.
@@ -155,10 +155,7 @@ class Broker:
         Of what nobody takes the oldest go, and are counted in ``missed``.
         """
         stream: EventStream[Notification] = EventStream(self._loop, EVENTS_MAX)
-        if self._host.open:
-            self._loop.look(lambda: watch(self._inner, stream))
-        else:
-            watch(self._inner, stream)
+        self._loop.look_if_open(lambda: watch(self._inner, stream))
         return stream
 
     def client(self, **settings: Any) -> Client:
@@ -204,13 +201,15 @@ class Broker:
         Raises:
             UsageError: the broker never started.
         """
-        if not self._host.used:
+        # Not whether a body runs: a broker is active a moment before whoever has started it goes on.
+        if self._inner.state == "new":
             raise UsageError(f"the broker {self.name!r} has not started")
-        if self._host.open:
-            try:
+        try:
+            # A loop that has ended has no broker that runs.
+            with suppress(ClosedError):
                 await self._loop.call(self._inner.stop, failover)
-            finally:
-                self._over.set()
+        finally:
+            self._over.set()
 
     async def run(self) -> None:
         """Run the node; returns after ``stop``.

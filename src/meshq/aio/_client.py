@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -16,6 +17,7 @@ from meshq.aio._pieces import with_body
 from meshq.aio._producer import Producer
 from meshq.aio._transaction import Transaction
 from meshq.client import ClientStatistics, Event, watch
+from meshq.errors import ClosedError
 from meshq.message import Message
 
 T = TypeVar("T")
@@ -50,7 +52,7 @@ class Client:
 
     def statistics(self) -> ClientStatistics:
         """The client now."""
-        return self._loop.look(self._inner.statistics) if self._host.open else self._inner.statistics()
+        return self._loop.look_if_open(self._inner.statistics)
 
     # -- life
 
@@ -82,8 +84,11 @@ class Client:
 
         Checkpoint: always.  Cancellation: it is closed all the same; what was in line may be lost.
         """
-        if self._host.open or not self._host.used:
-            await self._call(self._inner.close)
+        if not self._host.used:
+            self._host.check()
+        # A loop that has ended has no client that is open; one that is still being entered is closed, too.
+        with suppress(ClosedError):
+            await self._loop.call(self._inner.close)
 
     def transaction(self, xid: bytes | None = None) -> Transaction:
         """Sends and acknowledgements that count together, or not at all: for an ``async with``.
@@ -102,10 +107,7 @@ class Client:
     def events(self) -> EventStream[Event]:
         """An async iterator of what happens to the connection from now on."""
         stream: EventStream[Event] = EventStream(self._loop)
-        if self._host.open:
-            self._loop.look(lambda: watch(self._inner, stream))
-        else:
-            watch(self._inner, stream)
+        self._loop.look_if_open(lambda: watch(self._inner, stream))
         return stream
 
     # -- calls that are the trio client's own

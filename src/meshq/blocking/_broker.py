@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,7 +19,7 @@ from meshq.blocking._host import Host
 from meshq.blocking._loop import Loop
 from meshq.client import Route
 from meshq.directories import Directories
-from meshq.errors import UsageError
+from meshq.errors import ClosedError, UsageError
 from meshq.ids import NodeId
 from meshq.message import PropertyValue
 from meshq.node import EVENTS_MAX, BrokerStatistics, watch
@@ -131,11 +133,7 @@ class Broker:
         Raises:
             NotActiveError: it has not started, or has stopped.
         """
-
-        async def look() -> BrokerStatistics:
-            return self._inner.statistics()
-
-        return self._loop.call(look) if self._host.open else self._inner.statistics()
+        return self._loop.look_if_open(self._inner.statistics)
 
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
@@ -149,11 +147,7 @@ class Broker:
             SettingsError: a part of the message is not allowed.
             NotActiveError: it has not started, or has stopped.
         """
-
-        async def ask() -> Route:
-            return self._inner.explain_route(address, properties, user=user)
-
-        return self._loop.call(ask) if self._host.open else self._inner.explain_route(address, properties, user=user)
+        return self._loop.look_if_open(partial(self._inner.explain_route, address, properties, user=user))
 
     def events(self) -> EventStream[Notification]:
         """An iterator of what happens in the broker from now on, also before it has started.
@@ -161,14 +155,7 @@ class Broker:
         Of what nobody takes the oldest go, and are counted in ``missed``.
         """
         stream: EventStream[Notification] = EventStream(self._loop, EVENTS_MAX)
-
-        async def begin() -> None:
-            watch(self._inner, stream)
-
-        if self._host.open:
-            self._loop.call(begin)
-        else:
-            watch(self._inner, stream)
+        self._loop.look_if_open(lambda: watch(self._inner, stream))
         return stream
 
     def client(self, **settings: Any) -> Client:
@@ -209,13 +196,15 @@ class Broker:
         Raises:
             UsageError: the broker never started.
         """
-        if not self._host.used:
+        # Not whether a body runs: a broker is active a moment before whoever has started it goes on.
+        if self._inner.state == "new":
             raise UsageError(f"the broker {self.name!r} has not started")
-        if self._host.open:
-            try:
+        try:
+            # A loop that has ended has no broker that runs.
+            with suppress(ClosedError):
                 self._loop.call(self._inner.stop, failover)
-            finally:
-                self._over.set()
+        finally:
+            self._over.set()
 
     def run(self) -> None:
         """Run the node; returns after ``stop`` by another thread.  Interrupted: it stops in peace.

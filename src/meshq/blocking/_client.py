@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -16,6 +17,7 @@ from meshq.blocking._producer import Producer
 from meshq.blocking._transaction import Transaction
 from meshq.blocking._two_phase import TwoPhase
 from meshq.client import BodySource, ClientStatistics, Event, Received, watch
+from meshq.errors import ClosedError
 from meshq.message import Message, PropertyValue
 
 T = TypeVar("T")
@@ -49,11 +51,7 @@ class Client(TwoPhase):
 
     def statistics(self) -> ClientStatistics:
         """The client now."""
-
-        async def look() -> ClientStatistics:
-            return self._inner.statistics()
-
-        return self._call(look) if self._host.open else self._inner.statistics()
+        return self._loop.look_if_open(self._inner.statistics)
 
     # -- life
 
@@ -81,8 +79,11 @@ class Client(TwoPhase):
 
         Interrupted: it is closed all the same; what was in line may be lost.
         """
-        if self._host.open or not self._host.used:
-            self._call(self._inner.close)
+        if not self._host.used:
+            self._host.check()
+        # A loop that has ended has no client that is open; one that is still being entered is closed, too.
+        with suppress(ClosedError):
+            self._loop.call(self._inner.close)
 
     def session(self) -> Client:
         """Another session, on a connection of its own, with the same settings."""
@@ -91,14 +92,7 @@ class Client(TwoPhase):
     def events(self) -> EventStream[Event]:
         """An iterator of what happens to the connection from now on."""
         stream: EventStream[Event] = EventStream(self._loop)
-
-        async def begin() -> None:
-            watch(self._inner, stream)
-
-        if self._host.open:
-            self._call(begin)
-        else:
-            watch(self._inner, stream)
+        self._loop.look_if_open(lambda: watch(self._inner, stream))
         return stream
 
     # -- sending

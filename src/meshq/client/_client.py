@@ -207,6 +207,8 @@ class Client(Patterns):
             await self._connection.close()
         finally:
             self._session.fail(ClosedError("the client is closed"))
+            # Somebody may still be waiting for the connection.
+            self._connection.first.fail(ClosedError("the client was closed before it was connected"))
             self._life.cancel()
             self._end_events()
 

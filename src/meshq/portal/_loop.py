@@ -191,6 +191,20 @@ class Loop(ABC):
         result: T = promise.wait(_nothing)
         return result
 
+    def look_if_open(self, function: Callable[[], T]) -> T:
+        """Call a plain function in the loop; or here, if the loop does not run, or ends before it gets to that.
+
+        The state of the thing that is looked at, and not whether a body runs yet, says where it may be touched: it
+        is seen from outside before whoever has entered its block goes on.
+
+        Raises:
+            UsageError: see ``check``.
+        """
+        if self.state == "open" and self._token is not None:
+            with suppress(ClosedError):
+                return self.look(function)
+        return function()
+
     def ask(self, promise: Promise, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """Have the loop start a task that keeps ``promise``.
 
