@@ -53,6 +53,8 @@ class Inode:
     locked_by: object | None = None
     #: Names and open files that refer to this content; at 0 its room is free again.
     references: int = 0
+    #: Durable names of it, and changes of names not synced; while there are any, a power loss can bring it back.
+    returning: int = 0
 
     def write(self, order: int, offset: int, data: bytes) -> None:
         """Change the cache, and remember the sectors as not synced."""
@@ -169,19 +171,12 @@ class Tree:
     def release(self, inode: Inode) -> None:
         """One name or open file less; the room of a content without any is free."""
         inode.references -= 1
-        if inode.references == 0:
-            self._collect()
+        self._collect([inode])
 
-    def _collect(self) -> None:
-        """Forget the contents that nobody refers to and that no power loss can bring back."""
-        unused = [inode for inode in self.inodes.values() if inode.references == 0]
-        if not unused:
-            return
-        returning = {id(node) for inside in self.durable_names.values() for node in inside.values()}
-        returning.update(id(effect[2]) for entry in self.pending_names for effect in entry.effects)
-        for inode in unused:
-            if id(inode) not in returning:
-                del self.inodes[inode.number]
+    def _collect(self, inodes: Sequence[Inode]) -> None:
+        """Forget those of these contents that nobody refers to and that no power loss can bring back."""
+        for inode in inodes:
+            if inode.references == inode.returning == 0 and self.inodes.pop(inode.number, None) is not None:
                 self.leftovers = (bytes(inode.durable[:LEFTOVER_BYTES_MAX]) + self.leftovers)[:LEFTOVER_BYTES_MAX]
 
     def change_names(self, *effects: tuple[str, str, Inode | str | None]) -> None:
@@ -191,6 +186,7 @@ class Tree:
             old = self.names[directory].get(name)
             if isinstance(node, Inode):
                 node.references += 1
+                node.returning += 1
             _bind(self.names, directory, name, node)
             if isinstance(old, Inode):
                 self.release(old)
@@ -198,15 +194,20 @@ class Tree:
     def sync_directory(self, directory: str) -> None:
         """Make the names of a directory durable, with those elsewhere that changed together with them."""
         waiting: list[NameEntry] = []
+        replaced: dict[int, Inode] = {}
         for entry in self.pending_names:
             if any(effect[0] == directory for effect in entry.effects):
                 for within, name, node in entry.effects:
-                    self.durable_names.setdefault(within, {})
+                    # What a change not synced was for a content, its durable name is now.
+                    old = self.durable_names.setdefault(within, {}).get(name)
                     _bind(self.durable_names, within, name, node)
+                    if isinstance(old, Inode):
+                        old.returning -= 1
+                        replaced[old.number] = old
             else:
                 waiting.append(entry)
         self.pending_names = waiting
-        self._collect()
+        self._collect([replaced[number] for number in sorted(replaced)])
 
     def used_bytes(self) -> int:
         """Room taken: the length of every content with a name or an open file, holes included."""
@@ -256,6 +257,7 @@ class Tree:
                         outcome += newest
                         copies[node.number] = tree.inodes[node.number] = copy
                     copy.references += 1
+                    copy.returning += 1
                     into[name] = copy
                     outcome += (directory, name, node.number)
                 else:
@@ -271,7 +273,9 @@ class Tree:
         for inode in self.inodes.values():
             inode.shared = True
             cache = inode.cache if inode.cache is inode.durable else bytearray(inode.cache)
-            twin.inodes[inode.number] = Inode(inode.number, inode.durable, cache, list(inode.writes), shared=True)
+            copy = Inode(inode.number, inode.durable, cache, list(inode.writes), shared=True)
+            copy.returning = inode.returning
+            twin.inodes[inode.number] = copy
         twin.names = _translated(self.names, twin.inodes)
         twin.durable_names = _translated(self.durable_names, twin.inodes)
         for entry in self.pending_names:
