@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from meshq import AddressFullError, AddressSettings
-from tests.node.lives import bodies, lives
+from meshq import AddressFullError, AddressSettings, Broker, Client, connect
+from tests.node.lives import bodies, lives, machine
 
 
 async def test_two_producers_of_a_client_one_of_them_to_a_full_address() -> None:
@@ -69,3 +69,65 @@ async def test_what_is_dropped_is_confirmed_and_seen() -> None:
             await client.send("lossy", body)
         assert (await client.queue("lossy")).dropped == 2
         assert node.broker.statistics().dropped == 2
+
+
+async def test_a_producer_that_the_broker_has_no_mark_of_goes_on_after_a_restart() -> None:
+    """What is not durable leaves no mark; what its producer may send is counted from where it is, all the same."""
+    settings = {"slow": AddressSettings(full_policy="block", max_size_messages=5)}
+    async with lives(address_settings=settings) as node, node.client() as client:
+        got: list[bytes] = []
+
+        async def take() -> None:
+            async with node.client() as other, other.consumer("slow") as consumer:
+                got.extend(await bodies(consumer))
+
+        with trio.fail_after(60):
+            async with client.producer("slow", window=4) as producer:
+                for life in range(3):
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(take)
+                        for number in range(40):
+                            await producer.send(b"%d" % (40 * life + number), durable=False)
+                        await producer.flush()
+                    await node.again(killed=life == 1)
+        assert got == [b"%d" % number for number in range(120)]
+
+
+async def test_a_producer_that_comes_from_another_node_waits_for_room_and_goes_on() -> None:
+    settings = {"slow": AddressSettings(full_policy="block", max_size_messages=5)}
+    env = machine()
+    with trio.fail_after(60):
+        async with (
+            Broker("one", env=env, data_dir="/data/one", address_settings=settings) as one,
+            Broker("two", env=env, data_dir="/data/two", address_settings=settings),
+            connect("(inproc://one,inproc://two)", env=env, retry_interval=0.01) as client,
+            client.producer("slow", window=4) as producer,
+        ):
+            for name in ("one", "two"):
+                async with connect(f"inproc://{name}", env=env) as other, trio.open_nursery() as nursery:
+                    got: list[bytes] = []
+
+                    async def take(other: Client = other, got: list[bytes] = got) -> None:
+                        async with other.consumer("slow") as consumer:
+                            got.extend(await bodies(consumer))
+
+                    nursery.start_soon(take)
+                    for number in range(40):
+                        await producer.send(b"%d" % number)
+                    await producer.flush()
+                assert got == [b"%d" % number for number in range(40)]
+                if name == "one":
+                    await one.stop()
+
+            # And it waits there as everybody does.
+            async def fill() -> None:
+                for number in range(9):
+                    await producer.send(b"%d" % number)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(fill)
+                await trio.testing.wait_all_tasks_blocked(0.1)
+                # A run goes in whole, and so the bound is passed by one.
+                assert (await client.queue("slow")).added < 49 and producer.unconfirmed
+                async with client.consumer("slow") as consumer:
+                    assert len(await bodies(consumer)) == 9

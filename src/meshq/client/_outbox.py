@@ -152,6 +152,11 @@ class Outbox:
     def __repr__(self) -> str:
         return f"<Outbox {self.address!r} channel={self.channel} next={self.next} unsettled={self.unsettled}>"
 
+    @property
+    def lowest(self) -> int:
+        """The lowest number that may still be sent, or sent again."""
+        return self.sent[0].first if self.sent else self.next
+
     def settle(self, run: Run, error: MeshqError | None = None) -> None:
         """A run is confirmed, or failed; it is in no line any more."""
         self.unsettled -= run.count

@@ -182,7 +182,9 @@ class RunLine:
             else:
                 self._produced(outbox, int(values.get("number", 0)), int(values.get("until", COUNTER_MAX)))
 
-        header = Produce(producer=outbox.producer, address=outbox.address, window=outbox.window).encode()
+        header = Produce(
+            producer=outbox.producer, address=outbox.address, window=outbox.window, next=outbox.lowest
+        ).encode()
         self._session.calls.add(InnerCall(opening(FrameType.PRODUCE, channel, header), produced))
 
     def _produced(self, outbox: Outbox, number: int, until: int) -> None:

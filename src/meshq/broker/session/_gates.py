@@ -38,8 +38,9 @@ class Gates:
         room = self._session.core.router.rooms.get(producer.target.address)
         if room is None:
             return None
-        mark = self._session.core.producers.get(producer.producer)
-        gate = self.by_channel[channel] = room.open(mark or 0, partial(self._tell, channel))
+        # What was not durable, and what went to another node, left no mark here.
+        last = max(self._session.core.producers.get(producer.producer) or 0, producer.before)
+        gate = self.by_channel[channel] = room.open(last, partial(self._tell, channel))
         return gate
 
     def _tell(self, channel: int, until: int) -> None:

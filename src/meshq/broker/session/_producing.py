@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 class ProducerState:
     """A producer's channel: whose messages these are, and where they go."""
 
-    __slots__ = ("producer", "requests", "target", "window")
+    __slots__ = ("before", "producer", "requests", "target", "window")
 
-    def __init__(self, producer: bytes, target: Target, window: int) -> None:
+    def __init__(self, producer: bytes, target: Target, window: int, before: int) -> None:
         self.producer = producer
+        #: Everything up to this number is settled as far as it is concerned.
+        self.before = before
         self.target = target
         #: Messages that it may have unconfirmed; 0: that is not for us to judge.
         self.window = window
@@ -91,7 +93,7 @@ class Producing:
                 check_sendable(target.address)
                 permit_sending(self._session, target)
                 self._core.definitions.address_for(target)
-            opened = ProducerState(header.producer, target, header.window)
+            opened = ProducerState(header.producer, target, header.window, max(header.next - 1, 0))
             check_window(opened, self._core.router.settings(target.address))
             self.channels[frame.channel] = opened
             producers = self._core.producers
