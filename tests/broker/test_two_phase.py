@@ -484,3 +484,17 @@ def test_the_run_of_a_prepared_transaction_is_not_copied() -> None:
     assert prepare(tx) == 0
     (prepared,) = house.core.transactions.two_phase
     assert prepared.transaction.work[0].run.content.body is body
+
+
+@pytest.mark.parametrize("first", ["commit", "rollback"])
+def test_what_somebody_else_has_decided_is_told_when_it_is_durable(first: str) -> None:
+    """Whoever is told, and looks again after a crash, is told the same."""
+    house, client, _, _ = prepared_house()
+    other = house.client()
+    house.auto = False
+    assert decide(client, first) == -1
+    second, code = ("rollback", USAGE) if first == "commit" else ("commit", ROLLED_BACK)
+    assert decide(other, second) == -1
+    house.rest()
+    answer = other.answer(other.calls)
+    assert answer is not None and answer.code == code

@@ -24,7 +24,15 @@ from meshq.broker.session._producing import Producing
 from meshq.broker.session._subscribing import queue_to_consume
 from meshq.broker.session._uploading import Uploading
 from meshq.broker.transacting import Transacting
-from meshq.errors import DuplicateError, MeshqError, NotActiveError, RemoteProtocolError
+from meshq.errors import (
+    ClosedError,
+    DuplicateError,
+    JournalBrokenError,
+    MeshqError,
+    NotActiveError,
+    RemoteProtocolError,
+    TransactionRolledBackError,
+)
 from meshq.notifications import ConsumerClosed, ConsumerCreated, Notification
 from meshq.selector import parse_filter
 from meshq.wire import (
@@ -283,7 +291,7 @@ class Session:
             self._answer_when_durable(frame.first, values)
         else:
             call = frame.first
-            self.core.pursue(Job(values, partial(self._answer_when_durable, call), partial(self.decline_call, call)))
+            self.core.pursue(Job(values, partial(self._answer_when_durable, call), partial(self._decline_job, call)))
 
     def answer_now(self, frame: Frame, work: Callable[[], dict[str, Any]]) -> None:
         """Answer a frame with what ``work`` returns, which has placed nothing, or with its error."""
@@ -298,13 +306,22 @@ class Session:
             return work()
         except RemoteProtocolError:
             raise
-        except DuplicateError as error:
-            # Whoever hears of it takes the first ones for stored: they may still wait for their sync.
+        except (DuplicateError, TransactionRolledBackError) as error:
+            # Whoever hears of it takes the first ones for stored, or the transaction for rolled back by somebody: that
+            # may still wait for its sync.
             self.core.ledger.when_all_is_durable(partial(self.decline_call, frame.first, error))
             return None
         except MeshqError as error:
             self.decline_call(frame.first, error)
             return None
+
+    def _decline_job(self, call: int, error: MeshqError) -> None:
+        """A job has failed: its error may say what was done before that, by it or by others."""
+        if isinstance(error, (NotActiveError, JournalBrokenError, ClosedError)):
+            # Nothing more becomes durable here.
+            self.decline_call(call, error)
+        else:
+            self.core.ledger.when_all_is_durable(partial(self.decline_call, call, error))
 
     def decline_call(self, call: int, error: MeshqError) -> None:
         """Answer a call with why it is not done."""
