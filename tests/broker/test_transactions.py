@@ -407,3 +407,35 @@ def test_what_a_commit_weighs_is_at_least_what_it_takes() -> None:
     assert answer is not None
     assert answer.code == 0
     assert len(house.log.groups) == 1
+
+
+def test_what_a_commit_weighs_covers_what_is_cut_into_pieces_by_known_ids() -> None:
+    """Messages that are left out leave holes, in each queue; the fake log compares."""
+    house, client, _ = house_with(b"1", settings={"all": AddressSettings(duplicate_in_transaction="skip")})
+    client.call("create_address", name="all", routing="multicast")
+    for number in range(20):
+        client.call("create_queue", name=f"all{number}", address="all", routing="multicast")
+    ids = [str(number) for number in range(256)]
+    known = [number for number in ids if int(number) % 7 in (1, 3, 4)]
+    urgent = [Envelope(1 | 9 << 8, number.encode(), b"", b"") for number in ids]
+    before = client.produce("all", b"another-producer")
+    client.put(before, *[b"x"] * len(known), envelopes=with_ids(*known))
+    tx = Tx(client)
+    # Some are known already, and others when the run before them in the same transaction is placed.
+    tx.send("all", *[b"x"] * 128, envelopes=urgent[::2])
+    tx.send("all", *[b"x"] * 256, envelopes=urgent)
+    answer = tx.commit()
+    assert answer is not None and answer.code == 0
+    assert house.queue("all0").added == 256
+    clean(house)
+
+
+def test_messages_that_go_alone_don_t_weigh_so_much_that_their_number_does_not_fit() -> None:
+    house, client, _ = house_with()
+    tx = Tx(client)
+    tx.send("a-queue-of-somebody", b"x" * 64)
+    (transaction,) = house.core.transactions._open
+    each = house.core.placer.weigh(*transaction.work[0])
+    assert each * limits.TRANSACTION_MESSAGES_MAX <= limits.BATCH_BYTES_MAX
+    answer = tx.commit()
+    assert answer is not None and answer.code == 0

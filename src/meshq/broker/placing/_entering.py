@@ -131,15 +131,17 @@ class Entering:
             run.body.refs += 1
         return position, views
 
-    def count_parts(self, run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | None) -> int:
-        """In how many parts ``enter_shares`` would write a run.
+    def count_parts(self, run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | None) -> dict[Queue, int]:
+        """In how many parts ``enter_shares`` would write a run, by queue.
 
         Raises:
             AddressFullError: in too many.
         """
-        count = len(_parts(run, shares, asked))
-        _check_parts(count)
-        return count
+        counts: dict[Queue, int] = {}
+        for part in _parts(run, shares, asked):
+            counts[part.queue] = counts.get(part.queue, 0) + 1
+        _check_parts(sum(counts.values()))
+        return counts
 
     def _write_parts(
         self, run: StoredRun, parts: Sequence[_Part], link: tuple[bytes, int], gone: tuple[SettledRow, ...]

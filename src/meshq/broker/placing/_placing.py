@@ -29,11 +29,14 @@ from meshq.broker.records import (
 from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
 from meshq.wire import KIND_ID, duplicate_ids
 
-#: Bytes that a run takes in the journal beside its content, at most: heads, names and marks; for each message: what is
-#: said of ids that leave the window; for each part of it: in which queue, and the mark of that.
-RUN_RECORD_BYTES: Final = 2 * limits.KIB
+#: Bytes that a run takes in the journal beside its content and its names, at most: heads; for each message: what is
+#: said of ids that leave the window; for each part of it: in which queue it is; for each mark that moves: that.
+RUN_RECORD_BYTES: Final = 192
 ROW_RECORD_BYTES: Final = 16
-PART_RECORD_BYTES: Final = 256
+PART_RECORD_BYTES: Final = 24
+MARK_RECORD_BYTES: Final = 144
+#: Marks of one queue: each priority has its own.
+_MARKS_MAX: Final = limits.PRIORITY_MAX + 1
 
 
 class Placer:
@@ -157,19 +160,26 @@ class Placer:
             raise _full(run, room)
         content = run.content
         size = len(content.table) + len(content.body) + RUN_RECORD_BYTES + ROW_RECORD_BYTES * content.rows
+        size += len(target.address.encode()) + len((target.queue or "").encode())
         targets = [queue] if queue is not None else address.queues
         diverted = queue is None and address.name in self._diverts.from_address
         if not diverted and not _apart(address, queue, targets, kinds):
-            return size + PART_RECORD_BYTES * len(targets)
+            return size + (PART_RECORD_BYTES + MARK_RECORD_BYTES) * len(targets)
         asked = self._asked(run, kinds)
         names = self._diverts.order(address.name) if diverted else [address.name]
         turns = [(one, one.turn) for name in names if (one := self._definitions.router.addresses.get(name)) is not None]
-        rows = range(content.rows)
+        rows: Sequence[int] = range(content.rows)
+        has_ids = bool(kinds & KIND_ID and address.duplicates.capacity)
+        if has_ids:
+            rows = _without(content.rows, _judge(run, address)[1])
         shares = self._diverted(run, address, rows) if diverted else shared(run, address, queue, rows)
         for one, turn in turns:
             one.turn = turn
-        parts = self._entering.count_parts(run, shares, asked)
-        return size + PART_RECORD_BYTES * parts + 4 * sum(len(share.remote) * len(share.rows) for share in shares)
+        counts = self._entering.count_parts(run, shares, asked).values()
+        # What is placed before it in the same step may make more of its ids known: then it has holes.
+        parts = sum(len(share.rows) for share in shares) if has_ids else sum(counts)
+        size += PART_RECORD_BYTES * parts + MARK_RECORD_BYTES * sum(min(count, _MARKS_MAX) for count in counts)
+        return size + 4 * sum(len(share.remote) * len(share.rows) for share in shares)
 
     def _diverted(self, run: StoredRun, address: Address, rows: Sequence[int]) -> list[Share]:
         """Who gets what of a run that is diverted.
