@@ -236,3 +236,29 @@ def test_a_body_that_could_not_be_begun_leaves_nothing() -> None:
         files.create(ID)
     assert disk.names("/store/large") == []
     assert written(files, 10)
+
+
+def test_a_start_without_the_key_of_a_body_that_is_needed_is_refused_and_nothing_is_removed() -> None:
+    """Compaction carries records over to a new key, and never a body."""
+    disk, files = directory(KEY)
+    written(files, 10)
+    written(files, 10, body_id=b"o" * 16)
+    for keys in ((), (b"o" * 32,)):
+        stranger = LargeFiles(disk, Layout("/store", Keyring(keys)), lambda size: SALT[:size])
+        with pytest.raises(SettingsError, match="encryption_keys"):
+            stranger.sweep({ID: 10})
+        assert len(disk.names("/store/large")) == 2
+    # What nobody needs goes, whatever it was encrypted with.
+    stranger = LargeFiles(disk, Layout("/store", Keyring([b"o" * 32])), lambda size: SALT[:size])
+    assert stranger.sweep({}) == 2
+
+
+def test_a_body_whose_header_is_damaged_keeps_nobody_from_starting() -> None:
+    disk, files = directory(KEY)
+    written(files, 10)
+    file = disk.open(f"/store/large/{file_name(ID, whole=True)}")
+    file.write_at(70, [b"?"])
+    file.close()
+    assert files.sweep({ID: 10}) == 0
+    with pytest.raises(DamagedError):
+        files.read(ID, 10, 0)

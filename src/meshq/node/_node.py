@@ -135,6 +135,7 @@ class Node:
         Raises:
             BusyError: another broker has the store open.
             DamagedError: it can't be read.
+            SettingsError: it is of a newer version, or of another node, or encrypted with a key that is not here.
             JournalBrokenError: the disk failed.
         """
         credentials = await _credentials(settings, env)

@@ -38,8 +38,8 @@ class Keyring:
     def __repr__(self) -> str:
         return f"<Keyring of {len(self._keys)}>"
 
-    def derive(self, key_id: bytes, salt: bytes, purpose: bytes, file: str = "a file of the store") -> bytes | None:
-        """The key of one file; None if it is not encrypted.
+    def check(self, key_id: bytes, file: str) -> bytes | None:
+        """The operator's key with which a file is encrypted; None if it is not.
 
         Raises:
             SettingsError: it is encrypted with a key that is not here.
@@ -51,6 +51,17 @@ class Keyring:
             allowed = f"the key {key_id.hex()}, with which {file} is encrypted"
             given = "none" if not self._keys else ", ".join(name.hex() for name in self._keys)
             raise SettingsError("encryption_keys", given, allowed)
+        return key
+
+    def derive(self, key_id: bytes, salt: bytes, purpose: bytes, file: str = "a file of the store") -> bytes | None:
+        """The key of one file; None if it is not encrypted.
+
+        Raises:
+            SettingsError: it is encrypted with a key that is not here.
+        """
+        key = self.check(key_id, file)
+        if key is None:
+            return None
         return HKDF(hashes.SHA256(), ENCRYPTION_KEY_BYTES, salt, purpose).derive(key)
 
 

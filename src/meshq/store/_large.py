@@ -148,11 +148,13 @@ class LargeFiles:
         """Remove whatever is not one of the ``living`` bodies, by id with its size; returns how many files that were.
 
         Raises:
-            DamagedError: one of them is not there, or has not its length.
+            DamagedError: one of them is not there, or has not its length; nothing was removed.
+            SettingsError: one of them is encrypted with a key that is not known, or of a newer version; nothing was
+                removed.
             OSError: the disk failed.
         """
         missing = dict(living)
-        removed = 0
+        gone: list[str] = []
         for name in self._disk.names(self._directory):
             body_id = id_in_name(name)
             path = f"{self._directory}/{name}"
@@ -160,21 +162,30 @@ class LargeFiles:
                 # Nothing of ours: whoever put it there may want it.
                 continue
             if body_id not in missing or name != file_name(body_id, whole=True):
-                self._disk.remove(path)
-                removed += 1
+                gone.append(path)
                 continue
-            expected = file_bytes(missing.pop(body_id))
-            file = self._disk.open(path)
-            try:
-                found = file.size()
-            finally:
-                file.close()
-            if found != expected:
-                raise DamagedError(path, min(found, expected), f"{expected} bytes", f"{found} bytes")
+            self._check(path, file_bytes(missing.pop(body_id)))
         if missing:
             body_id, size = next(iter(missing.items()))
             path = f"{self._directory}/{file_name(body_id, whole=True)}"
             raise DamagedError(path, 0, f"a body of {size} bytes, of which a record speaks", "no such file")
-        if removed:
+        for path in gone:
+            self._disk.remove(path)
+        if gone:
             self._disk.sync_directory(self._directory)
-        return removed
+        return len(gone)
+
+    def _check(self, path: str, expected: int) -> None:
+        """See that a file is as long as it should be, and that its key is here; its bytes are proven when they are
+        read.  Raises: DamagedError, SettingsError, OSError."""
+        file = self._disk.open(path)
+        try:
+            found = file.size()
+            head = file.read_at(0, min(found, HEADER_BYTES))
+        finally:
+            file.close()
+        if found != expected:
+            raise DamagedError(path, min(found, expected), f"{expected} bytes", f"{found} bytes")
+        # One message that can't be read keeps nobody else's from coming.
+        with suppress(DamagedError):
+            self._layout.keyring.check(decode_large_header(head, path).key_id, path)

@@ -110,6 +110,7 @@ class FileBodies(Bodies):
         Checkpoint: always.  Cancellation: some of what is to go may be gone.
         Raises:
             DamagedError: a body is not there as it should be.
+            SettingsError: a body is encrypted with a key that is not here.
             JournalBrokenError: the disk failed.
         """
         try:
