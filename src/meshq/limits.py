@@ -92,6 +92,10 @@ CHANNELS_MAX: Final = 4_096
 SESSIONS_MAX: Final = 16_384
 #: Bytes of frames sent and not yet known to have arrived, kept for a resume.
 CONFIRMATION_WINDOW_BYTES: Final = 1 * MIB
+#: The least that a client may choose: whoever has a smaller one reports more than it says.
+CONFIRMATION_WINDOW_BYTES_MIN: Final = 4 * KIB
+#: The most that a broker keeps for one session, whatever its client keeps.
+CONFIRMATION_WINDOW_BYTES_MAX: Final = 64 * MIB
 #: Producers whose durable high mark a node remembers.
 PRODUCERS_MAX: Final = 65_536
 #: Bytes that a session may send before the broker grants more.

@@ -12,7 +12,17 @@ import attrs
 import pytest
 import trio
 
-from meshq import AddressSettings, Broker, Client, Disconnected, FailedOver, Reattached, StaleDeliveryError, connect
+from meshq import (
+    AddressSettings,
+    Broker,
+    Client,
+    Disconnected,
+    FailedOver,
+    Reattached,
+    StaleDeliveryError,
+    connect,
+    limits,
+)
 from meshq.env import real_env
 from meshq.settings import Acceptor
 from meshq.testing import SimDisk
@@ -219,6 +229,34 @@ async def test_without_a_confirmation_window_nothing_is_kept_and_a_short_drop_ma
         assert numbers.renewed >= 10 and numbers.resumed == 0
         kinds = [type(event) async for event in events]
         assert Reattached not in kinds and kinds.count(FailedOver) == numbers.renewed
+
+
+async def test_who_keeps_little_is_told_in_time_that_it_has_arrived() -> None:
+    """Acknowledgements fill the window, and nothing comes back that would say how far they have come."""
+    async with place() as here, here.client(confirmation_window=4 * KIB) as client, here.client("other") as other:
+        await other.send_many("q", [b"x"] * 900)
+        async with client.consumer("q") as consumer:
+            for _ in range(9):
+                for _ in range(100):
+                    await (await consumer.receive()).ack()
+                    # Each goes by itself.
+                    await trio.sleep(0.001)
+                with trio.fail_after(1):
+                    await client.send("out", b"y")
+
+
+async def test_a_broker_that_keeps_less_than_its_client_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONFIRMATION_WINDOW_BYTES_MAX", 1 << 20)
+    size, count = 4 * KIB, 4_000
+    async with place() as here, here.client(confirmation_window=1 << 26) as client, here.broker.client() as other:
+        for _ in range(count // 50):
+            await other.send_many("q", [bytes(size)] * 50)
+        async with client.consumer("q", window=count, window_bytes=1 << 30) as consumer:
+            got = 0
+            while got < count:
+                batch = await consumer.receive_many(count, timeout=1)
+                assert batch, f"nothing after {got} messages"
+                got += len(batch)
 
 
 # -- connections that fall silent, and those that only say nothing

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from meshq import limits
 from meshq.client._call_line import CallLine
 from meshq.client._calls import Call, InnerCall, LeaveCall, Opening, Values, opening
 from meshq.client._inbox import Inbox
@@ -117,6 +118,11 @@ class Session:
     def __repr__(self) -> str:
         where = self.link.peer if self.link is not None else "nowhere"
         return f"<Session {self.number} epoch={self.epoch} at {where} backlog={len(self.runs.backlog)}>"
+
+    @property
+    def _report_bytes(self) -> int:
+        """Bytes received after which the other side is told, if nothing else goes: it keeps only so much."""
+        return min(self.settings.window_bytes, limits.CONFIRMATION_WINDOW_BYTES_MAX) // 4
 
     def check(self) -> None:
         """Raise unless the session is of use: what was about to be done is not done."""
@@ -290,7 +296,7 @@ class Session:
             if self._unflushed:
                 self.wake()
             return
-        if self.resumable and incoming.unreported_bytes > self.settings.window_bytes // 4:
+        if self.resumable and incoming.unreported_bytes > self._report_bytes:
             self._put(link, Frame(FrameType.RECEIVED))
         self.flush()
 

@@ -29,7 +29,7 @@ def _at_least_one(instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
 
 
 def _window(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    low, high = 4 * limits.KIB, limits.GIB
+    low, high = limits.CONFIRMATION_WINDOW_BYTES_MIN, limits.GIB
     if not (type(value) is int and low <= value <= high) and not (type(value) is float and value == math.inf):
         raise SettingsError(attribute.name, value, f"a whole number from {low} to {high}, or math.inf for no window")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from meshq import limits
 from meshq.broker._core import Core
@@ -58,6 +58,8 @@ from meshq.wire import (
 )
 
 T = TypeVar("T")
+#: A broker that kept less would stop after every few deliveries.
+_WINDOW_BYTES_MIN: Final = 64 * limits.KIB
 
 
 def nobody() -> None:
@@ -89,7 +91,10 @@ class Session:
         self.on_taken: Callable[[], None] = nobody
         self.granted_bytes = 0
         self.sent_bytes = 0
-        self._window_bytes = window_bytes
+        # What may have been said and is not known to have arrived; and what is heard before that is said, if nothing
+        # else is: the client stops at its own window, which may be a small one.
+        self._window_bytes = max(window_bytes, _WINDOW_BYTES_MIN) if window_bytes else 0
+        self._report_bytes = max(window_bytes, limits.CONFIRMATION_WINDOW_BYTES_MIN) // 4
         #: What only another node's session has.
         self.peering: Peering | None = None
         #: Its temporary queues.
@@ -149,7 +154,7 @@ class Session:
         handler = self._handlers.get(frame.type)
         if handler is not None:
             handler(frame)
-            if self.resumable and self.incoming.unreported_bytes > self._window_bytes // 4:
+            if self.resumable and self.incoming.unreported_bytes > self._report_bytes:
                 # Whatever else is said will report it; if nothing is, RECEIVED does.
                 self.core.talk(self)
 
@@ -377,7 +382,7 @@ class Session:
             self.put(Frame(FrameType.CREDIT, first=self.granted_bytes))
         link = self.link
         if link is not None:
-            if self.resumable and self.incoming.unreported_bytes > self._window_bytes // 4:
+            if self.resumable and self.incoming.unreported_bytes > self._report_bytes:
                 self._send_out(link, Frame(FrameType.RECEIVED))
             link.flush()
 

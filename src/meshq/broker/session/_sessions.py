@@ -64,7 +64,7 @@ class Sessions:
         self._last += 1
         self.made += 1
         # 0: the client keeps nothing, and will never come back for its session.
-        window = min(max(wanted.window_bytes, 64 * limits.KIB), 64 * limits.MIB) if wanted.window_bytes else 0
+        window = min(wanted.window_bytes, limits.CONFIRMATION_WINDOW_BYTES_MAX)
         session = Session(core, self._last, core.settings.token(IDENTITY_BYTES), label, window)
         session.owner = owner
         session.rights = core.access.of(owner)
