@@ -115,5 +115,16 @@ def test_many_wildcards_cost_no_more_than_words_times_words() -> None:
 
 
 def test_a_word_is_more_specific_than_a_star_and_a_star_than_a_hash() -> None:
-    ordered = ["#", "*", "*.b", "a", "a.#", "a.*", "a.b"]
-    assert sorted(["a.b", "#", "a", "*.b", "a.*", "*", "a.#"], key=specificity) == ordered
+    ordered = ["#", "#.b", "*.#", "*", "*.b", "a.#", "a", "a.*", "a.b"]
+    given = ["a.b", "#", "a", "*.#", "*.b", "a.*", "*", "#.b", "a.#"]
+    assert sorted(given, key=specificity) == ordered
+
+
+PATTERN = st.lists(st.one_of(WORDS, st.sampled_from(["*", "#"])), min_size=1, max_size=5)
+
+
+@given(PATTERN, st.lists(WORDS, min_size=1))
+def test_of_the_patterns_of_a_name_the_name_itself_is_the_most_specific(pattern: list[str], words: list[str]) -> None:
+    name, wild = ".".join(words), ".".join(pattern)
+    if matches(wild, name):
+        assert specificity(wild) <= specificity(name)

@@ -21,6 +21,9 @@ def test_the_most_specific_pattern_holds_whole() -> None:
     assert permissions_for(patterns, "orders.us") is narrow
     assert permissions_for(patterns, "orders.emea") is exact
     assert permissions_for({"orders.#": narrow}, "prices") is None
+    # What is said of one address holds there, though another pattern is for it and for all below.
+    below = {"orders": exact, "orders.#": wide}
+    assert permissions_for(below, "orders") is exact and permissions_for(below, "orders.emea") is wide
     # Neither is narrower than the other: which one holds does not depend on the order in which they were given.
     alike = {"#.b.#": wide, "#.c.#": narrow}
     assert permissions_for(alike, "b.c") is permissions_for(dict(reversed(alike.items())), "b.c") is narrow

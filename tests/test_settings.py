@@ -127,6 +127,17 @@ def test_for_each_address_the_most_specific_of_three_patterns_holds() -> None:
         assert delays == {"a.b": 0, "a.c": 100, "x": math.inf}
 
 
+def test_what_is_said_of_one_address_holds_there_beside_a_pattern_for_it_and_all_below() -> None:
+    patterns = {
+        "orders": AddressSettings(max_delivery_attempts=3),
+        "orders.#": AddressSettings(max_delivery_attempts=7),
+        "*.#": AddressSettings(max_delivery_attempts=9),
+    }
+    for given in (patterns, dict(reversed(patterns.items()))):
+        found = {name: settings_for(given, name).max_delivery_attempts for name in ("orders", "orders.emea", "x")}
+        assert found == {"orders": 3, "orders.emea": 7, "x": 9}
+
+
 def test_a_default_that_is_written_out_wins_over_a_wider_pattern() -> None:
     patterns = {"#": AddressSettings(auto_create_queues=False), "a": AddressSettings(auto_create_queues=True)}
     assert settings_for(patterns, "a").auto_create_queues is True

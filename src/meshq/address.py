@@ -104,5 +104,6 @@ def _fits(pattern: str, name: str, several: str) -> bool:
 
 
 def specificity(pattern: str) -> tuple[int, ...]:
-    """Sorts patterns: the more specific one is the larger.  A literal word beats ``*``, which beats ``#``."""
-    return tuple({"#": 0, "*": 1}.get(word, 2) for word in pattern.split("."))
+    """Sorts patterns: the more specific one is the larger.  A literal word beats ``*``, which beats ``#``; where one
+    pattern ends, it beats another one that goes on with ``#``: ``a`` is more specific than ``a.#``."""
+    return (*({"#": 0, "*": 2}.get(word, 3) for word in pattern.split(".")), 1)
