@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from meshq import AddressSettings
+from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.wire import FLAG_RETURN, KIND_CONTROL, KIND_HEADERS, Envelope, encode_map
 from tests.broker.kit import House, make_house
@@ -384,3 +385,37 @@ def test_who_has_no_room_for_an_urgent_message_of_its_group_is_given_no_other_gr
     client.settle(reader, (2, 2))
     assert client.bodies(reader)[2:] == [b"b"]
     house.check()
+
+
+def test_what_the_owner_of_a_group_is_done_with_is_not_kept_for_its_filter() -> None:
+    queue = make_queue()
+    consumer = join(queue, filter="k = 1")
+    put(queue, values=[{"k": 1}], groups=["a"])
+    for tag in range(1, 200):
+        # There is always something of the group, so that its owner stays.
+        put(queue, values=[{"k": 1}, {"k": 2}] if tag == 50 else [{"k": 1}], groups=["a", "a"] if tag == 50 else ["a"])
+        dealt(queue)
+        settle(consumer, tag, tag)
+    assert queue.grouped is not None
+    (place,) = queue.grouped._places.values()
+    # What it does not accept is found when it can be had by somebody else.
+    assert len(place._passed) == 1 and len(place._queued) <= 2 and queue.live_runs == 2
+    leave(consumer)
+    join(queue, number=2)
+    assert len(dealt(queue)[2]) == 2
+
+
+def test_offers_that_are_void_do_not_pile_up_while_nobody_has_room() -> None:
+    queue = make_queue()
+    join(queue, 1)
+    put(queue, groups=["held"])
+    dealt(queue)
+    kept = put(queue, groups=["kept"])
+    for number in range(500):
+        view = put(queue, groups=[f"g{number}"])
+        assert dealt(queue) == {1: []}
+        queue.take_out(Span(view, 0, 1, 1), "expired")
+    assert queue.grouped is not None and list(queue.grouped.table) == ["held", "kept"]
+    assert [len(offers) < 100 for offers in queue.grouped._offers.values()] == [True]
+    join(queue, number=2)
+    assert dealt(queue)[2] == [kept.first]

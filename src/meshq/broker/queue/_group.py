@@ -98,7 +98,7 @@ class Place:
                 if row >= 0:
                     return view, row
                 del self._queued[heap[0]]
-                if self._filter is not None:
+                if self._filter is not None and self._has(view, table):
                     self._passed[heap[0]] = view
             heappop(heap)
         return None
@@ -112,10 +112,17 @@ class Place:
 
     def takes(self, view: QueueRun, row: int, table: dict[str, Group]) -> bool:
         """Whether a row waits here and is accepted."""
+        return self._is_here(view, row, table) and accepts(self._filter, view, row)
+
+    def _has(self, view: QueueRun, table: dict[str, Group]) -> bool:
+        """Whether a row of a run waits here, accepted or not."""
+        return any(self._is_here(view, row, table) for row in range(len(view.states)))
+
+    def _is_here(self, view: QueueRun, row: int, table: dict[str, Group]) -> bool:
         if view.states[row] != PARKED or view.groups is None:
             return False
         name = view.groups[row]
-        return name is not None and table[name].place is self and accepts(self._filter, view, row)
+        return name is not None and table[name].place is self
 
 
 def key_of(view: QueueRun, row: int) -> Key:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from meshq.broker.queue._consumer_state import ConsumerState, Grant, Span, span_bytes
 from meshq.broker.queue._group import Group, Key, Place, accepts, judged, key_of
@@ -24,6 +24,9 @@ from meshq.selector import Filter
 if TYPE_CHECKING:
     from meshq.broker.queue._level import Level
     from meshq.broker.queue._queue_machine import Queue
+
+#: Offers that are void may stay in a heap, but not many more than there are groups.
+_SLACK: Final = 64
 
 
 class GroupedMessages:
@@ -130,7 +133,12 @@ class GroupedMessages:
         key = key_of(view, row)
         group.offers[filter] = key
         group.firsts[key] = view
-        heappush(self._offers[filter], (key, id(group), group))
+        offers = self._offers[filter]
+        heappush(offers, (key, id(group), group))
+        if len(offers) > 2 * len(self.table) + _SLACK:
+            # While nobody has room nobody looks at them, and what is void must not pile up.
+            known = [(one.offers[filter], id(one), one) for one in self.table.values() if filter in one.offers]
+            offers[:] = sorted(known)
 
     # -- what becomes of messages
 
