@@ -39,7 +39,7 @@ class Mover:
     def __init__(self, placer: Placer, settler: Settler) -> None:
         self._placer = placer
         self._settler = settler
-        #: Called when messages have left a queue that may go by itself.
+        #: Called when messages have left a queue: what stood behind them may be granted, or the queue goes by itself.
         self.on_taken: Callable[[Queue], None] = _nobody
         #: Called when messages have been moved: from where, to where, why, and how many.
         self.on_moved: Callable[[Queue, Target | None, str, int], None] = _nobody
@@ -62,7 +62,6 @@ class Mover:
             moved += span.rows
         if moved:
             self.on_moved(queue, target, reason, moved)
-        if queue.passing:
             self.on_taken(queue)
         return left
 
