@@ -11,7 +11,6 @@ from tests.broker.logs import FakeLog
 from tests.broker.pages import FakePages
 from tests.broker.test_delays import WallClock
 
-
 EXPIRES = Envelope(4 << 8 | KIND_CONTROL | KIND_HEADERS, b"", encode_map({"x": 1_000}), b"")
 
 

@@ -10,6 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from meshq.client import connect
 from meshq.errors import (
+    CallTimeoutError,
     ClosedError,
     ConnectionBrokenError,
     MeshqError,
@@ -247,6 +248,26 @@ async def test_a_node_that_is_not_active_counts_as_an_attempt(node: FakeNode) ->
             pytest.fail("the node is not active")
     assert len(network.dialed) == 2
     assert caught.value.__cause__ is not None
+
+
+async def test_sends_that_found_no_connection_in_time_leave_nothing(node: FakeNode) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env, call_failover_timeout=1) as client:
+        await client.send("a", b"1")
+        network.nodes.clear()
+        node.cut()
+        await until(lambda: client.statistics().state == "reconnecting")
+        for name in ("a", "new"):
+            for _ in range(100):
+                with pytest.raises(CallTimeoutError) as caught:
+                    await client.send(name, b"never")
+                assert caught.value.outcome == "not_done"
+        assert client.statistics().unconfirmed < 150
+        network.nodes["127.0.0.1", 1] = node
+        await until_attached(client, 2)
+        await client.send("new", b"2")
+        assert client.statistics().unconfirmed == 0
+    assert node.bodies == [b"1", b"2"]
 
 
 # -- a broker in the same process

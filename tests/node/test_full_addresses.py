@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import attrs
 import pytest
 import trio
 
-from meshq import AddressFullError, AddressSettings, Broker, Client, connect
+from meshq import AddressFullError, AddressSettings, Broker, Client, NotFoundError, connect
 from tests.node.lives import bodies, lives, machine
 
 
@@ -48,6 +51,57 @@ async def test_who_waits_for_room_goes_on_after_a_restart() -> None:
             async with client.consumer("slow") as consumer:
                 got = await bodies(consumer)
         assert list(dict.fromkeys(got)) == [b"%d" % number for number in range(6)]
+
+
+async def test_what_was_refused_holds_up_nobody_when_senders_are_to_wait_from_the_next_life_on() -> None:
+    full = AddressSettings(full_policy="fail", max_size_messages=2)
+    async with lives(address_settings={"slow": full}) as node, node.client() as client:
+        for number in range(20):
+            with suppress(AddressFullError):
+                await client.send("slow", b"%d" % number)
+        node.settings["address_settings"] = {"slow": attrs.evolve(full, full_policy="block")}
+        await node.again()
+        async with client.consumer("slow") as consumer:
+            assert await bodies(consumer) == [b"0", b"1"]
+            with trio.fail_after(5):
+                for number in range(20, 24):
+                    await client.send("slow", b"%d" % number)
+                    assert await bodies(consumer) == [b"%d" % number]
+
+
+async def test_what_was_refused_holds_up_nobody_when_senders_are_to_wait_from_now_on() -> None:
+    settings = {"none": AddressSettings(auto_create_queues=False)}
+    async with lives(address_settings=settings) as node, node.client() as client:
+        await client.create_queue("none")
+        await client.send("none", b"1")
+        await client.delete_queue("none")
+        for _ in range(20):
+            with pytest.raises(NotFoundError):
+                await client.send("none", b"2")
+        await client.create_queue("none")
+        await client.set_address_settings("none", AddressSettings(full_policy="block", max_size_messages=2))
+        async with client.consumer("none") as consumer:
+            with trio.fail_after(5):
+                await client.send("none", b"3")
+            assert await bodies(consumer) == [b"3"]
+
+
+async def test_sends_that_are_given_up_while_the_address_is_full_leave_nothing() -> None:
+    settings = {"slow": AddressSettings(full_policy="block", max_size_messages=2)}
+    async with lives(address_settings=settings) as node, node.client() as client, trio.open_nursery() as nursery:
+        await client.send_many("slow", [b"1", b"2"])
+        nursery.start_soon(client.send, "slow", b"3")
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        for _ in range(300):
+            with trio.move_on_after(0.1):
+                await client.send("slow", b"never")
+            with trio.move_on_after(0.1):
+                await client.send_many("slow", [b"never", b"never"])
+        assert client.statistics().unconfirmed < 200
+        nursery.start_soon(client.send, "slow", b"4")
+        async with client.consumer("slow") as consumer:
+            assert await bodies(consumer) == [b"1", b"2", b"3", b"4"]
+        assert client.statistics().unconfirmed == 0
 
 
 async def test_a_send_to_a_full_address_fails_and_was_not_done() -> None:

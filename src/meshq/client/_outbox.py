@@ -105,6 +105,7 @@ class Outbox:
         "on_ready",
         "producer",
         "queued",
+        "reached",
         "ready",
         "sent",
         "told",
@@ -134,6 +135,9 @@ class Outbox:
         #: The broker takes messages up to this number for the time being; and whether it said so in this session.
         self.until = COUNTER_MAX
         self.told = False
+        #: The last number that was sent in this session, or from which the broker counts.  It need not be the one
+        #: before ``next``: what was refused has used up numbers of which a broker knows nothing in a new session.
+        self.reached = 0
         #: Runs that wait until it takes more.
         self.gated: deque[Run] = deque()
         #: Runs that wait until it is ready.
@@ -151,11 +155,6 @@ class Outbox:
 
     def __repr__(self) -> str:
         return f"<Outbox {self.address!r} channel={self.channel} next={self.next} unsettled={self.unsettled}>"
-
-    @property
-    def lowest(self) -> int:
-        """The lowest number that may still be sent, or sent again."""
-        return self.sent[0].first if self.sent else self.next
 
     def settle(self, run: Run, error: MeshqError | None = None) -> None:
         """A run is confirmed, or failed; it is in no line any more."""
@@ -218,7 +217,7 @@ class Outbox:
     def gate(self, run: Run) -> bool:
         """Have a run wait until the broker takes more of this producer; False if it may go."""
         if run.first:
-            if run.first <= self.until:
+            if run.first <= self.until or (not self.gated and self.reached < self.until):
                 return False
             # It has a number from an earlier try: before those that have none.
             at = sum(1 for one in self.gated if one.first and one.first < run.first)

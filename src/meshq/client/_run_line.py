@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from meshq.client._calls import InnerCall, Values, opening
 from meshq.client._outbox import Outbox, Run, body_lost, outcome_of
@@ -32,6 +32,8 @@ from meshq.wire import (
 if TYPE_CHECKING:
     from meshq.client._session import Session
 
+#: Runs that were given up may stay in line, but not many more than there are others.
+_VOID_SLACK: Final = 64
 #: Refusals of a node that is going away: what it refused so was fine, and goes to the next one.
 _GOING = ("not_active", "stopping")
 
@@ -39,7 +41,7 @@ _GOING = ("not_active", "stopping")
 class RunLine:
     """Every outbox of a session, and the line in which their runs wait."""
 
-    __slots__ = ("_session", "backlog", "granted_bytes", "outboxes", "sent_bytes")
+    __slots__ = ("_session", "_void", "_void_max", "backlog", "granted_bytes", "outboxes", "sent_bytes")
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -50,6 +52,9 @@ class RunLine:
         self.backlog: deque[tuple[Outbox, Run]] = deque()
         #: Open producers, in the order in which they were opened.
         self.outboxes: dict[Outbox, None] = {}
+        # Runs that were given up since the lines were last cleared of such, and how many may be.
+        self._void = 0
+        self._void_max = _VOID_SLACK
 
     # -- runs
 
@@ -70,7 +75,7 @@ class RunLine:
         failed = outbox.failed or self._session.failure
         if failed is not None:
             outbox.settle(run, outcome_of(failed, "not_done"))
-        elif outbox.ready and not self.backlog and outbox.next <= outbox.until and self.open:
+        elif outbox.ready and not self.backlog and outbox.reached < outbox.until and self.open:
             self._send(outbox, run)
         else:
             outbox.queued += run.count
@@ -95,7 +100,7 @@ class RunLine:
         backlog = self.backlog
         while backlog and self.open:
             outbox, run = backlog.popleft()
-            if (outbox.gated or outbox.next > outbox.until) and outbox.gate(run):
+            if (outbox.gated or outbox.reached >= outbox.until) and outbox.gate(run):
                 # Its address is full: it keeps nobody else waiting.
                 continue
             outbox.queued -= run.count
@@ -109,6 +114,28 @@ class RunLine:
                 self._send(outbox, run)
                 if run.owner is not None:
                     run.owner.run_sent()
+
+    def gave_up(self, count: int) -> None:
+        """So many runs that wait are wanted by nobody any more: while nothing goes out, such must not pile up."""
+        self._void += count
+        if self._void <= self._void_max:
+            return
+        lines = [(outbox, line) for outbox in self.outboxes for line in (outbox.gated, outbox.held)]
+        pairs = [*self.backlog, *((outbox, run) for outbox, line in lines for run in line)]
+        for outbox, run in pairs:
+            if run.given_up:
+                outbox.queued -= run.count
+                outbox.unsettled -= run.count
+        waiting = [pair for pair in self.backlog if not pair[1].given_up]
+        self.backlog.clear()
+        self.backlog.extend(waiting)
+        for _, line in lines:
+            kept = [run for run in line if not run.given_up]
+            line.clear()
+            line.extend(kept)
+        self._void, self._void_max = 0, _VOID_SLACK + sum(not run.given_up for _, run in pairs)
+        for outbox in list(self.outboxes):
+            self._leave_if_done(outbox)
 
     def _send(self, outbox: Outbox, run: Run) -> None:
         resent = run.sent
@@ -125,6 +152,7 @@ class RunLine:
         if not run.first:
             run.first = outbox.next
             outbox.next += run.count
+        outbox.reached = run.first + run.count - 1
         run.sent = True
         run.again = run.in_line = False
         content = run.content
@@ -180,18 +208,20 @@ class RunLine:
             elif error is not None:
                 self._drop(outbox, error)
             else:
-                self._produced(outbox, int(values.get("number", 0)), int(values.get("until", COUNTER_MAX)))
+                number = int(values.get("number", 0))
+                reached, until = int(values.get("reached", number)), int(values.get("until", COUNTER_MAX))
+                self._produced(outbox, number, (reached, until))
 
-        header = Produce(
-            producer=outbox.producer, address=outbox.address, window=outbox.window, next=outbox.lowest
-        ).encode()
+        header = Produce(producer=outbox.producer, address=outbox.address, window=outbox.window).encode()
         self._session.calls.add(InnerCall(opening(FrameType.PRODUCE, channel, header), produced))
 
-    def _produced(self, outbox: Outbox, number: int, until: int) -> None:
+    def _produced(self, outbox: Outbox, number: int, gate: tuple[int, int]) -> None:
+        """``gate``: from which number the broker counts, and up to which it takes messages."""
         node_id = self._session.node_id
         same_node = outbox.node_id in (b"", node_id)
         outbox.node_id = node_id
         outbox.ready = True
+        outbox.reached, until = gate
         if not outbox.told:
             outbox.until = until
         again = outbox.reopened(number, same_node=same_node, resend=self._session.settings.resend)

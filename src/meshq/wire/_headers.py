@@ -133,14 +133,12 @@ class Produce(Header):
     """Open the frame's channel for sends to one address under a producer's id.
 
     ``window``: how many messages may be sent and not confirmed, if that is for the node to judge; 0: it is not.
-    ``next``: the lowest number that may still come; a node that does not know the producer can't tell otherwise.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.PRODUCE
     producer: bytes = scalar((bytes,), size=IDENTITY_BYTES)
     address: str = scalar((str,), size_max=TARGET_CHARACTERS_MAX)
     window: int = scalar((int,), default=0)
-    next: int = scalar((int,), default=1)
 
 
 @attrs.frozen(kw_only=True)

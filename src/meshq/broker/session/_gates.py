@@ -23,9 +23,9 @@ class Gates:
         self.by_channel: dict[int, Gate] = {}
 
     def open(self, channel: int) -> dict[str, Any]:
-        """A producer comes; returns what it is told of how far it may send."""
+        """A producer comes; returns what it is told: how far it may send, and from which number that is counted."""
         gate = self._open(channel)
-        return {"until": gate.until} if gate is not None else {}
+        return {"until": gate.until, "reached": gate.last} if gate is not None else {}
 
     def open_all(self) -> None:
         """Addresses may be bounded that were not."""
@@ -38,8 +38,8 @@ class Gates:
         room = self._session.core.router.rooms.get(producer.target.address)
         if room is None:
             return None
-        # What was not durable, and what went to another node, left no mark here.
-        last = max(self._session.core.producers.get(producer.producer) or 0, producer.before)
+        # What was refused has used up numbers, too.
+        last = max(producer.last, self._session.core.producers.get(producer.producer) or 0)
         gate = self.by_channel[channel] = room.open(last, partial(self._tell, channel))
         return gate
 

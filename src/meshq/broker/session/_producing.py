@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 class ProducerState:
     """A producer's channel: whose messages these are, and where they go."""
 
-    __slots__ = ("before", "producer", "requests", "target", "window")
+    __slots__ = ("last", "producer", "requests", "target", "window")
 
-    def __init__(self, producer: bytes, target: Target, window: int, before: int) -> None:
+    def __init__(self, producer: bytes, target: Target, window: int) -> None:
         self.producer = producer
-        #: Everything up to this number is settled as far as it is concerned.
-        self.before = before
         self.target = target
         #: Messages that it may have unconfirmed; 0: that is not for us to judge.
         self.window = window
+        #: The last number that has come, whatever became of it.
+        self.last = 0
         #: They are requests to the broker itself.
         self.requests = target.address == MANAGEMENT
 
@@ -93,7 +93,7 @@ class Producing:
                 check_sendable(target.address)
                 permit_sending(self._session, target)
                 self._core.definitions.address_for(target)
-            opened = ProducerState(header.producer, target, header.window, max(header.next - 1, 0))
+            opened = ProducerState(header.producer, target, header.window)
             check_window(opened, self._core.router.settings(target.address))
             self.channels[frame.channel] = opened
             producers = self._core.producers
@@ -147,6 +147,7 @@ class Producing:
         last = frame.first + frame.count - 1
         if not frame.first or last >= 1 << 63:
             raise violation("bad_number", f"messages are numbered from 1 on, not {frame.first}")
+        producer.last = last
         confirm = frame.on_stored or self.confirm_later(frame.channel, last)
         if not self._is_new(frame, producer, last, confirm):
             return
