@@ -237,6 +237,21 @@ def test_a_queue_without_a_key_decodes_no_property(monkeypatch: pytest.MonkeyPat
     settle(reader, 1, 2)
 
 
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_is_moved_to_where_it_is_comes_back_once(stored: bool, durable: bool) -> None:
+    house = make_house(FakeLog() if stored else None, settings=SETTINGS)
+    client = house.client()
+    client.put(client.produce(), b"1", b"2", b"3", envelopes=named("a", None, "b"), durable=durable)
+    assert client.call("move_messages", name="q", address="q") == {"moved": 3}
+    house.check()
+    assert (house.queue().ready, house.queue().added) == (3, 6)
+    reader = client.consume()
+    if stored:
+        house.rest()
+    assert client.bodies(reader) == [b"1", b"2", b"3"]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_any_history_keeps_what_the_rule_says(seed: int) -> None:
     dice = random.Random(seed)

@@ -13,7 +13,8 @@ from meshq.address import Target
 from meshq.broker.placing._placing import Placer
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._run import StoredRun
+from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._run import GONE, StoredRun
 from meshq.broker.queue._traits import Traits
 from meshq.broker.records import SettledRow
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, UsageError
@@ -58,7 +59,8 @@ class Mover:
                 # There is no room, or the address can't be made, or the node is ending, for which it says why.
                 left.append(span)
                 continue
-            self._settler.remove(queue, span, FATES[reason], logged=logged)
+            for part in _still_there(queue, span):
+                self._settler.remove(queue, part, FATES[reason], logged=logged)
             moved += span.rows
         if moved:
             self.on_moved(queue, target, reason, moved)
@@ -88,6 +90,16 @@ class Mover:
         if whole.position and queue.durable:
             gone = (settled_row(queue, span),)
         return self._placer.place_moved(moved, target, gone)
+
+
+def _still_there(queue: Queue, span: Span) -> list[Span]:
+    """What a queue has of messages that were moved: in a queue of last values they may have come back by then, newer,
+    and have replaced themselves."""
+    if queue.last_values is None:
+        return [span]
+    view = span.view
+    rows = [row for row in range(span.start, span.stop, span.step) if view.states[row] != GONE]
+    return [Span(view, part.start, part.stop, part.step) for part in pieces(rows)]
 
 
 def _nobody(*_: object) -> None:
