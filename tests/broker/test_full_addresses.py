@@ -235,3 +235,21 @@ def test_without_a_disk_page_waits_as_block_does() -> None:
     sender = client.produce()
     client.put(sender, b"x")
     assert client.untils[sender] == 1
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_nothing_is_kept_of_an_address_that_is_gone_once_its_last_producer_has_left(leaves: bool) -> None:
+    house = make_house(FakeLog(), settings={"#": AddressSettings(full_policy="fail", max_size_messages=2)})
+    owner, client = house.client(), house.client()
+    made = owner.call("create_temporary_queue")
+    assert made is not None
+    sender = client.produce(made["name"])
+    client.put(sender, b"answer", durable=False)
+    owner.close()
+    house.rest()
+    assert house.core.router.addresses == {} and list(house.core.router.rooms) == [made["name"]]
+    if leaves:
+        client.leave(sender)
+    else:
+        client.close()
+    assert house.core.router.rooms == {}

@@ -237,8 +237,13 @@ class Router:
     def remove_address(self, address: Address) -> None:
         """Forget an address that has no queues."""
         del self.addresses[address.name]
-        if address.room is not None and address.room.idle:
-            del self.rooms[address.name]
+        self.forget_room(address.name)
+
+    def forget_room(self, name: str) -> None:
+        """A room is of no use any more if neither its address is there nor a producer that would send to it."""
+        room = self.rooms.get(name)
+        if room is not None and room.idle and name not in self.addresses:
+            del self.rooms[name]
 
     def may_go(self, address: Address) -> bool:
         """Whether an address without queues goes by itself."""

@@ -59,6 +59,7 @@ class Gates:
         gate = self.by_channel.pop(channel, None)
         if gate is not None:
             gate.close()
+            self._session.core.router.forget_room(self._session.producing.channels[channel].target.address)
 
     def close_all(self) -> None:
         """The session ends."""
