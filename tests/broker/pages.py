@@ -95,6 +95,7 @@ class FakePages:
             pager.arrived(found)
             self.house.core.turn()
             pager.relieve()
+        self.house.core.turn()
 
     def _read(self, runs: list[StoredRun]) -> dict[StoredRun, RunBytes]:
         positions = [(run.origin or run).position for run in runs if run.spill is None and run.paged]

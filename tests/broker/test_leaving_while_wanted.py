@@ -83,6 +83,35 @@ def test_what_is_moved_while_it_is_read(browse: bool) -> None:
     assert place.house.queue("there").ready == 1
 
 
+def test_a_move_that_waits_for_what_is_purged_meanwhile_ends() -> None:
+    place = Place()
+    place.client.call("move_messages", name="q", address="there")
+    call = place.client.calls
+    assert place.client.answer(call) is None
+    assert place.house.client().call("purge_queue", name="q") == {"removed": 2}
+    place.rest()
+    answer = place.client.answer(call)
+    assert answer is not None and answer.named == {"moved": 1}
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_nothing_is_kept_of_what_was_read_back_and_acknowledged(durable: bool) -> None:
+    place = Place()
+    for name in ("a", "b"):
+        place.client.call("create_queue", name=name, address="q", routing="anycast")
+    sender = place.client.produce(producer=b"another-producer")
+    for _ in range(20):
+        place.client.put(sender, *[bytes(10_000)] * 3, durable=durable)
+        place.rest()
+    assert any(view.run.paged for view in place.house.queue("a").runs())
+    for name in ("q", "a", "b"):
+        reader = place.client.consume(name)
+        place.rest()
+        place.client.settle(reader, (1, len(place.bodies(reader))))
+        place.rest()
+    assert place.house.core.memory.used_bytes == 0 and not place.house.core.pager.strays
+
+
 def test_what_is_too_large_for_the_room_of_a_consumer_expires() -> None:
     place = Place()
     reader = place.client.consume(window_bytes=100)

@@ -119,6 +119,7 @@ class Core:
         #: What of all this is in memory, and what on the disk only.
         self.pager = Pager(self.router, self.memory, self.touch)
         self.settler.on_spill_gone, self.expirer.fetch = self.pager.ended, self.pager.fetch
+        self.settler.strays = self.pager.strays
         self.transactions = Transactions(self, settings.transaction_timeout_s)
         #: Sessions by number, linked or not.
         self.sessions: dict[int, Session] = {}

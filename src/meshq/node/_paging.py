@@ -81,6 +81,8 @@ class Paging:
                 if pager.crowded and not await self._durable():
                     return
                 pager.relieve()
+            # Whoever waited for what has gone meanwhile has been told.
+            core.turn()
             await self._threads.run(self._files.tidy, pool=POOL)
 
     async def _spill(self) -> None:

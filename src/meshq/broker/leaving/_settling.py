@@ -30,6 +30,8 @@ class Settler:
         self._memory = memory
         #: Called when a run that spoke of a large body is gone, with what it has written.
         self.on_unneeded: Callable[[Body], None] = _nobody
+        #: Runs that whoever pages has to know of as long as they live.
+        self.strays: dict[QueueRun, Queue] = {}
         #: Called when nobody needs the bytes of a run any more that stand in a file.
         self.on_spill_gone: Callable[[StoredRun], None] = _nobody
 
@@ -132,6 +134,8 @@ class Settler:
                     self._timers.cancel(span.view)
                 if span.view.counted_at:
                     kills.append(span.view.counted_at)
+                if self.strays:
+                    self.strays.pop(span.view, None)
                 run.views -= 1
                 if span.view.run is not run:
                     run.share_views -= 1

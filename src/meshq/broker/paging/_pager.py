@@ -59,8 +59,8 @@ class Pager:
         #: Whether there is room for what is in no journal.
         self.spills = False
         self._wanted: dict[StoredRun, _Wanted] = {}
-        # Runs in the midst of a queue that are here.
-        self._strays: dict[QueueRun, Queue] = {}
+        #: Runs in the midst of a queue that are here.  Whoever ends one takes it out, for its content would stay.
+        self.strays: dict[QueueRun, Queue] = {}
         self._stray_limit = self._shared_limit = STRAYS_SLACK
         # What is to be written, and what is being written.
         self._spilling: dict[StoredRun, dict[QueueRun, Queue]] = {}
@@ -142,6 +142,8 @@ class Pager:
             if not any(view.live for view in wanted.views):
                 # Nobody needs it any more.
                 del self._wanted[run]
+                for then in wanted.then:
+                    then()
                 continue
             found.append(run)
             left -= run.paged
@@ -160,12 +162,12 @@ class Pager:
                 self._drop_spill(run)
             for then in wanted.then:
                 then()
-            self._strays.update(self._shared.pop(run, {}))
+            self._stray(self._shared.pop(run, {}))
             for view, queue in wanted.views.items():
                 if view.live:
-                    self._strays[view] = queue
+                    self.strays[view] = queue
                     self._here(queue, view)
-        if len(self._strays) > self._stray_limit:
+        if len(self.strays) > self._stray_limit:
             self._sweep_strays()
 
     def _here(self, queue: Queue, view: QueueRun) -> None:
@@ -173,10 +175,14 @@ class Pager:
             arrived(queue, view)
             self._touch(queue)
 
+    def _stray(self, views: Mapping[QueueRun, Queue]) -> None:
+        self.strays.update((view, queue) for view, queue in views.items() if view.live)
+
     def _sweep_strays(self) -> None:
-        """Forget those that are gone, or on the disk."""
-        self._strays = {view: queue for view, queue in self._strays.items() if view.live and not view.run.paged}
-        self._stray_limit = 2 * len(self._strays) + STRAYS_SLACK
+        """Forget those that are on the disk."""
+        for view in [view for view in self.strays if view.run.paged]:
+            del self.strays[view]
+        self._stray_limit = 2 * len(self.strays) + STRAYS_SLACK
         if len(self._shared) > self._shared_limit:
             self._shared = {run: views for run, views in self._shared.items() if run.views}
             self._shared_limit = 2 * len(self._shared) + STRAYS_SLACK
@@ -232,7 +238,7 @@ class Pager:
     def _page_out(self, need: int, queues: Sequence[Queue], reserve: float) -> int:
         strays: dict[Queue, list[QueueRun]] = {}
         self._sweep_strays()
-        for view, queue in self._strays.items():
+        for view, queue in self.strays.items():
             strays.setdefault(queue, []).append(view)
         found = [
             (queue, cold(queue, int(self._head_bytes(queue) * reserve), strays.get(queue, ()))) for queue in queues
@@ -247,7 +253,7 @@ class Pager:
                     break
                 run = view.run
                 if held(view) or run in self._spilling:
-                    self._strays[view] = queue
+                    self.strays[view] = queue
                 elif run.origin is not None:
                     # A share has one queue.
                     freed += self._leave(run, {view: queue})
@@ -258,7 +264,7 @@ class Pager:
                     if len(known) == run.views - run.share_views:
                         freed += self._leave(run, together.pop(run))
         for known in together.values():
-            self._strays.update(known)
+            self._stray(known)
         return freed
 
     def _leave(self, run: StoredRun, views: dict[QueueRun, Queue]) -> int:
@@ -275,7 +281,7 @@ class Pager:
         if self.spills:
             self._spilling[run] = views
             return freed + size_of(next(iter(views)))
-        self._strays.update(views)
+        self._stray(views)
         return freed
 
     def left(self, run: StoredRun, views: dict[QueueRun, Queue]) -> None:
@@ -308,7 +314,7 @@ class Pager:
     def unspilled(self) -> None:
         """There is no room for what was to be written: it stays."""
         for views in self._spilling.values():
-            self._strays.update(views)
+            self._stray(views)
         self._spilling.clear()
 
     def spilled(self, written: Mapping[StoredRun, object]) -> None:
@@ -317,7 +323,7 @@ class Pager:
             views = self._spilling.pop(run)
             if run.paged or not any(view.live for view in views) or any(held(view) for view in views):
                 # Somebody was faster.
-                self._strays.update(views)
+                self._stray(views)
                 self.on_spill_gone(spill)
                 continue
             run.spill = spill
