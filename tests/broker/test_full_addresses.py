@@ -253,3 +253,20 @@ def test_nothing_is_kept_of_an_address_that_is_gone_once_its_last_producer_has_l
     else:
         client.close()
     assert house.core.router.rooms == {}
+
+
+def test_whoever_waits_behind_what_went_with_its_queue_goes_on() -> None:
+    house = house_of(full_policy="block", max_size_messages=1)
+    client, other = house.client(), house.client()
+    sender = client.produce()
+    house.auto = False
+    client.put(sender, b"1")
+    waiting = other.produce(producer=b"another-producer")
+
+    def told() -> list[int]:
+        return [frame.first for frame in other.all(FrameType.CREDIT) if frame.channel == waiting]
+
+    client.call("delete_queue", name="q")
+    assert told() == []
+    house.rest()
+    assert told() == [1]

@@ -86,6 +86,20 @@ async def test_what_was_refused_holds_up_nobody_when_senders_are_to_wait_from_no
             assert await bodies(consumer) == [b"3"]
 
 
+async def test_what_a_divert_takes_away_keeps_nobody_waiting() -> None:
+    settings = {"slow": AddressSettings(full_policy="block", max_size_messages=4)}
+    async with lives(address_settings=settings) as node, node.client() as client:
+        await client.create_divert("all", address="slow", forwarding_address="other", exclusive=True)
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                for _ in range(30):
+                    nursery.start_soon(client.send, "slow", b"x")
+            async with client.producer("slow") as producer:
+                for _ in range(3_000):
+                    await producer.send(b"x")
+        assert (await client.queue("other")).ready == 3_030
+
+
 async def test_sends_that_are_given_up_while_the_address_is_full_leave_nothing() -> None:
     settings = {"slow": AddressSettings(full_policy="block", max_size_messages=2)}
     async with lives(address_settings=settings) as node, node.client() as client, trio.open_nursery() as nursery:

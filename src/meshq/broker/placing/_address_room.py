@@ -214,6 +214,11 @@ class AddressRoom:
 
         def released() -> None:
             self.unreleased -= rows
+            # They need not be in a queue of this address: a divert has taken them, or their queue is gone.
+            if self.said_full:
+                self.said_full = self.full
+            if self._waiting:
+                self.less()
             then()
 
         return released
