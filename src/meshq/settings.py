@@ -339,9 +339,10 @@ class AddressSettings:
     ``AddressFullError``.  A broker without a ``data_dir`` has nowhere to page to: there ``"page"`` waits as ``"block"``
     does.
 
-    All of them can be changed while the broker runs (``client.set_address_settings``).  What is about first use holds
-    from the next first use on, ``auto_delete_queues`` and ``duplicate_id_cache_size`` at once, the others for what is
-    rejected, handed back or expires, and for who joins, from then on.
+    All of them can be changed while the broker runs (``client.set_address_settings``).  ``auto_create_queues`` and
+    ``default_routing`` hold from the next first use on; ``default_exclusive`` and ``default_group_rebalance`` for who
+    joins from then on; ``dead_letter_address``, ``expiry_address``, ``max_delivery_attempts`` and what says how long a
+    message waits for what is rejected, handed back or expires from then on; all others at once.
     """
 
     duplicate_id_cache_size: int = attrs.field(
