@@ -237,6 +237,25 @@ def test_a_queue_without_a_key_decodes_no_property(monkeypatch: pytest.MonkeyPat
     settle(reader, 1, 2)
 
 
+@pytest.mark.parametrize("before", [None, "other"])
+def test_what_is_there_when_the_setting_comes_is_replaced_once(before: str | None) -> None:
+    house = make_house(FakeLog(), settings={"q": AddressSettings(default_last_value_key=before)})
+    client = house.client()
+    sender = client.produce()
+    for _ in range(5):
+        client.put(sender, b"x", b"y", envelopes=named("a", "b"))
+    client.call("set_address_settings", pattern="q", default_last_value_key="k")
+    house.rest()
+    house.check()
+    client.put(sender, b"x", b"y", envelopes=named("a", "b"))
+    house.check()
+    found = house.queue()
+    assert (found.ready, found.delayed, found.removed["replaced"]) == (2, 0, 10)
+    client.settle(client.consume(), (1, 2))
+    house.rest()
+    assert house.core.memory.used_bytes == 0 and next_life(house).queue().ready == 0
+
+
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("durable", [True, False])
 def test_what_is_moved_to_where_it_is_comes_back_once(stored: bool, durable: bool) -> None:

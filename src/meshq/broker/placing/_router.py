@@ -113,6 +113,7 @@ class Router:
             queue.last_values = None
         elif known is None or known.key != key:
             queue.last_values = LastValues(queue, key)
+            queue.last_values.take_up()
         if queue.terms.on_use:
             queue.passing = queue.settings.auto_delete_queues
 

@@ -35,7 +35,10 @@ class LastValues:
         self._judged: dict[QueueRun, list[Value | None]] = {}
         #: Runs whose content is on the disk only, and was never looked at.
         self.unread: dict[QueueRun, None] = {}
-        for view in sorted(queue.runs(), key=_first):
+
+    def take_up(self) -> None:
+        """Its queue knows it, and tells it what goes: what is there already is looked at."""
+        for view in sorted(self._queue.runs(), key=_first):
             self.appeared(Span(view, 0, len(view.states), 1))
 
     def _values(self, span: Span) -> list[tuple[int, Value]]:
