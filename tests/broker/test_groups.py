@@ -10,9 +10,10 @@ import pytest
 from meshq import AddressSettings
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
-from meshq.wire import FLAG_RETURN, KIND_CONTROL, KIND_HEADERS, Envelope, encode_map
+from meshq.wire import FLAG_RETURN, KIND_CONTROL, KIND_HEADERS, KIND_PROPERTIES, Envelope, encode_map
 from tests.broker.kit import House, make_house
 from tests.broker.logs import FakeLog
+from tests.broker.pages import FakePages
 from tests.broker.queues import dealt, give_back, join, leave, make_queue, put, settle
 
 
@@ -419,3 +420,30 @@ def test_offers_that_are_void_do_not_pile_up_while_nobody_has_room() -> None:
     assert [len(offers) < 100 for offers in queue.grouped._offers.values()] == [True]
     join(queue, number=2)
     assert dealt(queue)[2] == [kept.first]
+
+
+@pytest.mark.parametrize("wanted", ["k >= 1", "k >= 2"])
+def test_what_comes_while_a_filter_has_to_look_at_the_disk_is_not_offered_before_that(wanted: str) -> None:
+    house = make_house(FakeLog(), settings={"q": AddressSettings(max_size_bytes=1, page_size_bytes=65_536)})
+    pages = FakePages(house)
+    client = house.client()
+    sender = client.produce()
+
+    def put(body: bytes, k: int) -> None:
+        headers, values = encode_map({"g": "a"}), encode_map({"k": k})
+        kind = 4 << 8 | KIND_CONTROL | KIND_HEADERS | KIND_PROPERTIES
+        client.put(sender, body, envelopes=[Envelope(kind, b"", headers, values)])
+        house.rest()
+
+    client.put(sender, b"head")
+    put(b"first" + bytes(70_000), 1)
+    pages.rest()
+    assert [bool(view.run.paged) for view in house.queue().runs()] == [False, True]
+    reader = client.consume(filter=wanted)
+    house.rest()
+    put(b"second", 2)
+    assert client.bodies(reader) == []
+    pages.rest()
+    house.rest()
+    house.check()
+    assert [body[:6] for body in client.bodies(reader)] == [b"first\0", b"second"][wanted == "k >= 2" :]

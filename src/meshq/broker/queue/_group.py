@@ -28,7 +28,7 @@ class Group:
     ``owner`` has it; None: nobody has, and nobody may get it while ``held`` messages are still with who had it.
     """
 
-    __slots__ = ("delayed", "firsts", "held", "name", "offers", "owner", "place", "waiting")
+    __slots__ = ("delayed", "firsts", "held", "name", "offers", "owner", "place", "unjudged", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -43,11 +43,14 @@ class Group:
         self.offers: dict[Filter | None, Key] = {}
         # And the runs in which these stand.
         self.firsts: dict[Key, QueueRun] = {}
+        # The filters that have to look at something on the disk before it can be said what they accept first.
+        self.unjudged: dict[Filter | None, None] = {}
 
     def withdraw(self) -> None:
         """It is not to be had."""
         self.offers.clear()
         self.firsts.clear()
+        self.unjudged.clear()
 
 
 class Place:

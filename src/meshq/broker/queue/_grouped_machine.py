@@ -74,6 +74,7 @@ class GroupedMessages:
             del self._offers[filter]
             for group in self.table.values():
                 group.offers.pop(filter, None)
+                group.unjudged.pop(filter, None)
             for level in self._queue.levels:
                 for view in level.runs():
                     if view.verdicts is not None and filter is not None:
@@ -124,6 +125,7 @@ class GroupedMessages:
                     for filter in [filter for filter in wanted if not judged(filter, view)]:
                         # What comes later must not be offered before it is known.
                         del wanted[filter]
+                        group.unjudged[filter] = None
                         self._queue.want(view)
                     for filter in [filter for filter in wanted if accepts(filter, view, row)]:
                         del wanted[filter]
@@ -149,11 +151,16 @@ class GroupedMessages:
             if group.owner is None and not group.held:
                 key = key_of(view, row)
                 for filter in self._offers:
-                    if not judged(filter, view):
-                        self._queue.want(view)
+                    if filter in group.unjudged:
+                        # It is offered when that is here, with all that has come since.
                         continue
                     known = group.offers.get(filter)
-                    if (known is None or key < known) and accepts(filter, view, row):
+                    if known is not None and known < key:
+                        continue
+                    if not judged(filter, view):
+                        group.unjudged[filter] = None
+                        self._queue.want(view)
+                    elif accepts(filter, view, row):
                         self._post(group, filter, view, row)
 
     def held_again(self, view: QueueRun) -> None:
