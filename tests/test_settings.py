@@ -58,6 +58,7 @@ def test_defaults() -> None:
         ("default_last_value_key", ""),
         ("default_last_value_key", "k" * 256),
         ("default_last_value_key", 7),
+        ("default_last_value_key", "\ud800"),
         ("full_policy", "paged"),
         ("full_policy", None),
         ("max_size_bytes", 0),

@@ -74,7 +74,10 @@ def check_routing(what: str, routing: object) -> str:
 
 def is_pattern(value: object) -> bool:
     """Whether this may be a pattern of addresses."""
-    return type(value) is str and all(value.split(".")) and len(value.encode()) <= limits.ADDRESS_BYTES_MAX
+    # What can't be printed stands in no name that it could fit; half a surrogate pair has no bytes to count.
+    if type(value) is not str or not value.isprintable() or not all(value.split(".")):
+        return False
+    return len(value.encode()) <= limits.ADDRESS_BYTES_MAX
 
 
 def matches(pattern: str, address: str) -> bool:

@@ -305,9 +305,18 @@ def _full_policy(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> 
 
 
 def _property_name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value is not None and (type(value) is not str or not 1 <= len(value.encode()) <= limits.PROPERTY_NAME_BYTES_MAX):
+    if value is not None and not _is_property_name(value):
         allowed = f"the name of a property, 1 to {limits.PROPERTY_NAME_BYTES_MAX} bytes, or None"
         raise SettingsError(attribute.name, value, allowed)
+
+
+def _is_property_name(value: object) -> bool:
+    if type(value) is not str:
+        return False
+    try:
+        return 1 <= len(value.encode()) <= limits.PROPERTY_NAME_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
 
 
 @attrs.frozen(kw_only=True)

@@ -150,6 +150,9 @@ def test_for_ever_is_a_word_in_both_directions() -> None:
         ("queue", b" " * 70_000, "usage", "70000 bytes; allowed: 65536"),
         ("create_queue", b'{"name": "x", "filter": "a = = 1"}', "bad_filter", "a = = 1"),
         ("pause_queue", b'{"name": "$meshq.x"}', "usage", "the broker's own"),
+        ("set_address_settings", b'{"pattern": "\\ud800"}', "usage", "patterns of words"),
+        ("remove_address_settings", b'{"pattern": "\\ud800"}', "not_found", "no address settings"),
+        ("set_address_settings", b'{"pattern": "q", "default_last_value_key": "\\ud800"}', "usage", "of a property"),
     ],
 )
 def test_nonsense_is_answered_with_what_is_wrong(operation: Any, body: bytes, code: str, says: str) -> None:
