@@ -32,10 +32,10 @@ class Endpoint:
         """
         if type(url) is not str:
             raise SettingsError("url", url, _ALLOWED)
-        # A user and a password may be secrets, and an error is read by many.
-        before, at, rest = url.rpartition("@")
+        # A user, a password and options may be secrets, and an error is read by many.
+        before, at, rest = shown_options(url).rpartition("@")
         scheme, slashes, _ = before.partition("//")
-        shown = (scheme + slashes if slashes else "") + "***@" + rest if at else url
+        shown = (scheme + slashes if slashes else "") + "***@" + rest if at else rest
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -67,6 +67,12 @@ class Endpoint:
         host = f"[{self.host}]" if ":" in self.host else self.host
         where = f"{self.scheme}://{host}" if self.scheme == "inproc" else f"{self.scheme}://{host}:{self.port}"
         return f"{where}?{urlencode(self.options, quote_via=quote)}" if self.options else where
+
+
+def shown_options(url: str) -> str:
+    """A URL as errors show it: what its options say is not told."""
+    place, mark, _ = url.partition("?")
+    return f"{place}?***" if mark else place
 
 
 def _loopback_v4(host: str) -> bool:

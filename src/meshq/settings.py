@@ -12,7 +12,7 @@ import attrs
 
 from meshq import limits
 from meshq.address import INTERNAL, TEMPORARY, check_name, check_routing, is_pattern, matches, specificity
-from meshq.endpoint import Endpoint
+from meshq.endpoint import Endpoint, shown_options
 from meshq.errors import SettingsError
 from meshq.permissions import Permissions, Roles, check_permissions, check_roles, check_together
 
@@ -485,7 +485,8 @@ class Acceptor:
             elif key == "protocols":
                 protocols = _protocols(value.split(","))
             else:
-                raise SettingsError("acceptor", self.url, "the options insecure=true|false and protocols=meshq")
+                allowed = "the options insecure=true|false and protocols=meshq"
+                raise SettingsError("acceptor", shown_options(self.url), allowed)
         if endpoint.scheme not in ("tcp", "tls"):
             raise SettingsError("acceptor", self.url, "tcp://HOST:PORT or tls://HOST:PORT")
         if (endpoint.scheme == "tls") is not (self.tls is not None):

@@ -156,6 +156,27 @@ userss = "hidden"
     assert "hidden" not in str(said)
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('security = "app:hidden"', "security"),
+        ('security.users = "app:hidden"', "security.users"),
+        ('security.users = ["hidden"]', "security.users"),
+        ('journal = "hidden"', "journal"),
+        ('journal.encryption_keys = "hidden"', "journal.encryption_keys"),
+        ('services = "hidden"', "services"),
+        ('services = ["hidden"]', "services[0]"),
+        ('services = [{ kind = { password = "hidden" } }]', "services[0].kind"),
+        ('acceptors = ["tcp://127.0.0.1:0?password=hidden"]', "acceptors[0]"),
+        ('acceptors = ["tcp://127.0.0.1?password=hidden"]', "acceptors[0]"),
+    ],
+)
+def test_what_stands_where_secrets_belong_is_not_shown_either(tmp_path: Path, text: str, key: str) -> None:
+    ((line, said),) = problems(tmp_path, WHOLE + text)
+    assert (line, said.partition(":")[0]) == (3, key)
+    assert "hidden" not in said and "not allowed" in said
+
+
 def test_roles_and_permissions_are_lists_of_names(tmp_path: Path) -> None:
     text = """\
 [security]
@@ -185,6 +206,22 @@ def test_a_file_that_is_none_is_told_where(tmp_path: Path, text: str, line: int,
     found = problems(tmp_path, text)[0]
     assert found[0] == line
     assert found[1].startswith(said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'stop_timeout = "' + "9" * 400 + ' s"',
+        "memory_limit = " + "9" * 5_000,
+        "queues = " + "[" * 3_000 + "]" * 3_000,
+        'security.users.app = { file = "a\\u0000b" }',
+        'connectors = { there = "nowhere" }',
+    ],
+)
+def test_whatever_stands_there_is_told_as_what_is_wrong(tmp_path: Path, text: str) -> None:
+    ((line, said),) = problems(tmp_path, WHOLE + text)
+    key = text.partition(" = ")[0]
+    assert (line, said.partition(":")[0].partition(".there")[0]) in {(3, key), (1, "is no TOML that can be read")}
 
 
 def test_a_file_that_can_not_be_read_is_told(tmp_path: Path) -> None:

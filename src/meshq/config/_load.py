@@ -56,4 +56,7 @@ def _read(file: str) -> tuple[Lines, dict[str, object]]:
         found = re.search(r"at line (\d+)", str(error))
         line = int(found[1]) if found is not None else text.count("\n") + 1
         raise ConfigError([(file, line, "", f"is not TOML: {error}")]) from error
+    except (ValueError, RecursionError) as error:
+        # A number of thousands of digits, or brackets inside each other as often.
+        raise ConfigError([(file, 1, "", f"is no TOML that can be read: {error}")]) from error
     return Lines(text.replace("\r\n", "\n")), table

@@ -83,7 +83,7 @@ class Reader:
     def table(self, value: object, kind: type[Any]) -> Any:
         """A settings object from a table."""
         if not isinstance(value, dict):
-            raise Wrong(f"{_seen(value)} is not allowed; allowed: a table")
+            raise Wrong(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
         keys = keys_of(kind)
         found = {name: self._value(name, item, keys) for name, item in value.items()}
         given = {name: item for name, item in found.items() if item is not MISSING}
@@ -140,6 +140,10 @@ class Reader:
     def _place(self, setting: object, value: object, given: dict[str, Any]) -> Path:
         if setting in given:
             return (str(setting),)
+        # Of a table that has names of its own it is said which of them.
+        table, _, name = str(setting).partition("[")
+        if table in given and name:
+            return (table, *(one for one in given[table] if name == f"{one!r}]"))
         if setting == "acceptor":
             # Said of one of several by the broker, which looks at them all.
             return next(
@@ -149,12 +153,12 @@ class Reader:
 
     def _service(self, value: object, kind: Any) -> Any:
         if not isinstance(value, dict):
-            raise Wrong(f"{_seen(value)} is not allowed; allowed: a table")
+            raise Wrong(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
         rest = dict(value)
         name = rest.pop("kind", None)
-        if name not in SERVICES:
+        if not isinstance(name, str) or name not in SERVICES:
             known = " or ".join(map(repr, SERVICES))
-            self._problem(f"{name!r} is not allowed; allowed: {known}", "kind")
+            self._problem(f"{_seen(name)} is not allowed; allowed: {known}", "kind")
             return MISSING
         return self.table(rest, SERVICES[name])
 
@@ -162,7 +166,7 @@ class Reader:
 
     def _sequence(self, value: object, kind: Any) -> Any:
         if not isinstance(value, list):
-            raise Wrong(f"{_seen(value)} is not allowed; allowed: a list")
+            raise Wrong(f"{_seen_as(kind, value)} is not allowed; allowed: a list")
         found = [self._item(at, item, typing.get_args(kind)[0]) for at, item in enumerate(value)]
         return MISSING if MISSING in found else tuple(found)
 
@@ -172,7 +176,7 @@ class Reader:
 
     def _mapping(self, value: object, kind: Any) -> Any:
         if not isinstance(value, dict):
-            raise Wrong(f"{_seen(value)} is not allowed; allowed: a table")
+            raise Wrong(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
         found = {name: self._item(name, item, typing.get_args(kind)[1]) for name, item in value.items()}
         return MISSING if MISSING in found.values() else found
 
@@ -205,7 +209,7 @@ class Reader:
             if name not in self._environ:
                 raise Wrong(f"the environment has no {name}")
             return kind(self._environ[name])
-        if where == "file":
+        if where == "file" and "\0" not in name:
             try:
                 return kind(pathlib.Path(name).read_text(encoding="utf-8").removesuffix("\n"))
             except (OSError, UnicodeDecodeError) as error:
@@ -226,6 +230,20 @@ def _seen(value: object) -> str:
         return "***" if value == "***" else repr(value).lower() if isinstance(value, bool) else repr(value)
     kinds = {dict: "a table", list: "a list", type(None): "nothing"}
     return kinds.get(type(value), type(value).__name__)
+
+
+def _seen_as(kind: Any, value: object) -> str:
+    """What stands where a table or a list should: where that would hold a password, it may be one."""
+    return "***" if isinstance(value, str | int | float) and _holds_secrets(kind) else _seen(value)
+
+
+def _holds_secrets(kind: Any) -> bool:
+    """Whether a secret may be somewhere in values of this type."""
+    if kind is Service or kind in _SECRETS:
+        return True
+    if is_table(kind):
+        return any(_holds_secrets(key.type) for key in keys_of(kind).values())
+    return any(_holds_secrets(one) for one in typing.get_args(kind))
 
 
 def _strict(kind: type[Any], allowed: str) -> Callable[[Any, Any], Any]:

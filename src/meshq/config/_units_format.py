@@ -6,6 +6,7 @@ refused, like ``m``.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -31,6 +32,8 @@ def in_units(text: str, units: dict[str, float]) -> float | None:
     if found is None or found[2] not in units:
         return None
     number, unit = float(found[1]), units[found[2]]
+    if math.isinf(number):
+        return None
     # Dividing is exact where multiplying by a thousandth is not.
     value = number / 1_000 if found[2] == "ms" else number * unit
     return int(value) if value == int(value) else value
