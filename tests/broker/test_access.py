@@ -20,10 +20,12 @@ from meshq.wire import (
     Envelope,
     FrameType,
     Refuse,
+    Transact,
     encode_map,
+    encode_run,
     header_of,
 )
-from tests.broker.kit import FakeLog, House, RawClient, make_core
+from tests.broker.kit import PRODUCER, FakeLog, House, RawClient, make_core
 
 FORBIDDEN = BY_NAME["forbidden"].number
 SECURITY = Security(
@@ -197,7 +199,8 @@ def test_first_use_brings_something_into_being_only_for_who_may_create() -> None
     assert list(house.core.router.queues) == []
     produce(boss := client_of(house, "boss"))
     assert outcome(boss) == "" and list(house.core.router.queues) == ["q"]
-    produce(client := client_of(house, "writer"))
+    client = client_of(house, "writer")
+    client.produce("q", b"writer----------")
     assert outcome(client) == ""
 
 
@@ -228,11 +231,12 @@ def test_answers_are_wanted_only_where_the_sender_may_take_them() -> None:
     for good in ("mine", own, again):
         boss.put(channel, b"1", envelopes=wanting(good))
         assert not boss.refused()
-    for bad in ("other.mine", "$temporary.gone"):
+    # Answers to the last one would be requests of who answers.
+    for bad in ("other.mine", "$temporary.gone", "activemq.management"):
         boss.put(channel, b"1", envelopes=wanting(bad))
         assert boss.refused()[-1][2] == FORBIDDEN
     # Whoever was asked by somebody may not have others answer them.
-    channel = writer.produce("q")
+    channel = writer.produce("q", b"writer----------")
     writer.put(channel, b"1", envelopes=wanting(own))
     writer.put(channel, b"1", envelopes=wanting("mine"))
     # Nor by writing the key in another way.
@@ -242,6 +246,41 @@ def test_answers_are_wanted_only_where_the_sender_may_take_them() -> None:
     text = header_of(writer.last(FrameType.REFUSE), Refuse).text
     assert "'writer'" in text and own in text
     assert house.queue().added == 3
+
+
+def test_nobody_sends_under_the_id_of_another_users_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its messages would count as stored that never came: everybody who reads a message knows the id."""
+    house = house_with("q", "other.q")
+    writer, thief = client_of(house, "writer"), client_of(house, "nobody")
+    channel = writer.produce("q")
+    writer.put(channel, b"1")
+    thief.produce("other.q")
+    assert "is not one of the user 'nobody'" in outcome(thief)
+    run = encode_run([b"x"], None)
+    header = Transact(transaction=1, address="other.q", producer=PRODUCER, number=1 << 40, sent=0)
+    thief.calls += 1
+    thief.send(FrameType.TRANSACT, header, first=thief.calls, count=1, table=run.table, body=run.body)
+    assert "is not one of the user 'nobody'" in outcome(thief)
+    assert house.core.access.refused == 2 and house.core.producers.get(PRODUCER) == 1
+    # The same user may, in another session, and who was asked nothing.
+    again = client_of(house, "writer")
+    assert again.produce("q") and outcome(again) == ""
+    free = house.client()
+    assert free.produce("q") and outcome(free) == ""
+    # What is remembered of it is bounded.
+    monkeypatch.setattr("meshq.limits.PRODUCERS_MAX", 3)
+    for number in range(10):
+        writer.produce("q", b"%16d" % number)
+    assert len(house.core.access._producers) <= 3
+
+
+def test_who_is_asked_about_and_is_not_there_is_not_remembered() -> None:
+    house = house_with("q")
+    boss = client_of(house, "boss")
+    for number in range(10):
+        values = boss.call("explain_route", address="q", user=f"somebody {number}")
+        assert values is not None and values["permitted"] is False
+    assert list(house.core.access._users) == ["boss"]
 
 
 def test_what_was_moved_goes_back_only_where_one_may_send() -> None:

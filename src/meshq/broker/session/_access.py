@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
-from meshq.address import TEMPORARY, Target, parse_target
+from meshq.address import MANAGEMENT, TEMPORARY, Target, parse_target
 from meshq.broker.session._reply_addresses import reply_addresses
 from meshq.permissions import PERMISSIONS, Permissions, Roles, permissions_for
 from meshq.settings import Security
@@ -71,6 +71,8 @@ class Access:
     def __init__(self, security: Security | None) -> None:
         self._security = security
         self._users: dict[str, Rights] = {}
+        # Who sends under which producer's id; the one that came first is forgotten first.
+        self._producers: dict[bytes, tuple[str, str]] = {}
         #: Requests that were refused because they were not permitted.
         self.refused = 0
         #: Called then: who asked, and for what, where.
@@ -90,8 +92,28 @@ class Access:
         rights = self._users.get(user)
         if rights is None:
             roles = (security.roles or {}).get(user, frozenset())
-            rights = self._users[user] = Rights(user, roles, security.permissions)
+            rights = Rights(user, roles, security.permissions)
+            if user in (security.roles or {}):
+                # Anybody may ask about a user that there is not.
+                self._users[user] = rights
         return rights
+
+    def claim(self, session: Session, producer: bytes, address: str) -> None:
+        """See that a producer's id is not another user's: its numbers say what of both was stored already.
+
+        Raises:
+            SecurityError: it is.
+        """
+        if self._security is None or self._security.permissions is None:
+            return
+        owner = self._producers.setdefault(producer, session.owner)
+        if len(self._producers) > limits.PRODUCERS_MAX:
+            del self._producers[next(iter(self._producers))]
+        rights = session.rights
+        if rights is not None and owner != session.owner:
+            self.refused += 1
+            self.on_refused(session, "send", address)
+            raise decline("forbidden", f"the producer's id, for {address!r}, is not one of the user {rights.user!r}")
 
 
 def permit(session: Session | None, permission: str, address: str) -> None:
@@ -195,11 +217,13 @@ def permit_reply_to(session: Session, target: Target) -> None:
         if owner is None or owner.owner != session.owner:
             permit_own(session, target.address)
         return
+    if target.address == MANAGEMENT:
+        permit_own(session, target.address)
     permit(session, "consume", target.address)
 
 
 def permit_own(session: Session, address: str) -> None:
-    """Refuse a temporary queue that is somebody else's, or gone.
+    """Refuse answers to a temporary queue that is somebody else's, or gone, and to where they would be requests.
 
     Raises:
         SecurityError: always, unless the session may do everything.
@@ -210,7 +234,8 @@ def permit_own(session: Session, address: str) -> None:
     access = session.core.access
     access.refused += 1
     access.on_refused(session, "consume", address)
-    raise decline("forbidden", f"the temporary queue {address!r} for answers is not one of the user {rights.user!r}")
+    whose = "queue" if address == MANAGEMENT else "temporary queue"
+    raise decline("forbidden", f"the {whose} {address!r} for answers is not one of the user {rights.user!r}")
 
 
 def queue_address(core: Core, name: str) -> str:

@@ -89,9 +89,11 @@ class Producing:
             if target.address == MANAGEMENT:
                 check_request_target(target)
                 permit(self._session, "manage", MANAGEMENT)
+                self._core.access.claim(self._session, header.producer, target.address)
             else:
                 check_sendable(target.address)
                 permit_sending(self._session, target)
+                self._core.access.claim(self._session, header.producer, target.address)
                 self._core.definitions.address_for(target)
             opened = ProducerState(header.producer, target, header.window)
             check_window(opened, self._core.router.settings(target.address))

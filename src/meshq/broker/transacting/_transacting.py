@@ -74,6 +74,7 @@ class Transacting:
             permit_sending(self._session, target)
             if self._session.rights is not None:
                 permit_replies(self._session, content, kinds)
+                self._core.access.claim(self._session, header.producer, target.address)
             transaction = self._open.get(header.transaction)
             if (transaction.sent if transaction is not None else 0) != header.sent:
                 self._drop(header.transaction)
