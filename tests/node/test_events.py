@@ -8,6 +8,7 @@ import trio
 from meshq import (
     Broker,
     BrokerStateChanged,
+    Connected,
     ConsumerClosed,
     ConsumerCreated,
     Notification,
@@ -57,6 +58,23 @@ async def test_an_iterator_waits_for_what_comes_and_forgets_what_nobody_takes() 
         assert idle.missed == 2 + 3_000 * 2 + 2 - 4_096
         await broker.stop()
     assert len(heard) == 3_002
+
+
+async def test_an_iterator_that_nobody_holds_is_forgotten_and_one_that_is_closed_hears_no_more() -> None:
+    async with Broker("hq", data_dir=None) as broker, broker.client() as client:
+        dropped = [(broker.events(), client.events()) for _ in range(10)]
+        closed = broker.events()
+        await client.create_queue("a")
+        del dropped
+        closed.close()
+        await client.create_queue("b")
+        assert named([event async for event in closed]) == ["queue_created"]
+        del closed
+        await client.create_queue("c")
+        assert broker._notices._watchers == []
+        broker._notices.say(QueueCreated)
+        client._happened(Connected(at=0.0, peer="", node_id=b"", node_name=""))
+        assert client._watchers._sinks == []
 
 
 async def test_messages_tell_of_it_to_clients_anywhere() -> None:

@@ -270,6 +270,17 @@ async def test_a_broker_that_fails_cancels_the_body_and_raises_its_error(tmp_pat
     assert broker.state == "failed"
 
 
+@asyncio_test
+async def test_an_iterator_of_events_that_nobody_holds_is_forgotten() -> None:
+    async with Broker("hq", data_dir=None) as broker, broker.client() as client:
+        kept = broker.events()
+        dropped = [events() for events in (broker.events, client.events) for _ in range(10)]
+        del dropped
+        await client.create_queue("q")
+        assert len(broker._loop._farewells) == len(broker._inner._notices._watchers) == 1
+    assert "queue_created" in [event.kind async for event in kept]
+
+
 def test_a_loop_that_throws_its_tasks_away_leaves_no_thread_behind() -> None:
     loop = asyncio.new_event_loop()
 

@@ -145,6 +145,16 @@ def test_a_broker_runs_in_a_thread_until_another_one_stops_it() -> None:
         broker.run()
 
 
+def test_an_iterator_of_events_that_nobody_holds_is_forgotten() -> None:
+    with Broker("hq", data_dir=None) as broker, broker.client() as client:
+        kept = broker.events()
+        dropped = [events() for events in (broker.events, client.events) for _ in range(10)]
+        del dropped
+        client.create_queue("q")
+        assert len(broker._loop._farewells) == len(broker._inner._notices._watchers) == 1
+    assert "queue_created" in [event.kind for event in kept]
+
+
 def test_a_broker_whose_disk_fails_raises_that_from_its_block(tmp_path: Path) -> None:
     env = real_env()
     env = attrs.evolve(env, disk=FusedDisk(env.disk, at={"sync": 25}, action="eio"))

@@ -10,8 +10,9 @@ import pytest
 import trio
 import trio.testing
 
-from meshq import Broker, ConnectionBrokenError, MeshqError, NotActiveError, Security, UsageError, connect
+from meshq import Broker, ConnectionBrokenError, MeshqError, NotActiveError, Notification, Security, UsageError, connect
 from meshq.blocking import connect as connect_blocking
+from meshq.client import EventStream
 from meshq.portal import PipeStream
 from tests.real.test_blocking_client import in_threads, our_threads
 
@@ -130,6 +131,32 @@ async def test_stopping_twice_is_silent_and_using_it_twice_is_not() -> None:
     with pytest.raises(UsageError):
         async with hosted:
             raise AssertionError
+
+
+async def test_whoever_watches_is_told_in_the_hosts_loop() -> None:
+    broker = Broker("hq", data_dir=None)
+    hosted = broker.run_in_thread()
+    heard: dict[str, list[str]] = {"before": [], "early": [], "while": []}
+
+    async def watch(name: str, events: EventStream[Notification]) -> None:
+        heard[name] += [event.kind async for event in events]
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch, "before", broker.events())
+        nursery.start_soon(watch, "early", hosted.events())
+        await trio.testing.wait_all_tasks_blocked()
+        async with hosted, hosted.client() as client:
+            nursery.start_soon(watch, "while", hosted.events())
+            for number in range(100):
+                await client.create_queue(f"q{number}")
+            with pytest.raises(UsageError, match="another thread"):
+                await broker.stop()
+        nursery.cancel_scope.deadline = trio.current_time() + 10
+    assert not nursery.cancel_scope.cancelled_caught
+    assert heard["before"] == heard["early"]
+    assert heard["before"].count("queue_created") == heard["while"].count("queue_created") == 100
+    assert heard["before"][-len(heard["while"]) :] == heard["while"] and heard["before"][0] == "broker_state_changed"
+    assert [event async for event in hosted.events()] == []
 
 
 async def test_a_client_learns_that_the_broker_has_stopped() -> None:

@@ -15,7 +15,7 @@ E = TypeVar("E")
 class EventStream(Generic[E]):
     """An iterator of events, from the moment at which it was made.  Ends with the client or broker."""
 
-    __slots__ = ("_changed", "_closed", "_events", "_loop", "_most", "missed")
+    __slots__ = ("__weakref__", "_changed", "_closed", "_events", "_loop", "_most", "missed")
 
     def __init__(self, loop: Loop, most: int = EVENTS_MAX) -> None:
         self._loop = loop
@@ -25,11 +25,13 @@ class EventStream(Generic[E]):
         self._closed = False
         #: Events that were dropped because nobody looked.
         self.missed = 0
-        loop.at_end(self.close)
+        loop.close_at_end(self)
 
     def put(self, event: E) -> None:
         """Something has happened."""
         with self._changed:
+            if self._closed:
+                return
             if len(self._events) == self._most:
                 self._events.popleft()
                 self.missed += 1
@@ -37,11 +39,10 @@ class EventStream(Generic[E]):
             self._changed.notify()
 
     def close(self) -> None:
-        """Nothing more will happen."""
+        """Nothing more will happen, or nobody wants to know of it."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._loop.not_at_end(self.close)
 
     def __iter__(self) -> Self:
         return self

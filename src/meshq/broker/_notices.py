@@ -6,9 +6,10 @@ Nobody is waited for.  What does not fit is dropped, the oldest first, and count
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS, Target
@@ -22,20 +23,43 @@ if TYPE_CHECKING:
 Listener = Callable[[Notification], None]
 
 
+class Watcher(Protocol):
+    """A program's own line of what happens."""
+
+    def put(self, event: Notification) -> None:
+        """Something has happened."""
+
+    def close(self) -> None:
+        """Nothing more will happen."""
+
+
 class Notices:
     """Takes what happens, and hands it on."""
 
-    __slots__ = ("_announcer", "_listeners", "now_ms")
+    __slots__ = ("_announcer", "_listeners", "_watchers", "now_ms")
 
     def __init__(self) -> None:
         #: The broker's clock; a core sets it.
         self.now_ms: Callable[[], int] = _never
         self._listeners: list[Listener] = []
+        # As long as somebody else holds on to them; they may come from, and go in, another thread.
+        self._watchers: list[weakref.ref[Watcher]] = []
         self._announcer: Announcer | None = None
 
     def listen(self, listener: Listener) -> None:
         """Tell somebody of everything from now on."""
         self._listeners.append(listener)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell it of everything from now on, until nobody looks at it any more."""
+        self._watchers.append(weakref.ref(watcher))
+
+    def close(self) -> None:
+        """Nothing more will happen."""
+        watchers, self._watchers = self._watchers, []
+        for one in watchers:
+            if (watcher := one()) is not None:
+                watcher.close()
 
     def open(self, announcer: Announcer) -> None:
         """The node can announce what happens."""
@@ -46,7 +70,7 @@ class Notices:
         announcer = self._announcer
         # There are no subscriptions before a node is active, and no more deliveries when it stops.
         announced = announcer is not None and announcer.wanted and kind is not BrokerStateChanged
-        if not announced and not self._listeners:
+        if not announced and not self._listeners and not self._watchers:
             return
         if str(about.get("queue", "")).startswith(INTERNAL):
             # What a link of the cluster keeps for itself.
@@ -54,6 +78,12 @@ class Notices:
         notification = kind(timestamp=self.now_ms() / 1000, **about)
         for listener in self._listeners:
             listener(notification)
+        for one in tuple(self._watchers):
+            watcher = one()
+            if watcher is not None:
+                watcher.put(notification)
+            else:
+                self._watchers.remove(one)
         # What happens to notifications is not announced: it would lead to more of it.
         if announced and announcer is not None and about.get("address") != NOTIFICATIONS:
             announcer.add(notification)

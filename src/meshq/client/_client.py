@@ -18,7 +18,7 @@ from meshq.client._connection import Connection
 from meshq.client._connector import LocalTarget, Target
 from meshq.client._consumer import Consumer, check_consumer
 from meshq.client._envelope import PLAIN_ROW, Encoder
-from meshq.client._events import Event, EventSink, EventStream
+from meshq.client._events import Event, EventSink, EventStream, Watchers
 from meshq.client._flusher import Flusher
 from meshq.client._login import Login
 from meshq.client._outbox import Outbox, Run
@@ -63,7 +63,7 @@ class Client(Patterns):
         self._block = Block("the client")
         # Producers of ``send``, by address; the least recently used one first.
         self._implicit: OrderedDict[str, Outbox] = OrderedDict()
-        self._streams: list[EventSink[Event]] = []
+        self._watchers: Watchers[Event] = Watchers()
         self._nursery: Any = None
         self._life = trio.CancelScope(shield=True)
         # Under which transactions send; made for the first of them.
@@ -226,16 +226,13 @@ class Client(Patterns):
         if self._session.failure is not None:
             stream.close()
         else:
-            self._streams.append(stream)
+            self._watchers.add(stream)
 
     def _happened(self, event: Event) -> None:
-        for stream in self._streams:
-            stream.put(event)
+        self._watchers.put(event)
 
     def _end_events(self) -> None:
-        streams, self._streams = self._streams, []
-        for stream in streams:
-            stream.close()
+        self._watchers.close()
 
     # -- sending
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
+from contextlib import suppress
 from typing import ClassVar, Final, Generic, Protocol, Self, TypeVar
 
 import attrs
@@ -83,31 +85,75 @@ class EventSink(Protocol[E_in]):
         """Nothing more will happen."""
 
 
+class Watchers(Generic[E]):
+    """Sinks that are told what happens, in the order in which they came, as long as somebody holds on to them."""
+
+    __slots__ = ("_sinks",)
+
+    def __init__(self) -> None:
+        self._sinks: list[weakref.ref[EventSink[E]]] = []
+
+    def add(self, sink: EventSink[E]) -> None:
+        """Tell it of everything from now on."""
+        self._sinks.append(weakref.ref(sink))
+
+    def put(self, event: E) -> None:
+        """Something has happened."""
+        for one in tuple(self._sinks):
+            sink = one()
+            if sink is not None:
+                sink.put(event)
+            else:
+                self._sinks.remove(one)
+
+    def close(self) -> None:
+        """Nothing more will happen."""
+        sinks, self._sinks = self._sinks, []
+        for one in sinks:
+            if (sink := one()) is not None:
+                sink.close()
+
+
 class EventStream(Generic[E]):
     """An async iterator of events, from the moment at which it was made.  Ends with the client or broker."""
 
-    __slots__ = ("_closed", "_events", "_lot", "_most", "missed")
+    __slots__ = ("__weakref__", "_closed", "_events", "_lot", "_most", "_token", "missed")
 
     def __init__(self, most: int = EVENTS_MAX) -> None:
         self._most = most
         self._events: deque[E] = deque()
         self._lot = trio.lowlevel.ParkingLot()
+        # The loop of whoever looks, which may be another one than that in which it happens; None: nobody has looked.
+        self._token: trio.lowlevel.TrioToken | None = None
         self._closed = False
         #: Events that were dropped because nobody looked.
         self.missed = 0
 
     def put(self, event: E) -> None:
         """Something has happened."""
+        if self._closed:
+            return
         if len(self._events) == self._most:
             self._events.popleft()
             self.missed += 1
         self._events.append(event)
-        self._lot.unpark()
+        self._wake()
 
     def close(self) -> None:
-        """Nothing more will happen."""
+        """Nothing more will happen, or nobody wants to know of it."""
         self._closed = True
-        self._lot.unpark_all()
+        self._wake()
+
+    def _wake(self) -> None:
+        token = self._token
+        if token is None:
+            return
+        if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is token:
+            self._lot.unpark_all()
+            return
+        # A loop that has ended has nobody who looks.
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(self._lot.unpark_all)
 
     def __aiter__(self) -> Self:
         return self
@@ -120,6 +166,8 @@ class EventStream(Generic[E]):
             StopAsyncIteration: the client is closed, or the broker has ended.
         """
         await trio.lowlevel.checkpoint()
+        # Before it is looked: what happens from here on wakes this task.
+        self._token = trio.lowlevel.current_trio_token()
         while not self._events:
             if self._closed:
                 raise StopAsyncIteration

@@ -86,10 +86,11 @@ class Broker:
         self._env = env
         self._state = "new"
         self._notices = Notices()
-        self._streams: list[EventSink[Notification]] = []
         self._hosted = Hosted(f"the broker {name!r}")
         self._stop = trio.Event()
         self._stopped = trio.Event()
+        # Where it runs, or has run.
+        self._loop: trio.lowlevel.TrioToken | None = None
         self._node: Node | None = None
         self._node_id: NodeId | None = NodeId(node_id) if node_id is not None else None
 
@@ -177,8 +178,7 @@ class Broker:
         if self._state in ("stopped", "failed"):
             stream.close()
         else:
-            self._streams.append(stream)
-            self._notices.listen(stream.put)
+            self._notices.watch(stream)
 
     def _change_state(self, state: str) -> None:
         self._state = state
@@ -240,10 +240,12 @@ class Broker:
         Checkpoint: always.
         Cancellation: the stop goes on.
         Raises:
-            UsageError: the broker never started.
+            UsageError: the broker never started, or runs in another thread.
         """
         if self._state == "new":
             raise UsageError(f"the broker {self.name!r} has not started")
+        if trio.lowlevel.current_trio_token() is not self._loop:
+            raise UsageError(f"the broker {self.name!r} runs in another thread: stop what run_in_thread has given")
         self._stop.set()
         await self._stopped.wait()
 
@@ -260,6 +262,7 @@ class Broker:
         if self._state != "new":
             raise UsageError(f"the broker {self.name!r} was started before; make another one")
         env = self._environment()
+        self._loop = trio.lowlevel.current_trio_token()
         self._notices.now_ms = env.wall.now_ms
         self._change_state("starting")
         node: Node | None = None
@@ -293,8 +296,7 @@ class Broker:
                     await node.close()
             if self._state == "stopping":
                 self._change_state("stopped")
-            for stream in self._streams:
-                stream.close()
+            self._notices.close()
             self._stopped.set()
 
 

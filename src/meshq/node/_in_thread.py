@@ -11,10 +11,11 @@ import outcome
 import trio
 
 from meshq import portal
-from meshq.client import Client
+from meshq.client import Client, EventStream
 from meshq.errors import ClosedError, NotActiveError, UsageError
 from meshq.ids import NodeId
 from meshq.node._hosted import Hosted
+from meshq.notifications import Notification
 from meshq.portal import PipeStream
 from meshq.statistics import BrokerStatistics
 from meshq.wire import Link, StreamLink
@@ -108,6 +109,14 @@ class BrokerInThread:
         if self._loop.state != "open":
             raise NotActiveError(f"the broker {self.name!r} is {self.state}")
         return self._loop.look(self._broker.statistics)
+
+    def events(self) -> EventStream[Notification]:
+        """An async iterator, for tasks of the host, of what happens in the broker from now on; as ``Broker.events``."""
+        if self._loop.state == "open":
+            # One that starts just now, or has just ended, has no loop to ask.
+            with suppress(ClosedError):
+                return self._loop.look(self._broker.events)
+        return self._broker.events()
 
     def client(self, **settings: Any) -> Client:
         """A client in this process, without a socket, for tasks of the host; ``settings`` as for ``connect``."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import outcome
 import trio
@@ -16,6 +17,13 @@ from meshq.errors import ClosedError, MeshqError, UsageError
 from meshq.portal._promise import Promise, ThreadPromise, flat
 
 T = TypeVar("T")
+
+
+class Closes(Protocol):
+    """Something that can be closed from any thread."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
 
 
 class Loop(ABC):
@@ -260,6 +268,17 @@ class Loop(ABC):
     def at_end(self, farewell: Callable[[], None]) -> None:
         """Have this called by the thread when it ends, whatever ended it."""
         self._farewells[farewell] = None
+
+    def close_at_end(self, thing: Closes) -> None:
+        """Have this closed by the thread when it ends, if somebody still holds on to it then."""
+        found = weakref.ref(thing, lambda _: self.not_at_end(farewell))
+
+        def farewell() -> None:
+            left = found()
+            if left is not None:
+                left.close()
+
+        self.at_end(farewell)
 
     def not_at_end(self, farewell: Callable[[], None]) -> None:
         """Nobody waits for that any more."""
