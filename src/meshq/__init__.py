@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from meshq.notifications import ConsumerClosed as ConsumerClosed
     from meshq.notifications import ConsumerCreated as ConsumerCreated
     from meshq.notifications import LoginRefused as LoginRefused
+    from meshq.notifications import MemoryFull as MemoryFull
     from meshq.notifications import MessageDeadLettered as MessageDeadLettered
     from meshq.notifications import MessageExpired as MessageExpired
     from meshq.notifications import Notification as Notification
@@ -147,6 +148,7 @@ _NOTIFICATIONS: Final = (
     "ConsumerClosed",
     "ConsumerCreated",
     "LoginRefused",
+    "MemoryFull",
     "MessageDeadLettered",
     "MessageExpired",
     "Notification",

@@ -191,6 +191,21 @@ class AddressFull(Notification):
 
 
 @attrs.frozen(kw_only=True)
+class MemoryFull(Notification):
+    """So much of the node's memory is used, after it had room, that addresses with this full policy feel it.
+
+    ``page``, from half of it on: what is not needed next goes to the disk only; ``drop`` and ``fail``, when a quarter
+    is left: it is dropped or refused; ``block``, when nothing is left: whoever sends waits.  There is room again when
+    less than a quarter is used.  ``used`` and ``limit`` are bytes.
+    """
+
+    kind = "memory_full"
+    policy: str
+    used: int
+    limit: int
+
+
+@attrs.frozen(kw_only=True)
 class StoreDamaged(Notification):
     """A part of the store that the start took by its index is not what was written; the next start refuses it."""
 
@@ -217,5 +232,6 @@ KINDS: tuple[type[Notification], ...] = (
     TransactionPrepared,
     TransactionDecided,
     AddressFull,
+    MemoryFull,
     StoreDamaged,
 )

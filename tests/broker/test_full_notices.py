@@ -1,12 +1,14 @@
-"""An address that is full says so once, whatever becomes of what comes then, and again when it had room meanwhile."""
+"""An address or node that is full says so once, whatever becomes of what comes, and again if it had room meanwhile."""
 
 from __future__ import annotations
 
 import pytest
 
-from meshq.notifications import AddressFull
+from meshq import limits
+from meshq.notifications import AddressFull, MemoryFull
 from meshq.settings import AddressSettings
 from tests.broker.kit import FakeLog, House, make_house
+from tests.broker.pages import FakePages
 from tests.broker.test_explaining import explained
 from tests.broker.test_notices import listening
 
@@ -50,3 +52,40 @@ def test_an_address_with_room_says_nothing() -> None:
     client = house.client()
     client.put(client.produce(), b"x")
     assert not any(type(one) is AddressFull for one in heard)
+
+
+@pytest.mark.parametrize("policy", ["page", "block", "drop", "fail"])
+def test_a_node_whose_memory_is_full_says_so_once_until_it_has_room_again(policy: str) -> None:
+    size = 4 * limits.MIB
+    house = make_house(
+        FakeLog() if policy == "page" else None, memory=size, settings={"q": AddressSettings(full_policy=policy)}
+    )
+    pages = FakePages(house) if policy == "page" else None
+    heard = listening(house.core)
+    client = house.client()
+    channel = client.produce()
+    bound = {"page": size // 2, "block": size}.get(policy, size * 3 // 4)
+    for _ in range(2):
+        for _ in range(40):
+            if client.sent < client.granted:
+                client.put(channel, bytes(128 * limits.KIB))
+                if pages is not None:
+                    pages.rest()
+        (told,) = [one for one in heard if type(one) is MemoryFull]
+        assert (told.policy, told.limit) == (policy, size)
+        assert bound <= told.used < bound + limits.MIB
+        assert not any(type(one) is AddressFull for one in heard)
+        heard.clear()
+        client.call("purge_queue", name="q")
+        assert house.core.memory.used_bytes == 0
+
+
+def test_a_node_with_memory_left_says_nothing() -> None:
+    house = make_house(FakeLog(), memory=4 * limits.MIB)
+    pages = FakePages(house)
+    heard = listening(house.core)
+    client = house.client()
+    for _ in range(15):
+        client.put(client.produce(producer=bytes(16)), bytes(128 * limits.KIB))
+        pages.rest()
+    assert not any(type(one) is MemoryFull for one in heard)

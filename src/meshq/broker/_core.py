@@ -42,7 +42,7 @@ from meshq.broker.session._jobs import Absent, Job
 from meshq.broker.session._peering import Demand
 from meshq.broker.transacting import Transactions
 from meshq.errors import MeshqError
-from meshq.notifications import AddressFull, MessageDeadLettered, MessageExpired, SecurityRefused
+from meshq.notifications import AddressFull, MemoryFull, MessageDeadLettered, MessageExpired, SecurityRefused
 from meshq.settings import AddressSettings, Security
 from meshq.wire import LinkOpening
 
@@ -145,6 +145,7 @@ class Core:
         self.notices.now_ms = self.settings.now_ms
         self.access.on_refused = self._refused
         self.router.on_full = self._full
+        self.memory.on_full = self._memory_full
         self.mover.on_moved = self._moved
         self.notices.open(self.announcer)
 
@@ -341,6 +342,10 @@ class Core:
 
     def _full(self, address: str, policy: str) -> None:
         self.notices.say(AddressFull, address=address, policy=policy)
+
+    def _memory_full(self, policy: str) -> None:
+        memory = self.memory
+        self.notices.say(MemoryFull, policy=policy, used=memory.used_bytes, limit=memory.limit_bytes)
 
     def _moved(self, queue: Queue, target: Target | None, reason: str, messages: int) -> None:
         """Messages have left a queue for another reason than that somebody was done with them."""

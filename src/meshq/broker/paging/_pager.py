@@ -220,7 +220,10 @@ class Pager:
             memory.waiting and memory.used_bytes > memory.limit_bytes * PAGE_FROM
         ):
             need = memory.used_bytes - int(memory.limit_bytes * PAGE_TO)
-            rest = self._free(need, [queue for queue in self._router.by_number.values() if _pages(queue)])
+            queues = [queue for queue in self._router.by_number.values() if _pages(queue)]
+            if queues:
+                memory.reached("page")
+            rest = self._free(need, queues)
             left = max(left, rest)
             step = memory.limit_bytes // GROWTH_SHARE if rest > 0 else 0
             again = min(memory.used_bytes + step, memory.limit_bytes * PAGE_AGAIN) if step else 0

@@ -24,6 +24,8 @@ GRANT_BYTES_MIN: Final = 64 * limits.KIB
 GRANT_SHARE: Final = 4
 #: When less than such a part of memory is left it is scarce.
 SCARCE_SHARE: Final = 4
+#: When less than such a part of memory is used there is room again.
+ROOM_SHARE: Final = 4
 #: Bytes of memory for a byte of a frame, at worst: a message without a body (rounded up).
 MEMORY_PER_FRAME: Final = -(-(RUN_OVERHEAD_BYTES + RUN_ROW_BYTES) // (HEAD_BYTES + RUN_ROW_BYTES))
 
@@ -42,7 +44,9 @@ class Sender(Protocol):
 class MemoryBound:
     """What is held, what is promised, and who waits."""
 
-    __slots__ = ("_reserved", "_waiting", "blocked", "limit_bytes", "on_pressure", "page_at", "used_bytes")
+    __slots__ = (
+        "_reserved", "_told", "_waiting", "blocked", "limit_bytes", "on_full", "on_pressure", "page_at", "used_bytes",
+    )  # fmt: skip
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -51,6 +55,10 @@ class MemoryBound:
         #: When more is used, ``on_pressure`` is called.
         self.page_at = math.inf
         self.on_pressure: Callable[[], None] = _nothing
+        #: Called when addresses with a full policy begin to feel that memory is used; with that policy.
+        self.on_full: Callable[[str], None] = _ignore
+        # Of which policies that was told; an ordered set.
+        self._told: dict[str, None] = {}
         # Bytes granted and not yet sent.
         self._reserved = 0
         # Sessions without credit, first come first served; a dict as an ordered set.
@@ -79,8 +87,19 @@ class MemoryBound:
         if offer:
             self._grant(sender, min(offer, GRANT_BYTES_MIN))
         else:
-            self._waiting[sender] = None
-            self.on_pressure()
+            self._wait(sender)
+
+    def _wait(self, sender: Sender) -> None:
+        self._waiting[sender] = None
+        if self.used_bytes >= self.limit_bytes:
+            self.reached("block")
+        self.on_pressure()
+
+    def reached(self, policy: str) -> None:
+        """So much is used that addresses with this full policy feel it: told once, until there is room again."""
+        if policy not in self._told:
+            self._told[policy] = None
+            self.on_full(policy)
 
     def received(self, sender: Sender, size_bytes: int) -> None:
         """A frame of a session was taken in, and is used memory if it is kept.
@@ -104,8 +123,7 @@ class MemoryBound:
                 self._grant(sender, min(offer, step))
                 return
             if not after:
-                self._waiting[sender] = None
-                self.on_pressure()
+                self._wait(sender)
         if self._waiting:
             self._serve()
 
@@ -130,6 +148,8 @@ class MemoryBound:
     def released(self, size_bytes: int) -> None:
         """Runs are gone; whoever waits may go on."""
         self.used_bytes -= size_bytes
+        if self._told and self.used_bytes < self.limit_bytes // ROOM_SHARE:
+            self._told.clear()
         if self._waiting:
             self._serve()
 
@@ -158,4 +178,8 @@ class MemoryBound:
 
 
 def _nothing() -> None:
+    """For a callback that nobody has set."""
+
+
+def _ignore(_: str) -> None:
     """For a callback that nobody has set."""

@@ -124,7 +124,10 @@ class Placer:
         """
         rows = run.content.rows
         if room.policy in ("drop", "fail") and (room.full or self._memory.scarce):
-            room.reached()
+            if room.full:
+                room.reached()
+            else:
+                self._memory.reached(room.policy)
             if room.policy == "fail":
                 if weighed:
                     # What was placed since it was weighed belongs to the same transaction: it overshoots once.
