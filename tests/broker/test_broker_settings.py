@@ -64,6 +64,7 @@ def test_what_is_good_is_taken() -> None:
         ("name", 7),
         ("data_dir", ""),
         ("data_dir", 7),
+        ("data_dir", "a\0b"),
         ("journal", {}),
         ("acceptors", "tcp://127.0.0.1:0"),
         ("acceptors", 7),

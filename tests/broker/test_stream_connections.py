@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ import attrs
 import pytest
 import trio
 
-from meshq.abc import Stream
+from meshq.abc import Listener, Network, Stream
 from meshq.broker import Credentials, Listeners
 from meshq.broker.session._connection import HANDSHAKE_S
 from meshq.broker.session._guard_machine import DELAY_S_MIN
@@ -403,6 +404,41 @@ async def test_who_failed_waits_and_who_is_known_makes_room() -> None:
             expected = DELAY_S_MIN * 2 ** (failures - 1) if failures else 0.0
             assert trio.current_time() - began == pytest.approx(expected, abs=0.05)
         guarded.close()
+
+
+class Refusing(Network, Listener):
+    """A system that has no room for a connection, as when too many files are open."""
+
+    async def connect(self, host: str, port: int) -> Stream:
+        raise NotImplementedError
+
+    async def listen(self, host: str, port: int) -> Listener:
+        return self
+
+    async def accept(self) -> Stream:
+        await trio.lowlevel.checkpoint()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    @property
+    def port(self) -> int:
+        return PORT
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_system_without_room_for_connections_is_a_warning_that_does_not_repeat_itself() -> None:
+    house = House(make_core(FakeLog()), clock=trio.current_time)
+    said: list[str] = []
+    house.core.on_warning = lambda event, text: said.append(f"{event}: {text}")
+    listeners = Listeners(house.core, house.sessions, Refusing(), house.counts)
+    async with trio.open_nursery() as nursery:
+        await listeners.listen((Acceptor("tcp://broker:0", insecure=True),), nursery)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    # Whoever takes warnings counts those that repeat.
+    assert 9 <= len(said) <= 11
+    assert set(said) == {"accept_refused: no connection can be accepted: [Errno 24] Too many open files"}
 
 
 async def log_in(peer: Peer, password: str, *, role: Role = "client") -> Peer:

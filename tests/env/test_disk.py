@@ -41,6 +41,12 @@ def test_directories_are_made_in_the_working_directory(tmp_path: Path, monkeypat
         RealDisk().make_directory("")
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="a directory in which nothing can be made")
+def test_a_directory_that_can_not_be_made_is_told_as_the_system_tells_it() -> None:
+    with pytest.raises(FileNotFoundError, match="/proc/nowhere'"):
+        RealDisk().make_directory("/proc/nowhere/shop")
+
+
 def test_short_writes_are_continued_where_they_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
     calls = []

@@ -168,7 +168,8 @@ class RealDisk(Disk):
             os.mkdir(path, DIRECTORY_MODE)
         except FileNotFoundError:
             parent = os.path.dirname(path.rstrip("/"))
-            if not parent or parent == path:
+            if not parent or parent == path or os.path.isdir(parent):
+                # Not for want of that one: below /proc, for example, nothing can be made.
                 raise
             self.make_directory(parent)
             self.make_directory(path)

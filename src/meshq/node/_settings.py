@@ -130,9 +130,10 @@ def _several(setting: str, value: Sequence[T]) -> Sequence[T]:
 def _directory(value: object) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if type(path) is not str or not path or "\0" in path:
         raise SettingsError("data_dir", value, "a directory, or None for a broker in memory only")
-    return os.fspath(value)
+    return path
 
 
 def _connectors(value: object) -> dict[str, str]:

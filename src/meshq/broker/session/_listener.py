@@ -110,7 +110,7 @@ class Listeners:
             except ClosedError:
                 return
             except OSError as error:
-                _log.warning("no connection can be accepted: %s", error, extra={"event": "accept_refused"})
+                self._core.on_warning("accept_refused", f"no connection can be accepted: {error}")
                 await trio.sleep(_REFUSED_PAUSE_S)
                 continue
             nursery.start_soon(self._serve, stream, entrance)
