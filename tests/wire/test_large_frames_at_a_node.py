@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from meshq import limits
 from meshq.wire import FLAG_DURABLE, FLAG_LARGE, FLAG_LAST, Consume, FrameType, Produce, Read, Send, encode_run
 from tests.wire._frames_strategy import Step
@@ -78,6 +80,16 @@ def test_more_bodies_at_once_than_allowed_are_refused_one_by_one() -> None:
     count = limits.UPLOADS_MAX
     peer.say(*[block(2 + number, channel=2 + number, body=BLOCK) for number in range(count + 1)])
     assert peer.refusals == ["too_many"]
+
+
+def test_refused_bodies_that_nobody_gives_up_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHANNELS_MAX", 40)
+    node = MemoryNode()
+    peer = producing(node)
+    peer.say(*[block(2 + number, channel=2 + number) for number in range(40)])
+    assert peer.refusals == ["too_many"] * (40 - limits.UPLOADS_MAX) and node.core.sessions
+    peer.say(block(42, channel=42))
+    assert not node.core.sessions and node.core.memory.used_bytes == 0
 
 
 def test_a_session_that_ends_leaves_no_blocks() -> None:

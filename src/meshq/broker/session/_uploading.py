@@ -71,6 +71,9 @@ class Uploading:
         upload = self._uploads.get(frame.channel)
         if upload is None:
             session.open_channel(frame)
+            if len(self._uploads) >= limits.CHANNELS_MAX:
+                # Each of those that are refused waits for its client to give it up.
+                raise violation("too_many", f"{limits.CHANNELS_MAX} bodies that are neither whole nor given up")
             upload = self._uploads[frame.channel] = _Upload(self._core.bodies.begin())
             if len(self._uploads) > limits.UPLOADS_MAX:
                 upload.error = decline("too_many", f"a session sends at most {limits.UPLOADS_MAX} large bodies at once")
