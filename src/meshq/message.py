@@ -52,7 +52,7 @@ def check_properties(properties: object) -> None:
     for name, value in properties.items():
         if type(name) is not str:
             raise SettingsError("properties", type(name).__name__, f"names that are {_NAMES}")
-        if not 0 < len(name.encode("utf-8", "replace")) <= limits.PROPERTY_NAME_BYTES_MAX:
+        if not _encodable(name) or not 0 < len(name.encode()) <= limits.PROPERTY_NAME_BYTES_MAX:
             raise SettingsError("properties", name[:32], f"names that are {_NAMES}")
         if not _allowed(value):
             raise SettingsError(f"properties[{name!r}]", type(value).__name__, _VALUES)

@@ -49,6 +49,7 @@ def test_what_is_like_bytes_is_copied() -> None:
         ("properties", {"properties": [("a", 1)]}),
         ("properties", {"properties": {1: 2}}),
         ("properties", {"properties": {"": 2}}),
+        ("properties", {"properties": {"\ud800": 2}}),
         ("properties", {"properties": {"x" * 256: 2}}),
         ("properties", {"properties": {"é" * 128: 2}}),
         ("properties", {"properties": {str(n): n for n in range(257)}}),

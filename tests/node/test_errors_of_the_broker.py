@@ -123,6 +123,8 @@ async def test_a_message_that_could_not_be_sent_has_no_way() -> None:
         with pytest.raises(SettingsError) as caught:
             broker.explain_route("q", {"a": []})  # type: ignore[dict-item]
         assert caught.value.setting == "properties['a']"
+        with pytest.raises(SettingsError, match="user=''"):
+            broker.explain_route("q", user="")
         assert caught.value.allowed
         assert caught.value.outcome == "not_done"
 

@@ -38,6 +38,7 @@ WRONG: dict[str, list[tuple[Use, str]]] = {
     ],
     "Client.producer": [
         (lambda client: client.producer("q", window=0), "window"),
+        (lambda client: client.producer("q", window=2**31), "window"),
         (lambda client: client.producer(""), "address"),
     ],
     "Client.subscribe": [
@@ -57,6 +58,7 @@ WRONG: dict[str, list[tuple[Use, str]]] = {
     "Client.explain_route": [
         (lambda client: client.explain_route("q", {"a": []}), "properties['a']"),  # type: ignore[dict-item]
         (lambda client: client.explain_route("q", priority=10), "priority"),
+        (lambda client: client.explain_route("q", user=7), "user"),  # type: ignore[arg-type]
     ],
     "Client.trace": [(lambda client: client.trace("x"), "message_id")],  # type: ignore[arg-type]
     "Client.move_messages": [

@@ -19,7 +19,7 @@ from meshq.errors import SettingsError
 from meshq.ids import MessageId
 from meshq.message import PropertyValue, check_durable, check_priority, check_properties, check_text
 from meshq.selector import parse_filter
-from meshq.settings import AddressSettings, check_address_settings, check_pattern
+from meshq.settings import AddressSettings, check_address_settings, check_pattern, check_user
 from meshq.statistics import BrokerStatistics
 from meshq.wire import COUNTER_MAX, Frame, FrameType, encode_map, violation
 from meshq.wire import Call as WireCall
@@ -358,6 +358,8 @@ class Administration(ABC):
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         parse_target(address)
+        if user is not None:
+            check_user("user", user)
         if properties is not None:
             check_properties(properties)
         texts = {"correlation_id": correlation_id, "group": group, "content_type": content_type}

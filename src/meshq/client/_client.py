@@ -370,8 +370,8 @@ class Client(Patterns):
             SettingsError: a setting is not allowed.
         """
         parse_target(address)
-        if type(window) is not int or window < 1:
-            raise SettingsError("window", window, "a whole number from 1")
+        if type(window) is not int or not 1 <= window < 2**31:
+            raise SettingsError("window", window, "a whole number from 1 to 2147483647")
         return Producer(self, address, window=window)
 
     def transaction(self, xid: bytes | None = None) -> Transaction:

@@ -35,7 +35,7 @@ from meshq.node._paging import Paging
 from meshq.node._settings import BrokerSettings
 from meshq.node._statistics import LoopLag
 from meshq.notifications import StoreDamaged
-from meshq.settings import Secret
+from meshq.settings import Secret, check_user
 from meshq.statistics import BrokerStatistics
 from meshq.store import Draft, Excerpts, Journal
 from meshq.wire import BY_NAME, LinkOpening, Role
@@ -384,6 +384,8 @@ class Node:
 
     def explain_route(self, address: str, properties: Mapping[str, Any] | None, user: str | None) -> Route:
         """Where a message would go."""
+        if user is not None:
+            check_user("user", user)
         steps: list[dict[str, Any]] = []
         more = True
         about = {"address": address, "user": user, "properties": None if properties is None else dict(properties)}
