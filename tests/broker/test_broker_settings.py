@@ -89,6 +89,13 @@ def test_what_is_not_allowed_is_refused(setting: str, value: Any) -> None:
     assert caught.value.setting.rstrip("s") == setting.rstrip("s") and caught.value.allowed
 
 
+@pytest.mark.parametrize("setting", ["security", "journal"])
+def test_what_may_hold_a_secret_is_not_shown(setting: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        checked(**{setting: {"encryption_keys": ["hidden"], "users": {"app": "hidden"}}})
+    assert "hidden" not in str(caught.value) and caught.value.value == "***"
+
+
 def test_the_longest_name_fits_into_what_a_client_is_told_first() -> None:
     name = checked(name="x" * NODE_NAME_CHARACTERS_MAX).name
     assert Welcome(version=1, node_id=b"n" * 16, node_name=name).encode()

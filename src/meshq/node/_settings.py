@@ -78,7 +78,8 @@ def check_settings(
         SettingsError: one of them isn't allowed.
     """
     if journal is not None and type(journal) is not JournalSettings:
-        raise SettingsError("journal", journal, "JournalSettings")
+        # Whatever it is, a key may be in it.
+        raise SettingsError("journal", "***", "JournalSettings, or None")
     if directories is not None and (type(directories) is not Directories or data_dir is None):
         raise SettingsError("directories", directories, "Directories of a broker that has a data_dir, or None")
     if node_id is not None and (type(node_id) is not bytes or len(node_id) != IDENTITY_BYTES):
