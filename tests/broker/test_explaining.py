@@ -10,8 +10,9 @@ import pytest
 from meshq.broker import RemoteBinding
 from meshq.broker.session._management import answer_call
 from meshq.errors import SettingsError, UsageError
+from meshq.permissions import Permissions
 from meshq.selector import parse_filter
-from meshq.settings import AddressSettings
+from meshq.settings import AddressSettings, Security
 from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map
 from tests.broker.kit import FakeLog, House, make_core, make_house
 from tests.broker.test_access import client_of, house_with, outcome
@@ -165,6 +166,25 @@ def test_it_says_whether_a_user_may_and_who_may_ask() -> None:
     reader.call("explain_route", address="q")
     assert "'manage' at 'q'" in outcome(reader)
     assert (boss.call("explain_route", address="q") or {})["permitted"] is True
+
+
+def test_where_one_may_not_look_it_is_said_that_it_comes_there_and_nothing_more() -> None:
+    security = Security(
+        users={"app": "x"}, roles={"app": {"r"}}, permissions={"mine": Permissions(manage={"r"}), "#": Permissions()}
+    )
+    house = House(make_core(FakeLog(), security=security))
+    queue(house, "m", "mine")
+    for number in range(3):
+        queue(house, f"hidden {number}", "theirs", filter=f"secret = {number}")
+    divert(house, "there", "mine", "theirs")
+    divert(house, "hidden", "theirs", "elsewhere")
+    client = client_of(house, "app")
+    values = client.call("explain_route", address="mine", properties=encode_map({"secret": 1}))
+    assert values is not None and "hidden" not in str(values) and "elsewhere" not in str(values)
+    rows = [(values[f"kind{row}"], values[f"name{row}"], values[f"gets{row}"]) for row in range(3)]
+    assert rows == [("divert", "there", "yes"), ("queue", "m", "yes"), ("queue", "", "maybe")]
+    assert "kind3" not in values
+    assert len(explained(house, "mine", {"secret": 1})["steps"]) == 6
 
 
 def test_it_says_why_senders_wait() -> None:

@@ -17,6 +17,8 @@ class RouteStep:
 
     ``kind``: ``queue``, ``divert`` or ``remote``.  ``address``: where it stands.  ``via``: the queue that keeps the
     messages for another node.  ``gets``: ``yes``, ``no`` or ``maybe``, and ``why``.
+
+    Where the user may not look there is one step for the address, without a name.
     """
 
     kind: str

@@ -215,7 +215,7 @@ def explain_route(
     """Say where a message would go, and why; without `properties`, where any message may."""
     target = parse_target(address)
     message = imagined(target.address, properties, headers, durable=durable, priority=priority)
-    rows = Explainer(core.router, message).follow(target)
+    rows = _known_to(asker, Explainer(core.router, message).follow(target))
     known = core.router.addresses.get(target.address)
     settings = core.router.settings(target.address)
     creates = core.definitions.would_make(target)
@@ -230,6 +230,20 @@ def explain_route(
         "waits": _why_senders_wait(core, target.address),
     }
     return {**about, **_page("steps", rows, after)}
+
+
+def _known_to(asker: Session | None, rows: list[Values]) -> list[Values]:
+    """The steps on a way, as far as the asker may know them: diverts may lead to where it may not look."""
+    found: dict[int | str, Values] = {}
+    for index, row in enumerate(rows):
+        address = row["address"]
+        if may_look(asker, address):
+            found[index] = row
+        elif address not in found:
+            why = "it comes there, and what becomes of it the user may not know"
+            about = {"name": "", "via": "", "filter": "", "gets": "maybe", "why": why}
+            found[address] = {"kind": "queue", "address": address, **about}
+    return list(found.values())
 
 
 def _why_senders_wait(core: Core, address: str) -> str:
