@@ -112,11 +112,7 @@ class BrokerInThread:
 
     def events(self) -> EventStream[Notification]:
         """An async iterator, for tasks of the host, of what happens in the broker from now on; as ``Broker.events``."""
-        if self._loop.state == "open":
-            # One that starts just now, or has just ended, has no loop to ask.
-            with suppress(ClosedError):
-                return self._loop.look(self._broker.events)
-        return self._broker.events()
+        return self._loop.look_if_open(self._broker.events)
 
     def client(self, **settings: Any) -> Client:
         """A client in this process, without a socket, for tasks of the host; ``settings`` as for ``connect``."""
@@ -164,7 +160,8 @@ class BrokerInThread:
         Raises:
             UsageError: it never started.
         """
-        if self._loop.state == "new":
+        # Not whether there is a thread: it runs a moment before its broker has begun to start.
+        if self.state == "new":
             raise UsageError(f"the broker {self.name!r} has not started")
         loop, stopped = self._loop, self._loop.promise()
         await trio.lowlevel.checkpoint()
