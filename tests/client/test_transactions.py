@@ -8,7 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from meshq import limits
 from meshq.client import Client, connect
-from meshq.errors import BusyError, CallTimeoutError, NotFoundError, TransactionRolledBackError
+from meshq.errors import BusyError, CallTimeoutError, NotFoundError, SettingsError, TransactionRolledBackError
 from meshq.wire import Call, FrameType, Transact, header_of
 from tests.client._server import FakeNode, fake_env
 from tests.client._waiting import Result, until, until_attached
@@ -46,6 +46,22 @@ async def test_messages_of_one_address_gather_and_a_commit_says_how_many_there_w
             before += count
     commit = next(header_of(frame, Call) for frame in node.heard if frame.type is FrameType.CALL)
     assert commit.named == {"transaction": 1, "sent": 300, "acked": 0}
+
+
+@pytest.mark.parametrize("address", [None, "", 7, "a::"])
+async def test_what_is_no_address_is_refused_and_neither_transaction_nor_client_suffers(
+    node: FakeNode, address: object
+) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        async with client.transaction() as tx:
+            # Refused before there is an address, and after.
+            for _ in range(2):
+                with pytest.raises(SettingsError, match="address=") as caught:
+                    await tx.send(address, b"x")  # type: ignore[arg-type]
+                assert caught.value.outcome == "not_done"
+                await tx.send("a", b"x")
+        assert [count for _, count, _ in runs(node)] == [2]
 
 
 async def test_a_commit_in_flight_goes_on_with_its_session(node: FakeNode) -> None:

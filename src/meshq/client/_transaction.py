@@ -169,7 +169,7 @@ class Transaction:
         row = self._client._encoder.row(
             properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
         )
-        if address != self._address:
+        if self._address is None or address != self._address:
             parse_target(address)
         await self.ready()
         size = len(body) + len(row[1]) + len(row[2]) + len(row[3])
