@@ -117,3 +117,13 @@ async def test_the_default_password_is_refused_where_other_machines_may_come_in(
             connectors={"me": "tcp://127.0.0.1:1"},
             services=[mesh],
         )
+
+
+def test_each_cluster_connection_of_a_broker_has_a_name_of_its_own() -> None:
+    """Messages for other nodes wait in queues of that name: two would take them from each other."""
+    one, other, same = (ClusterConnection(name, connector="me") for name in ("one", "other", "one"))
+    settings: dict[str, Any] = {"data_dir": None, "connectors": {"me": "inproc://n"}}
+    Broker("n", services=[one, other], **settings)
+    for twice in ([one, same], [one, one]):
+        with pytest.raises(SettingsError, match=r"services=.*cluster connections of different names"):
+            Broker("n", services=twice, **settings)

@@ -12,6 +12,7 @@ import attrs
 from meshq import limits
 from meshq.abc import Service
 from meshq.address import check_name
+from meshq.cluster import ClusterConnection
 from meshq.directories import Directories
 from meshq.errors import SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
@@ -106,7 +107,7 @@ def check_settings(
         directories=directories or Directories(),
         acceptors=listening,
         connectors=_connectors(connectors),
-        services=tuple(_service(service) for service in _several("services", services)),
+        services=_services(services),
         queues=tuple(check_name("queues", queue) for queue in _several("queues", queues)),
         security=security,
         peers=_peers(services),
@@ -149,10 +150,17 @@ def _connectors(value: object) -> dict[str, str]:
     return dict(value)
 
 
-def _service(value: object) -> Service:
-    if not isinstance(value, Service):
-        raise SettingsError("services", value, "services, such as ClusterConnection(...)")
-    return value
+def _services(value: Sequence[Service]) -> tuple[Service, ...]:
+    meshes: dict[str, None] = {}
+    for service in _several("services", value):
+        if not isinstance(service, Service):
+            raise SettingsError("services", service, "services, such as ClusterConnection(...)")
+        if isinstance(service, ClusterConnection):
+            # Its name is also that of the queues in which messages wait for other nodes.
+            if service.name in meshes:
+                raise SettingsError("services", service, "cluster connections of different names")
+            meshes[service.name] = None
+    return tuple(value)
 
 
 def _peers(services: Sequence[Service]) -> dict[str, Secret]:
