@@ -39,6 +39,7 @@ def test_defaults() -> None:
     assert settings.default_last_value_key is None
     assert (settings.full_policy, settings.page_size_bytes) == ("page", 10485760)
     assert settings.max_size_bytes == settings.max_size_messages == math.inf
+    assert (settings.redistribution_delay, settings.redistribute_unmatched) == (None, False)
     assert JournalSettings().segment_bytes == limits.SEGMENT_BYTES == 10 * 1024 * 1024
 
 
@@ -57,6 +58,7 @@ def test_defaults() -> None:
         ("default_group_rebalance", "yes"),
         ("default_last_value_key", ""),
         ("default_last_value_key", "k" * 256),
+        ("default_last_value_key", "\ud800"),
         ("default_last_value_key", 7),
         ("default_last_value_key", "\ud800"),
         ("full_policy", "paged"),
@@ -65,6 +67,9 @@ def test_defaults() -> None:
         ("max_size_messages", 1.5),
         ("page_size_bytes", limits.PAGE_BYTES_MIN - 1),
         ("page_size_bytes", math.inf),
+        ("redistribution_delay", 0.0),
+        ("redistribute_unmatched", True),
+        ("redistribute_unmatched", 0),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name(name: str, value: Any) -> None:
@@ -146,7 +151,10 @@ def test_a_default_that_is_written_out_wins_over_a_wider_pattern() -> None:
     assert AddressSettings(auto_create_queues=True) == AddressSettings()
 
 
-@pytest.mark.parametrize("value", [[], "x", {"": AddressSettings()}, {"a..b": AddressSettings()}, {7: 1}, {"a": {}}])
+@pytest.mark.parametrize(
+    "value",
+    [[], "x", {"": AddressSettings()}, {"a..b": AddressSettings()}, {"\ud800": AddressSettings()}, {7: 1}, {"a": {}}],
+)
 def test_address_settings_are_a_mapping_from_patterns(value: object) -> None:
     with pytest.raises(SettingsError, match="address_settings"):
         check_address_settings(value)

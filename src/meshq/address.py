@@ -39,6 +39,15 @@ def check_name(what: str, name: object) -> str:
     return name
 
 
+def encodable(text: str) -> bool:
+    """Whether a text has bytes; half a surrogate pair has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def is_name(name: object) -> bool:
     """Whether this may be the name of an address or queue."""
     try:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from meshq import limits
-from meshq.address import parse_target
+from meshq.address import encodable, parse_target
 from meshq.errors import SettingsError
 
 PropertyValue = str | bytes | bool | int | float | None
@@ -52,7 +52,7 @@ def check_properties(properties: object) -> None:
     for name, value in properties.items():
         if type(name) is not str:
             raise SettingsError("properties", type(name).__name__, f"names that are {_NAMES}")
-        if not _encodable(name) or not 0 < len(name.encode()) <= limits.PROPERTY_NAME_BYTES_MAX:
+        if not encodable(name) or not 0 < len(name.encode()) <= limits.PROPERTY_NAME_BYTES_MAX:
             raise SettingsError("properties", name[:32], f"names that are {_NAMES}")
         if not _allowed(value):
             raise SettingsError(f"properties[{name!r}]", type(value).__name__, _VALUES)
@@ -64,17 +64,8 @@ def _allowed(value: object) -> bool:
     if type(value) is float:
         return not math.isnan(value)
     if type(value) is str:
-        return _encodable(value)
+        return encodable(value)
     return type(value) in PROPERTY_TYPES
-
-
-def _encodable(text: str) -> bool:
-    # A lone surrogate has no bytes.
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def check_duplicate_id(value: object) -> bytes:
@@ -104,7 +95,7 @@ def check_text(name: str, value: object) -> str:
     Raises:
         SettingsError: it isn't text.
     """
-    if type(value) is not str or not _encodable(value):
+    if type(value) is not str or not encodable(value):
         raise SettingsError(name, type(value).__name__, "str")
     return value
 
@@ -148,7 +139,7 @@ def check_group(value: object) -> str:
     Raises:
         SettingsError: it isn't text, is empty or too long.
     """
-    if type(value) is not str or not _encodable(value) or not 0 < len(value.encode()) <= limits.GROUP_BYTES_MAX:
+    if type(value) is not str or not encodable(value) or not 0 < len(value.encode()) <= limits.GROUP_BYTES_MAX:
         raise SettingsError("group", value, f"text of 1 to {limits.GROUP_BYTES_MAX} bytes, or None")
     return value
 

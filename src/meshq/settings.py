@@ -77,7 +77,7 @@ class Secret:
     def __init__(self, text: str | Secret) -> None:
         if isinstance(text, Secret):
             text = text.reveal()
-        if type(text) is not str or not text or not _fits(text):
+        if type(text) is not str or not text or not _fits(text, limits.PASSWORD_BYTES_MAX):
             allowed = f"a text of 1 to {limits.PASSWORD_BYTES_MAX} bytes in UTF-8"
             raise SettingsError("password", "***", allowed)
         self._text: str = text
@@ -149,9 +149,9 @@ def encryption_keys(keys: object) -> tuple[EncryptionKey, ...]:
     return found
 
 
-def _fits(text: str) -> bool:
+def _fits(text: str, most: int) -> bool:
     try:
-        return len(text.encode()) <= limits.PASSWORD_BYTES_MAX
+        return len(text.encode()) <= most
     except UnicodeEncodeError:
         return False
 
@@ -305,18 +305,10 @@ def _full_policy(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> 
 
 
 def _property_name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value is not None and not _is_property_name(value):
-        allowed = f"the name of a property, 1 to {limits.PROPERTY_NAME_BYTES_MAX} bytes, or None"
+    most = limits.PROPERTY_NAME_BYTES_MAX
+    if value is not None and (type(value) is not str or not value or not _fits(value, most)):
+        allowed = f"the name of a property, 1 to {most} bytes, or None"
         raise SettingsError(attribute.name, value, allowed)
-
-
-def _is_property_name(value: object) -> bool:
-    if type(value) is not str:
-        return False
-    try:
-        return 1 <= len(value.encode()) <= limits.PROPERTY_NAME_BYTES_MAX
-    except UnicodeEncodeError:
-        return False
 
 
 @attrs.frozen(kw_only=True)
@@ -348,6 +340,9 @@ class AddressSettings:
     ``AddressFullError``.  A broker without a ``data_dir`` has nowhere to page to: there ``"page"`` waits as ``"block"``
     does.
 
+    ``redistribution_delay`` and ``redistribute_unmatched``: messages that wait where nobody consumes them stay there in
+    this version, so these have their defaults.
+
     All of them can be changed while the broker runs (``client.set_address_settings``).  ``auto_create_queues`` and
     ``default_routing`` hold from the next first use on; ``default_exclusive`` and ``default_group_rebalance`` for who
     joins from then on; ``dead_letter_address``, ``expiry_address``, ``max_delivery_attempts`` and what says how long a
@@ -376,6 +371,8 @@ class AddressSettings:
     page_size_bytes: int = attrs.field(
         default=limits.PAGE_BYTES_DEFAULT, validator=in_range(limits.PAGE_BYTES_MIN, limits.PAGE_BYTES_MAX, whole=True)
     )
+    redistribution_delay: float | None = attrs.field(default=None, validator=only(None, "redistribution"))
+    redistribute_unmatched: bool = attrs.field(default=False, validator=only(False, "redistribution"))
     # Names of the settings that were written out: a default that is written out wins over a wider pattern, too.
     given: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
 

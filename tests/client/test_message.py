@@ -133,6 +133,13 @@ def test_a_value_that_is_not_allowed_is_found_for_a_known_name_too(encoder: Enco
     assert decode_map(encoder.row({"a": 1}, None, None, None, None)[3], 1000) == {"a": 1}
 
 
+@pytest.mark.parametrize("name", ["", "\ud800", "x" * 256, 7])
+def test_a_name_that_is_not_allowed_is_refused_however_often(encoder: Encoder, name: Any) -> None:
+    for _ in range(2):
+        with pytest.raises(SettingsError, match="properties="):
+            encoder.row({name: 1}, None, None, None, None)
+
+
 def test_a_number_that_is_a_number_is_allowed_for_a_known_name(encoder: Encoder) -> None:
     encoder.row({"a": 1}, None, None, None, None)
     assert decode_map(encoder.row({"a": 1.5}, None, None, None, None)[3], 1000) == {"a": 1.5}

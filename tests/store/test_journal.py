@@ -75,6 +75,12 @@ def test_a_segment_size_out_of_range_is_refused_with_the_range(store: Store, siz
         store.journal(segment_bytes=size)
 
 
+@pytest.mark.parametrize("directory", ["", "a\0b"])
+def test_a_journal_has_a_directory_and_never_that_of_everything(directory: str) -> None:
+    with pytest.raises(SettingsError, match="directory="):
+        Journal(directory)
+
+
 def test_a_node_id_of_another_length_is_refused(store: Store) -> None:
     with pytest.raises(SettingsError, match="16 bytes"):
         store.journal(node_id=b"short")

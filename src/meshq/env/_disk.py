@@ -135,6 +135,14 @@ def _after(views: list[memoryview], count: int) -> list[memoryview]:
     return left
 
 
+def _make_directory(path: str) -> None:
+    try:
+        os.mkdir(path, DIRECTORY_MODE)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+
+
 def _require_posix(path: str) -> None:
     """Elsewhere there is no lock that dies with its process and no way to make a name durable."""
     if fcntl is None:
@@ -165,17 +173,15 @@ class RealDisk(Disk):
     def make_directory(self, path: str) -> None:
         # Not os.makedirs: it gives the parents that it makes the mode of the umask.
         try:
-            os.mkdir(path, DIRECTORY_MODE)
+            _make_directory(path)
         except FileNotFoundError:
             parent = os.path.dirname(path.rstrip("/"))
             if not parent or parent == path or os.path.isdir(parent):
                 # Not for want of that one: below /proc, for example, nothing can be made.
                 raise
             self.make_directory(parent)
-            self.make_directory(path)
-        except FileExistsError:
-            if not os.path.isdir(path):
-                raise
+            # Some places that are there take no directories, and say that they are not there.
+            _make_directory(path)
 
     def sync_directory(self, path: str) -> None:
         _require_posix(path)

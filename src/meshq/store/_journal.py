@@ -83,9 +83,13 @@ class Journal(Alone):
             raise SettingsError("segment_bytes", segment_bytes, f"{segment_bytes_min} to {SEGMENT_BYTES_MAX}")
         if node_id is not None and len(node_id) != IDENTITY_BYTES:
             raise SettingsError("node_id", node_id, f"{IDENTITY_BYTES} bytes")
+        root = fspath(directory)
+        if not isinstance(root, str) or not root or "\0" in root:
+            # Nothing would be the root of the file system.
+            raise SettingsError("directory", directory, "a directory")
         super().__init__(env, segment_bytes)
         keyring = Keyring([key.reveal() for key in check_keys(encryption_keys)])
-        self._layout = Layout(fspath(directory).rstrip("/") or "/", keyring, directories or Directories())
+        self._layout = Layout(root.rstrip("/") or "/", keyring, directories or Directories())
         self._wanted_node_id = node_id
         self._lock = StoreLock()
         self._recovery: Recovery | None = None
