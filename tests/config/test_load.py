@@ -177,6 +177,68 @@ def test_what_stands_where_secrets_belong_is_not_shown_either(tmp_path: Path, te
     assert "hidden" not in said and "not allowed" in said
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [
+        # Of several, the one that is wrong.
+        ('connectors = { a = "tcp://127.0.0.1:1", b = "nowhere" }', 3, "connectors.b"),
+        ('[connectors]\na = "tcp://127.0.0.1:1"\n"b::c" = "tcp://127.0.0.1:1"', 5, 'connectors."b::c"'),
+        ('queues = [\n"a",\n"b::c"]', 5, "queues[1]"),
+        ('[address_settings."a"]\n[address_settings."a..b"]', 4, 'address_settings."a..b"'),
+        ('[directories]\njournal = "a\\u0000"', 4, "directories.journal"),
+        ('[security.users]\nann = "x"\n[security.roles]\nann = ["a"]', 3, "security.permissions"),
+        (
+            '[security]\nusers = { ann = "x" }\npermissions = { "#" = { send = ["a"] } }\n'
+            '[security.roles]\nann = ["a"]\nbob = ["a"]',
+            8,
+            "security.roles.bob",
+        ),
+        (
+            '[security]\nusers = { ann = "x" }\npermissions = { "#" = { send = ["a"] } }\n'
+            '[security.roles]\nann = ["a", "b"]',
+            7,
+            "security.roles.ann",
+        ),
+        # What the broker says of them all together.
+        ('[security]\n[security.certificates]\n"CN=ann" = "ann"', 4, "security.certificates"),
+        ('[[services]]\nkind = "cluster_connection"\nname = "m"\nconnector = "c"\n' * 2, 7, "services[1]"),
+        (
+            'acceptors = [{ url = "tcp://0.0.0.0:0", insecure = true }]\n'
+            '[[services]]\nkind = "bridge"\nname = "b"\nqueue = "q"\ntarget = "tcp://127.0.0.1:1"\n'
+            '[[services]]\nkind = "cluster_connection"\nname = "m"\nconnector = "c"',
+            9,
+            "services[1].password",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_own_key(tmp_path: Path, text: str, line: int, key: str) -> None:
+    ((found, said),) = problems(tmp_path, WHOLE + text)
+    assert (found, said.partition(": ")[0]) == (line, key)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f'stop_timeout = "{"9" * 400} s"', "stop_timeout: '999"),
+        ('[[services]]\nkind = ["bridge"]', "services[0].kind: a list is not allowed; allowed: 'bridge' or"),
+        ('[security.users]\nann = { file = "a\\u0000b" }', "security.users.ann: 'a\\x00b' can't be read: "),
+        ("[security]\nusers = {}", "security.users: a table is not allowed; allowed: one user at least"),
+        (f"a = {'[' * 5_000}{']' * 5_000}", "is no TOML that can be read: it is nested too deeply"),
+    ],
+)
+def test_what_nobody_would_write_is_refused_too(tmp_path: Path, text: str, said: str) -> None:
+    (found,) = problems(tmp_path, WHOLE + text)
+    assert found[1].startswith(said)
+
+
+@pytest.mark.parametrize("path", ["", "a\\u0000b"])
+def test_a_path_that_can_not_be_one_is_no_directory(tmp_path: Path, path: str) -> None:
+    ((line, said),) = problems(tmp_path, f'name = "hq"\ndata_dir = "{path}"')
+    assert line == 2
+    assert said.startswith("data_dir: ")
+    assert said.endswith(" is not allowed; allowed: a directory, or false for memory only")
+
+
 def test_roles_and_permissions_are_lists_of_names(tmp_path: Path) -> None:
     text = """\
 [security]

@@ -51,12 +51,14 @@ def _read(file: str) -> tuple[Lines, dict[str, object]]:
         raise ConfigError([(file, line, "", "is not UTF-8")]) from error
     try:
         table = tomllib.loads(text)
+        return Lines(text.replace("\r\n", "\n")), table
+    except RecursionError as error:
+        raise ConfigError([(file, 1, "", "is no TOML that can be read: it is nested too deeply")]) from error
     except tomllib.TOMLDecodeError as error:
         # Where it is stands in the message only: "… (at line 3, column 7)", or "(at end of document)".
         found = re.search(r"at line (\d+)", str(error))
         line = int(found[1]) if found is not None else text.count("\n") + 1
         raise ConfigError([(file, line, "", f"is not TOML: {error}")]) from error
-    except (ValueError, RecursionError) as error:
-        # A number of thousands of digits, or brackets inside each other as often.
+    except ValueError as error:
+        # A number of thousands of digits.
         raise ConfigError([(file, 1, "", f"is no TOML that can be read: {error}")]) from error
-    return Lines(text.replace("\r\n", "\n")), table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pathlib
 import types
@@ -124,30 +125,47 @@ class Reader:
     def _make(self, kind: type[Any], given: dict[str, Any], keys: dict[str, Key]) -> Any:
         """The object itself; what is wrong with one key is said, and the others are looked at without it."""
         whole = True
+        removed: list[Path] = []
         while True:
             try:
                 made = kind(**given)
             except MeshqError as error:
                 whole = False
                 setting = getattr(error, "setting", None)
-                self._problem(_said(error), *self._place(setting, getattr(error, "value", None), given))
+                place = self._place(setting, getattr(error, "value", None), given, keys)
+                if place[:1] not in removed:
+                    self._problem(_said(error), *place)
                 if setting not in given or keys[setting].required:
                     return MISSING
+                removed.append((str(setting),))
                 del given[setting]
             else:
                 return made if whole else MISSING
 
-    def _place(self, setting: object, value: object, given: dict[str, Any]) -> Path:
-        if setting in given:
-            return (str(setting),)
-        # Of a table that has names of its own it is said which of them.
-        table, _, name = str(setting).partition("[")
-        if table in given and name:
-            return (table, *(one for one in given[table] if name == f"{one!r}]"))
-        if setting == "acceptor":
-            # Said of one of several by the broker, which looks at them all.
+    def _place(self, setting: object, value: object, given: dict[str, Any], keys: dict[str, Key]) -> Path:
+        """Where the setting stands of which an error speaks, from this table on."""
+        # An error may name one of several: ``connectors['a']``, ``directories.journal``.
+        whole, bracket, inner = str(setting).partition("[")
+        name = whole.rpartition(".")[2]
+        if name in keys:
+            if bracket:
+                return name, ast.literal_eval(inner.removesuffix("]"))
+            several = given.get(name)
+            if isinstance(value, str) and isinstance(several, Mapping) and value in several:
+                return name, value
+            if isinstance(several, tuple) and value in several:
+                return name, several.index(value)
+            return (name,)
+        # Said by the broker, which looks at everything together.
+        if name == "acceptor":
             return next(
                 (("acceptors", at) for at, one in enumerate(given.get("acceptors", ())) if one.url == value), ()
+            )
+        if name == "certificates":
+            return "security", name
+        if name == "password":
+            return next(
+                (("services", at, name) for at, one in enumerate(given.get("services", ())) if _exposed(one)), ()
             )
         return ()
 
@@ -190,7 +208,7 @@ class Reader:
         if any(typing.get_origin(one) is os.PathLike for one in kinds):
             if value is False:
                 return None
-            if not isinstance(value, str):
+            if not isinstance(value, str) or not value or "\0" in value:
                 raise Wrong(f"{_seen(value)} is not allowed; allowed: a directory, or false for memory only")
             return value
         if Acceptor in kinds and isinstance(value, str):
@@ -209,13 +227,31 @@ class Reader:
             if name not in self._environ:
                 raise Wrong(f"the environment has no {name}")
             return kind(self._environ[name])
-        if where == "file" and "\0" not in name:
-            try:
-                return kind(pathlib.Path(name).read_text(encoding="utf-8").removesuffix("\n"))
-            except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "it is no text"
-                raise Wrong(f"{name} can't be read: {reason}") from None
+        if where == "file":
+            return kind(_read_text(name).removesuffix("\n"))
         raise Wrong(f"allowed: {_SECRET}")
+
+
+def _read_text(name: str) -> str:
+    try:
+        return pathlib.Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        reason: object = error.strerror
+    except UnicodeDecodeError:
+        # What is in it is not shown.
+        reason = "it is no text"
+    except ValueError:
+        name, reason = repr(name), "no file has such a name"
+    raise Wrong(f"{name} can't be read: {reason}")
+
+
+def _exposed(service: Service) -> bool:
+    """Whether a service forbids its broker to listen to other machines."""
+    try:
+        service.check_exposure(loopback=False)
+    except SettingsError:
+        return True
+    return False
 
 
 def _said(error: BaseException) -> str:

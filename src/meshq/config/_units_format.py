@@ -36,4 +36,7 @@ def in_units(text: str, units: dict[str, float]) -> float | None:
         return None
     # Dividing is exact where multiplying by a thousandth is not.
     value = number / 1_000 if found[2] == "ms" else number * unit
+    if value == math.inf:
+        # Digits beyond what a number can hold; what has no end is written ``inf``.
+        return None
     return int(value) if value == int(value) else value
