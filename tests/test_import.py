@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
 
 import meshq
-from meshq import errors
+from meshq import aio, blocking, errors
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -72,3 +74,39 @@ def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
 
 def test_dir_lists_every_public_name() -> None:
     assert set(meshq.__all__) <= set(dir(meshq))
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "reference.md").read_text()
+    modules = re.findall(r"automodule:: (meshq\.(?:errors|notifications))", text)
+    named = set(re.findall(r"auto(?:class|function):: meshq\.([\w.]+)", text))
+    missing = {name for name, home in meshq._HOME.items() if home not in modules} - named
+    for face in (blocking, aio):
+        missing |= {f"{face.__name__}.{name}" for name in face.__all__} - {f"meshq.{name}" for name in named}
+    assert missing == set()
+    assert [name for name in sorted(named) if name.partition(".")[0] not in (*meshq._HOME, "blocking", "aio")] == []
+
+
+def test_whatever_a_public_call_gives_can_be_imported_from_here() -> None:
+    """Types in signatures; those of ``meshq.abc`` stand there, and what begins with an underscore is nobody's."""
+    names = {name: getattr(meshq, name) for name in meshq.__all__}
+    public = set(names.values())
+    missing: dict[type, str] = {}
+    for owner in public:
+        for name, member in inspect.getmembers(owner) if inspect.isclass(owner) else [("", owner)]:
+            function = member.fget if isinstance(member, property) else member
+            if name.startswith("_") or not inspect.isfunction(function):
+                continue
+            given = typing.get_type_hints(function, localns=names).get("return")
+            missing |= {kind: f"{owner.__name__}.{name}" for kind in classes_in(given) if kind not in public}
+    # What a service, a journal's owner and a node's own parts are given.
+    assert {kind.__name__ for kind in missing} <= {"PeerLink", "Replay", "LargeFiles", "RunView"}, missing
+
+
+def classes_in(annotation: object) -> list[type]:
+    """Classes of meshq that an annotation names."""
+    parts = [one for part in typing.get_args(annotation) for one in classes_in(part)]
+    origin = typing.get_origin(annotation) or annotation
+    if inspect.isclass(origin) and origin.__module__.startswith("meshq.") and origin.__module__ != "meshq.abc":
+        parts.append(origin)
+    return parts

@@ -29,17 +29,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from meshq.bridge import Bridge as Bridge
+    from meshq.bridge import BridgeStatistics as BridgeStatistics
     from meshq.client import BodyStream as BodyStream
     from meshq.client import Client as Client
     from meshq.client import ClientFactory as ClientFactory
+    from meshq.client import ClientSettings as ClientSettings
+    from meshq.client import ClientStatistics as ClientStatistics
     from meshq.client import Connected as Connected
     from meshq.client import Consumer as Consumer
+    from meshq.client import ConsumerStatistics as ConsumerStatistics
     from meshq.client import Delivery as Delivery
     from meshq.client import Disconnected as Disconnected
     from meshq.client import Divert as Divert
+    from meshq.client import Event as Event
+    from meshq.client import EventStream as EventStream
     from meshq.client import FailedOver as FailedOver
     from meshq.client import PreparedTransaction as PreparedTransaction
     from meshq.client import Producer as Producer
+    from meshq.client import ProducerStatistics as ProducerStatistics
+    from meshq.client import QueueStatistics as QueueStatistics
     from meshq.client import Reattached as Reattached
     from meshq.client import Received as Received
     from meshq.client import Route as Route
@@ -49,6 +57,7 @@ if TYPE_CHECKING:
     from meshq.client import Transaction as Transaction
     from meshq.client import connect as connect
     from meshq.cluster import ClusterConnection as ClusterConnection
+    from meshq.cluster import PeerStatistics as PeerStatistics
     from meshq.config import load_broker as load_broker
     from meshq.directories import Directories as Directories
     from meshq.errors import AddressFullError as AddressFullError
@@ -110,7 +119,9 @@ if TYPE_CHECKING:
     from meshq.settings import Secret as Secret
     from meshq.settings import Security as Security
     from meshq.statistics import BrokerStatistics as BrokerStatistics
+    from meshq.statistics import JournalStatistics as JournalStatistics
     from meshq.store import Journal as Journal
+    from meshq.store import Record as Record
 
 _ERRORS: Final = (
     "AddressFullError",
@@ -168,39 +179,50 @@ _HOME: Final = {
     "AddressSettings": "meshq.settings",
     "BodyStream": "meshq.client",
     "Bridge": "meshq.bridge",
+    "BridgeStatistics": "meshq.bridge",
     "Broker": "meshq.node",
     "BrokerInThread": "meshq.node",
     "BrokerStatistics": "meshq.statistics",
     "Client": "meshq.client",
     "ClientFactory": "meshq.client",
+    "ClientSettings": "meshq.client",
+    "ClientStatistics": "meshq.client",
     "ClusterConnection": "meshq.cluster",
     "Connected": "meshq.client",
     "Consumer": "meshq.client",
+    "ConsumerStatistics": "meshq.client",
     "Delivery": "meshq.client",
     "Directories": "meshq.directories",
     "Disconnected": "meshq.client",
     "Divert": "meshq.client",
     "EncryptionKey": "meshq.settings",
+    "Event": "meshq.client",
+    "EventStream": "meshq.client",
     "FailedOver": "meshq.client",
     "Journal": "meshq.store",
     "JournalSettings": "meshq.settings",
+    "JournalStatistics": "meshq.statistics",
     "Message": "meshq.message",
     "MessageId": "meshq.ids",
     "NodeId": "meshq.ids",
     "Origin": "meshq.message",
+    "PeerStatistics": "meshq.cluster",
     "Permissions": "meshq.permissions",
     "PreparedTransaction": "meshq.client",
     "Producer": "meshq.client",
+    "ProducerStatistics": "meshq.client",
+    "QueueStatistics": "meshq.client",
     "Reattached": "meshq.client",
     "Received": "meshq.client",
+    "Record": "meshq.store",
     "Route": "meshq.client",
     "RouteStep": "meshq.client",
-    "Sighting": "meshq.client",
-    "Trace": "meshq.client",
-    "Transaction": "meshq.client",
     "Secret": "meshq.settings",
     "Security": "meshq.settings",
+    "Sighting": "meshq.client",
     "TLS": "meshq.settings",
+    "Trace": "meshq.client",
+    "Transaction": "meshq.client",
     "connect": "meshq.client",
     "load_broker": "meshq.config",
     **dict.fromkeys(_ERRORS, "meshq.errors"),

@@ -54,6 +54,7 @@ async def test_messages_are_handed_over_in_order_one_by_one_or_together(node: Fa
         last = await consumer.receive_many(100)
         assert [delivery.body for delivery in [first, *rest, *more, *last]] == numbers(10)
         assert [len(rest), len(more), len(last)] == [3, 4, 2]
+        assert {delivery.consumer for delivery in [first, *last]} == {consumer}
 
 
 async def test_a_delivery_tells_everything_about_its_message(node: FakeNode) -> None:

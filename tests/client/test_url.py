@@ -6,9 +6,11 @@ import math
 import ssl
 from typing import Any
 
+import attrs
 import pytest
 
-from meshq.client import ClientFactory, connect
+from meshq.client import ClientFactory, ClientSettings, connect
+from meshq.client._url import SNAKE_CASE
 from meshq.errors import SettingsError
 from meshq.settings import TLS
 from tests.client._server import FakeNode, fake_env
@@ -32,6 +34,8 @@ from tests.client._server import FakeNode, fake_env
         ("?confirmationWindowSize=65536&clientID=me", {"confirmation_window": 65536, "client_id": "me"}),
         ("?confirmationWindowSize=-1", {"confirmation_window": math.inf}),
         ("?confirmation_window=inf", {"confirmation_window": math.inf}),
+        ("?min_large_message_size=2048", {"min_large_message_size": 2048}),
+        ("?minLargeMessageSize=2048", {"min_large_message_size": 2048}),
         ("?useTopologyForLoadBalancing=false&insecure=true", {"use_topology": False, "insecure": True}),
         ("?initialWaitTimeout=10000&resend=false", {"initial_wait_timeout": 10.0, "resend": False}),
     ],
@@ -40,6 +44,10 @@ def test_an_option_means_its_setting(query: str, settings: dict[str, Any]) -> No
     factory = ClientFactory(f"tcp://127.0.0.1:61616{query}")
     for name, value in settings.items():
         assert getattr(factory.settings, name) == value
+
+
+def test_every_setting_is_an_option_or_is_said_to_stand_beside_the_url() -> None:
+    assert set(SNAKE_CASE) == {field.name for field in attrs.fields(ClientSettings)}
 
 
 def test_a_bracketed_list_is_a_list_of_targets_with_options_for_all() -> None:

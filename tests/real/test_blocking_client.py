@@ -89,6 +89,7 @@ def test_what_is_sent_by_either_is_received_by_the_other(tmp_path: Path, durable
             assert [delivery.body for delivery in got] == [b"%d" % number for number in range(3_002)]
             assert [delivery.sequence for delivery in got] == sorted({delivery.sequence for delivery in got})
             assert got[1].properties == {"n": 1}
+            assert got[1].consumer is consumer
             assert got[3_000].correlation_id == "c"
             statistics = receiver.queue("q")
             assert (statistics.ready, statistics.delivering) == (0, 0)

@@ -22,6 +22,11 @@ class Delivery(Received):
         self._index = index
         self._consumer = consumer
 
+    @property
+    def consumer(self) -> Consumer:
+        """Who received it."""
+        return self._consumer
+
     async def ack(self, *, confirm: bool = False) -> None:
         """Acknowledge: as ``consumer.ack``.
 

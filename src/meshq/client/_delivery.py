@@ -240,6 +240,11 @@ class Delivery(Received):
 
     __slots__ = ()
 
+    @property
+    def consumer(self) -> Consumer:
+        """Who received it."""
+        return self._run.consumer
+
     async def ack(self, *, confirm: bool = False) -> None:
         """Acknowledge: as ``consumer.ack``.
 

@@ -105,6 +105,7 @@ SNAKE_CASE: Final[dict[str, Read]] = {
     "connection_ttl": _seconds,
     "check_period": _seconds,
     "confirmation_window": _whole,
+    "min_large_message_size": _whole,
     "resend": _bool,
 }
 #: The other spelling → the setting it means, and how its text is read.
@@ -127,6 +128,7 @@ CAMEL_CASE: Final[dict[str, tuple[str, Read]]] = {
     "connectionTTL": ("connection_ttl", _milliseconds),
     "clientFailureCheckPeriod": ("check_period", _milliseconds),
     "confirmationWindowSize": ("confirmation_window", _count),
+    "minLargeMessageSize": ("min_large_message_size", _whole),
 }
 
 
