@@ -10,18 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-GUIDES = (
-    "find-a-message",
-    "large-messages",
-    "manage-by-messages",
-    "secure-a-broker",
-    "several-disks",
-    "watch-a-broker",
-    "with-asyncio",
-    "in-a-thread",
-    "without-async",
-)
-DOCUMENTS = ("README.md", "docs/tutorial.md", "docs/how-to.md", *(f"docs/how-to/{name}.md" for name in GUIDES))
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+DOCUMENTS = ("README.md", *PAGES)
 
 
 def programs(name: str) -> list[str]:
