@@ -60,6 +60,34 @@ async def test_a_call_that_is_not_answered_in_time_is_unknown(node: FakeNode, na
         said(caught.value, CallTimeoutError, "unknown", f"{operation(name)} was not answered in time")
 
 
+@pytest.mark.parametrize("connected", [True, False])
+async def test_a_flush_has_its_time_also_while_sends_are_in_line_before_it(node: FakeNode, connected: bool) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env, call_timeout=2, call_failover_timeout=3) as client:
+        if connected:
+            node.answers = False
+        else:
+            network.nodes.clear()
+            node.cut()
+            await until(lambda: client.statistics().state == "reconnecting")
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            sends = [Result() for _ in range(2)]
+            for number, result in enumerate(sends):
+                nursery.start_soon(result.of, client.send, f"a{number}", b"1")
+            await wait_all_tasks_blocked()
+            with pytest.raises(CallTimeoutError) as caught:
+                await client.flush()
+        said(caught.value, CallTimeoutError, "unknown", "flush was not answered in time")
+        assert trio.current_time() - began < 4
+        assert [type(result.error) for result in sends] == [CallTimeoutError] * 2
+        # What was waited for comes later, and nobody minds.
+        network.nodes["127.0.0.1", 1] = node
+        node.answers = True
+        node.restart()
+        await client.flush()
+
+
 @every_call
 async def test_a_call_that_finds_no_connection_in_time_is_not_done(node: FakeNode, name: str) -> None:
     env, network = fake_env(node)

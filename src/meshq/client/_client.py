@@ -455,7 +455,8 @@ class Client(Patterns):
         self._flusher.gather()
         marks = [session.runs.mark(outbox) for outbox in list(session.runs.outboxes) if outbox.queued]
         for mark in marks:
-            await mark.wait()
+            await self._wait_run(mark)
+            mark.result()
 
     def _time(self, runs: Sequence[Run]) -> None:
         """Runs that somebody waits for, and that are not decided, have a timeout."""

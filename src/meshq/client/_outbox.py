@@ -89,6 +89,16 @@ class Run(Waiter):
         self.fail(error)
 
 
+class Mark(Run):
+    """A place in the line, for whoever waits until everything before it was sent."""
+
+    __slots__ = ()
+
+    def expired(self) -> None:
+        """The time of whoever waits is up."""
+        self.fail(CallTimeoutError("flush was not answered in time"))
+
+
 class Outbox:
     """One producer id at one address."""
 

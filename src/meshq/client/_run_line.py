@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from meshq.client._calls import InnerCall, Values, opening
-from meshq.client._outbox import Outbox, Run, body_lost, outcome_of
+from meshq.client._outbox import Mark, Outbox, Run, body_lost, outcome_of
 from meshq.errors import MeshqError, NotActiveError
 from meshq.wire import (
     BY_NUMBER,
@@ -91,7 +91,8 @@ class RunLine:
 
     def mark(self, outbox: Outbox) -> Run:
         """A run without messages at the end of an outbox's line: settled when everything before it was sent."""
-        run = Run(RunBytes(0, b"", 0, b""), False, 0)
+        run = Mark(RunBytes(0, b"", 0, b""), False, 0)
+        run.since = self._session.now()
         self._line_up(outbox, run)
         return run
 
