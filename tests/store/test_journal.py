@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -299,6 +300,30 @@ async def test_a_defect_in_a_callback_comes_out_as_itself(store: Store) -> None:
         await journal.run()
     assert journal.state == "failed"
     await journal.aclose()
+
+
+async def test_what_is_not_bytes_is_refused_and_the_journal_goes_on(store: Store) -> None:
+    body = bytearray(b"two")
+    wrongs: list[Any] = ["text", None, 7, ["a"]]
+    async with store.journal() as journal:
+        assert await journal.append(b"one") == 1
+        for wrong in wrongs:
+            with pytest.raises(SettingsError, match="payload="):
+                await journal.append(wrong)
+            with pytest.raises(SettingsError, match="payload="):
+                await journal.append_many([b"never", wrong])
+        for odd in ("1", None, 1.0):
+            with pytest.raises(SettingsError, match="position="):
+                await journal.delete(odd)  # type: ignore[arg-type]
+        with pytest.raises(SettingsError, match="payload="):
+            await journal.append_many(b"abc")  # type: ignore[arg-type]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(journal.append, body)
+            for _ in range(2):
+                await trio.lowlevel.checkpoint()
+            # What is changed after the call has begun is not what was given.
+            body[:] = b"!!!"
+        assert await replayed(journal) == [(1, b"one"), (2, b"two")]
 
 
 @pytest.mark.real

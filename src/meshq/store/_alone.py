@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from meshq.abc import Buffer
-from meshq.errors import JournalBrokenError, NotFoundError
+from meshq.errors import JournalBrokenError, NotFoundError, SettingsError
 from meshq.ids import Position
 from meshq.limits import CHECKPOINT_MESSAGES
 from meshq.store._batch_format import records_of
@@ -29,12 +29,13 @@ class Alone(Tidying):
         Checkpoint: always.
         Cancellation: the record is on disk whole or not at all; the caller can't tell which.
         Raises:
+            SettingsError: it is nothing like bytes; nothing was written.
             UsageError: over ``limits.RECORD_BYTES_MAX``; nothing was written.
             AddressFullError: the disk is full; nothing was written.
             JournalBrokenError: the disk failed; whether the record was written is unknown.
             ClosedError: it is not open; nothing was written.
         """
-        position = self.place(PLAIN, (payload,))
+        position = self.place(PLAIN, (_payload(payload),))
         await self.wait_durable(position)
         return position
 
@@ -44,11 +45,12 @@ class Alone(Tidying):
         Checkpoint: always.
         Cancellation: a first part of them is on disk; the caller can't tell which.
         Raises:
+            SettingsError: one of them is nothing like bytes; nothing was written.
             UsageError, AddressFullError: as ``append``; records before the one that was refused are written.
             JournalBrokenError: the disk failed; whether the records were written is unknown.
             ClosedError: it is not open; nothing was written.
         """
-        positions = [self.place(PLAIN, (payload,)) for payload in payloads]
+        positions = [self.place(PLAIN, (payload,)) for payload in list(map(_payload, payloads))]
         if positions:
             await self.wait_durable(positions[-1])
         return positions
@@ -59,10 +61,13 @@ class Alone(Tidying):
         Checkpoint: always.
         Cancellation: done or not done; delete again to be sure.
         Raises:
+            SettingsError: it is no whole number; nothing changed.
             NotFoundError: no living record has this position.
             JournalBrokenError: the disk failed; whether the record is dead is unknown.
             ClosedError: it is not open; nothing changed.
         """
+        if type(position) is not int:
+            raise SettingsError("position", position, "what append returned")
         if position > self.durable:
             await self.wait_durable(min(position, self.last))
         if not self._books.ledger.alive(position):
@@ -75,6 +80,16 @@ class Alone(Tidying):
         Records that die before their turn are left out.
         """
         return Replay(self)
+
+
+def _payload(value: object) -> bytes:
+    """What is to be written, as it is now: it is read in another thread, later."""
+    if type(value) is bytes:
+        return value
+    try:
+        return bytes(memoryview(value))  # type: ignore[arg-type]
+    except TypeError:
+        raise SettingsError("payload", type(value).__name__, "bytes or something like bytes") from None
 
 
 #: Segments whose bytes a replay holds; ranges overlap after compactions only.
