@@ -111,15 +111,12 @@ class Core:
         self.expirer = Expirer(self.mover, self.timers, settings.now_ms)
         self.returner = Returner(self.ledger, self.mover, self.expirer, self.timers, settings.now_ms)
         self.mover.on_taken = self.returner.on_ready = self.touch
-        #: Called with what somebody must act on: the name of the event, and a sentence.
         #: Says how the whole node is: by whoever has put it together.
         self.describe: Callable[[], dict[str, Any]] = dict
+        #: Called with what somebody must act on: the name of the event, and a sentence.
         self.on_warning: Callable[[str, str], None] = _ignore
-        self.returner.on_back = self.memory.look_again
         #: What of all this is in memory, and what on the disk only.
         self.pager = Pager(self.router, self.memory, self.touch)
-        self.settler.on_spill_gone, self.expirer.fetch = self.pager.ended, self.pager.fetch
-        self.settler.strays = self.pager.strays
         self.transactions = Transactions(self, settings.transaction_timeout_s)
         #: Sessions by number, linked or not.
         self.sessions: dict[int, Session] = {}
@@ -138,7 +135,14 @@ class Core:
         # another process does with its confirm, a pipelined producer by nothing.
         self._serving: dict[Session | Announcer, None] = {}
         self._turning = False
+        self._join()
         self._tell_of_everything()
+
+    def _join(self) -> None:
+        """Each part is given what it needs of those that were made after it."""
+        self.returner.on_back = self.memory.look_again
+        self.settler.on_spill_gone, self.expirer.fetch = self.pager.ended, self.pager.fetch
+        self.settler.strays = self.pager.strays
 
     def _tell_of_everything(self) -> None:
         """Whoever notices something says it where notifications come from."""
