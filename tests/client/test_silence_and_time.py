@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+import trio.testing
 
 from meshq.client import Connected, Disconnected, FailedOver, Reattached, connect
 from meshq.errors import (
@@ -28,6 +29,22 @@ async def test_a_connection_that_falls_silent_is_given_up_after_the_ttl(node: Fa
         assert 5.9 < trio.current_time() - started < 6.2
         await client.send("a", b"x")
     assert client.statistics().resumed == 1
+
+
+async def test_time_in_which_the_client_stood_still_is_not_silence_of_the_node(node: FakeNode) -> None:
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, trio.testing.MockClock)
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env, connection_ttl=6) as client:
+        for _ in range(3):
+            await trio.sleep(1)
+            clock.jump(100)
+        await trio.sleep(1)
+        assert client.statistics().connected == 1
+        started = trio.current_time()
+        node.streams[-1].silent = True
+        await until_attached(client, 2)
+        assert trio.current_time() - started < 6.2
 
 
 async def test_a_connection_over_which_a_frame_comes_slowly_is_not_silent(node: FakeNode) -> None:

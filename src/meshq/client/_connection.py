@@ -309,6 +309,9 @@ class Connection:
                 soonest = min(soonest, now + self._settings.check_period)
             with trio.CancelScope(deadline=soonest) as self._timer:
                 await trio.sleep_forever()
+            # While this process stood still nobody could be heard: what was said then waits to be read.
+            now = trio.current_time()
+            self._session.heard_at = min(self._session.heard_at + now - self._timer.deadline, now)
 
     def _watch(self, now: float) -> float:
         session, link = self._session, self._link
