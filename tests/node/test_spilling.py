@@ -8,10 +8,11 @@ import pytest
 import trio
 
 from meshq import JournalBrokenError
+from meshq.store import Record
 from meshq.store._check import check_store
 from meshq.testing import SimDisk
 from tests.node.lives import Lives, TrioWall, bodies, lives, machine
-from tests.node.test_paging import COUNT, MIB, fill, numbers, paged, used
+from tests.node.test_paging import COUNT, MIB, body, fill, numbers, paged, used
 
 FILES = "/data/hq/paging"
 
@@ -115,3 +116,24 @@ async def spoil(node: Lives, client, disk: SimDisk) -> None:  # type: ignore[no-
     async with client.consumer("work") as consumer:
         got = await numbers(consumer, 5.0)
     raise AssertionError(f"{len(got)} messages were delivered, and the node lives")
+
+
+async def test_what_is_purged_while_it_is_read_back_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with paged() as (node, client):
+        await fill(client, durable=False)
+        journal = node.broker._node._journal
+        assert journal is not None
+        read, purged = journal.read, []
+
+        async def purge_first(positions: list[int]) -> dict[int, Record]:
+            if not purged:
+                purged.append(await client.purge_queue("work"))
+            return await read(positions)
+
+        monkeypatch.setattr(journal, "read", purge_first)
+        async with client.consumer("work", window=10) as consumer:
+            got = await numbers(consumer)
+            assert got == list(range(COUNT - purged[0]))
+            await client.send("work", body(COUNT))
+            assert await numbers(consumer) == [COUNT]
+        assert node.broker.statistics().memory_used == 0

@@ -107,7 +107,8 @@ class Paging:
 
     async def _read(self, runs: Sequence[StoredRun]) -> dict[StoredRun, RunBytes] | None:
         """The content of runs; None: the journal has failed, and says so to everybody itself."""
-        spilled = [run for run in runs if run.spill is not None]
+        # What nobody needs any more by then has no page.
+        spilled = [(run, run.spill) for run in runs if run.spill is not None]
         positions = dict.fromkeys((run.origin or run).position for run in runs if run.spill is None)
         try:
             records = await self._journal.read(list(positions))
@@ -115,9 +116,9 @@ class Paging:
             return None
         found: dict[StoredRun, RunBytes] = {}
         if spilled:
-            pages = [run.spill for run in spilled]
+            pages = [page for _, page in spilled]
             contents = await self._threads.run(self._files.read, pages, pool=POOL)
-            for run, (rows, table, body) in zip(spilled, contents, strict=True):
+            for (run, _), (rows, table, body) in zip(spilled, contents, strict=True):
                 found[run] = RunBytes(rows, table, 0, body)
         for run in runs:
             if run in found:
