@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from meshq import Bridge, Broker, Client, SettingsError, connect
+from meshq import AddressSettings, Bridge, Broker, Client, SettingsError, connect
 from meshq.message import Message
 
 
@@ -95,6 +96,34 @@ async def test_a_filter_chooses_and_a_transformer_changes_or_ends_a_message(tmp_
         await here.send_many("out", [Message(b"%d" % n, properties={"n": n}) for n in range(6)])
         assert [body for body, _ in await all_of(there, "out", 2)] == [b"33", b"55"]
         assert {body for body, _ in await all_of(here, "out", 3)} == {b"0", b"1", b"2"}
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_a_transformer_that_fails_holds_up_nobody_and_its_messages_become_dead_letters(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, durable: bool
+) -> None:
+    def change(message: Message) -> Any:
+        if message.body == b"3":
+            raise KeyError("a canary")
+        return "text" if message.body == b"5" else message
+
+    attempts = {"#": AddressSettings(dead_letter_address="dead", max_delivery_attempts=2)}
+    bridge = Bridge("b", queue="out", target="inproc://far", transformer=change, retry_interval=0.01)
+    directory = tmp_path / "near" if durable else None
+    async with (
+        Broker("far", data_dir=None) as far,
+        Broker("near", data_dir=directory, services=[bridge], address_settings=attempts) as near,
+        near.client() as here,
+        far.client() as there,
+    ):
+        await here.send_many("out", [b"%d" % n for n in range(8)])
+        assert [body for body, _ in await all_of(there, "out", 6)] == [b"0", b"1", b"2", b"4", b"6", b"7"]
+        assert sorted(body for body, _ in await all_of(here, "dead", 2)) == [b"3", b"5"]
+        assert bridge.statistics().carried == 6
+        assert (near.state, far.state) == ("active", "active")
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [getattr(record, "event", "") for record in warnings] == ["bridge_returned"]
+    assert "canary" not in caplog.text
 
 
 async def test_a_bridge_waits_for_a_broker_that_is_not_there_yet(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ class Bridge(Service):
 
     ``target``: a URL, or the name of one of the broker's connectors.  Messages go to ``forwarding_address``, or to the
     address that they were sent to.  ``filter``: which ones; ``transformer``: a function from a ``Message`` to another
-    one, or to None, which ends the message here.  ``use_duplicate_detection``: a message without a duplicate id gets
+    one, or to None, which ends the message here; with what it fails comes again after ``retry_interval``, until it was
+    delivered ``max_delivery_attempts`` times.  ``use_duplicate_detection``: a message without a duplicate id gets
     one, so that what is sent again after a crash is stored once; a message's own is kept.  Other consumers of the
     queue take their share.
 
@@ -140,7 +141,7 @@ class Bridge(Service):
                 for delivery in deliveries:
                     await self._carry_large(there, delivery, identify, now)
                 continue
-            parts = carried(
+            parts, failed = carried(
                 deliveries,
                 address=settings.forwarding_address,
                 transformer=settings.transformer,
@@ -149,8 +150,13 @@ class Bridge(Service):
             )
             for address, messages in parts:
                 await there.send_many(address, messages)
-            await consumer.ack(*deliveries)
-            self._carried += len(deliveries)
+            await consumer.ack(*[delivery for place, delivery in enumerate(deliveries) if place not in failed])
+            self._carried += len(deliveries) - len(failed)
+            if failed:
+                # They don't hold up the others, and come again, as often as the settings of their address have it.
+                text = f"the bridge {self.name} gives messages back: its transformer {next(iter(failed.values()))}"
+                self._warnings.say("bridge_returned", text)
+                await consumer.nack(*[deliveries[place] for place in failed], delay=settings.retry_interval)
 
     async def _carry_large(self, there: Client, delivery: Delivery, identify: Any, now: float) -> None:
         """Carry a message that is no ``Message``: its body is read while it is sent."""

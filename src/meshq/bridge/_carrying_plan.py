@@ -86,14 +86,16 @@ def carried(
     transformer: Transformer | None,
     identify: Callable[[int], bytes] | None,
     now: float,
-) -> list[tuple[str, list[Message]]]:
-    """Messages with the addresses that they go to, in order; neighbours for one address together.
+) -> tuple[list[tuple[str, list[Message]]], dict[int, str]]:
+    """Messages with the addresses that they go to, in order, neighbours for one address together; and the places of
+    deliveries with which the transformer has failed, with what it did.
 
     ``identify`` makes a duplicate id of a message's number in its queue; None: messages without one get none.
     ``now``: seconds since 1970.
     """
     made: list[tuple[str, Message]] = []
-    for delivery in deliveries:
+    failed: dict[int, str] = {}
+    for place, delivery in enumerate(deliveries):
         duplicate_id: bytes | None = delivery.duplicate_id
         if duplicate_id is None and identify is not None:
             duplicate_id = identify(delivery.sequence)
@@ -110,7 +112,15 @@ def carried(
             content_type=delivery.content_type,
         )
         if transformer is not None and message is not None:
-            message = transformer(message)
+            try:
+                message = transformer(message)
+            except Exception as error:
+                # It is the program's own.  What the error says may be of the message, and is not told.
+                failed[place] = f"has raised {type(error).__name__}"
+                continue
+            if message is not None and not isinstance(message, Message):
+                failed[place] = f"has returned {type(message).__name__}, neither a Message nor None"
+                continue
         if message is not None:
             made.append((address or delivery.address, message))
-    return [(to, [message for _, message in group]) for to, group in groupby(made, key=lambda item: item[0])]
+    return [(to, [message for _, message in group]) for to, group in groupby(made, key=lambda item: item[0])], failed

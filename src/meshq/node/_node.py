@@ -118,6 +118,7 @@ class Node:
         self._lag = LoopLag()
         # A scope for each service that is served: a scope is entered once.
         self._services: list[trio.CancelScope] = []
+        self._served: list[trio.Event] = []
         self._detached = trio.Event()
         # Something is due earlier than what the alarm waits for.
         self._sooner = trio.Event()
@@ -242,9 +243,14 @@ class Node:
         self, service: abc.Service, broker: abc.LocalBroker, *, task_status: trio.TaskStatus[None]
     ) -> None:
         scope = trio.CancelScope()
+        ended = trio.Event()
         self._services.append(scope)
-        with scope:
-            await service.serve(broker, task_status=task_status)
+        self._served.append(ended)
+        try:
+            with scope:
+                await service.serve(broker, task_status=task_status)
+        finally:
+            ended.set()
 
     def _checkpoint(self) -> list[Draft]:
         return [Draft(kind, payload) for kind, payload in self.core.checkpoint()]
@@ -346,6 +352,9 @@ class Node:
     async def _finish(self) -> None:
         journal, core = self._journal, self.core
         if journal is None:
+            # Nothing is written meanwhile: services would hear that their own node stops, and warn of it.
+            for ended in self._served:
+                await ended.wait()
             return
         await journal.wait_durable(journal.last)
         for session in list(core.sessions.values()):
