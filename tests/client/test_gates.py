@@ -86,7 +86,7 @@ def test_in_a_new_session_what_waited_goes_before_what_came_later() -> None:
     session.runs.renew()
     assert not full.gated and [run.content.body for run in full.held] == [b"2", b"3"]
     session.runs.credit(1 << 20)
-    session.runs._produced(full, 0, (0, 2))
+    session.runs._produced(full, 0, 2)
     session.pump()
     assert bodies(line) == [b"1", b"1", b"2"]
     allow(session, full, 3)
@@ -96,20 +96,37 @@ def test_in_a_new_session_what_waited_goes_before_what_came_later() -> None:
 def test_numbers_that_a_new_session_knows_nothing_of_take_no_room() -> None:
     session, line, full, _ = two()
     full.next = 201
-    session.runs._produced(full, 100, (100, 100))
+    session.runs._produced(full, 100, 0)
     for body in (b"1", b"2", b"3"):
         submit(session, full, body)
     assert bodies(line) == []
-    allow(session, full, 101)
+    allow(session, full, 1)
     assert [frame.first for frame in line.sent if frame.type is FrameType.SEND] == [201]
-    allow(session, full, 203)
+    allow(session, full, 3)
     assert bodies(line) == [b"1", b"2", b"3"] and not full.queued
+
+
+def test_what_another_node_grants_is_not_used_up_by_numbers_that_it_never_gets() -> None:
+    session, line, full, _ = two()
+    session.node_id = full.node_id = b"one"
+    allow(session, full, 9)
+    runs = [submit(session, full, body) for body in (b"1", b"2", b"3")]
+    session.node_id = b"two"
+    session.runs.renew()
+    session.runs.credit(1 << 20)
+    session.runs._produced(full, 0, 1)
+    assert all(run.done for run in runs)
+    for body in (b"4", b"5"):
+        submit(session, full, body)
+    assert bodies(line)[3:] == [b"4"] and full.queued == 1
+    allow(session, full, 2)
+    assert bodies(line)[3:] == [b"4", b"5"]
 
 
 def test_what_the_node_said_before_its_answer_holds() -> None:
     session, _, full, _ = two()
     allow(session, full, 7)
-    session.runs._produced(full, 0, (0, 3))
+    session.runs._produced(full, 0, 3)
     assert full.until == 7
 
 

@@ -79,6 +79,21 @@ def bridged_id(node_id: bytes, queue: int, sequence: int) -> bytes:
     return node_id + queue.to_bytes(8, "big") + sequence.to_bytes(8, "big")
 
 
+class _TransformerFailed(Exception):
+    """A program's own transformer has done what it may not; with what that was."""
+
+
+def _transformed(transformer: Transformer, message: Message) -> Message | None:
+    try:
+        made = transformer(message)
+    except Exception as error:
+        # What the error says may be of the message, and is not told.
+        raise _TransformerFailed(f"has raised {type(error).__name__}") from error
+    if made is not None and not isinstance(made, Message):
+        raise _TransformerFailed(f"has returned {type(made).__name__}, neither a Message nor None")
+    return made
+
+
 def carried(
     deliveries: Iterable[Received],
     *,
@@ -113,13 +128,9 @@ def carried(
         )
         if transformer is not None and message is not None:
             try:
-                message = transformer(message)
-            except Exception as error:
-                # It is the program's own.  What the error says may be of the message, and is not told.
-                failed[place] = f"has raised {type(error).__name__}"
-                continue
-            if message is not None and not isinstance(message, Message):
-                failed[place] = f"has returned {type(message).__name__}, neither a Message nor None"
+                message = _transformed(transformer, message)
+            except _TransformerFailed as error:
+                failed[place] = str(error)
                 continue
         if message is not None:
             made.append((address or delivery.address, message))

@@ -113,9 +113,9 @@ class Outbox:
         "node_id",
         "on_failed",
         "on_ready",
+        "passed",
         "producer",
         "queued",
-        "reached",
         "ready",
         "sent",
         "told",
@@ -142,12 +142,11 @@ class Outbox:
         #: Nobody will give it runs any more; it leaves when the last one is settled.
         self.closing = False
         self.failed: MeshqError | None = None
-        #: The broker takes messages up to this number for the time being; and whether it said so in this session.
+        #: Messages that were sent on this channel, in all.
+        self.passed = 0
+        #: So many of these the broker takes for the time being; and whether it said so in this session.
         self.until = COUNTER_MAX
         self.told = False
-        #: The last number that was sent in this session, or from which the broker counts.  It need not be the one
-        #: before ``next``: what was refused has used up numbers of which a broker knows nothing in a new session.
-        self.reached = 0
         #: Runs that wait until it takes more.
         self.gated: deque[Run] = deque()
         #: Runs that wait until it is ready.
@@ -214,7 +213,7 @@ class Outbox:
         """The session is gone: what is in the line is kept in ``held`` until there is a channel again."""
         self.channel = 0
         self.ready = False
-        self.until, self.told = COUNTER_MAX, False
+        self.passed, self.until, self.told = 0, COUNTER_MAX, False
         gated, self.gated = self.gated, deque()
         for run in gated:
             run.in_line = False
@@ -227,10 +226,10 @@ class Outbox:
     def gate(self, run: Run) -> bool:
         """Have a run wait until the broker takes more of this producer; False if it may go."""
         if run.first:
-            if run.first <= self.until or (not self.gated and self.reached < self.until):
-                return False
             # It has a number from an earlier try: before those that have none.
             at = sum(1 for one in self.gated if one.first and one.first < run.first)
+            if not at and self.passed < self.until:
+                return False
             self.gated.insert(at, run)
             return True
         if not self.gated and not run.count:

@@ -75,7 +75,7 @@ class RunLine:
         failed = outbox.failed or self._session.failure
         if failed is not None:
             outbox.settle(run, outcome_of(failed, "not_done"))
-        elif outbox.ready and not self.backlog and outbox.reached < outbox.until and self.open:
+        elif outbox.ready and not self.backlog and outbox.passed < outbox.until and self.open:
             self._send(outbox, run)
         else:
             outbox.queued += run.count
@@ -101,7 +101,7 @@ class RunLine:
         backlog = self.backlog
         while backlog and self.open:
             outbox, run = backlog.popleft()
-            if (outbox.gated or outbox.reached >= outbox.until) and outbox.gate(run):
+            if (outbox.gated or outbox.passed >= outbox.until) and outbox.gate(run):
                 # Its address is full: it keeps nobody else waiting.
                 continue
             outbox.queued -= run.count
@@ -153,7 +153,7 @@ class RunLine:
         if not run.first:
             run.first = outbox.next
             outbox.next += run.count
-        outbox.reached = run.first + run.count - 1
+        outbox.passed += run.count
         run.sent = True
         run.again = run.in_line = False
         content = run.content
@@ -209,20 +209,16 @@ class RunLine:
             elif error is not None:
                 self._drop(outbox, error)
             else:
-                number = int(values.get("number", 0))
-                reached, until = int(values.get("reached", number)), int(values.get("until", COUNTER_MAX))
-                self._produced(outbox, number, (reached, until))
+                self._produced(outbox, int(values.get("number", 0)), int(values.get("until", COUNTER_MAX)))
 
         header = Produce(producer=outbox.producer, address=outbox.address, window=outbox.window).encode()
         self._session.calls.add(InnerCall(opening(FrameType.PRODUCE, channel, header), produced))
 
-    def _produced(self, outbox: Outbox, number: int, gate: tuple[int, int]) -> None:
-        """``gate``: from which number the broker counts, and up to which it takes messages."""
+    def _produced(self, outbox: Outbox, number: int, until: int) -> None:
         node_id = self._session.node_id
         same_node = outbox.node_id in (b"", node_id)
         outbox.node_id = node_id
         outbox.ready = True
-        outbox.reached, until = gate
         if not outbox.told:
             outbox.until = until
         again = outbox.reopened(number, same_node=same_node, resend=self._session.settings.resend)
@@ -289,7 +285,7 @@ class RunLine:
         self.granted_bytes = max(self.granted_bytes, granted)
 
     def allow(self, outbox: Outbox, until: int) -> None:
-        """A producer may send up to this number."""
+        """A producer may send so many messages in all."""
         outbox.until, outbox.told = until, True
         gated, outbox.gated = outbox.gated, deque()
         # They have waited longer than what is in line.

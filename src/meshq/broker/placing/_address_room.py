@@ -3,9 +3,9 @@
 Bytes are those of the runs that were sent there, until every queue is done with them; messages are those in its queues
 (of a multicast address, in the fullest one).  A run goes in whole as long as there is room for any of it.
 
-Producers that have to wait are told up to which number they may send.  What they were told and have not sent counts
-as taken; and, as with memory, whoever waits while there is room that is only promised to others is let through with
-one run, for nobody can take a promise back.
+Producers that have to wait are told how many messages they may send in all.  What they were told and have not sent
+counts as taken; and, as with memory, whoever waits while there is room that is only promised to others is let through
+with one run, for nobody can take a promise back.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ GROWTH_SHARE: Final = 16
 class Gate:
     """One producer at an address where it may have to wait."""
 
-    __slots__ = ("_room", "_tell", "last", "step", "until")
+    __slots__ = ("_room", "_tell", "count", "step", "until")
 
-    def __init__(self, room: AddressRoom, last: int, tell: Callable[[int], None]) -> None:
+    def __init__(self, room: AddressRoom, count: int, tell: Callable[[int], None]) -> None:
         self._room = room
-        # The last number that came, and the one up to which it may send.
-        self.last = last
-        self.until = last
+        # How many messages came, and how many it may send in all.
+        self.count = count
+        self.until = count
         # What it was granted last.
         self.step = 0
         self._tell = tell
@@ -51,18 +51,18 @@ class Gate:
     @property
     def promised(self) -> int:
         """Messages that it may still send."""
-        return max(0, self.until - self.last)
+        return max(0, self.until - self.count)
 
-    def sent(self, last: int) -> None:
-        """Its messages up to this number have come."""
-        self._room.sent(self, last)
+    def sent(self, count: int) -> None:
+        """So many of its messages have come."""
+        self._room.sent(self, count)
 
     def close(self) -> None:
         """It leaves."""
         self._room.close(self)
 
     def say(self, until: int) -> None:
-        """It may send up to this number."""
+        """It may send so many in all."""
         self.until = until
         self._tell(until)
 
@@ -154,7 +154,7 @@ class AddressRoom:
                 if gate.until != UNLIMITED:
                     gate.say(UNLIMITED)
             elif gate.until == UNLIMITED:
-                gate.say(gate.last)
+                gate.say(gate.count)
                 self._waiting[gate] = None
         if not self.blocks:
             self._reserved = 0
@@ -225,14 +225,14 @@ class AddressRoom:
 
     # -- producers that wait
 
-    def open(self, last: int, tell: Callable[[int], None]) -> Gate:
-        """A producer comes that has sent up to ``last``; its gate says what it may send for the time being."""
-        gate = Gate(self, last, tell)
+    def open(self, count: int, tell: Callable[[int], None]) -> Gate:
+        """A producer comes that has sent ``count`` messages; its gate says what it may send for the time being."""
+        gate = Gate(self, count, tell)
         self._gates[gate] = None
         if not self.blocks:
             gate.until = UNLIMITED
         elif not self._waiting and (offer := self._offer()):
-            gate.until, gate.step = last + offer, offer
+            gate.until, gate.step = count + offer, offer
             self._reserved += offer
         else:
             self._wait(gate)
@@ -243,10 +243,10 @@ class AddressRoom:
         if self.full:
             self.reached()
 
-    def sent(self, gate: Gate, last: int) -> None:
+    def sent(self, gate: Gate, count: int) -> None:
         """A run of a producer came."""
         before = gate.promised
-        gate.last = max(gate.last, last)
+        gate.count = count
         if not self.blocks:
             return
         after = gate.promised
@@ -276,7 +276,7 @@ class AddressRoom:
     def _grant(self, gate: Gate, offer: int) -> None:
         self._reserved += offer - gate.promised
         gate.step = offer
-        gate.say(gate.last + offer)
+        gate.say(gate.count + offer)
 
     def _offer(self) -> int:
         """How many messages the next producer may be promised; 0: none."""

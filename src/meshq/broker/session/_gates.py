@@ -23,9 +23,9 @@ class Gates:
         self.by_channel: dict[int, Gate] = {}
 
     def open(self, channel: int) -> dict[str, Any]:
-        """A producer comes; returns what it is told: how far it may send, and from which number that is counted."""
+        """A producer comes; returns what it is told of how far it may send."""
         gate = self._open(channel)
-        return {"until": gate.until, "reached": gate.last} if gate is not None else {}
+        return {"until": gate.until} if gate is not None else {}
 
     def open_all(self) -> None:
         """Addresses may be bounded that were not."""
@@ -38,21 +38,22 @@ class Gates:
         room = self._session.core.router.rooms.get(producer.target.address)
         if room is None:
             return None
-        # What was refused has used up numbers, too.
-        last = max(producer.last, self._session.core.producers.get(producer.producer) or 0)
-        gate = self.by_channel[channel] = room.open(last, partial(self._tell, channel))
+        gate = self.by_channel[channel] = room.open(producer.count, partial(self._tell, channel))
         return gate
 
     def _tell(self, channel: int, until: int) -> None:
-        """The other side is told up to which number it may send."""
+        """The other side is told how many messages it may send on this channel in all.
+
+        Their numbers don't matter: some may be missing, and nobody here may know where they begin.
+        """
         self._session.put(Frame(FrameType.CREDIT, channel=channel, first=until))
         self._session.core.talk(self._session)
 
-    def sent(self, channel: int, last: int) -> None:
-        """A run has come, whatever became of it."""
+    def sent(self, channel: int, count: int) -> None:
+        """A run has come, whatever became of it; ``count``: messages that have come on its channel in all."""
         gate = self.by_channel.get(channel)
         if gate is not None:
-            gate.sent(last)
+            gate.sent(count)
 
     def close(self, channel: int) -> None:
         """A producer leaves."""

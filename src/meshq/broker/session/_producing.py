@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 class ProducerState:
     """A producer's channel: whose messages these are, and where they go."""
 
-    __slots__ = ("last", "producer", "requests", "target", "window")
+    __slots__ = ("count", "producer", "requests", "target", "window")
 
     def __init__(self, producer: bytes, target: Target, window: int) -> None:
         self.producer = producer
         self.target = target
         #: Messages that it may have unconfirmed; 0: that is not for us to judge.
         self.window = window
-        #: The last number that has come, whatever became of it.
-        self.last = 0
+        #: Messages that have come on its channel.
+        self.count = 0
         #: They are requests to the broker itself.
         self.requests = target.address == MANAGEMENT
 
@@ -138,8 +138,9 @@ class Producing:
         finally:
             # Only now is it known what the frame takes.
             self._core.memory.received(self._session, frame.size_bytes)
+            producer.count += frame.count
             if self.gates.by_channel:
-                self.gates.sent(frame.channel, frame.first + frame.count - 1)
+                self.gates.sent(frame.channel, producer.count)
 
     def _take(self, frame: Frame, producer: ProducerState) -> None:
         content, kinds = frame.plain, KIND_PLAIN
@@ -149,7 +150,6 @@ class Producing:
         last = frame.first + frame.count - 1
         if not frame.first or last >= 1 << 63:
             raise violation("bad_number", f"messages are numbered from 1 on, not {frame.first}")
-        producer.last = last
         confirm = frame.on_stored or self.confirm_later(frame.channel, last)
         if not self._is_new(frame, producer, last, confirm):
             return
