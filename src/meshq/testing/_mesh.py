@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import random
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -27,10 +29,15 @@ from meshq.testing._scenario_faults import Machine
 from meshq.testing._simulation import Simulation, SimulationResult, simulate
 from meshq.testing._workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Dial, Scene, Sender
 from meshq.testing._workload_receive import Receiver
+from meshq.testing._workload_transacting import TransactingReceiver
+from meshq.testing._workload_two_phase import Ledger, Manager, PreparingReceiver
 
 #: Three nodes cost as much as three: so each has less to do than a single one.
 PACE: Final = 0.6
 IDLE_S: Final = 1.0
+#: Of the receivers, those who prepare what they acknowledge; and with these, those who do so in transactions.
+PREPARING_SHARE: Final = 0.2
+TRANSACTING_SHARE: Final = 0.4
 
 
 class MeshCast:
@@ -47,8 +54,8 @@ class MeshCast:
             name = node.place
             machine = simulation.node(f"client-{name}")
             dial: Dial = functools.partial(node.dial, machine)
-            receiver = Receiver(scene, f"receiver-{name}", rng(f"actor/receiver-{name}"), dial, CONSUMED)
-            actors: list[Actor] = [receiver]
+            actors = self._receiving(scene, name, dial, rng)
+            receiver = actors[0]
             self.receivers.append(receiver)
             if name in order[:2]:
                 hosted: Dial = node.client
@@ -60,6 +67,16 @@ class MeshCast:
             for actor in (*actors, *node.hosted):
                 actor.node, actor.pace, actor.idle_s = name, PACE, IDLE_S
             self.machines[name] = [Machine(machine, actors)]
+
+    def _receiving(self, scene: Scene, name: str, dial: Dial, rng: Callable[[str], random.Random]) -> list[Actor]:
+        """Who receives at a node: now and then in transactions, of which some are prepared and somebody decides."""
+        about = scene, f"receiver-{name}", rng(f"actor/receiver-{name}"), dial, CONSUMED
+        way = rng(f"cast/transacting-{name}").random()
+        if way < PREPARING_SHARE:
+            ledger = Ledger(scene.history)
+            manager = Manager(scene, f"manager-{name}", rng(f"actor/manager-{name}"), dial, ledger)
+            return [PreparingReceiver(*about, ledger=ledger), manager]
+        return [TransactingReceiver(*about) if way < TRANSACTING_SHARE else Receiver(*about)]
 
     @property
     def all_machines(self) -> list[Machine]:

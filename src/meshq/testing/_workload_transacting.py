@@ -54,6 +54,7 @@ class TransactingReceiver(Receiver):
             producer=f"{name}/{address}",
             duplicate_id=f"d{uid}",
             transaction=name,
+            node=self.node,
         )
         ops.append(op)
         await transaction.send(address, body(uid), duplicate_id=f"d{uid}", properties={"uid": uid})
