@@ -13,6 +13,8 @@ from tests.broker.test_delays import WallClock
 
 EXPIRES = Envelope(4 << 8 | KIND_CONTROL | KIND_HEADERS, b"", encode_map({"x": 1_000}), b"")
 
+LATER = Envelope(4 << 8 | KIND_CONTROL | KIND_HEADERS, b"", encode_map({"d": 60_000}), b"")
+
 
 class Place:
     """A queue of three runs: one in memory, a large one that expires and is on the disk, and one behind it."""
@@ -92,6 +94,27 @@ def test_a_move_that_waits_for_what_is_purged_meanwhile_ends() -> None:
     place.rest()
     answer = place.client.answer(call)
     assert answer is not None and answer.named == {"moved": 1}
+
+
+@pytest.mark.parametrize("hops", range(4))
+@pytest.mark.parametrize("deleted", [False, True])
+def test_what_is_not_due_is_purged_on_its_way_to_the_disk(hops: int, deleted: bool) -> None:
+    place = Place()
+    sender = place.client.produce(producer=b"another-producer")
+    for _ in range(4):
+        place.client.put(sender, bytes(5_000), envelopes=[LATER], durable=False)
+    place.pages.press()
+    for _ in range(hops):
+        place.pages.hop()
+    if deleted:
+        place.client.call("delete_queue", name="q")
+    else:
+        assert place.client.call("purge_queue", name="q") == {"removed": 7}
+    place.rest()
+    place.pages.press()
+    place.rest()
+    assert place.house.core.memory.used_bytes == 0
+    assert not place.house.core.pager.strays and not place.pages.written
 
 
 @pytest.mark.parametrize("durable", [True, False])

@@ -14,7 +14,7 @@ from meshq.broker.placing._memory import MemoryBound
 from meshq.broker.placing._router import Router
 from meshq.broker.queue._consumer_state import ConsumerState, Span
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._run import QueueRun, StoredRun
+from meshq.broker.queue._run import GONE_ROWS, QueueRun, StoredRun
 from meshq.broker.queue._timers import Timers
 from meshq.broker.records import IDS, SETTLED, SettledRow, encode_ids, encode_settled
 
@@ -99,13 +99,18 @@ class Settler:
         """Take out what is not due yet."""
         scheduled, queue.scheduled = queue.scheduled, {}
         queue.scheduled_messages = 0
+        removed = sum(view.live for view in scheduled)
         for view in scheduled:
             self.discard(queue, view)
-        return sum(view.live for view in scheduled)
+        return removed
 
     def discard(self, queue: Queue, view: QueueRun) -> None:
         """A run that never became visible goes."""
-        self._record(queue, [Span(view, 0, len(view.states), 1)], [True])
+        rows = len(view.states)
+        self._record(queue, [Span(view, 0, rows, 1)], [True])
+        # Whoever is on the way to the disk with it, or for it, finds nothing left to do.
+        view.states[:] = GONE_ROWS[:rows]
+        view.live = 0
 
     def _record(
         self,
