@@ -106,3 +106,44 @@ async def test_an_answer_that_cannot_be_read_ends_nothing(giving: FakeNode) -> N
         giving.deliver("$temporary.1", [b"odd", b"y"], envelopes=[odd, answered("1")])
         await until(lambda: result.done)
         assert result.value.body == b"y" and client.statistics().late_answers == 1
+
+
+async def test_what_impatient_requests_have_begun_is_used_by_the_next_one(giving: FakeNode) -> None:
+    env, _ = fake_env(giving)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        giving.answers = False
+        for _ in range(5):
+            with pytest.raises(CallTimeoutError) as caught:
+                await client.request("a", b"x", timeout=1)
+            assert caught.value.outcome == "not_done"
+        assert giving.heard_types().count("CALL") == 1 and not consumed(giving)
+        # The queue is there, and to be opened.
+        giving.release()
+        giving.answer_values = {"create_temporary_queue": {"name": "$temporary.2"}}
+        for _ in range(2):
+            with pytest.raises(CallTimeoutError):
+                await client.request("a", b"x", timeout=1)
+        assert giving.heard_types().count("CALL") == 1 and consumed(giving) == ["$temporary.1"] * 2
+        giving.release()
+        giving.answers = True
+        result = Result()
+        nursery.start_soon(result.of, lambda: client.request("a", b"x", timeout=60))
+        await wait_all_tasks_blocked()
+        giving.deliver("$temporary.1", [b"y"], envelopes=[answered("1")])
+        await until(lambda: result.done)
+        assert result.error is None and result.value.body == b"y"
+
+
+async def test_what_was_begun_in_a_session_that_is_gone_is_begun_anew(giving: FakeNode) -> None:
+    env, _ = fake_env(giving)
+    async with connect(TCP, env=env) as client:
+        giving.answers = False
+        with pytest.raises(CallTimeoutError):
+            await client.request("a", b"x", timeout=1)
+        giving.answers = True
+        giving.answer_values = {"create_temporary_queue": {"name": "$temporary.2"}}
+        giving.restart()
+        await until_attached(client, 2)
+        with pytest.raises(CallTimeoutError) as caught:
+            await client.request("a", b"x", timeout=1)
+        assert caught.value.outcome == "unknown" and consumed(giving) == ["$temporary.2"]

@@ -59,7 +59,7 @@ class Client(Patterns):
         self._connection = Connection(self._session, targets, settings, settings.client_id or "", login)
         self._connection.on_event = self._happened
         self._encoder = Encoder()
-        self._replies = Replies(self._session, self._ask, self._wait_call)
+        self._replies = Replies(self._session, self._wait_call)
         self._block = Block("the client")
         # Producers of ``send``, by address; the least recently used one first.
         self._implicit: OrderedDict[str, Outbox] = OrderedDict()

@@ -11,14 +11,15 @@ from typing import Any, Final
 import trio
 
 from meshq import limits
-from meshq.client._calls import Opening
+from meshq.client._calls import Call, Opening
 from meshq.client._delivery import Received
 from meshq.client._inbox import Inbox
 from meshq.client._outbox import outcome_of
 from meshq.client._session import Session
 from meshq.client._waiting import Waiter, fresh
 from meshq.errors import BrokenError, ClosedError, MeshqError, NotFoundError, RemoteProtocolError, UnblockedError
-from meshq.wire import Consume
+from meshq.wire import Call as WireCall
+from meshq.wire import Consume, Frame, FrameType
 
 #: Answers that may be on their way to us at a time; each is taken when it arrives.
 _WINDOW: Final = 1_000
@@ -26,16 +27,13 @@ _WINDOW_BYTES: Final = 16 * limits.MIB
 
 
 class Replies:
-    """The reply queue of one client.  ``ask`` makes a call of the client, ``wait`` waits for an opening."""
+    """The reply queue of one client.  ``wait`` waits for a call, or for an opening.
 
-    def __init__(
-        self,
-        session: Session,
-        ask: Callable[[str], Awaitable[dict[str, Any]]],
-        wait: Callable[[Opening], Awaitable[Any]],
-    ) -> None:
+    A request that is not patient enough leaves what it has begun to the next one.
+    """
+
+    def __init__(self, session: Session, wait: Callable[[Call | Opening], Awaitable[dict[str, Any]]]) -> None:
         self._session = session
-        self._ask = ask
         self._wait = wait
         #: The temporary queue that was made last, and whether it is open.
         self.queue = ""
@@ -48,6 +46,10 @@ class Replies:
         self._opened = Opening("opening the reply queue")
         # Set when whoever makes the queue has done so, or failed.
         self._made: trio.Event | None = None
+        # What is left of a request that was cancelled meanwhile: the call for a queue, or one that nobody consumes
+        # from; and in which epoch.
+        self._asked: tuple[int, Call] | None = None
+        self._spare: tuple[int, str] | None = None
 
     @property
     def waiting(self) -> int:
@@ -75,8 +77,29 @@ class Replies:
                 made.set()
         return self.queue
 
+    async def _new_queue(self) -> str:
+        """The name of a temporary queue that nobody consumes from."""
+        (spare, self._spare), (asked, self._asked) = (self._spare, None), (self._asked, None)
+        epoch = self._session.epoch
+        if spare is not None and spare[0] == epoch:
+            return spare[1]
+        if asked is not None and asked[0] == epoch:
+            call = asked[1]
+        else:
+            header = WireCall(operation="create_temporary_queue").encode()
+            call = Call("create_temporary_queue", lambda number: Frame(FrameType.CALL, first=number, header=header))
+            self._session.check()
+            self._session.calls.add(call)
+            self._session.flush()
+        try:
+            return str((await self._wait(call))["name"])
+        except trio.Cancelled:
+            if call.sent:
+                self._asked = self._session.epoch, call
+            raise
+
     async def _make(self) -> None:
-        self.queue = str((await self._ask("create_temporary_queue"))["name"])
+        self.queue = await self._new_queue()
         header = Consume(queue=self.queue, window=_WINDOW, window_bytes=_WINDOW_BYTES).encode()
         inbox = self._inbox = Inbox(self, header, auto=True, temporary=True)
         inbox.on_change = self._arrived
@@ -91,6 +114,7 @@ class Replies:
             # The session was lost after the queue was made.
             raise UnblockedError("the reply queue is gone with its session") from error
         except BaseException:
+            self._spare = self._session.epoch, self.queue
             self._session.close_inbox(inbox)
             self._session.wake()
             raise
