@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from meshq import AddressSettings
+from meshq import AddressSettings, limits
 from meshq.broker.queue._last_value_machine import LastValues
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.records import SETTLED, decode_settled
 from meshq.wire import FLAG_RETURN, KIND_PROPERTIES, Envelope, FrameType, encode_map, encode_run
 from tests.broker.kit import House, make_house
 from tests.broker.logs import FakeLog
@@ -254,6 +255,21 @@ def test_what_is_there_when_the_setting_comes_is_replaced_once(before: str | Non
     client.settle(client.consume(), (1, 2))
     house.rest()
     assert house.core.memory.used_bytes == 0 and next_life(house).queue().ready == 0
+
+
+def test_a_setting_that_replaces_a_whole_queue_is_told_in_records_of_a_bounded_size() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    sender = client.produce()
+    for _ in range(3 * limits.STEP_MESSAGES_MAX // 100):
+        client.put(sender, *[b"x"] * 100, envelopes=named(*["a"] * 100))
+    client.call("set_address_settings", pattern="q", default_last_value_key="k")
+    house.rest()
+    house.check()
+    told = [len(decode_settled(record.payload)) for record in house.log.records if record.kind == SETTLED]
+    assert max(told) <= limits.STEP_MESSAGES_MAX < sum(told)
+    later = next_life(house).queue()
+    assert (house.queue().ready, later.ready, later.removed["replaced"]) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("stored", [True, False])

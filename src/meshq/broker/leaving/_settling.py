@@ -71,8 +71,10 @@ class Settler:
     def settle_outdated(self, queue: Queue) -> None:
         """The journal is told what newer messages have replaced."""
         outdated, queue.outdated = queue.outdated, []
-        if outdated:
-            self._record(queue, [span for span, _ in outdated], [ended for _, ended in outdated])
+        # A setting may have replaced nearly all of a queue: that need not fit in one record.
+        for start in range(0, len(outdated), limits.STEP_MESSAGES_MAX):
+            part = outdated[start : start + limits.STEP_MESSAGES_MAX]
+            self._record(queue, [span for span, _ in part], [ended for _, ended in part])
 
     def purge(self, queue: Queue) -> int:
         """Take everything out that nobody holds; returns how many messages that were."""
