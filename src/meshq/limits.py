@@ -98,6 +98,12 @@ CONFIRMATION_WINDOW_BYTES_MIN: Final = 4 * KIB
 CONFIRMATION_WINDOW_BYTES_MAX: Final = 64 * MIB
 #: Producers whose durable high mark a node remembers.
 PRODUCERS_MAX: Final = 65_536
+#: Bytes that wait for a client to read them before nothing more is taken of it, until they have gone: the windows of
+#: four consumers.  Whoever reads what it has asked for hardly gets there.
+UNREAD_BYTES_MAX: Final = 64 * MIB
+#: Bytes of answers that a client may not know to have arrived, and ask on: more than answers to everything that it may
+#: ask for at a time, and each question says what has arrived.
+UNREPORTED_BYTES_MAX: Final = 32 * MIB
 #: Bytes that a session may send before the broker grants more.
 SEND_CREDIT_BYTES: Final = 4 * MIB
 #: Messages a producer keeps in flight unless told otherwise.
@@ -201,4 +207,7 @@ assert SEGMENT_BYTES_MIN >= 2 * SEGMENT_HEADER_BYTES, "a segment must hold more 
 assert FILTER_BYTES_MAX + 2 * ADDRESS_BYTES_MAX + 256 <= HEADER_BYTES_MAX, "a consumer's header must hold its filter"
 assert LARGE_BLOCK_BYTES <= MIB, "a chunk that a program is given has 1 MiB at most"
 assert LARGE_BLOCK_BYTES <= BODY_BYTES_MAX, "a block must fit in a frame"
+assert CALLS_MAX * (HEADER_BYTES_MAX + KIB) + READS_MAX * (LARGE_BLOCK_BYTES + KIB) <= UNREPORTED_BYTES_MAX, (
+    "a client that says what has arrived is never refused"
+)
 assert LARGE_WINDOW_BLOCKS <= READS_MAX, "one reader may fill its window"

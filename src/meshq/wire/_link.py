@@ -72,6 +72,8 @@ class StreamLink(Link):
         # TLS protects every byte: a checksum over the bodies would find nothing more.
         self.local = local or bool(stream.binding)
         self.on_backlog: Callable[[], None] = _nothing
+        #: Bytes that waited unsent when something was sent last.
+        self.waiting = 0
         self._buffer = ReceiveBuffer()
         self._out: list[bytes | memoryview] = []
         self._closed = False
@@ -95,11 +97,11 @@ class StreamLink(Link):
         data = b"".join(out)
         out.clear()
         try:
-            waiting = self.stream.send_nowait(data)
+            self.waiting = self.stream.send_nowait(data)
         except ConnectionBrokenError:
             # The reader of this stream gets the same error, and owns what follows from it.
             return
-        if waiting:
+        if self.waiting:
             self.on_backlog()
 
     def feed(self, data: bytes) -> None:

@@ -34,6 +34,11 @@ class Outgoing:
         """Bytes of frames that are not known to have arrived."""
         return self._kept_bytes
 
+    @property
+    def reported(self) -> int:
+        """The highest number that the other side has reported."""
+        return self._arrived
+
     def number(self, frame: Frame, *, keep: bool) -> None:
         """Give a frame its number if its type has one.  ``keep=False``: the link can't lose it."""
         if frame.type in NUMBERED:

@@ -44,6 +44,9 @@ class StreamConnection:
         self._link.on_backlog = self._backlogged
         # When the last bytes came: a part of a large frame is a sign of life, too.
         self._heard_at = 0.0
+        # What waited for the client has gone out; and how much did when it was looked at last.
+        self._drained = trio.Event()
+        self._unread = 0
         self._attached = trio.Event()
         self.server.on_attached = self._attached.set
         # Ends the handshake unless it goes on in time.
@@ -83,6 +86,8 @@ class StreamConnection:
                     link.feed(data)
                     if self._allowance:
                         self._shaken(len(data))
+                    if link.waiting > limits.UNREAD_BYTES_MAX:
+                        await self._wait_until_read()
                     continue
             except RemoteProtocolError as error:
                 self.server.violated(error)
@@ -110,6 +115,12 @@ class StreamConnection:
             allowed = limits.UNAUTHENTICATED_READ_BYTES_MAX
             raise violation("too_large", f"{allowed} bytes, and it is not known who says them")
 
+    async def _wait_until_read(self) -> None:
+        """Take nothing more of a client that asks, and does not read what it is told."""
+        self._unread = self._link.waiting
+        await self._drained.wait()
+        self._unread = 0
+
     async def _write(self) -> None:
         while True:
             await self._backlog.wait()
@@ -119,6 +130,20 @@ class StreamConnection:
             except (ConnectionBrokenError, SecurityError):
                 # The reader gets the same, and ends the connection.
                 return
+            finally:
+                self._link.waiting = 0
+                self._drained.set()
+                self._drained = trio.Event()
+
+    def _reads(self) -> bool:
+        """Whether a client of which nothing is taken has read something since this was asked last: a sign of life."""
+        if not self._unread:
+            return False
+        try:
+            before, self._unread = self._unread, self.stream.send_nowait(b"")
+        except ConnectionBrokenError:
+            return False
+        return self._unread < before
 
     async def _watch(self) -> None:
         server = self.server
@@ -140,6 +165,8 @@ class StreamConnection:
             now = trio.current_time()
             # While this process stood still nobody could be heard: what was said then waits to be read.
             self._heard_at += now - due
+            if self._reads():
+                self._heard_at = now
             if self._heard_at + server.ttl <= now:
                 server.say_close(BY_NAME["silent"].number, f"nothing was heard for {now - self._heard_at:.1f} s")
                 server.lost()

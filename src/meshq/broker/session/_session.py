@@ -16,6 +16,7 @@ from meshq.broker.queue._browsing import Browser
 from meshq.broker.queue._consumer_state import ConsumerState, Grant
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.session._access import Rights
+from meshq.broker.session._answers import Answers
 from meshq.broker.session._deliveries import delivery
 from meshq.broker.session._jobs import Job, Steps
 from meshq.broker.session._management import answer_call, flat
@@ -109,6 +110,7 @@ class Session:
         self._last_channel = 0
         # Ids of calls that wait for their answer.
         self._calls: dict[int, None] = {}
+        self._answers = Answers()
         # New credit is to be said at the end of the turn.
         self._credit_changed = False
         self._willing = True
@@ -175,6 +177,7 @@ class Session:
             raise violation("bad_header", f"{frame.type.name} has no call id")
         if frame.first in self._calls:
             raise violation("bad_number", f"call {frame.first} is not answered yet")
+        self._answers.check(self.outgoing.reported)
         if len(self._calls) >= limits.CALLS_MAX:
             raise violation("too_many", f"{limits.CALLS_MAX} calls wait for their answers")
         self._calls[frame.first] = None
@@ -339,7 +342,7 @@ class Session:
         if self._calls.pop(call, False) is None:
             pairs = tuple(item for pair in flat(values).items() for item in pair)
             header = Answer(code=code, text=text, values=pairs)
-            self.say_later(Frame(FrameType.ANSWER, first=call, header=header.encode()))
+            self._say_answer(Frame(FrameType.ANSWER, first=call, header=header.encode()))
 
     def answer_call(self, call: int) -> None:
         """Answer a call with nothing but that it is done."""
@@ -348,7 +351,12 @@ class Session:
     def answer_piece(self, call: int, data: bytes) -> None:
         """Answer a call with the bytes that it has asked for."""
         if self._calls.pop(call, False) is None:
-            self.say_later(Frame(FrameType.PIECE, first=call, body=data))
+            self._say_answer(Frame(FrameType.PIECE, first=call, body=data))
+
+    def _say_answer(self, frame: Frame) -> None:
+        self.say_later(frame)
+        if self.resumable:
+            self._answers.add(frame)
 
     def deliver(self, consumer: ConsumerState, grant: Grant) -> None:
         """Send a consumer what its queue granted."""
