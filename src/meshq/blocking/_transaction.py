@@ -164,7 +164,7 @@ class Transaction:
         """All of it counts from here on; on return it is stored.
 
         Interrupted: it may have been committed or not: repeat the work with the same duplicate ids; or, if it was
-            prepared, commit it again.
+        prepared, commit it again.
         Raises:
             TransactionRolledBackError: it was rolled back; if ``outcome`` is unknown it may have been committed, too:
                 repeat the work with the same duplicate ids.
