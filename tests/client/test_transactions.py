@@ -8,7 +8,14 @@ from trio.testing import wait_all_tasks_blocked
 
 from meshq import limits
 from meshq.client import Client, connect
-from meshq.errors import BusyError, CallTimeoutError, NotFoundError, SettingsError, TransactionRolledBackError
+from meshq.errors import (
+    BusyError,
+    CallTimeoutError,
+    NotFoundError,
+    SettingsError,
+    StaleDeliveryError,
+    TransactionRolledBackError,
+)
 from meshq.wire import Call, FrameType, Transact, header_of
 from tests.client._server import FakeNode, fake_env
 from tests.client._waiting import Result, until, until_attached
@@ -62,6 +69,36 @@ async def test_what_is_no_address_is_refused_and_neither_transaction_nor_client_
                 assert caught.value.outcome == "not_done"
                 await tx.send("a", b"x")
         assert [count for _, count, _ in runs(node)] == [2]
+
+
+async def test_of_the_deliveries_of_several_consumers_all_that_are_not_stale_are_acknowledged(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client, client.consumer("a") as one, client.consumer("b") as other:
+        node.deliver("a", [b"1", b"2"])
+        old = await one.receive_many(2)
+        node.restart()
+        await until_attached(client, 2)
+        await client.flush()
+        node.deliver("a", [b"1"])
+        node.deliver("b", [b"3"])
+        (again,), (fresh,) = await one.receive_many(1), await other.receive_many(1)
+        async with client.transaction() as tx:
+            with pytest.raises(StaleDeliveryError) as caught:
+                await tx.ack(*old, fresh, again)
+            assert [None if error is None else error.outcome for error in caught.value.results] == [
+                "not_done",
+                "not_done",
+                None,
+                None,
+            ]
+            with pytest.raises(StaleDeliveryError):
+                await tx.ack(old[0])
+        commit = next(
+            header_of(frame, Call)
+            for frame in node.heard
+            if frame.type is FrameType.CALL and "acked" in header_of(frame, Call).named
+        )
+        assert commit.named["acked"] == 2
 
 
 async def test_a_commit_in_flight_goes_on_with_its_session(node: FakeNode) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from meshq import client as trio_client
 from meshq import limits
 from meshq.aio._delivery import Delivery
+from meshq.client import settle_by_consumer
 from meshq.message import PropertyValue
 
 if TYPE_CHECKING:
@@ -128,12 +130,10 @@ class Transaction:
 
     async def _ack(self, deliveries: tuple[Delivery, ...]) -> None:
         await self._inner.ready()
-        start = 0
-        for end in range(1, len(deliveries) + 1):
-            consumer = deliveries[start]._consumer
-            if end == len(deliveries) or deliveries[end]._consumer is not consumer:
-                consumer._settle_in(self._inner, deliveries[start:end])
-                start = end
+        settle_by_consumer(deliveries, attrgetter("_consumer"), self._settle_part)
+
+    def _settle_part(self, part: Sequence[Delivery]) -> None:
+        part[0]._consumer._settle_in(self._inner, part)
 
     def mark_rollback_only(self) -> None:
         """Whatever comes, this transaction is not to be committed: ``commit`` raises."""

@@ -27,6 +27,7 @@ from meshq.client._settings import ClientSettings
 from meshq.client._sources import BodySource
 from meshq.client._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client._transaction import Transaction
+from meshq.client._transaction_calls import settle_by_consumer
 
 __all__ = [
     "EVENTS_MAX",
@@ -66,5 +67,6 @@ __all__ = [
     "Trace",
     "Transaction",
     "connect",
+    "settle_by_consumer",
     "watch",
 ]

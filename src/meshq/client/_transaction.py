@@ -15,7 +15,7 @@ from meshq.client._calls import Call
 from meshq.client._delivery import Delivery, Received
 from meshq.client._envelope import PLAIN_ROW, Row
 from meshq.client._outbox import outcome_of
-from meshq.client._transaction_calls import CUT, RunCall, lost, told
+from meshq.client._transaction_calls import CUT, RunCall, lost, settle_by_consumer, told
 from meshq.errors import (
     BusyError,
     MeshqError,
@@ -208,25 +208,22 @@ class Transaction:
 
     def settle(self, deliveries: Sequence[Received]) -> None:
         """Acknowledge what was received, when it is ``ready``; as ``ack``."""
-        fate = FLAG_TRANSACTED | self._number << _FATE_SHIFT
-        start = 0
-        for end in range(1, len(deliveries) + 1):
-            consumer = deliveries[start]._run.consumer
-            if end < len(deliveries) and deliveries[end]._run.consumer is consumer:
-                continue
-            if consumer.client is not self._client:
-                raise UsageError(f"{deliveries[start]!r} was received by another client")
-            inbox = consumer._inbox
-            inbox.check_settling()
-            part = deliveries[start:end]
-            stale = inbox.settle(part, fate)
-            done = len(part) if stale is None else stale.results.count(None)
-            if done:
-                self._acked += done
-                self._session.gathered(inbox)
-            if stale is not None:
-                raise stale
-            start = end
+        settle_by_consumer(deliveries, lambda delivery: delivery._run.consumer, self._settle_part)
+
+    def _settle_part(self, part: Sequence[Received]) -> None:
+        """Acknowledge deliveries of one consumer."""
+        consumer = part[0]._run.consumer
+        if consumer.client is not self._client:
+            raise UsageError(f"{part[0]!r} was received by another client")
+        inbox = consumer._inbox
+        inbox.check_settling()
+        stale = inbox.settle(part, FLAG_TRANSACTED | self._number << _FATE_SHIFT)
+        done = len(part) if stale is None else stale.results.count(None)
+        if done:
+            self._acked += done
+            self._session.gathered(inbox)
+        if stale is not None:
+            raise stale
 
     def mark_rollback_only(self) -> None:
         """Whatever comes, this transaction is not to be committed: ``commit`` raises."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from meshq.client._calls import Call
 from meshq.errors import (
@@ -14,6 +14,8 @@ from meshq.errors import (
     UnblockedError,
 )
 from meshq.wire import Frame
+
+D = TypeVar("D")
 
 #: Errors of a call that is gone with its session.
 CUT: Final = (UnblockedError, StaleDeliveryError)
@@ -51,3 +53,35 @@ def told(error: MeshqError, operation: str = "commit") -> MeshqError:
 def lost() -> TransactionRolledBackError:
     """Nothing of it was applied."""
     return TransactionRolledBackError("the session was lost, and with it the work of the transaction")
+
+
+def settle_by_consumer(
+    deliveries: Sequence[D], consumer_of: Callable[[D], object], settle: Callable[[Sequence[D]], None]
+) -> None:
+    """Settle deliveries in their order, neighbours of one consumer together by ``settle``.
+
+    Raises:
+        StaleDeliveryError: some were stale; all others are settled.
+    """
+    results: list[MeshqError | None] = []
+    stale: StaleDeliveryError | None = None
+    start = 0
+    for end in range(1, len(deliveries) + 1):
+        if end < len(deliveries) and consumer_of(deliveries[end]) is consumer_of(deliveries[start]):
+            continue
+        part = deliveries[start:end]
+        try:
+            settle(part)
+        except StaleDeliveryError as error:
+            stale = error
+            results += error.results or (error,)
+        else:
+            results += [None] * len(part)
+        start = end
+    if stale is None:
+        return
+    if len(results) == max(len(stale.results), 1):
+        raise stale
+    count = len(results) - results.count(None)
+    text = f"{count} of {len(results)} deliveries are of sessions or consumers that are gone, and come again"
+    raise StaleDeliveryError(text, results=results)
