@@ -7,10 +7,11 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+import attrs
 import pytest
 
 import meshq
-from meshq import Bridge, ClientFactory, ClusterConnection, blocking, connect
+from meshq import AddressSettings, Bridge, ClientFactory, ClusterConnection, blocking, connect
 from meshq.bridge._settings import BridgeSettings
 from meshq.client import ClientSettings
 from meshq.cluster._settings import ClusterSettings
@@ -122,3 +123,13 @@ def test_each_setting_may_be_given_as_its_signature_says() -> None:
 
 def test_a_broker_names_its_settings_itself() -> None:
     assert all(one.kind is not one.VAR_KEYWORD for one in inspect.signature(meshq.Broker).parameters.values())
+
+
+def test_address_settings_show_each_of_theirs_with_its_default() -> None:
+    parameters = inspect.signature(AddressSettings).parameters
+    assert list(parameters) == [field.name for field in attrs.fields(AddressSettings) if field.init]
+    default = AddressSettings()
+    assert {name: one.default for name, one in parameters.items()} == {
+        name: getattr(default, name) for name in parameters
+    }
+    assert {one.kind for one in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}

@@ -340,8 +340,7 @@ class AddressSettings:
     ``AddressFullError``.  A broker without a ``data_dir`` has nowhere to page to: there ``"page"`` waits as ``"block"``
     does.
 
-    ``redistribution_delay`` and ``redistribute_unmatched``: messages that wait where nobody consumes them stay there in
-    this version, so these have their defaults.
+    ``redistribution_delay`` and ``redistribute_unmatched``: only their defaults in this version; nothing is moved.
 
     All of them can be changed while the broker runs (``client.set_address_settings``).  ``auto_create_queues`` and
     ``default_routing`` hold from the next first use on; ``default_exclusive`` and ``default_group_rebalance`` for who
@@ -381,6 +380,10 @@ class AddressSettings:
         object.__setattr__(self, "given", tuple(given))
         return self
 
+
+# What ``help`` shows: each setting with its default, not what ``__new__`` takes.
+_BUILT = inspect.signature(AddressSettings.__init__).parameters.values()
+AddressSettings.__signature__ = inspect.Signature(list(_BUILT)[1:])  # type: ignore[attr-defined]
 
 DEFAULT_ADDRESS_SETTINGS = AddressSettings()
 
