@@ -57,7 +57,7 @@ async def test_who_asks_a_broker_that_is_not_active_is_told_its_state(asked: str
             ASKED[asked](broker)
 
 
-@pytest.mark.parametrize("asked", ["statistics", "node_id"])
+@pytest.mark.parametrize("asked", ASKED)
 def test_who_asks_a_broker_in_a_thread_that_is_not_active_is_told_its_state(asked: str) -> None:
     hosted = Broker("hq", data_dir=None).run_in_thread()
     with pytest.raises(NotActiveError, match=r"the broker 'hq' (is new|has not started)") as caught:

@@ -10,7 +10,17 @@ import pytest
 import trio
 import trio.testing
 
-from meshq import Broker, ConnectionBrokenError, MeshqError, NotActiveError, Notification, Security, UsageError, connect
+from meshq import (
+    Broker,
+    ConnectionBrokenError,
+    MeshqError,
+    NotActiveError,
+    Notification,
+    Security,
+    SettingsError,
+    UsageError,
+    connect,
+)
 from meshq.blocking import connect as connect_blocking
 from meshq.client import EventStream
 from meshq.portal import PipeStream
@@ -41,10 +51,15 @@ async def test_clients_of_the_host_need_no_socket_and_no_password(tmp_path: Path
         assert found == [b"%d" % number for number in range(3_000)]
         assert (await client.queue("q")).acknowledged == 3_000
         assert hosted.statistics().connections == 2
+        assert (hosted.durable, [step.name for step in hosted.explain_route("q").steps]) == (True, ["q"])
+        with pytest.raises(SettingsError, match="properties="):
+            hosted.explain_route("q", {"": 1})
         assert len(our_threads()) == 1
     assert hosted.state == "stopped"
     with pytest.raises(NotActiveError):
         hosted.statistics()
+    with pytest.raises(NotActiveError):
+        hosted.explain_route("q")
 
 
 async def test_large_messages_both_ways_wait_for_room() -> None:

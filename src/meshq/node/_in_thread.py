@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import outcome
 import trio
 
 from meshq import portal
-from meshq.client import Client, EventStream
+from meshq.client import Client, EventStream, Route
 from meshq.errors import ClosedError, NotActiveError, UsageError
 from meshq.ids import NodeId
+from meshq.message import PropertyValue
 from meshq.node._hosted import Hosted
 from meshq.notifications import Notification
 from meshq.portal import PipeStream
@@ -22,6 +24,8 @@ from meshq.wire import Link, StreamLink
 
 if TYPE_CHECKING:
     from meshq.node._broker import Broker
+
+T = TypeVar("T")
 
 
 class _Promise(portal.Promise):
@@ -87,6 +91,11 @@ class BrokerInThread:
         return self._broker.state
 
     @property
+    def durable(self) -> bool:
+        """Whether anything survives the process."""
+        return self._broker.durable
+
+    @property
     def node_id(self) -> NodeId:
         """Who the node is, for life.
 
@@ -106,9 +115,23 @@ class BrokerInThread:
         Raises:
             NotActiveError: it has not started, or has stopped.
         """
+        return self._look(self._broker.statistics)
+
+    def explain_route(
+        self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
+    ) -> Route:
+        """Where a message to ``address`` would go on this node, and why; as ``Broker.explain_route``.
+
+        Raises:
+            SettingsError: a part of the message is not allowed.
+            NotActiveError: it has not started, or has stopped.
+        """
+        return self._look(partial(self._broker.explain_route, address, properties, user=user))
+
+    def _look(self, function: Callable[[], T]) -> T:
         if self._loop.state != "open":
             raise NotActiveError(f"the broker {self.name!r} is {self.state}")
-        return self._loop.look(self._broker.statistics)
+        return self._loop.look(function)
 
     def events(self) -> EventStream[Notification]:
         """An async iterator, for tasks of the host, of what happens in the broker from now on; as ``Broker.events``."""
