@@ -289,6 +289,20 @@ async def test_a_full_disk_ends_a_move_and_what_was_not_moved_is_where_it_was(ca
         assert sum(queue.ready for queue in there) == 200
 
 
+@pytest.mark.parametrize("call", ["move_messages", "redrive"])
+async def test_what_no_queue_takes_is_not_moved_and_that_is_said(call: str) -> None:
+    settings = {"picky": AddressSettings(dead_letter_address="dead", max_delivery_attempts=1)}
+    async with lives(address_settings=settings) as life, life.client() as client:
+        await client.create_queue("small", address="picky", filter="size < 2")
+        await client.send_many("picky", [b"1", b"2"])
+        assert await client.move_messages("small", "dead") == 2
+        await client.delete_queue("small")
+        await client.create_queue("none", address="picky", filter="size > 2")
+        with pytest.raises(UsageError, match="0 messages were moved; no queue of 'picky' takes"):
+            await (client.redrive("dead") if call == "redrive" else client.move_messages("dead", "picky"))
+        assert (await client.queue("dead")).ready == 2
+
+
 async def test_an_id_that_is_none_is_refused() -> None:
     for text in ("", "1-2", "x" * 32 + "-1", "0" * 32 + "-01"):
         with pytest.raises(ValueError):

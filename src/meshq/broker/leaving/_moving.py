@@ -17,7 +17,7 @@ from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import GONE, StoredRun
 from meshq.broker.queue._traits import Traits
 from meshq.broker.records import SettledRow
-from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, UsageError
+from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError
 from meshq.message import Origin
 from meshq.wire import pick
 
@@ -40,6 +40,8 @@ class Mover:
     def __init__(self, placer: Placer, settler: Settler) -> None:
         self._placer = placer
         self._settler = settler
+        #: Why messages could not be moved the last time.
+        self.refused: MeshqError | None = None
         #: Called when messages have left a queue: what stood behind them may be granted, or the queue goes by itself.
         self.on_taken: Callable[[Queue], None] = _nobody
         #: Called when messages have been moved: from where, to where, why, and how many.
@@ -55,8 +57,9 @@ class Mover:
         for span in spans:
             try:
                 logged = target is not None and self._place(queue, span, target, reason)
-            except (AddressFullError, UsageError, JournalBrokenError, ClosedError):
-                # There is no room, or the address can't be made, or the node is ending, for which it says why.
+            except (AddressFullError, UsageError, JournalBrokenError, ClosedError) as error:
+                # There is no room, or nobody there takes it, or the node is ending, for which it says why.
+                self.refused = error
                 left.append(span)
                 continue
             for part in _still_there(queue, span):

@@ -17,7 +17,7 @@ from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import UNHELD, QueueRun
 from meshq.broker.queue._run_messages import RunMessages
 from meshq.broker.session._jobs import Absent
-from meshq.errors import AddressFullError, SecurityError
+from meshq.errors import AddressFullError, MeshqError, SecurityError, UsageError
 from meshq.message import Origin
 from meshq.selector import Filter
 
@@ -35,7 +35,7 @@ def sweep(
     number of messages at the end.
 
     Raises:
-        AddressFullError, SecurityError: a message could not be moved; those before it were.
+        AddressFullError, UsageError, SecurityError: a message could not be moved; those before it were.
     """
     last = queue.last
     moved = looked = 0
@@ -53,13 +53,19 @@ def sweep(
             left = core.mover.move(queue, spans, target, reason)
             moved += len(rows) - sum(span.rows for span in left)
             if left:
-                raise AddressFullError(f"{moved} messages were moved; the next one finds no room at {_named(target)}")
+                raise _refused(core.mover.refused, moved, target)
             if looked >= limits.STEP_MESSAGES_MAX:
                 looked = 0
                 yield None
             # A run that has gone meanwhile still knows which one came after it.
             view = following
     yield {"moved": moved}
+
+
+def _refused(error: MeshqError | None, moved: int, target: Target | None) -> MeshqError:
+    if isinstance(error, UsageError):
+        return UsageError(f"{moved} messages were moved; {error}")
+    return AddressFullError(f"{moved} messages were moved; the next one finds no room at {_named(target)}")
 
 
 def _aimed(aim: Aim, view: QueueRun, moved: int) -> Target | None:
