@@ -1,6 +1,6 @@
-"""Measures branch coverage of wire, store and broker in the same run as the tests: ``pytest -p tests.covered``.
+"""Measures branch coverage of wire, store and the queue machine in the same run as the tests: ``-p tests.covered``.
 
-Importing and collecting is measured, then only the tests of these three packages, which is what the gate counts: a
+Importing and collecting is measured, then only the tests of wire, store and broker, which is what the gate counts: a
 branch that is taken by chance in a simulation is not tested.  All others run at full speed, and so do those that are
 marked ``exhaustive``: they try thousands of states or frames, and measuring takes three times as long as trying.
 ``MESHQ_COVERAGE`` says where the data goes; ``tools/coverage_gate.py`` reads it.
@@ -17,7 +17,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 COUNTED = tuple(TESTS / name for name in ("wire", "store", "broker"))
-SOURCES = ["meshq.wire", "meshq.store", "meshq.broker"]
+SOURCES = ["meshq.wire", "meshq.store", "meshq.broker.queue._queue_machine"]
 
 
 class Covered:

@@ -18,7 +18,7 @@ from tests.wire._mutations import apply
 from tests.wire.test_wrong_frames import BATCH, BY_FRAMES, Tally, chunks
 
 #: After so many wrong conversations a message of the client's goes through the broker.
-SERVED_EVERY = 4
+SERVED_EVERY = 16
 #: Longer than anything here takes on the slowest machine; the broker gives up a silent handshake after 5 s.
 PATIENCE_S = 60.0
 
