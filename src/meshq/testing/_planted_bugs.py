@@ -245,8 +245,8 @@ BUGS: Final = (
     Bug(
         name="read back another page",
         file="node/_paging.py",
-        old="            pages = [run.spill for run in spilled]\n",
-        new="            pages = [run.spill for run in spilled[1:] + spilled[:1]]\n",
+        old="            pages = [page for _, page in spilled]\n",
+        new="            pages = [page for _, page in spilled[1:] + spilled[:1]]\n",
         checkers=("Q2", "InvariantError"),
     ),
     Bug(
