@@ -66,6 +66,8 @@ class Faults:
         self.rng = self.swarm.rng("faults")
         self.happened = 0
         self._delayed: list[tuple[str, str]] = []
+        # The latest that each broker's clock ever was, off by so many seconds.
+        self._latest: dict[BrokerNode, float] = {}
         self._short_writes = 0.1 if self.swarm.on("fault.short_writes") else 0.0
         for kind in self.kinds:
             self.swarm.count(f"fault.{kind}", 0)
@@ -162,7 +164,9 @@ class Faults:
         self._client().power_off()
 
     def _clock(self) -> None:
-        self.broker.node.wall.offset_s += self.rng.choice((-7_200.0, 3_600.0))
+        wall = self.broker.node.wall
+        wall.offset_s += self.rng.choice((-7_200.0, 3_600.0))
+        self._latest[self.broker] = max(self._latest.get(self.broker, 0.0), wall.offset_s)
 
     def _stuck(self) -> None:
         self.scene.stuck = True
@@ -183,6 +187,9 @@ class Faults:
             long = kind in ("pause_client", "cut_there", "cut_back", "partition", "stuck") and self.rng.random() < 0.4
             await trio.sleep(LONG_S if long else self.rng.expovariate(1 / FAULT_S))
             self.mend()
+        for broker, offset_s in self._latest.items():
+            # Whatever was to be done at a time of day is due soon, and not two hours after the end.
+            broker.node.wall.offset_s = offset_s
 
     async def happens(self, kind: str) -> None:
         """One of them begins.
