@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,12 @@ class FakeLog:
     durable: int = 0
     full: bool = False
     failed: bool = False
+    #: What is larger is asked for; and what there is room for, as soon as it is asked.
+    large_bytes: float = math.inf
+    room_bytes: float = math.inf
+    #: Who has asked and waits for an answer: ``answer``.
+    asked: list[tuple[int, Callable[[], None]]] = attrs.field(factory=list)
+    _answering: bool = False
     on_durable: Callable[[int], None] | None = None
     hurries: int = 0
     #: First and last position of what was placed together.
@@ -65,6 +72,21 @@ class FakeLog:
         if root:
             self._at[record.position] = record
         return self.last
+
+    def ask_room(self, size_bytes: int, then: Callable[[], None]) -> bool:
+        if self.full or self.failed:
+            return True
+        self.asked.append((size_bytes, then))
+        return False
+
+    def has_room(self, size_bytes: int) -> bool:
+        return self._answering and size_bytes <= self.room_bytes
+
+    def answer(self) -> None:
+        """Room was made for whoever asked first, or there is none."""
+        self._answering = True
+        self.asked.pop(0)[1]()
+        self._answering = False
 
     @contextmanager
     def together(self, size_bytes: int) -> Iterator[None]:

@@ -38,7 +38,7 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._timers import Timers
 from meshq.broker.records import LINKS, PRODUCERS, encode_links
 from meshq.broker.session._access import Access
-from meshq.broker.session._jobs import Absent, Job
+from meshq.broker.session._jobs import Absent, Job, RoomOnDisk
 from meshq.broker.session._peering import Demand
 from meshq.broker.transacting import Transactions
 from meshq.errors import MeshqError
@@ -255,12 +255,21 @@ class Core:
             self._advance()
         self.turn()
 
+    def _take_up(self, job: Job) -> None:
+        self._jobs.insert(0, job)
+        self._advance()
+        self.turn()
+
     def _advance(self) -> None:
         """A step of each job; all of them if nobody would call again."""
         while self._jobs:
             jobs, self._jobs = self._jobs, []
             for job in jobs:
                 ended = job.step(self.closing)
+                if isinstance(ended, RoomOnDisk):
+                    if not self.ledger.ask_room(ended.size_bytes, partial(self._take_up, job)):
+                        continue
+                    ended = job.step(self.closing)
                 if isinstance(ended, Absent):
                     self.pager.fetch(ended.queue, ended.view, partial(self.pursue, job))
                 elif not ended:

@@ -35,6 +35,7 @@ from meshq.store._bell import Bell
 from meshq.store._books import Books
 from meshq.store._gathered import Gathered
 from meshq.store._inline_machine import InlineSync
+from meshq.store._large_batches import bytes_of, large_bytes, left_behind
 from meshq.store._record import INTERNAL, KIND_MAX, Draft
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
 from meshq.store._writer import SegmentWriter, head_blank
@@ -56,6 +57,8 @@ class GroupCommit:
         self._env_given = env
         self._segment_bytes = segment_bytes
         self._batch_room = min(segment_bytes // BATCH_SHARE, BATCH_BYTES_MAX)
+        #: New records, or groups of them, of more bytes than this are to be asked for (``ask_room``).
+        self.large_bytes = large_bytes(segment_bytes)
         #: ``new``, ``opening``, ``open``, ``failed`` or ``closed``.
         self.state = "new"
         #: All records up to here are on disk.
@@ -182,12 +185,24 @@ class GroupCommit:
             raise UsageError(f"records that stand together have at most {BATCH_BYTES_MAX} bytes, not {size_bytes}")
         if size_bytes > self._open.room and self._open.rows:
             self._turn_over()
+        self._claim(size_bytes)
         self._together = True
         try:
             yield
         finally:
             self._together = False
+            if not self._open.rows:
+                self._books.room.give_back(self._open)
             invariant(self._open.bytes <= BATCH_BYTES_MAX, "records that stand together fit in a batch")
+
+    def _fits(self, need: int) -> bool:
+        pending = [batch for batch in (self._in_flight, *self._closed, self._open) if batch is not None and batch.rows]
+        return need <= left_behind(self._writer, pending)
+
+    def _claim(self, size_bytes: int) -> None:
+        """What is placed next in the open batch, which is empty, takes the room that was made for it."""
+        if size_bytes > self.large_bytes and not self._fits(need := bytes_of(size_bytes)):
+            self._open.blank = self._books.room.claim(SEGMENT_HEADER_BYTES + need)
 
     def hurry(self) -> None:
         """Somebody waits: commit what is placed without waiting for company."""
@@ -264,6 +279,8 @@ class GroupCommit:
         batch = self._open
         if size > batch.room and batch.rows and not self._together:
             batch = self._turn_over()
+        if root and not batch.rows and not self._together:
+            self._claim(size)
         if kills or refs:
             batch.targets.append((size, kills, refs))
         return size, row, batch, parts
@@ -339,7 +356,8 @@ class GroupCommit:
         ):
             if batch.checkpoint is None and not self._checkpoint_queued:
                 self._ask_checkpoint()
-            writer = await self._roll(batch.first, size)
+            writer = await self._roll(batch, size)
+        self._books.room.give_back(batch)
         offset = writer.end
         seconds = await self._write(writer, batch.sheaf(), size)
         if self._failure is not None:
@@ -386,10 +404,10 @@ class GroupCommit:
         if batch.rows and self.on_durable is not None:
             self.on_durable(self.durable)
 
-    async def _roll(self, first: int, size: int) -> SegmentWriter:
+    async def _roll(self, batch: Gathered, size: int) -> SegmentWriter:
         """Seal the segment being written and begin the next one."""
-        books = self._books
-        blank = await books.room.take(SEGMENT_HEADER_BYTES + size)
+        books, first = self._books, batch.first
+        blank = batch.take_blank(SEGMENT_HEADER_BYTES + size) or await books.room.take(SEGMENT_HEADER_BYTES + size)
         manifest = books.manifest
         header = SegmentHeader(
             number=blank.number,

@@ -7,6 +7,7 @@ import trio
 
 from meshq.abc import Buffer
 from meshq.store._batch_format import ROW_BYTES, SIZE_MASK, Sheaf, batch_bytes
+from meshq.store._writer import Blank
 
 
 @attrs.define(eq=False)
@@ -26,6 +27,8 @@ class Gathered:
     checkpoint: tuple[int, ...] | None = None
     #: Set when the batch is durable or never will be; made when somebody waits.
     settled: trio.Event | None = None
+    #: A segment made for it before it was placed.
+    blank: Blank | None = None
 
     @property
     def last(self) -> int:
@@ -36,6 +39,13 @@ class Gathered:
     def bytes(self) -> int:
         """What it takes in a file."""
         return batch_bytes(sum([row & SIZE_MASK for row in self.rows]) + ROW_BYTES * len(self.rows))
+
+    def take_blank(self, capacity: int) -> Blank | None:
+        """The segment that was made for it, if it is large enough."""
+        if self.blank is None or self.blank.capacity < capacity:
+            return None
+        blank, self.blank = self.blank, None
+        return blank
 
     def sheaf(self) -> Sheaf:
         """What is written."""

@@ -25,7 +25,7 @@ from meshq.errors import (
     invariant,
 )
 from meshq.ids import IDENTITY_BYTES, NodeId, Position
-from meshq.limits import SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
+from meshq.limits import SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES
 from meshq.logs import logger
 from meshq.settings import EncryptionKey, Secret
 from meshq.settings import encryption_keys as check_keys
@@ -39,6 +39,7 @@ from meshq.store._gathered import Gathered
 from meshq.store._indexer import Indexer
 from meshq.store._keyring_format import Keyring
 from meshq.store._large import LargeFiles
+from meshq.store._large_batches import bytes_of
 from meshq.store._layout_format import Layout
 from meshq.store._lock import make_directories
 from meshq.store._pair import NoRoomError
@@ -307,6 +308,20 @@ class Journal(Alone):
         super()._halt()
         self._indexer.stop()
 
+    def ask_room(self, size_bytes: int, then: Callable[[], None]) -> bool:
+        """Have room made for a record, or a group of them, that is about to be placed: True if it need not wait.
+
+        Else ``then`` is called once, when there is room for it or the disk has none; what ``has_room`` says is true
+        while that call lasts.
+        """
+        need = bytes_of(size_bytes)
+        return self._refusing != NOTHING or self._fits(need) or self._books.room.ask(SEGMENT_HEADER_BYTES + need, then)
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether what is placed now is sure to find room on the disk."""
+        need = bytes_of(size_bytes)
+        return size_bytes <= self.large_bytes or self._fits(need) or self._books.room.has(SEGMENT_HEADER_BYTES + need)
+
     async def read(self, positions: Sequence[int]) -> dict[int, Record]:
         """The living records at durable positions, read and proven; those that died meanwhile are left out.
 
@@ -378,6 +393,9 @@ class Journal(Alone):
     def _end(self) -> None:
         if self._books_or_none is not None:
             self._books.room.close()
+        for batch in (self._in_flight, *self._closed, self._open):
+            if batch is not None and batch.blank is not None:
+                batch.blank.file.close()
         if self._writer is not None:
             self._writer.close()
         self._lock.close()

@@ -5,19 +5,25 @@ zeros before they are used, in another thread than the journal's.  That is also 
 before anybody was promised anything.  Then new messages are refused, and everything else goes on in a *reserve*
 segment that was made in better times: consumers can drain, and what they drain gives room back.  A *ballast* of a
 few pages does the same for the manifest, without which nothing could be given back.
+
+What the reserve could not take, and is new, has room made for it before it is placed (``ask``): once it is placed,
+everything behind it waits for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 import trio
 
 from meshq.abc import Disk, Env
-from meshq.limits import KIB, MIB, SEGMENT_HEADER_BYTES
+from meshq.limits import KIB, MIB
 from meshq.store._bell import Bell
+from meshq.store._gathered import Gathered
+from meshq.store._large_batches import reserve_bytes
 from meshq.store._layout_format import BALLAST, Layout
 from meshq.store._pair import NoRoomError, is_full, write_new
 from meshq.store._writer import Blank
@@ -27,8 +33,6 @@ POOL: Final = "background"
 ZEROS: Final = memoryview(bytes(MIB))
 #: A manifest of a thousand segments.
 BALLAST_BYTES: Final = 64 * KIB
-#: The reserve takes acknowledgements only, which are small.
-RESERVE_SHARE: Final = 4
 #: The next segment is made when this share of the active one is used.
 AHEAD_SHARE: Final = 4
 #: Pauses between two attempts on a full disk.
@@ -68,18 +72,21 @@ class Room:
 
     __slots__ = (
         "_arrived",
+        "_asked",
         "_ballast",
         "_bell",
         "_demand",
         "_env",
         "_layout",
         "_lent",
+        "_offered",
         "_pause_s",
         "_reserve",
         "_running",
         "_segment_bytes",
         "_spare",
         "_stopping",
+        "_surplus",
         "full",
         "next_number",
         "on_change",
@@ -101,6 +108,12 @@ class Room:
         self._lent = False
         #: The spare is needed soon, or now.
         self._demand = False
+        # Who wants a blank of at least so many bytes before it places anything, and what to call then.
+        self._asked: deque[tuple[int, Callable[[], None]]] = deque()
+        # There while whoever asked for it is called.
+        self._offered: Blank | None = None
+        # Nobody needed them after all; to be removed.
+        self._surplus: list[Blank] = []
         self._bell = Bell()
         self._arrived = Bell()
         self._pause_s = RETRY_S_MIN
@@ -131,6 +144,12 @@ class Room:
         self._running = True
         try:
             while not self._stopping:
+                if self._surplus:
+                    await self._env.threads.run(self._remove, self._surplus.pop(), pool=POOL)
+                    continue
+                if self._asked and (self.full or self._complete()):
+                    await self._answer()
+                    continue
                 if self._complete():
                     await self._bell.wait()
                     continue
@@ -149,6 +168,8 @@ class Room:
         finally:
             self._running = False
             self._arrived.ring()
+            while self._asked:
+                self._asked.popleft()[1]()
 
     def _complete(self) -> bool:
         wanted = self._spare is not None or not (self._demand or self.full)
@@ -172,7 +193,7 @@ class Room:
     @property
     def reserve_bytes(self) -> int:
         """The size of the reserve."""
-        return max(self._segment_bytes // RESERVE_SHARE, 2 * SEGMENT_HEADER_BYTES)
+        return reserve_bytes(self._segment_bytes)
 
     async def _blank(self, capacity: int) -> Blank:
         number = self.next_number
@@ -224,6 +245,71 @@ class Room:
             return blank
         return None
 
+    # -- who wants to know beforehand ----------------------------------------------------------------------------
+
+    def has(self, capacity: int) -> bool:
+        """Whether ``claim`` would give something; a journal that does not run yet makes what it needs itself."""
+        return not self._running or any(
+            blank is not None and blank.capacity >= capacity for blank in (self._offered, self._spare)
+        )
+
+    def ask(self, capacity: int, then: Callable[[], None]) -> bool:
+        """Have a blank made; ``then`` is called once, in this task, when it is there or the disk has no room for it.
+
+        It is there as long as that call lasts.  Returns True, and calls nobody, if there is nothing to wait for.
+        """
+        if self.full or self.has(capacity):
+            return True
+        self._asked.append((capacity, then))
+        self._bell.ring()
+        return False
+
+    async def _answer(self) -> None:
+        capacity, then = self._asked[0]
+        if not self.full and not self.has(capacity):
+            # Behind what is larger than a segment the acknowledgements of it find room.
+            behind = self.reserve_bytes if capacity > self._segment_bytes else 0
+            try:
+                self._offered = await self._blank(max(capacity + behind, self._segment_bytes))
+            except NoRoomError:
+                if capacity <= self._segment_bytes:
+                    self._set_full(True)
+        self._asked.popleft()
+        then()
+        blank, self._offered = self._offered, None
+        if blank is not None:
+            self._keep(blank)
+
+    def claim(self, capacity: int) -> Blank | None:
+        """A blank for what is being placed, if there is one; whoever has it writes to it or gives it back."""
+        if self._offered is not None and self._offered.capacity >= capacity:
+            blank, self._offered = self._offered, None
+            return blank
+        if self._spare is not None and self._spare.capacity >= capacity:
+            blank, self._spare = self._spare, None
+            self._demand = True
+            self._bell.ring()
+            return blank
+        return None
+
+    def give_back(self, batch: Gathered) -> None:
+        """What was claimed for a batch was not needed after all."""
+        blank, batch.blank = batch.blank, None
+        if blank is not None:
+            self._keep(blank)
+
+    def _keep(self, blank: Blank) -> None:
+        if self._spare is None:
+            self._spare, self._demand = blank, False
+            self._arrived.ring()
+        else:
+            self._surplus.append(blank)
+            self._bell.ring()
+
+    def _remove(self, blank: Blank) -> None:
+        blank.file.close()
+        self._env.disk.remove(self._layout.segment(blank.number))
+
     async def wait_for_manifest_room(self) -> None:
         """Give the ballast up, or wait a little: a manifest found no room.
 
@@ -247,10 +333,10 @@ class Room:
 
     def leave(self) -> None:
         """Close and remove what was made ahead.  Blocks.  Raises: OSError."""
-        for blank in (self._spare, self._reserve):
+        for blank in (self._spare, self._reserve, *self._surplus):
             if blank is not None:
-                blank.file.close()
-                self._env.disk.remove(self._layout.segment(blank.number))
+                self._remove(blank)
+        self._surplus = []
         if self._ballast:
             self._env.disk.remove(f"{self._layout.journal}/{BALLAST}")
         self._spare = self._reserve = None
@@ -258,7 +344,7 @@ class Room:
 
     def close(self) -> None:
         """Close the files only: the disk has failed."""
-        for blank in (self._spare, self._reserve):
+        for blank in (self._spare, self._reserve, *self._surplus):
             if blank is not None:
                 blank.file.close()
 

@@ -6,6 +6,7 @@ placed, so a queue's messages become visible in the order of their numbers, and 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,6 +15,7 @@ from typing import Any, Final, Protocol
 from meshq.abc import Buffer
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun
+from meshq.errors import AddressFullError
 
 Views = Sequence[tuple[Queue, QueueRun]]
 #: Records that one record kills on the side: their positions must fit beside a run of the largest size.
@@ -51,6 +53,16 @@ class Log(Protocol):
     def together(self, size_bytes: int) -> AbstractContextManager[None]:
         """All records that are placed inside, ``size_bytes`` at most, are there after a crash, or none is."""
 
+    @property
+    def large_bytes(self) -> float:
+        """New records, or groups of them, of more bytes than this are asked for first."""
+
+    def ask_room(self, size_bytes: int, then: Callable[[], None]) -> bool:
+        """Have room made; False: ``then`` is called once, when there is some or the disk has none."""
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether what is placed now is sure to find room on the disk."""
+
     def hurry(self) -> None:
         """Somebody waits: don't wait for company."""
 
@@ -61,10 +73,12 @@ class Ledger:
     Without a log everything is as durable as it will ever be: it is released at once.
     """
 
-    __slots__ = ("_doomed", "_entries", "_group", "_release_views", "log")
+    __slots__ = ("_doomed", "_entries", "_group", "_release_views", "large_bytes", "log")
 
     def __init__(self, log: Log | None, release_views: Callable[[Views], None]) -> None:
         self.log = log
+        #: What may take more bytes in the journal is asked for first.
+        self.large_bytes = log.large_bytes if log is not None else math.inf
         self._release_views = release_views
         # (position, views that become visible, what to call then), in the order of placing; whoever is first in line
         # holds up those behind, whatever their positions.
@@ -86,6 +100,25 @@ class Ledger:
     def pending(self) -> list[tuple[Queue, QueueRun]]:
         """What was placed and is not released yet."""
         return [pair for _, views, _ in self._entries for pair in views]
+
+    def ask_room(self, size_bytes: int, then: Callable[[], None]) -> bool:
+        """Something is to be placed that may take so many bytes: True if it need not wait.
+
+        Else ``then`` is called once, in another turn: there is room as long as that call lasts, or the disk has none.
+        """
+        log = self.log
+        return log is None or size_bytes <= self.large_bytes or log.ask_room(size_bytes, then)
+
+    def check_room(self, size_bytes: int) -> None:
+        """See that what was asked for can be placed.
+
+        Once it is placed everything behind it waits for its room.
+        Raises:
+            AddressFullError: the disk has no room for it.
+        """
+        log = self.log
+        if log is not None and size_bytes > self.large_bytes and not log.has_room(size_bytes):
+            raise AddressFullError(f"the disk has no room for {size_bytes} bytes of new messages at once")
 
     def doom(self, positions: Sequence[int]) -> None:
         """These records may die with whatever is written next."""
@@ -127,7 +160,9 @@ class Ledger:
         Raises:
             AddressFullError, JournalBrokenError, ClosedError: nothing was placed.
         """
-        with self.log.together(size_bytes + 8 * len(self._doomed)) if self.log is not None else nullcontext():
+        size_bytes += 8 * len(self._doomed)
+        self.check_room(size_bytes)
+        with self.log.together(size_bytes) if self.log is not None else nullcontext():
             views, calls = self._group = ([], [])
             try:
                 yield

@@ -9,6 +9,7 @@ import attrs
 
 from meshq.broker._core import Core
 from meshq.broker.session._credentials import Credentials
+from meshq.broker.session._large_runs import must_wait
 from meshq.broker.session._session import Session, nobody
 from meshq.broker.session._sessions import Sessions
 from meshq.errors import MeshqError, RemoteProtocolError
@@ -100,6 +101,11 @@ class ServerConnection:
         #: Seconds of silence after which the link is given up; known once attached.
         self.ttl = 0.0
         self.closed = False
+        # Larger frames may have to wait for room on the disk: one that does, with those behind it; and one whose
+        # waiting is over.
+        self._large_bytes = core.ledger.large_bytes
+        self._held: list[Frame] = []
+        self._answered: Frame | None = None
         self.on_closed: Callable[[], None] = nobody
         self.on_attached: Callable[[], None] = nobody
         link.on_frames = self.frames
@@ -118,11 +124,17 @@ class ServerConnection:
 
     def frames(self, frames: list[Frame]) -> None:
         """A batch of frames has arrived."""
+        if self._held:
+            self._held += frames
+            return
         try:
             for frame in frames:
                 if self.closed or self._machine.state is State.CLOSED:
                     # What the client had sent before it heard the good-bye.
                     return
+                if frame.size_bytes > self._large_bytes and self._must_wait(frame):
+                    self._held = _from(frame, frames)
+                    break
                 self._one(frame)
         except RemoteProtocolError as error:
             self.violated(error)
@@ -134,6 +146,19 @@ class ServerConnection:
         self._core.turn()
         if self.session is None and not self.closed:
             self._link.flush()
+
+    def _must_wait(self, frame: Frame) -> bool:
+        """Whether there has to be room on the disk before a frame is looked at; what comes behind it waits, too."""
+        if frame is self._answered or self.session is None:
+            return False
+        return must_wait(self._core, frame, self._go_on)
+
+    def _go_on(self) -> None:
+        """There is room for the frame that waits first, or none."""
+        held, self._held = self._held, []
+        self._answered = held[0]
+        self.frames(held)
+        self._answered = None
 
     def _one(self, frame: Frame) -> None:
         self._machine.received(frame.type)
@@ -319,3 +344,8 @@ class ServerConnection:
         if session is not None:
             session.on_taken = nobody
             self._sessions.detached(session)
+
+
+def _from(frame: Frame, frames: list[Frame]) -> list[Frame]:
+    """This frame and those behind it."""
+    return frames[next(index for index, one in enumerate(frames) if one is frame) :]

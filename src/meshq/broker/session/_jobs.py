@@ -17,8 +17,14 @@ class Absent(NamedTuple):
     view: QueueRun
 
 
+class RoomOnDisk(NamedTuple):
+    """A job can't go on before there is room on the disk for so many bytes, or is known to be none."""
+
+    size_bytes: int
+
+
 #: None after each step, what is answered at the end, or what is needed first.
-Steps = Iterator[dict[str, Any] | Absent | None]
+Steps = Iterator[dict[str, Any] | Absent | RoomOnDisk | None]
 
 
 class Job:
@@ -33,7 +39,7 @@ class Job:
         self._then = then
         self._fail = fail
 
-    def step(self, closing: str | None) -> bool | Absent:
+    def step(self, closing: str | None) -> bool | Absent | RoomOnDisk:
         """Do the next step; whether it was the last, or what is needed before the next one.
 
         ``closing``: why there are no more.
@@ -45,7 +51,7 @@ class Job:
         except MeshqError as error:
             self._fail(error)
             return True
-        if values is None or isinstance(values, Absent):
+        if values is None or isinstance(values, (Absent, RoomOnDisk)):
             return values or False
         self._then(values)
         return True

@@ -13,6 +13,7 @@ from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS, is_name
 from meshq.broker.placing._distribution_plan import filters_of
 from meshq.broker.queue._run import StoredRun
+from meshq.broker.session._large_runs import check_room
 from meshq.errors import MeshqError
 from meshq.wire import (
     COUNTER_MAX,
@@ -188,6 +189,7 @@ class Peering:
         )
         rows = range(stored, content.rows)
         asked = self._core.placer.asked_of_forwarded(run, kinds, header.arrival)
+        check_room(self._core, frame)
         self._core.placer.place_forwarded(run, queues, (link, last), rows, confirm, asked)
 
     def _all_queues(self, frame: Frame, header: Forward) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from meshq.broker.placing._settings_table import SettingsTable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit, permit_run, permit_sending
 from meshq.broker.session._gates import Gates
+from meshq.broker.session._large_runs import check_room
 from meshq.broker.session._requests import Requests
 from meshq.errors import MeshqError, RemoteProtocolError, UsageError
 from meshq.settings import AddressSettings
@@ -177,6 +178,7 @@ class Producing:
                 return
             if self._session.rights is not None:
                 permit_run(self._session, producer.target, content, kinds)
+            check_room(self._core, frame)
             self._core.placer.place(run, producer.target, kinds, confirm)
         except RemoteProtocolError:
             raise

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from meshq import limits
 from meshq.address import parse_target
 from meshq.broker._definitions import check_sendable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit_replies, permit_sending
-from meshq.broker.session._jobs import Steps
+from meshq.broker.session._jobs import RoomOnDisk, Steps
 from meshq.broker.transacting._transaction import Transaction, Work
 from meshq.errors import MeshqError, UsageError
 from meshq.ids import check_xid
@@ -20,6 +21,11 @@ from meshq.wire import FLAG_DURABLE, Frame, RunBytes, Transact, check_run, decli
 if TYPE_CHECKING:
     from meshq.broker.queue._consumer_state import ConsumerState
     from meshq.broker.session._session import Session
+
+#: What a transaction takes in the journal is not this many times what it takes in memory.
+_SIZE_MARGIN: Final = 2
+#: Bytes that the records of two phases add for each run; and what may be added while it waits.
+_MORE_BYTES: Final = 256
 
 Values = dict[str, Any]
 
@@ -53,7 +59,28 @@ class Transacting:
         if {name: type(value) for name, value in arguments.items()} != types:
             wanted = ", ".join(f"{name} ({kind.__name__})" for name, kind in types.items())
             raise UsageError(f"{operation} has {wanted}")
-        return work(**arguments) or {}
+        return self._with_room(operation, arguments, partial(work, **arguments)) or {}
+
+    def _with_room(
+        self, operation: str, arguments: Values, work: Callable[[], Values | Steps | None]
+    ) -> Values | Steps | None:
+        """What places much at once waits before it does anything: for room on the disk, or for that there is none."""
+        if operation in ("commit", "prepare"):
+            found = self._open.get(arguments["transaction"])
+        elif operation == "commit_prepared":
+            found = self._core.transactions.two_phase.known(arguments["xid"])
+        else:
+            return work()
+        if found is None or found.size_bytes <= self._core.ledger.large_bytes // _SIZE_MARGIN:
+            return work()
+        return self._when_there_is_room(found, work)
+
+    def _when_there_is_room(self, transaction: Transaction, work: Callable[[], Values | Steps | None]) -> Steps:
+        with suppress(MeshqError):
+            # Why it can't be weighed is told by its commit.
+            yield RoomOnDisk(self._core.transactions.weigh(transaction) + _MORE_BYTES * (len(transaction.work) + 16))
+        done = work()
+        yield done if isinstance(done, dict) else {}
 
     def transact(self, frame: Frame) -> None:
         """A run that a transaction sends.

@@ -63,6 +63,11 @@ class TwoPhase:
     def __iter__(self) -> Iterator[Prepared]:
         return iter(self._by_xid.values())
 
+    def known(self, xid: bytes) -> Transaction | None:
+        """What is prepared as this."""
+        found = self._by_xid.get(xid)
+        return found.transaction if found is not None else None
+
     def holder(self, queue: Queue) -> Prepared | None:
         """One that holds messages of a queue; None: none does."""
         if not queue.pledged:
