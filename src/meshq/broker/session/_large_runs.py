@@ -26,12 +26,12 @@ def must_wait(core: Core, frame: Frame, then: Callable[[], None]) -> bool:
 
 
 def check_room(core: Core, frame: Frame) -> None:
-    """See that a run can be placed without keeping everything behind it waiting for room on the disk.
+    """See that a large run can be placed without keeping everything behind it waiting for room on the disk.
 
     Raises:
         AddressFullError: it can't.
     """
-    if frame.size_bytes > core.ledger.large_bytes and _is_run(frame):
+    if _is_run(frame):
         core.ledger.check_room(_bytes_needed(core, frame))
 
 

@@ -189,7 +189,8 @@ class Peering:
         )
         rows = range(stored, content.rows)
         asked = self._core.placer.asked_of_forwarded(run, kinds, header.arrival)
-        check_room(self._core, frame)
+        if frame.size_bytes > self._core.ledger.large_bytes:
+            check_room(self._core, frame)
         self._core.placer.place_forwarded(run, queues, (link, last), rows, confirm, asked)
 
     def _all_queues(self, frame: Frame, header: Forward) -> tuple[int, ...]:

@@ -178,7 +178,8 @@ class Producing:
                 return
             if self._session.rights is not None:
                 permit_run(self._session, producer.target, content, kinds)
-            check_room(self._core, frame)
+            if frame.size_bytes > self._core.ledger.large_bytes:
+                check_room(self._core, frame)
             self._core.placer.place(run, producer.target, kinds, confirm)
         except RemoteProtocolError:
             raise

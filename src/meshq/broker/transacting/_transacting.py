@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from meshq import limits
 from meshq.address import parse_target
 from meshq.broker._definitions import check_sendable
+from meshq.broker.placing._placing import MARK_RECORD_BYTES, PART_RECORD_BYTES
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit_replies, permit_sending
 from meshq.broker.session._jobs import RoomOnDisk, Steps
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from meshq.broker.queue._consumer_state import ConsumerState
     from meshq.broker.session._session import Session
 
-#: What a transaction takes in the journal is not this many times what it takes in memory.
-_SIZE_MARGIN: Final = 2
+#: What a transaction takes in the journal beside its runs, at most: for each message that it sends or acknowledges; for
+#: each run; and for each queue that a run may come to.
+_ROW_BYTES: Final = 128
+_RUN_BYTES: Final = limits.KIB
+_QUEUE_BYTES: Final = PART_RECORD_BYTES + MARK_RECORD_BYTES
 #: Bytes that the records of two phases add for each run; and what may be added while it waits.
 _MORE_BYTES: Final = 256
 
@@ -71,9 +75,15 @@ class Transacting:
             found = self._core.transactions.two_phase.known(arguments["xid"])
         else:
             return work()
-        if found is None or found.size_bytes <= self._core.ledger.large_bytes // _SIZE_MARGIN:
+        if found is None or self._most(found) <= self._core.ledger.large_bytes:
             return work()
         return self._when_there_is_room(found, work)
+
+    def _most(self, transaction: Transaction) -> int:
+        """Bytes that its records don't exceed, without a look at any of them."""
+        queues = min(len(self._core.router.by_number), limits.QUEUES_PER_ADDRESS_MAX)
+        messages, runs = transaction.sent + transaction.acked, len(transaction.work) + 1
+        return transaction.size_bytes + _ROW_BYTES * messages + (_RUN_BYTES + _QUEUE_BYTES * queues) * runs
 
     def _when_there_is_room(self, transaction: Transaction, work: Callable[[], Values | Steps | None]) -> Steps:
         with suppress(MeshqError):

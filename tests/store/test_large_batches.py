@@ -1,0 +1,208 @@
+"""Batches that the reserve of a full disk could not take: room is made for them before they are placed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from meshq.errors import ClosedError
+from meshq.store import Journal
+from meshq.store._gathered import Gathered
+from meshq.store._large_batches import bytes_of, large_bytes, left_behind, reserve_bytes
+from meshq.store._writer import SegmentWriter
+from tests.store.kit import SEGMENT_BYTES, Store
+
+LARGE = 5 * SEGMENT_BYTES
+
+
+def asking(journal: Journal, size: int, seen: list[int | None]) -> Callable[[], None]:
+    """Ask; what is done when there is an answer, which places the record if there is room."""
+
+    def then() -> None:
+        seen.append(journal.place(1, [bytes(size)]) if journal.has_room(size) else None)
+
+    if journal.ask_room(size, then):
+        then()
+    return then
+
+
+async def settled(journal: Journal) -> None:
+    await journal.append(b"settled")
+    await trio.sleep(1)
+
+
+@pytest.mark.parametrize("size", [LARGE, SEGMENT_BYTES // 2])
+async def test_what_finds_no_room_is_known_before_it_is_placed_and_holds_nothing_up(store: Store, size: int) -> None:
+    seen: list[int | None] = []
+    async with store.journal() as journal:
+        await settled(journal)
+        store.disk.capacity_bytes = store.disk.tree.used_bytes() + 1_000
+        while not seen or seen[-1] is not None:
+            # The smaller one may find the room that is there already.
+            asking(journal, size, seen)
+            await trio.sleep(100)
+            assert journal.durable == journal.last
+        assert len(seen) == 1 + 2 * (size < SEGMENT_BYTES)
+        # Neither is the rest of the node held up.
+        with trio.fail_after(10):
+            await journal.wait_durable(journal.place(2, [b"note"], root=False, refs=[1]))
+        store.disk.capacity_bytes = math.inf
+        await trio.sleep(10)
+        asking(journal, size, seen)
+        await trio.sleep(1)
+        assert seen[-1] is not None
+        assert journal.durable >= seen[-1]
+    placed = [at for at in seen if at is not None]
+    assert [record.position for record in store.records() if len(record.payload) == size] == placed
+
+
+async def test_a_disk_without_room_for_a_large_batch_takes_small_ones(store: Store) -> None:
+    seen: list[int | None] = []
+    async with store.journal() as journal:
+        await settled(journal)
+        store.disk.capacity_bytes = store.disk.tree.used_bytes() + LARGE
+        asking(journal, LARGE, seen)
+        await trio.sleep(1)
+        assert seen == [None]
+        assert not journal.full
+        await journal.append_many([bytes(900)] * 20)
+
+
+async def test_each_that_asks_has_room_of_its_own(store: Store) -> None:
+    seen: list[int | None] = []
+    async with store.journal() as journal:
+        await settled(journal)
+        for _ in range(3):
+            asking(journal, LARGE, seen)
+        await trio.sleep(1)
+        assert [at is not None for at in seen] == [True] * 3
+        # All of them have theirs, whatever becomes of the disk before they are written.
+        assert journal.durable == journal.last
+
+
+async def test_room_that_was_made_keeps_its_batch_from_waiting_on_a_full_disk(store: Store) -> None:
+    seen: list[int | None] = []
+    async with store.journal() as journal:
+        await settled(journal)
+
+        def then() -> None:
+            # Somebody else takes all that is left.
+            store.disk.capacity_bytes = store.disk.tree.used_bytes()
+            seen.append(journal.place(1, [bytes(LARGE)]))
+            with journal.together(0):
+                pass
+
+        assert not journal.ask_room(LARGE, then)
+        await trio.sleep(1)
+        with trio.fail_after(2):
+            await journal.wait_durable(journal.last)
+            # Behind it is room for what drains it.
+            await journal.wait_durable(journal.place(2, [], root=False, kills=[journal.last]))
+        store.disk.capacity_bytes = math.inf
+
+
+async def test_records_that_stand_together_take_the_room_that_was_made_for_them(store: Store) -> None:
+    placed: list[int] = []
+    async with store.journal() as journal:
+        await settled(journal)
+
+        def then() -> None:
+            assert journal.has_room(2 * LARGE)
+            store.disk.capacity_bytes = store.disk.tree.used_bytes()
+            with journal.together(2 * LARGE):
+                placed.extend(journal.place(1, [bytes(LARGE // 2)]) for _ in range(4))
+
+        assert not journal.ask_room(2 * LARGE, then)
+        await trio.sleep(1)
+        with trio.fail_after(2):
+            await journal.wait_durable(placed[-1])
+        store.disk.capacity_bytes = math.inf
+
+
+async def test_room_that_nobody_takes_is_given_back(store: Store) -> None:
+    async with store.journal() as journal:
+        await settled(journal)
+        await journal.append_many([bytes(900)] * 8)
+        await trio.sleep(1)
+        before = store.disk.tree.used_bytes()
+        calls: list[bool] = []
+        assert not journal.ask_room(LARGE, lambda: calls.append(journal.has_room(LARGE)))
+        await trio.sleep(1)
+        assert calls == [True]
+        assert not journal.has_room(LARGE)
+        assert store.disk.tree.used_bytes() == before
+        # Nor is it kept for records that come to nothing.
+
+        def nothing() -> None:
+            with journal.together(LARGE):
+                pass
+
+        journal.ask_room(LARGE, nothing)
+        await trio.sleep(1)
+        assert store.disk.tree.used_bytes() == before
+
+
+async def test_what_fits_after_all_gives_its_room_back(store: Store) -> None:
+    async with store.journal() as journal:
+        # Nothing is written yet: nobody knows which segment the first batch comes to.
+        journal.place(1, [b"first"])
+        size = SEGMENT_BYTES // 2
+        seen: list[int | None] = []
+        asking(journal, size, seen)
+        await trio.sleep(1)
+        assert seen == [2]
+        assert journal.durable == 2
+        assert len(store.segments()) == 1
+
+
+@pytest.mark.parametrize("failing", [False, True])
+async def test_whoever_waits_when_the_journal_ends_is_answered(store: Store, failing: bool) -> None:
+    calls: list[str] = []
+    journal = store.journal()
+
+    def then() -> None:
+        assert journal.has_room(LARGE)
+        with pytest.raises(Exception) as caught:
+            journal.place(1, [bytes(LARGE)])
+        calls.append(type(caught.value).__name__)
+
+    await journal.open()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(journal.run)
+        await settled(journal)
+        assert not journal.ask_room(LARGE, then)
+        if failing:
+            journal._fail(OSError("the disk"))
+        else:
+            await journal.aclose()
+            with pytest.raises(ClosedError):
+                journal.place(1, [b"x"])
+        nursery.cancel_scope.cancel()
+    await journal.aclose()
+    assert calls == ["JournalBrokenError" if failing else "ClosedError"]
+    store.damaged = failing
+
+
+class _Writer:
+    capacity, end = 20_000, 5_000
+
+
+def test_what_is_left_behind_those_that_wait() -> None:
+    def batch(size: int) -> Gathered:
+        return Gathered(1, 0, rows=[size])
+
+    writer: SegmentWriter = _Writer()  # type: ignore[assignment]
+    assert left_behind(writer, []) == 15_000
+    taken = batch(3_000).bytes
+    assert left_behind(writer, [batch(3_000)]) == 15_000 - taken
+    # Where the next segment begins, and how long it is, nobody knows.
+    assert left_behind(writer, [batch(15_000)]) == left_behind(writer, [batch(15_000), batch(10)]) == 0
+    assert left_behind(None, [batch(10)]) == left_behind(None, []) == 0
+
+
+@pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 64 * 1024, 10 << 20])
+def test_what_is_not_large_fits_in_the_reserve(segment_bytes: int) -> None:
+    assert 4096 + bytes_of(large_bytes(segment_bytes)) <= reserve_bytes(segment_bytes)
