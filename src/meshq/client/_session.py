@@ -23,6 +23,7 @@ from meshq.client._reading import ReadLine
 from meshq.client._run_line import RunLine
 from meshq.client._settings import ClientSettings
 from meshq.client._transacting import Transacting
+from meshq.client._turns import Turn, Turns
 from meshq.client._waiting import Bell, Waiter
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError, UnblockedError
 from meshq.wire import (
@@ -63,9 +64,7 @@ class Session:
         self.incoming = Incoming()
         #: Rises each time the session is made anew; deliveries of an older one are stale.
         self.epoch = 0
-        self.number = 0
-        self.key = b""
-        self.node_id = b""
+        self.number, self.key, self.node_id = 0, b"", b""
         #: The TTL that the node granted, seconds.
         self.ttl = settings.connection_ttl
         #: What was sent so far is kept and can be sent again: not on a link that loses nothing, nor without a window.
@@ -75,6 +74,8 @@ class Session:
         self.calls = CallLine(self)
         self.runs = RunLine(self)
         self.reads = ReadLine(self)
+        #: Of the large bodies that the broker takes from a session at a time.
+        self.uploads = Turns(limits.UPLOADS_MAX)
         #: Decided when the session has been made anew, or has failed.
         self.renewals: list[Waiter] = []
         #: Open consumers, in the order in which they were opened.
@@ -447,6 +448,7 @@ class Session:
         self.calls.fail(error)
         self.runs.fail(error)
         self.reads.fail(error)
+        self.uploads.fail(error)
         self._end_renewals(error)
         inboxes, self.inboxes = self.inboxes, {}
         for inbox in inboxes:
@@ -470,7 +472,7 @@ class Session:
         timeout = settings.call_timeout if attached else settings.call_failover_timeout
         soonest = math.inf
         for waiter in list(self.timed):
-            if waiter.done or (attached and isinstance(waiter, Run) and waiter.in_line):
+            if waiter.done or (attached and isinstance(waiter, Run | Turn) and waiter.in_line):
                 # What is decided waits for its task; what waits for credit waits overload out.
                 continue
             deadline = max(waiter.since, self.changed_at) + timeout

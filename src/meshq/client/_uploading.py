@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from meshq import limits
+from meshq.address import parse_target
 from meshq.client._calls import Call, Opening
 from meshq.client._envelope import Row
 from meshq.client._outbox import Outbox, Run, body_lost, outcome_of
@@ -126,7 +127,7 @@ async def _send_until_stored(
         if body is not None:
             return Run(encode_one(body, envelope), durable, client._now_ms())
         try:
-            await _send_once(client, client._outbox_to(address), blocks, envelope, durable=durable)
+            await _send_in_turn(client, address, blocks, envelope, durable=durable)
         except NotActiveError:
             # The node is going away: what comes next is another session.
             renewed = Opening("a send")
@@ -141,6 +142,21 @@ async def _send_until_stored(
         if not await source.restart():
             text = "a send was cut off by the loss of its session, and its body can't be read from the beginning again"
             raise UnblockedError(text, outcome="not_done")
+
+
+async def _send_in_turn(client: Client, address: str, blocks: Blocks, envelope: Row, *, durable: bool) -> None:
+    """Send once it is this one's turn: the broker takes only so many bodies of a session at a time."""
+    # Who asks for what is not allowed is told at once.
+    parse_target(address)
+    client._check()
+    session = client._session
+    turn = session.uploads.take("a send", session.now())
+    try:
+        if not turn.had:
+            await client._wait_call(turn)
+        await _send_once(client, client._outbox_to(address), blocks, envelope, durable=durable)
+    finally:
+        session.uploads.give_back(turn)
 
 
 async def _send_once(client: Client, outbox: Outbox, blocks: Blocks, envelope: Row, *, durable: bool) -> None:
