@@ -405,6 +405,12 @@ class Service(ABC):
     async def serve(self, broker: LocalBroker, *, task_status: TaskStatus[None]) -> None:
         """Serve until cancelled; reports started once it does.
 
+        Whatever it raises ends the node, and leaves the broker's block as it was raised: the body is cancelled, the
+        block raises that one error, in no group.  What must not end the node the service handles itself.
+
+        It is cancelled first when the node stops.  What it shields from that is waited for, however long it takes:
+        ``stop_timeout`` does not bound it.  So a shielded part has a bound of its own.
+
         Checkpoint: always.
         Cancellation: what the service holds for others stays where it is.
         """

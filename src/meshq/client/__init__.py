@@ -28,6 +28,7 @@ from meshq.client._sources import BodySource
 from meshq.client._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client._transaction import Transaction
 from meshq.client._transaction_calls import settle_by_consumer
+from meshq.client._waiting import leaf
 
 __all__ = [
     "EVENTS_MAX",
@@ -67,6 +68,7 @@ __all__ = [
     "Trace",
     "Transaction",
     "connect",
+    "leaf",
     "settle_by_consumer",
     "watch",
 ]

@@ -11,11 +11,11 @@ import trio
 
 from meshq import abc, limits
 from meshq.broker import Notices
-from meshq.client import Client, EventSink, EventStream, Route
+from meshq.client import Client, EventSink, EventStream, Route, leaf
 from meshq.cluster import ClusterConnection
 from meshq.directories import Directories
 from meshq.env import real_env
-from meshq.errors import NotActiveError, NotFoundError, UsageError
+from meshq.errors import MeshqError, NotActiveError, NotFoundError, UsageError
 from meshq.ids import NodeId
 from meshq.logs import logger
 from meshq.message import PropertyValue
@@ -180,8 +180,16 @@ class Broker:
         else:
             self._notices.watch(stream)
 
-    def _change_state(self, state: str) -> None:
+    def _change_state(self, state: str, error: BaseException | None = None) -> None:
         self._state = state
+        event = {"event": state}
+        if error is None:
+            _log.info("%s is %s", self.name, state, extra=event)
+        else:
+            # What a program's own errors say may be anything.
+            cause = leaf(error)
+            told = str(cause) if isinstance(cause, MeshqError) else f"{type(cause).__module__}.{type(cause).__name__}"
+            _log.error("%s has failed: %s", self.name, told, extra=event)
         self._notices.say(BrokerStateChanged, state=state)
 
     def client(self, **settings: Any) -> Client:
@@ -274,7 +282,6 @@ class Broker:
                 self._node = node
                 env.local[self.name] = node.door
                 self._change_state("active")
-                _log.info("%s is active", self.name, extra={"event": "active"})
                 task_status.started()
                 await self._stop.wait()
                 self._change_state("stopping")
@@ -282,7 +289,7 @@ class Broker:
                 nursery.cancel_scope.cancel()
         except BaseException as error:
             if not _only_cancelled(error):
-                self._change_state("failed")
+                self._change_state("failed", error)
             elif self._state != "stopping":
                 # Whoever cancels it wants it to go, at once; nothing has failed.
                 self._change_state("stopping")

@@ -8,20 +8,21 @@ from typing import Any
 
 import trio
 
-from meshq.client import Block
-from meshq.errors import MeshqError
+from meshq.client import Block, leaf
 
 
 class Hosted:
     """Runs something behind a block: it starts before the body and ends after it, even if the body is cancelled.
 
-    If it fails, the body is cancelled, and its error leaves the block.
+    If it fails, the body is cancelled, and its one error leaves the block, as it was raised and in no group.
     """
 
     def __init__(self, name: str) -> None:
         self._block = Block(name)
         self._manager: Any = None
         self._scope = trio.CancelScope()
+        # Why it ended, if it was not told to.
+        self._failure: BaseException | None = None
 
     async def open(self, run: Callable[..., Awaitable[None]]) -> None:
         """Begin: returns when ``run`` has reported that it has started.
@@ -63,10 +64,11 @@ class Hosted:
         with scope:
             try:
                 await run(task_status=Status())
-            except (MeshqError, BaseExceptionGroup) as error:
+            except (Exception, BaseExceptionGroup) as error:
                 first = leaf(error)
-                if not started or not isinstance(first, MeshqError):
+                if not started or isinstance(first, trio.Cancelled):
                     raise
+                self._failure = first
                 self._block.fail(first)
 
     async def close(self, error: BaseException | None, stop: Callable[[], Awaitable[None]]) -> bool:
@@ -81,11 +83,7 @@ class Hosted:
             if self._block.failure is None:
                 await stop()
         await self._manager.__aexit__(None, None, None)
+        if self._block.failure is None:
+            # It may have failed behind the body, while it was stopped.
+            self._block.failure = self._failure
         return self._block.conclude(error, left)
-
-
-def leaf(error: BaseException) -> BaseException:
-    """The first error inside groups of groups."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
