@@ -18,6 +18,7 @@ from meshq import (
     JournalSettings,
     MeshqError,
     MessageId,
+    NotActiveError,
     NotFoundError,
     RefusedError,
     SettingsError,
@@ -301,6 +302,46 @@ async def test_what_no_queue_takes_is_not_moved_and_that_is_said(call: str) -> N
         with pytest.raises(UsageError, match="0 messages were moved; no queue of 'picky' takes"):
             await (client.redrive("dead") if call == "redrive" else client.move_messages("dead", "picky"))
         assert (await client.queue("dead")).ready == 2
+
+
+@pytest.mark.parametrize("call", ["move_messages", "redrive"])
+async def test_what_is_moved_in_part_is_neither_done_nor_not_done(call: str) -> None:
+    settings = {"picky": AddressSettings(dead_letter_address="dead")}
+    async with lives(address_settings=settings) as life, life.client() as client:
+        for name, filter in (("small", "size < 2"), ("big", "size > 1")):
+            await client.create_queue(name, address="picky", filter=filter)
+        for body in (b"1", b"2", b"33"):
+            await client.send("picky", body)
+        assert [await client.move_messages(name, "dead") for name in ("small", "big")] == [2, 1]
+        await client.delete_queue("big")
+        for moved, outcome in ((2, "unknown"), (0, "not_done")):
+            with pytest.raises(UsageError, match=f"{moved} messages were moved; no queue of 'picky'") as caught:
+                await (client.redrive("dead") if call == "redrive" else client.move_messages("dead", "picky"))
+            assert caught.value.outcome == outcome
+            assert [(await client.queue(name)).ready for name in ("small", "dead")] == [2, 1]
+
+
+async def test_a_move_that_is_broken_off_by_the_stop_of_its_node_is_unknown() -> None:
+    async with lives() as life, life.client(reconnect_attempts=0) as client, trio.open_nursery() as nursery:
+        for _ in range(40):
+            await client.send_many("q", [b"x"] * 256)
+        told: list[MeshqError] = []
+
+        async def move() -> None:
+            with pytest.raises(MeshqError) as caught:
+                await client.move_messages("q", "other")
+            told.append(caught.value)
+
+        nursery.start_soon(move)
+        assert life.broker._node is not None
+        core = life.broker._node.core
+        while "other" not in core.router.queues:
+            await trio.lowlevel.checkpoint()
+        core.closing = "the node 'hq' is stopping"
+        await trio.sleep(1)
+        assert [(type(error), error.outcome) for error in told] == [(NotActiveError, "unknown")]
+        core.closing = None
+        assert 0 < (await client.queue("other")).ready < 40 * 256
 
 
 async def test_an_id_that_is_none_is_refused() -> None:

@@ -193,8 +193,8 @@ class Administration(ABC):
         Raises:
             SettingsError: the filter, the limit or a name is not valid.
             NotFoundError: there is no such queue.
-            AddressFullError: the disk, or the address, is full; some may have been moved.
-            UsageError: no queue there takes a message; some may have been moved.
+            AddressFullError: the disk, or the address, is full; some were moved if ``outcome`` is unknown.
+            UsageError: no queue there takes a message; some were moved if ``outcome`` is unknown.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         check_name("address", address)
@@ -211,8 +211,8 @@ class Administration(ABC):
         Raises:
             SettingsError: the filter or the limit is not valid.
             NotFoundError: there is no such queue.
-            AddressFullError: the disk, or the address, is full; some may have been sent back.
-            UsageError: no queue there takes a message; some may have been sent back.
+            AddressFullError: the disk, or the address, is full; some were sent back if ``outcome`` is unknown.
+            UsageError: no queue there takes a message; some were sent back if ``outcome`` is unknown.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         values = await self._ask("redrive", name=_check_queue(name), **_some(filter, limit))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, cast, get_args
 
 from meshq import limits
 from meshq.client._calls import AnyCall, Call
 from meshq.client._outbox import outcome_of
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, Outcome
 from meshq.wire import Answer, Frame, error_of, header_of, violation
 
 if TYPE_CHECKING:
     from meshq.client._session import Session
+
+OUTCOMES: Final = get_args(Outcome)
 
 
 class CallLine:
@@ -58,8 +61,9 @@ class CallLine:
         if call is None:
             raise violation("bad_number", f"an answer to call {frame.first}, which does not wait")
         header = header_of(frame, Answer)
-        error = error_of(header.code, header.text) if header.code else None
-        call.answered(header.named, error)
+        values = header.named
+        error = error_of(header.code, header.text, _outcome(values)) if header.code else None
+        call.answered(values, error)
 
     def piece(self, frame: Frame) -> None:
         """An answer that is bytes has come.
@@ -87,3 +91,11 @@ class CallLine:
         for call in calls:
             if isinstance(call, Call):
                 call.fail(outcome_of(error, "unknown" if call.sent else "not_done"))
+
+
+def _outcome(values: Mapping[str, object]) -> Outcome | None:
+    """What an answer says of the outcome, where it is another one than its error has by itself."""
+    outcome = values.get("outcome")
+    if outcome is None or outcome in OUTCOMES:
+        return cast("Outcome | None", outcome)
+    raise violation("bad_header", f"the outcome {outcome!r}")

@@ -333,7 +333,10 @@ class Session:
 
     def decline_call(self, call: int, error: MeshqError) -> None:
         """Answer a call with why it is not done."""
-        self._answer(call, {}, code=refusal_of(error).number, text=str(error)[:1024])
+        refusal = refusal_of(error)
+        # What the error alone would say of the outcome is not sent.
+        values = {} if error.outcome == refusal.error.default_outcome else {"outcome": error.outcome}
+        self._answer(call, values, code=refusal.number, text=str(error)[:1024])
 
     def _answer_when_durable(self, call: int, values: dict[str, Any]) -> None:
         self.core.ledger.when_all_is_durable(lambda: self._answer(call, values))

@@ -17,7 +17,7 @@ from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import UNHELD, QueueRun
 from meshq.broker.queue._run_messages import RunMessages
 from meshq.broker.session._jobs import Absent
-from meshq.errors import AddressFullError, MeshqError, SecurityError, UsageError
+from meshq.errors import AddressFullError, MeshqError, Outcome, SecurityError, UsageError
 from meshq.message import Origin
 from meshq.selector import Filter
 
@@ -35,7 +35,8 @@ def sweep(
     number of messages at the end.
 
     Raises:
-        AddressFullError, UsageError, SecurityError: a message could not be moved; those before it were.
+        AddressFullError, UsageError, SecurityError: a message could not be moved; those before it were, and if there
+            were any the outcome is unknown.
     """
     last = queue.last
     moved = looked = 0
@@ -64,15 +65,21 @@ def sweep(
 
 def _refused(error: MeshqError | None, moved: int, target: Target | None) -> MeshqError:
     if isinstance(error, UsageError):
-        return UsageError(f"{moved} messages were moved; {error}")
-    return AddressFullError(f"{moved} messages were moved; the next one finds no room at {_named(target)}")
+        return UsageError(f"{moved} messages were moved; {error}", outcome=_outcome(moved))
+    text = f"{moved} messages were moved; the next one finds no room at {_named(target)}"
+    return AddressFullError(text, outcome=_outcome(moved))
+
+
+def _outcome(moved: int) -> Outcome:
+    """Of a sweep that ends before its end: what is half done is neither done nor not done."""
+    return "unknown" if moved else "not_done"
 
 
 def _aimed(aim: Aim, view: QueueRun, moved: int) -> Target | None:
     try:
         return aim(view)
     except SecurityError as error:
-        refused = SecurityError(f"{moved} messages were moved; {error}")
+        refused = SecurityError(f"{moved} messages were moved; {error}", outcome=_outcome(moved))
         refused.refusal = error.refusal
         raise refused from error
 
