@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from meshq.client._arriving import Arriving
 from meshq.client._delivery import DeliveredRun, Delivery, Received
 from meshq.client._reading import ReadLine
-from meshq.errors import MeshqError, StaleDeliveryError, UsageError, invariant
+from meshq.errors import MeshqError, SettingsError, StaleDeliveryError, UsageError, invariant
 from meshq.message import check_span
 from meshq.wire import FLAG_RETURN, RANGES_MAX, Frame, FrameType, violation
 
@@ -61,7 +61,33 @@ class Span(NamedTuple):
 
 
 def spans_of(deliveries: Sequence[Received]) -> list[Span]:
-    """Deliveries as spans, in the order given: comparing whole ranges, not message by message."""
+    """Deliveries as spans, in the order given: comparing whole ranges, not message by message.
+
+    Raises:
+        SettingsError: one of them is none.
+    """
+    try:
+        return _spans_of(deliveries)
+    except AttributeError:
+        check_deliveries(deliveries, _RUN)
+        raise
+
+
+def check_deliveries(deliveries: Sequence[object], part: Callable[[Any], object]) -> None:
+    """See that all are deliveries: that they have a ``part`` that deliveries have.
+
+    Raises:
+        SettingsError: one of them is none.
+    """
+    for one in deliveries:
+        try:
+            part(one)
+        except AttributeError:
+            kind = type(one).__name__
+            raise SettingsError("deliveries", kind, "what a consumer of this client has received") from None
+
+
+def _spans_of(deliveries: Sequence[Received]) -> list[Span]:
     spans: list[Span] = []
     start, end = 0, len(deliveries)
     while start < end:
@@ -320,12 +346,16 @@ class Inbox:
         Returns the error for those that are stale, if any are; the others are settled.
 
         Raises:
-            UsageError: one is settled already, or not of this consumer; nothing changed.
+            UsageError: one is settled already, or not of this consumer, or none at all; nothing changed.
         """
         if len(deliveries) == 1:
             # One comparison of a bit; the most common call of all.
             delivery = deliveries[0]
-            run, index = delivery._run, delivery._index
+            try:
+                run, index = delivery._run, delivery._index
+            except AttributeError:
+                check_deliveries(deliveries, _RUN)
+                raise
             if run.consumer is self.consumer and run.epoch == self.epoch and not run.settled >> index & 1:
                 run.settled |= 1 << index
                 self._add(fate, run.first + index, run.first + index)
@@ -339,7 +369,7 @@ class Inbox:
         """Mark deliveries as settled, and gather nothing: the spans to gather, and the error for those that are stale.
 
         Raises:
-            UsageError: one is settled already, or not of this consumer; nothing changed.
+            UsageError: one is settled already, or not of this consumer, or none at all; nothing changed.
         """
         spans = spans_of(deliveries)
         done: list[Span] = []

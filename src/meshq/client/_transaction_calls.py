@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from meshq.client._calls import Call
+from meshq.client._inbox import check_deliveries
 from meshq.errors import (
     MeshqError,
     NotActiveError,
@@ -61,13 +62,19 @@ def settle_by_consumer(
     """Settle deliveries in their order, neighbours of one consumer together by ``settle``.
 
     Raises:
+        SettingsError: one of them is no delivery; nothing changed.
         StaleDeliveryError: some were stale; all others are settled.
     """
+    try:
+        owners = list(map(consumer_of, deliveries))
+    except AttributeError:
+        check_deliveries(deliveries, consumer_of)
+        raise
     results: list[MeshqError | None] = []
     stale: StaleDeliveryError | None = None
     start = 0
     for end in range(1, len(deliveries) + 1):
-        if end < len(deliveries) and consumer_of(deliveries[end]) is consumer_of(deliveries[start]):
+        if end < len(deliveries) and owners[end] is owners[start]:
             continue
         part = deliveries[start:end]
         try:
