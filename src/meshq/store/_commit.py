@@ -279,7 +279,7 @@ class GroupCommit:
         batch = self._open
         if size > batch.room and batch.rows and not self._together:
             batch = self._turn_over()
-        if root and not batch.rows and not self._together:
+        if root and not (batch.rows or self._together):
             self._claim(size)
         if kills or refs:
             batch.targets.append((size, kills, refs))
