@@ -54,10 +54,10 @@ def make_blank(disk: Disk, layout: Layout, number: int, capacity: int) -> Blank:
             for offset in range(0, capacity, len(ZEROS)):
                 file.write_at(offset, [ZEROS[: capacity - offset]])
             file.sync()
+            disk.sync_directory(layout.journal)
         except BaseException:
             file.close()
             raise
-        disk.sync_directory(layout.journal)
     except OSError as error:
         if not is_full(error):
             raise
