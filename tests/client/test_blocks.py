@@ -237,6 +237,16 @@ async def test_opening_that_is_not_answered_in_time_is_given_up(node: FakeNode, 
                 pytest.fail("it was not answered")
 
 
+async def test_a_client_that_is_closed_before_it_is_entered_stays_closed(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    client = connect(TCP, env=env)
+    await client.close()
+    await client.close()
+    with pytest.raises(ClosedError, match="closed before it was connected") as caught:
+        await client.__aenter__()
+    assert caught.value.outcome == "not_done"
+
+
 @pytest.mark.parametrize("thing", ["client", *THINGS])
 async def test_closing_twice_is_silent_and_a_block_is_entered_once(node: FakeNode, thing: str) -> None:
     env, _ = fake_env(node)

@@ -17,7 +17,7 @@ from meshq.aio._pieces import with_body
 from meshq.aio._producer import Producer
 from meshq.aio._transaction import Transaction
 from meshq.client import ClientStatistics, Event, watch
-from meshq.errors import ClosedError
+from meshq.errors import ClosedError, ConnectionBrokenError
 from meshq.message import Message
 
 T = TypeVar("T")
@@ -62,10 +62,17 @@ class Client:
         Checkpoint: always.  Cancellation: nothing is left.
         Raises:
             UsageError: it was used before; or a trio task is calling.
-            ConnectionBrokenError: no connection could be made with the attempts that the settings allow.
+            ConnectionBrokenError: no connection could be made with the attempts that the settings allow; or the broker
+                whose client it is has stopped.
+            ClosedError: it was closed meanwhile, or before.
             SecurityError, RemoteProtocolError: the node and this client don't fit.
         """
-        await self._host.enter()
+        try:
+            await self._host.enter()
+        except ClosedError as error:
+            if self._shared is None or self._shared.state != "closed":
+                raise
+            raise ConnectionBrokenError("the client's broker has stopped", outcome="not_done") from error
         return self
 
     async def __aexit__(
@@ -84,8 +91,8 @@ class Client:
 
         Checkpoint: always.  Cancellation: it is closed all the same; what was in line may be lost.
         """
-        if not self._host.used:
-            self._host.check()
+        if self._host.shut():
+            return
         # A loop that has ended has no client that is open; one that is still being entered is closed, too.
         with suppress(ClosedError):
             await self._loop.call(self._inner.close)

@@ -17,7 +17,7 @@ from meshq.blocking._producer import Producer
 from meshq.blocking._transaction import Transaction
 from meshq.blocking._two_phase import TwoPhase
 from meshq.client import BodySource, ClientStatistics, Event, Received, watch
-from meshq.errors import ClosedError
+from meshq.errors import ClosedError, ConnectionBrokenError
 from meshq.message import Message, PropertyValue
 
 T = TypeVar("T")
@@ -60,10 +60,17 @@ class Client(TwoPhase):
 
         Raises:
             UsageError: it was used before; or a trio task is calling.
-            ConnectionBrokenError: no connection could be made with the attempts that the settings allow.
+            ConnectionBrokenError: no connection could be made with the attempts that the settings allow; or the broker
+                whose client it is has stopped.
+            ClosedError: it was closed meanwhile, or before.
             SecurityError, RemoteProtocolError: the node and this client don't fit.
         """
-        self._host.enter()
+        try:
+            self._host.enter()
+        except ClosedError as error:
+            if self._shared is None or self._shared.state != "closed":
+                raise
+            raise ConnectionBrokenError("the client's broker has stopped", outcome="not_done") from error
         return self
 
     def __exit__(
@@ -79,8 +86,8 @@ class Client(TwoPhase):
 
         Interrupted: it is closed all the same; what was in line may be lost.
         """
-        if not self._host.used:
-            self._host.check()
+        if self._host.shut():
+            return
         # A loop that has ended has no client that is open; one that is still being entered is closed, too.
         with suppress(ClosedError):
             self._loop.call(self._inner.close)

@@ -125,6 +125,7 @@ class Client(Patterns):
         Raises:
             UsageError: it was used before.
             ConnectionBrokenError: no connection could be made with the attempts that the settings allow.
+            ClosedError: it was closed meanwhile, or before.
             SecurityError, RemoteProtocolError: the node and this client don't fit.
         """
         self._block.claim()

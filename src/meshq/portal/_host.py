@@ -46,6 +46,8 @@ class Host:
         self._before_leaving = before_leaving
         self._on_failed = on_failed
         self._used = False
+        # It was closed before it was entered.
+        self._shut = False
         #: Whether the body runs.
         self.open = False
         self._entered: Promise
@@ -66,8 +68,10 @@ class Host:
 
         Raises:
             UsageError: it was not entered yet; or see ``Loop.check``.
-            ClosedError: its loop has ended.
+            ClosedError: its loop has ended, or it was closed.
         """
+        if self._shut:
+            raise ClosedError(f"{self._name} is closed")
         if not self._used:
             raise UsageError(f"{self._name} is not open: use it in {self._loop.WITH!r}")
         self._loop.check()
@@ -82,6 +86,8 @@ class Host:
         """
         self._loop.check()
         self._used = True
+        # Whoever closed it did so while the loop was starting.
+        self._check_shut()
         self._entered, self._left = self._loop.promise(), self._loop.promise()
         self._loop.ask(self._entered, self._live)
 
@@ -90,9 +96,20 @@ class Host:
 
         Raises:
             UsageError: it was entered before.
+            ClosedError: it was closed before.
         """
+        self._check_shut()
         if self._used:
             raise UsageError(f"{self._name} was used before; make another one")
+
+    def _check_shut(self) -> None:
+        if self._shut:
+            raise ClosedError(f"{self._name} was closed before it was connected")
+
+    def shut(self) -> bool:
+        """Close it if it was never entered: it can't be entered any more; returns whether that was so."""
+        self._shut = not self._used
+        return self._shut
 
     def depart(self, error: BaseException | None) -> None:
         """The body has ended with ``error``: have the loop leave the block; ``left`` is kept when it has."""
