@@ -1,0 +1,41 @@
+"""Settings: frozen, by keyword only, validated when built.  Building one touches nothing."""
+
+from meshq.settings._acceptor import Acceptor
+from meshq.settings._address_settings import (
+    DEFAULT_ADDRESS_SETTINGS,
+    AddressSettings,
+    address_settings_of,
+    check_address_settings,
+    check_pattern,
+    settings_for,
+)
+from meshq.settings._journal_settings import JournalSettings
+from meshq.settings._secrets import EncryptionKey, Secret, encryption_keys
+from meshq.settings._security import IDENTITIES, Security, check_user, check_users
+from meshq.settings._tls import TLS, check_tls
+from meshq.settings._validators import Validator, in_range, is_bool, only, takes_settings
+
+__all__ = [
+    "DEFAULT_ADDRESS_SETTINGS",
+    "IDENTITIES",
+    "TLS",
+    "Acceptor",
+    "AddressSettings",
+    "EncryptionKey",
+    "JournalSettings",
+    "Secret",
+    "Security",
+    "Validator",
+    "address_settings_of",
+    "check_address_settings",
+    "check_pattern",
+    "check_tls",
+    "check_user",
+    "check_users",
+    "encryption_keys",
+    "in_range",
+    "is_bool",
+    "only",
+    "settings_for",
+    "takes_settings",
+]

@@ -1,0 +1,171 @@
+"""How addresses behave, by pattern."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from meshq import limits
+from meshq.address import INTERNAL, TEMPORARY, check_name, check_routing, is_pattern, matches, specificity
+from meshq.errors import SettingsError
+from meshq.settings._secrets import fits
+from meshq.settings._validators import in_range, is_bool, only
+
+
+def _in_transaction(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value not in ("reject", "skip"):
+        raise SettingsError(attribute.name, value, "'reject' or 'skip'")
+
+
+def _routing(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    check_routing(attribute.name, value)
+
+
+def _address(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and check_name(attribute.name, value).startswith((INTERNAL, TEMPORARY)):
+        own = f"{INTERNAL!r} and {TEMPORARY!r} begin those of the broker"
+        raise SettingsError(attribute.name, value, f"an address of one's own: {own}")
+
+
+def _full_policy(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value not in ("page", "block", "drop", "fail"):
+        raise SettingsError(attribute.name, value, "'page', 'block', 'drop' or 'fail'")
+
+
+def _property_name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    most = limits.PROPERTY_NAME_BYTES_MAX
+    if value is not None and (type(value) is not str or not value or not fits(value, most)):
+        allowed = f"the name of a property, 1 to {most} bytes, or None"
+        raise SettingsError(attribute.name, value, allowed)
+
+
+@attrs.frozen(kw_only=True)
+class AddressSettings:
+    """How the addresses that fit a pattern behave.
+
+    ``duplicate_id_cache_size``: duplicate ids remembered per address; a producer whose window has more messages is
+    refused, because not all that it may have to repeat would be known.  0: none are, and a window may be of any size.
+    ``duplicate_in_transaction``: whether a message with a known one is left out of its transaction (``skip``) or the
+    whole of that is rolled back (``reject``).  ``auto_create_queues``: an address or queue comes into being on first
+    use.  ``default_routing``: what such an address is.  ``auto_delete_queues``: such a queue goes when it is empty and
+    its last consumer has left, and such an address with its last queue, unless it remembers duplicate ids or is of
+    another routing than the default one.
+
+    ``dead_letter_address``: where a message goes that is rejected, or was delivered ``max_delivery_attempts`` times in
+    vain; None: what is rejected is gone, and nothing else is taken away however often it fails.  ``expiry_address``:
+    where a message goes whose time to live is over; None: it is gone.  Both come into being on first use.
+    ``redelivery_delay``: seconds after which a message comes again that was handed back, the first time; each time
+    after that ``redelivery_delay_multiplier`` times as many, at most ``max_redelivery_delay``.
+
+    ``default_exclusive``: every consumer of its queues is an exclusive one.  ``default_group_rebalance``: when a
+    consumer joins, all groups of its queue are given anew.  ``default_last_value_key``: the name of a property; of the
+    messages with one value of it a queue keeps only the newest, and those that a consumer holds; None: all.
+
+    ``max_size_bytes`` and ``max_size_messages``: how much an address may hold, in memory or at all; one run, thus up to
+    256 messages, may go in beyond that.  ``full_policy`` says what happens then, or when the node has no memory left:
+    ``"page"``: what is not needed next goes to the disk and comes back when it is, ``page_size_bytes`` at a time;
+    ``"block"``: producers wait; ``"drop"``: messages are confirmed and dropped; ``"fail"``: a send raises
+    ``AddressFullError``.  A broker without a ``data_dir`` has nowhere to page to: there ``"page"`` waits as ``"block"``
+    does.
+
+    ``redistribution_delay`` and ``redistribute_unmatched``: only their defaults in this version; nothing is moved.
+
+    All of them can be changed while the broker runs (``client.set_address_settings``).  ``auto_create_queues`` and
+    ``default_routing`` hold from the next first use on; ``default_exclusive`` and ``default_group_rebalance`` for who
+    joins from then on; ``dead_letter_address``, ``expiry_address``, ``max_delivery_attempts`` and what says how long a
+    message waits for what is rejected, handed back or expires from then on; all others at once.
+    """
+
+    duplicate_id_cache_size: int = attrs.field(
+        default=limits.DUPLICATE_IDS_DEFAULT, validator=in_range(0, 10_000_000, whole=True)
+    )
+    duplicate_in_transaction: str = attrs.field(default="reject", validator=_in_transaction)
+    auto_create_queues: bool = attrs.field(default=True, validator=is_bool)
+    auto_delete_queues: bool = attrs.field(default=False, validator=is_bool)
+    default_routing: str = attrs.field(default="anycast", validator=_routing)
+    dead_letter_address: str | None = attrs.field(default=None, validator=_address)
+    expiry_address: str | None = attrs.field(default=None, validator=_address)
+    max_delivery_attempts: float = attrs.field(default=10, validator=in_range(1, math.inf, whole=True))
+    redelivery_delay: float = attrs.field(default=0.0, validator=in_range(0, limits.TIME_S_MAX))
+    redelivery_delay_multiplier: float = attrs.field(default=1.0, validator=in_range(1, 1_000))
+    max_redelivery_delay: float = attrs.field(default=math.inf, validator=in_range(0, math.inf))
+    default_exclusive: bool = attrs.field(default=False, validator=is_bool)
+    default_group_rebalance: bool = attrs.field(default=False, validator=is_bool)
+    default_last_value_key: str | None = attrs.field(default=None, validator=_property_name)
+    full_policy: str = attrs.field(default="page", validator=_full_policy)
+    max_size_bytes: float = attrs.field(default=math.inf, validator=in_range(1, math.inf, whole=True))
+    max_size_messages: float = attrs.field(default=math.inf, validator=in_range(1, math.inf, whole=True))
+    page_size_bytes: int = attrs.field(
+        default=limits.PAGE_BYTES_DEFAULT, validator=in_range(limits.PAGE_BYTES_MIN, limits.PAGE_BYTES_MAX, whole=True)
+    )
+    redistribution_delay: float | None = attrs.field(default=None, validator=only(None, "redistribution"))
+    redistribute_unmatched: bool = attrs.field(default=False, validator=only(False, "redistribution"))
+    # Names of the settings that were written out: a default that is written out wins over a wider pattern, too.
+    given: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
+
+    def __new__(cls, **given: object) -> AddressSettings:
+        self = super().__new__(cls)
+        object.__setattr__(self, "given", tuple(given))
+        return self
+
+
+# What ``help`` shows: each setting with its default, not what ``__new__`` takes.
+_BUILT = inspect.signature(AddressSettings.__init__).parameters.values()
+AddressSettings.__signature__ = inspect.Signature(list(_BUILT)[1:])  # type: ignore[attr-defined]
+
+DEFAULT_ADDRESS_SETTINGS = AddressSettings()
+
+
+def check_pattern(value: object) -> str:
+    """A pattern of addresses.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    if not is_pattern(value):
+        raise SettingsError("address_settings", value, "patterns of words, '*' and '#' between dots")
+    return str(value)
+
+
+def address_settings_of(fields: Mapping[str, Any]) -> AddressSettings:
+    """Settings from their names and values.
+
+    Raises:
+        SettingsError: a name is not known, or a value not allowed.
+    """
+    known = [field.name for field in attrs.fields(AddressSettings) if field.init]
+    for name in fields:
+        if name not in known:
+            raise SettingsError("address_settings", name, f"settings from {', '.join(known)}")
+    return AddressSettings(**fields)
+
+
+def check_address_settings(value: object) -> dict[str, AddressSettings]:
+    """``address_settings`` of a broker, checked: patterns to settings.
+
+    Raises:
+        SettingsError: it is not a mapping from patterns to ``AddressSettings``.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise SettingsError("address_settings", value, "a mapping from patterns to AddressSettings")
+    for pattern, settings in value.items():
+        check_pattern(pattern)
+        if not isinstance(settings, AddressSettings):
+            raise SettingsError(f"address_settings[{pattern!r}]", settings, "AddressSettings")
+    return dict(value)
+
+
+def settings_for(patterns: Mapping[str, AddressSettings], address: str) -> AddressSettings:
+    """The settings of one address: field by field, the most specific pattern that sets it wins."""
+    fitting = sorted((pattern for pattern in patterns if matches(pattern, address)), key=specificity)
+    values: dict[str, Any] = {}
+    for pattern in fitting:
+        settings = patterns[pattern]
+        values.update((name, getattr(settings, name)) for name in settings.given)
+    return AddressSettings(**values) if values else DEFAULT_ADDRESS_SETTINGS
