@@ -103,6 +103,21 @@ def test_a_range_takes_whole_numbers_floats_and_infinity_as_it_says() -> None:
             Some(wrong)
     with pytest.raises(SettingsError):
         Some(1, 1.5)
+    most = limits.NUMBER_MAX
+    assert Some(most, most).whole == most and Some(1e30).number == 1e30
+    for given in ({"number": most + 1}, {"number": 1, "whole": 10**30}):
+        with pytest.raises(SettingsError, match=f"number from 1 to {most}, or inf"):
+            Some(**given)
+
+
+@pytest.mark.parametrize(
+    "name", ["max_size_bytes", "max_size_messages", "max_delivery_attempts", "max_redelivery_delay"]
+)
+def test_a_number_that_could_not_be_sent_is_refused_by_name(name: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^{name}=1000000000000000000000000000000 .* 9223372036854775807, or inf"):
+        AddressSettings(**{name: 10**30})
+    for good in (limits.NUMBER_MAX, math.inf):
+        assert getattr(AddressSettings(**{name: good}), name) == good
 
 
 # -- patterns
@@ -300,6 +315,30 @@ def test_users_are_copied_and_frozen() -> None:
     security = Security(users=given)  # type: ignore[arg-type]
     given.clear()
     assert {user: secret.reveal() for user, secret in security.users.items()} == {"app": "one", "ops": "two"}
+    with pytest.raises(TypeError):
+        security.users["other"] = Secret("three")  # type: ignore[index]
+
+
+def test_security_can_not_be_changed_from_within_and_is_shown_and_compared_as_before() -> None:
+    def build() -> Security:
+        return Security(
+            users={"app": "one"},
+            certificates={"CN=app": "app"},
+            roles={"app": {"r"}},
+            permissions={"#": Permissions(send={"r"})},
+        )
+
+    security = build()
+    for name in ("users", "certificates", "roles", "permissions"):
+        with pytest.raises(TypeError):
+            getattr(security, name)["x"] = None
+        with pytest.raises(AttributeError):
+            getattr(security, name).clear()
+    assert security == build() == attrs.evolve(security) and security.users == {"app": Secret("one")}
+    assert security != attrs.evolve(security, users={"app": "two"})
+    shown = "Security(users={'app': ***}, certificates={'CN=app': 'app'}, roles={'app': frozenset({'r'})}, permissions="
+    assert repr(security).startswith(shown + "{'#': Permissions(")
+    assert repr(Security(users={"app": "one"})).endswith("certificates={}, roles=None, permissions=None)")
 
 
 @pytest.mark.parametrize(

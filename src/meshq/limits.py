@@ -48,6 +48,8 @@ CONSUMER_PRIORITIES: Final = 256
 GROUP_BYTES_MAX: Final = 255
 #: Patterns whose settings were set while the node ran; each address is compared with all of them when one changes.
 ADDRESS_SETTINGS_MAX: Final = 1_024
+#: The largest whole number of a setting: what a header carries, with room for a sum of two.
+NUMBER_MAX: Final = 2**63 - 1
 #: The longest time to live, or delay, of a message: a hundred years.
 TIME_S_MAX: Final = 100 * 366 * 86_400
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TypeVar
 
 import attrs
 
@@ -11,6 +13,8 @@ from meshq import limits
 from meshq.errors import SettingsError
 from meshq.permissions import Permissions, Roles, check_permissions, check_roles, check_together
 from meshq.settings._secrets import Secret
+
+V = TypeVar("V")
 
 
 def check_user(setting: str, value: object) -> str:
@@ -37,18 +41,35 @@ def check_users(setting: str, value: object) -> dict[str, Secret]:
     return {check_user(setting, user): Secret(password) for user, password in value.items()}
 
 
-def _users(value: object) -> dict[str, Secret]:
-    return {} if value == {} else check_users("users", value)
+def _users(value: object) -> Mapping[str, Secret]:
+    return MappingProxyType({} if value == {} else check_users("users", value))
+
+
+def _roles(value: object) -> Mapping[str, Roles] | None:
+    return _fixed(check_roles(value))
+
+
+def _permissions(value: object) -> Mapping[str, Permissions] | None:
+    return _fixed(check_permissions(value))
+
+
+def _fixed(value: dict[str, V] | None) -> Mapping[str, V] | None:
+    return None if value is None else MappingProxyType(value)
+
+
+def _shown(value: Mapping[str, object] | None) -> str:
+    return repr(None if value is None else dict(value))
 
 
 #: What a certificate may say who somebody is.
 IDENTITIES = ("CN", "DNS", "URI", "EMAIL", "SHA256")
 
 
-def _identities(value: object) -> dict[str, str]:
+def _identities(value: object) -> Mapping[str, str]:
     if not isinstance(value, Mapping):
         raise SettingsError("certificates", value, "a mapping from what certificates say to users")
-    return {_identity(identity): check_user("certificates", user) for identity, user in value.items()}
+    found = {_identity(identity): check_user("certificates", user) for identity, user in value.items()}
+    return MappingProxyType(found)
 
 
 def _identity(value: object) -> str:
@@ -74,12 +95,14 @@ class Security:
     ``permissions``: what may be done at the addresses of a pattern, by role; of several patterns that fit an address
     the most specific one holds, whole, and where none fits nothing may be done.  ``roles``: the roles of each user.
     Without the two, whoever comes in may do everything; clients in the broker's own process may in any case.
+
+    The mappings are kept as read-only copies.
     """
 
-    users: Mapping[str, Secret] = attrs.field(factory=dict, converter=_users)
-    certificates: Mapping[str, str] = attrs.field(factory=dict, converter=_identities)
-    roles: Mapping[str, Roles] | None = attrs.field(default=None, converter=check_roles)
-    permissions: Mapping[str, Permissions] | None = attrs.field(default=None, converter=check_permissions)
+    users: Mapping[str, Secret] = attrs.field(factory=dict, converter=_users, repr=_shown)
+    certificates: Mapping[str, str] = attrs.field(factory=dict, converter=_identities, repr=_shown)
+    roles: Mapping[str, Roles] | None = attrs.field(default=None, converter=_roles, repr=_shown)
+    permissions: Mapping[str, Permissions] | None = attrs.field(default=None, converter=_permissions, repr=_shown)
 
     def __attrs_post_init__(self) -> None:
         if not self.users and not self.certificates:

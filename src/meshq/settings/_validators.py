@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from meshq import limits
 from meshq.errors import SettingsError
 
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
@@ -34,11 +35,13 @@ def takes_settings(settings: type[Any]) -> Callable[[F], F]:
 
 
 def in_range(low: float, high: float, *, whole: bool = False) -> Validator:
-    """A validator for numbers from ``low`` to ``high``, both included."""
+    """A validator for numbers from ``low`` to ``high``, both included; an ``int`` is one that can be sent."""
     kind = "a whole number" if whole else "a number"
     allowed = f"{kind} from {low} to {high}"
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        if type(value) is int and limits.NUMBER_MAX < value <= high:
+            raise SettingsError(attribute.name, value, f"{kind} from {low} to {limits.NUMBER_MAX}, or {high}")
         good = type(value) is int or (type(value) is float and (not whole or value == math.inf))
         if not good or not low <= value <= high:
             raise SettingsError(attribute.name, value, allowed)
