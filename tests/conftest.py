@@ -12,6 +12,7 @@ import functools
 import gc
 import inspect
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -24,6 +25,9 @@ import trio
 import trio.testing
 
 TESTS = Path(__file__).parent
+#: What a process may have grown by since the collector ran, before it runs again.
+GARBAGE_BYTES_MAX = 128 << 20
+_grown_from = 0
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=2_000)
@@ -43,6 +47,22 @@ def pytest_collection_finish() -> None:
     if sys.version_info < (3, 14):
         # From 3.14 on Hypothesis asks the collector who refers to its generator, and would not be told.
         gc.freeze()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Simulated disks are large and few; the collector counts objects, and would leave them for hundreds of tests."""
+    global _grown_from
+    if _resident_bytes() > _grown_from + GARBAGE_BYTES_MAX:
+        gc.collect()
+        _grown_from = _resident_bytes()
+
+
+def _resident_bytes() -> int:
+    try:
+        statm = Path("/proc/self/statm").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(statm.split()[1]) * resource.getpagesize()
 
 
 def is_real(item: pytest.Item) -> bool:
