@@ -18,6 +18,7 @@ import trio
 from meshq import (
     Bridge,
     Broker,
+    CallTimeoutError,
     ClusterConnection,
     ConnectionBrokenError,
     DamagedError,
@@ -63,6 +64,35 @@ def test_who_asks_a_broker_in_a_thread_that_is_not_active_is_told_its_state(aske
     with pytest.raises(NotActiveError, match=r"the broker 'hq' (is new|has not started)") as caught:
         ASKED[asked](hosted)
     assert caught.value.outcome == "not_done"
+
+
+async def test_a_broker_in_a_thread_knows_its_cluster_connections_by_name() -> None:
+    hosted = Broker("hq", data_dir=None, connectors={"me": "tcp://127.0.0.1:1"}, services=[mesh()]).run_in_thread()
+    with pytest.raises(NotFoundError, match="no cluster connection 'other'; known: 'mesh'"):
+        hosted.cluster("other")
+    cluster = hosted.cluster("mesh")
+
+    async def refused() -> None:
+        for ask in (cluster.peers, cluster.nodes, lambda: cluster.consumers("q")):
+            with pytest.raises(NotActiveError, match="the broker 'hq' is"):
+                ask()
+        with pytest.raises(NotActiveError, match="the broker 'hq' is"):
+            await cluster.wait_for()
+
+    await refused()
+    async with hosted:
+        assert (cluster.name, cluster.nodes(), cluster.peers(), cluster.consumers("q")) == ("mesh", 1, [], 0)
+        await cluster.wait_for(nodes=1)
+        with pytest.raises(CallTimeoutError, match="1 of 2 nodes"):
+            await cluster.wait_for(nodes=2, timeout=0)
+        with trio.move_on_after(1) as scope:
+            await cluster.wait_for(nodes=2)
+        assert scope.cancelled_caught
+    await refused()
+
+
+def mesh() -> ClusterConnection:
+    return ClusterConnection("mesh", connector="me", user="u", password="p")
 
 
 async def test_a_broker_starts_once_and_stops_only_after_that() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
+import attrs
 import outcome
 import trio
 
@@ -17,6 +18,7 @@ from meshq.errors import ClosedError, NotActiveError, UsageError
 from meshq.ids import NodeId
 from meshq.message import PropertyValue
 from meshq.node._hosted import Hosted
+from meshq.node._hosted_cluster import HostedClusterConnection
 from meshq.notifications import Notification
 from meshq.portal import PipeStream
 from meshq.statistics import BrokerStatistics
@@ -60,6 +62,21 @@ class _Loop(portal.Loop):
 
     def _refuse_tasks(self) -> None:
         """The host's tasks wait without stopping their loop; what they may not wait for is their own."""
+
+
+@attrs.frozen
+class _Asking:
+    """How the host asks what runs beside the broker."""
+
+    _broker: BrokerInThread
+
+    def look(self, function: Callable[[], T]) -> T:
+        """Call a plain function in the broker's loop."""
+        return self._broker._look(function)
+
+    async def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
+        """Call an async function in the broker's loop."""
+        return await self._broker._call(function)
 
 
 class BrokerInThread:
@@ -109,6 +126,14 @@ class BrokerInThread:
         """The acceptors' URLs with the ports that are really bound; empty while the node isn't active."""
         return self._broker.urls
 
+    def cluster(self, name: str) -> HostedClusterConnection:
+        """The cluster connection of this name, for tasks of the host: asked as that of a ``Broker``.
+
+        Raises:
+            NotFoundError: the broker has none.
+        """
+        return HostedClusterConnection(self._broker.cluster(name), _Asking(self))
+
     def statistics(self) -> BrokerStatistics:
         """What the broker holds and has done; ``loop_lag`` is that of its own loop, for one turn of which this waits.
 
@@ -132,6 +157,21 @@ class BrokerInThread:
         if self._loop.state != "open":
             raise NotActiveError(f"the broker {self.name!r} is {self.state}")
         return self._loop.look(function)
+
+    async def _call(self, function: Callable[[], Awaitable[Any]]) -> Any:
+        loop, scope = self._loop, trio.CancelScope()
+        if loop.state != "open":
+            raise NotActiveError(f"the broker {self.name!r} is {self.state}")
+        promise = loop.promise()
+        try:
+            loop.ask(promise, loop.run_call, promise, scope, function)
+            return await promise.wait()
+        except ClosedError:
+            raise NotActiveError(f"the broker {self.name!r} has stopped") from None
+        except trio.Cancelled:
+            with suppress(ClosedError):
+                loop.soon(scope.cancel)
+            raise
 
     def events(self) -> EventStream[Notification]:
         """An async iterator, for tasks of the host, of what happens in the broker from now on; as ``Broker.events``."""

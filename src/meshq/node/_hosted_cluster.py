@@ -1,0 +1,80 @@
+"""A cluster connection of a broker in a thread, as tasks of its host ask it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from meshq.cluster import ClusterConnection, PeerStatistics
+
+T = TypeVar("T")
+
+
+class Asks(Protocol):
+    """How another loop is asked; both raise ``NotActiveError`` where nothing runs there."""
+
+    def look(self, function: Callable[[], T]) -> T:
+        """Call a plain function there."""
+
+    async def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
+        """Call an async function there."""
+
+
+class HostedClusterConnection:
+    """Joins a broker in a thread to others; handed out by ``cluster`` of what ``run_in_thread`` has given.
+
+    What a broker is given as a service is ``meshq.ClusterConnection``.
+    """
+
+    def __init__(self, inner: ClusterConnection, broker: Asks) -> None:
+        self.name = inner.name
+        self._inner = inner
+        self._broker = broker
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def peers(self) -> list[PeerStatistics]:
+        """The other nodes now.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+        return self._broker.look(self._inner.peers)
+
+    def nodes(self) -> int:
+        """Nodes that are connected and known, this one included.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+        return self._broker.look(self._inner.nodes)
+
+    def consumers(self, queue: str) -> int:
+        """Consumers of a queue of this name, here and on the nodes that are known.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+        return self._broker.look(partial(self._inner.consumers, queue))
+
+    async def wait_for(
+        self,
+        *,
+        nodes: int = 1,
+        queue: str | None = None,
+        consumers: int = 0,
+        timeout: float = math.inf,  # noqa: ASYNC109
+    ) -> None:
+        """Return when so many nodes are known, and so many consumers of a queue on all of them.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError: the time is up; the error says how far it came.
+            NotActiveError: the broker isn't active.
+        """
+        wait = partial(self._inner.wait_for, nodes=nodes, queue=queue, consumers=consumers, timeout=timeout)
+        await self._broker.call(wait)
