@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from meshq.message import Origin as Origin
     from meshq.node import Broker as Broker
     from meshq.node import BrokerInThread as BrokerInThread
+    from meshq.node import HostedClusterConnection as HostedClusterConnection
     from meshq.notifications import AddressFull as AddressFull
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
     from meshq.notifications import ConsumerClosed as ConsumerClosed
@@ -199,6 +200,7 @@ _HOME: Final = {
     "Event": "meshq.client",
     "EventStream": "meshq.client",
     "FailedOver": "meshq.client",
+    "HostedClusterConnection": "meshq.node",
     "Journal": "meshq.store",
     "JournalSettings": "meshq.settings",
     "JournalStatistics": "meshq.statistics",
