@@ -12,7 +12,8 @@ from meshq.errors import ClosedError
 from meshq.store import Journal
 from meshq.store._gathered import Gathered
 from meshq.store._large_batches import bytes_of, large_bytes, left_behind, reserve_bytes
-from meshq.store._writer import SegmentWriter
+from meshq.store._room import Room
+from meshq.store._writer import Blank, SegmentWriter
 from tests.store.kit import SEGMENT_BYTES, Store
 
 LARGE = 5 * SEGMENT_BYTES
@@ -156,6 +157,30 @@ async def test_what_fits_after_all_gives_its_room_back(store: Store) -> None:
         assert seen == [2]
         assert journal.durable == 2
         assert len(store.segments()) == 1
+
+
+async def test_room_that_is_given_back_while_more_is_made_is_not_forgotten(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = Gathered(1, 0)
+    make = Room._blank
+
+    async def meanwhile(room: Room, capacity: int) -> Blank:
+        blank = await make(room, capacity)
+        room.give_back(batch)
+        return blank
+
+    async with store.journal() as journal:
+        await settled(journal)
+        room = journal._books.room
+        room.used(SEGMENT_BYTES, SEGMENT_BYTES)
+        await trio.sleep(1)
+        batch.blank = room.claim(SEGMENT_BYTES)
+        assert batch.blank is not None
+        monkeypatch.setattr(Room, "_blank", meanwhile)
+        await trio.sleep(1)
+        assert batch.blank is None and room.has(SEGMENT_BYTES)
+    assert [path for path in store.disk.files() if path.endswith(".seg")] == store.segments()
 
 
 @pytest.mark.parametrize("failing", [False, True])

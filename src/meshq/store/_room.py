@@ -178,7 +178,7 @@ class Room:
     async def _make_next(self) -> None:
         """Make what is missing most: on a full disk what keeps it going, else what is waited for."""
         if self._demand and self._spare is None and not self.full:
-            self._spare = await self._blank(self._segment_bytes)
+            self._keep(await self._blank(self._segment_bytes))
         elif not (self._ballast or self._lent):
             path = f"{self._layout.journal}/{BALLAST}"
             await self._env.threads.run(_make_ballast, self._env.disk, path, pool=POOL)
@@ -186,7 +186,7 @@ class Room:
         elif self._reserve is None:
             self._reserve = await self._blank(self.reserve_bytes)
         else:
-            self._spare = await self._blank(self._segment_bytes)
+            self._keep(await self._blank(self._segment_bytes))
         if self._spare is not None:
             self._demand = False
 
@@ -299,6 +299,7 @@ class Room:
             self._keep(blank)
 
     def _keep(self, blank: Blank) -> None:
+        """It is the spare, unless another one was given back while it was made."""
         if self._spare is None:
             self._spare, self._demand = blank, False
             self._arrived.ring()
