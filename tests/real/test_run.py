@@ -45,8 +45,10 @@ class Served:
 
     def rest(self) -> tuple[int, str]:
         """How it has ended, and what it has still said."""
-        _, text = self.process.communicate(timeout=30)
-        return self.process.returncode, text
+        assert self.process.stderr is not None
+        # Not `communicate`: it does not know of what was read ahead of the last line.
+        text = self.process.stderr.read()
+        return self.process.wait(30), text
 
 
 @contextmanager
