@@ -474,7 +474,7 @@ class Client(Patterns):
     def _untime(self, runs: Sequence[Run]) -> None:
         for run in runs:
             self._session.timed.pop(run, None)
-        self._session.runs.gave_up(sum(run.given_up for run in runs))
+        self._session.runs.left(runs)
 
     async def _wait_run(self, run: Run) -> None:
         self._time((run,))

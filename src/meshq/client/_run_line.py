@@ -6,6 +6,7 @@ A run waits for its producer's channel, then for its turn, for credit, and for t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -116,9 +117,10 @@ class RunLine:
                 if run.owner is not None:
                     run.owner.run_sent()
 
-    def gave_up(self, count: int) -> None:
-        """So many runs that wait are wanted by nobody any more: while nothing goes out, such must not pile up."""
-        self._void += count
+    def left(self, runs: Iterable[Run]) -> None:
+        """Nobody waits for these any more; those that were given up must not pile up while nothing goes out."""
+        for run in runs:
+            self._void += run.given_up
         if self._void <= self._void_max:
             return
         lines = [(outbox, line) for outbox in self.outboxes for line in (outbox.gated, outbox.held)]
