@@ -472,8 +472,6 @@ class Client(Patterns):
         self._connection.look_at_timeout(waiting[0].since)
 
     def _untime(self, runs: Sequence[Run]) -> None:
-        for run in runs:
-            self._session.timed.pop(run, None)
         self._session.runs.left(runs)
 
     async def _wait_run(self, run: Run) -> None:

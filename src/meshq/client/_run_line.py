@@ -119,7 +119,9 @@ class RunLine:
 
     def left(self, runs: Iterable[Run]) -> None:
         """Nobody waits for these any more; those that were given up must not pile up while nothing goes out."""
+        timed = self._session.timed
         for run in runs:
+            timed.pop(run, None)
             self._void += run.given_up
         if self._void <= self._void_max:
             return
