@@ -15,7 +15,7 @@ import attrs
 from benchmarks import against, report, results
 from benchmarks.processes import BenchmarkError
 from benchmarks.rows import SYSTEMS, Row, chosen
-from benchmarks.runner import measure
+from benchmarks.runner import measure, measure_undisturbed
 
 SECONDS = 2.0
 QUICK_SECONDS = 0.2
@@ -68,7 +68,7 @@ def run_row(row: Row, systems: Sequence[str], options: argparse.Namespace) -> tu
                 continue
             workload = row.workload(system, options.seconds, options.messages)
             try:
-                run[system] = measure(system, workload)
+                run[system] = (measure if options.quick else measure_undisturbed)(system, workload)
             except BenchmarkError as error:
                 failed += 1
                 print(f"{row.key} {system}: {error}", file=sys.stderr)
@@ -122,7 +122,9 @@ def run_against(options: argparse.Namespace, command: str) -> int:
         for row in chosen(options.rows):
             row = shortened(row) if options.quick else row
             workload = row.workload("ours", options.seconds, options.messages)
-            runs, failed = against.run_pairs(row, workload, product, pairs)
+            runs, failed = against.run_pairs(
+                row, workload, product, pairs, measure if options.quick else measure_undisturbed
+            )
             failures += failed
             if runs:
                 against.add(result, row, runs)

@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import attrs
 from benchmarks import results
 from benchmarks.processes import ROOT, BenchmarkError, scratch
 from benchmarks.rows import Row
-from benchmarks.runner import Figures, measure
+from benchmarks.runner import Figures, measure_undisturbed
 from benchmarks.workload import Workload
 
 KIND = "comparison"
@@ -30,7 +30,9 @@ SIDES = ("ours", "against")
 #: Fewer say nothing about machines that do other things, too.
 PAIRS_MIN = 5
 #: The rate of a row, over what it was, below which it is called down.
-DOWN = 0.9
+DOWN = 0.97
+
+Run = Callable[[str, Workload], Figures]
 #: A ratio that every row has that tells what its processes cost.
 CPU = "cpu_us"
 
@@ -71,7 +73,9 @@ def empty(commit: str, name: str = NAME) -> dict[str, Any]:
     return results.empty(name, KIND) | {"against": commit}
 
 
-def run_pairs(row: Row, workload: Workload, product: Path, pairs: int) -> tuple[results.Runs, int]:
+def run_pairs(
+    row: Row, workload: Workload, product: Path, pairs: int, run_one: Run = measure_undisturbed
+) -> tuple[results.Runs, int]:
     """Both sides in turn, each first in every other pair; a pair of which one fails is said, counted and left out."""
     of_side = {"ours": workload, "against": attrs.evolve(workload, product=str(product))}
     runs: results.Runs = []
@@ -80,7 +84,7 @@ def run_pairs(row: Row, workload: Workload, product: Path, pairs: int) -> tuple[
         run: dict[str, Figures] = {}
         for side in SIDES if pair % 2 == 0 else SIDES[::-1]:
             try:
-                run[side] = with_cpu(measure("ours", of_side[side]))
+                run[side] = with_cpu(run_one("ours", of_side[side]))
             except BenchmarkError as error:
                 failed += 1
                 print(f"{row.key} {side}: {error}", file=sys.stderr)

@@ -25,7 +25,6 @@ CLUSTER = "mesh"
 CONNECTOR = "here"
 ACCEPTOR = "tcp://127.0.0.1:0"
 RECEIVE_COUNT = 1_000
-CONSUMER_WINDOW = 10_000
 #: Longer than any stall that still counts as working.
 RECEIVE_SECONDS = 30.0
 
@@ -80,8 +79,7 @@ def mesh(*others: str) -> ClusterConnection:
 
 
 async def run_broker(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
-    """Serve until told to stop; ``began`` is the time after the interpreter and its imports."""
-    began = time.monotonic()
+    """Serve until told to stop."""
     counter = SyncCounter()
     fresh = not (Path(workload.directory) / "data").exists()
     async with broker_of(workload) as broker:
@@ -90,7 +88,7 @@ async def run_broker(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
                 for name in [QUEUE, *(f"idle.{number}" for number in range(workload.queues))]:
                     await client.create_queue(name)
         before = counter.syncs
-        await parent.meet_async(url=broker.urls[0], began=began)
+        await parent.meet_async(url=broker.urls[0])
         syncs = counter.syncs - before
         async with broker.client() as client:
             added = (await client.queue(QUEUE)).added
@@ -160,7 +158,7 @@ async def consume(client: Any, workload: Workload, clock: LatencyClock | None = 
     first: float | None = None
     numbers: set[bytes] = set()
     options = {"filter": workload.filter} if workload.filter else {}
-    async with client.consumer(QUEUE, window=CONSUMER_WINDOW, **options) as consumer:
+    async with client.consumer(QUEUE, **options) as consumer:
         while count < workload.count:
             batch = await consumer.receive_many(RECEIVE_COUNT, timeout=RECEIVE_SECONDS)
             if not batch:

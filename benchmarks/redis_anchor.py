@@ -1,7 +1,11 @@
-"""The anchor: Redis streams with a consumer group, through redis-py, as a user of it would write them.
+"""The anchor: Redis streams with a consumer group, through redis-py.
 
 ``appendfsync always`` syncs once per turn of the server's loop, before any reply of that turn: the same promise as
 a durable meshq queue.  Without an append-only file it is the anchor in memory.
+
+Replies are not waited for one by one, as meshq's confirms are not: as many commands are under way as a producer of
+meshq has messages unconfirmed, the next messages are asked for before the last ones are acknowledged, and
+acknowledgements are on their way until the end, when all their replies are waited for.
 """
 
 from __future__ import annotations
@@ -21,7 +25,9 @@ from benchmarks.processes import START_SECONDS, BenchmarkError, Process
 from benchmarks.workload import LatencyClock, Workload, received
 
 STREAM, GROUP = "orders", "workers"
-READ_COUNT = 1_000
+#: Messages of a read, and reads under way: together what a consumer of meshq holds unless its window is given.
+READ_COUNT = 500
+READS = 2
 BLOCK_MS = 5_000
 
 
@@ -90,45 +96,79 @@ def syncs(process: Process, port: int) -> int:
     return writes - to_clients
 
 
+class Pipelined:
+    """One connection with commands under way, whose replies come in their order."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._connection: Any = client.connection_pool.get_connection()
+        self._open = 0
+
+    def send(self, commands: list[tuple[Any, ...]]) -> None:
+        """Write commands; their replies come later."""
+        self._connection.send_packed_command(self._connection.pack_commands(commands))
+        self._open += len(commands)
+
+    def reply(self) -> Any:
+        """The next reply."""
+        self._open -= 1
+        return self._connection.read_response()
+
+    def drain(self, most: int) -> None:
+        """Read replies until at most so many commands are under way."""
+        while self._open > most:
+            self.reply()
+
+    def drain_ready(self) -> None:
+        """Read the replies that are here."""
+        while self._open and self._connection.can_read(0):
+            self.reply()
+
+
 def produce(workload: Workload, parent: ChildEnd) -> dict[str, Any]:
-    client = connected(workload.port)
+    pipelined = Pipelined(connected(workload.port))
     parent.meet()
     clock = LatencyClock(workload.rate)
     started = time.monotonic()
+    command = ("XADD", STREAM, "*", "b")
     body = bytes(workload.size)
     sent = 0
     while sent < workload.count:
+        chunk = min(workload.frame, workload.count - sent)
         if workload.rate:
             time.sleep(clock.pause())
             body = clock.stamp(workload.size)
-        if workload.frame == 1:
-            client.xadd(STREAM, {"b": body})
-            sent += 1
-        else:
-            chunk = min(workload.frame, workload.count - sent)
-            pipeline = client.pipeline(transaction=False)
-            for _ in range(chunk):
-                pipeline.xadd(STREAM, {"b": body})
-            pipeline.execute()
-            sent += chunk
+            pipelined.drain_ready()
+        pipelined.send([(*command, body)] * chunk)
+        # One at a time: the reply is waited for.  Else as many are under way as a producer has messages unconfirmed.
+        pipelined.drain(0 if workload.kind == "one" else max(0, workload.window - workload.frame))
+        sent += chunk
+    pipelined.drain(0)
     return {"started": started, "ended": time.monotonic()}
 
 
 def drain(client: redis.Redis, workload: Workload, clock: LatencyClock) -> dict[str, Any]:
     """Read and acknowledge everything; an acknowledgement has been stored when its reply is here."""
+    # A read that waits for messages holds up what follows it on its connection.
+    reads, acknowledgements = Pipelined(client), Pipelined(client)
+    read = ("XREADGROUP", "GROUP", GROUP, "one", "COUNT", READ_COUNT, "BLOCK", BLOCK_MS, "STREAMS", STREAM, ">")
+    reads.send([read] * READS)
     count = total = 0
     first: float | None = None
     while count < workload.count:
-        answer: Any = client.xreadgroup(GROUP, "one", {STREAM: ">"}, count=READ_COUNT, block=BLOCK_MS)
+        answer: Any = reads.reply()
         if not answer:
             raise RuntimeError(f"nothing for {BLOCK_MS} ms after {count} of {workload.count} messages")
+        reads.send([read])
         if first is None:
             first = time.monotonic()
         for _, entries in answer:
-            clock.arrived(fields[b"b"] for _, fields in entries)
-            total += sum(len(fields[b"b"]) for _, fields in entries)
+            bodies = [fields[1] for _, fields in entries]
+            clock.arrived(bodies)
+            total += sum(map(len, bodies))
             count += len(entries)
-            client.xack(STREAM, GROUP, *[number for number, _ in entries])
+            acknowledgements.send([("XACK", STREAM, GROUP, *[number for number, _ in entries])])
+            acknowledgements.drain_ready()
+    acknowledgements.drain(0)
     return received(workload, count, total, clock) | {"first": first}
 
 

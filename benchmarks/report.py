@@ -102,7 +102,7 @@ def _compared_cells(row: Row, line: Line, entry: Mapping[str, Any]) -> list[str]
         *(figure(ratio[name]) for name in ("median", "minimum", "maximum")),
         figure(cpu.get("median")),
         str(len(entry["runs"])),
-        {True: "more than 10 % down", False: "ok", None: NOTHING}[down],
+        {True: "more than 3 % down", False: "ok", None: NOTHING}[down],
     ]
 
 

@@ -233,7 +233,7 @@ def _states() -> tuple[Row, ...]:
                 ),
                 Line(
                     metric="restart_s",
-                    title="restart after SIGKILL until the first delivery",
+                    title="restart after SIGKILL, from the start of the process to the first delivery",
                     unit="s",
                     targets=(Target(at_most=2.0),),
                 ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from benchmarks.bystanders import Bystanders
 from benchmarks.processes import START_SECONDS, BenchmarkError, Process, process_facts, python, scratch, used_between
 from benchmarks.workload import Workload
 
@@ -18,6 +20,10 @@ MODULES = {"ours": "benchmarks.ours", "floor": "benchmarks.floor", "redis": "ben
 SETTLE_SECONDS = 1.0
 #: Of a run, whatever it is told to do.
 LIMIT_SECONDS = 120.0
+#: A run in which others had more of the processors is a disturbed one, and is repeated so often, after a pause.
+FOREIGN_PERCENT_MAX = 10.0
+QUIET_ATTEMPTS = 5
+QUIET_SECONDS = 2.0
 MIB = 1024 * 1024
 
 Figures = dict[str, float]
@@ -166,9 +172,8 @@ def fill(system: str, server: Server, workload: Workload) -> float:
 def backlog(system: str, workload: Workload) -> Figures:
     """Fill, SIGKILL, start again, consume everything.
 
-    ``restart_s`` counts in the new broker process from where its interpreter and its imports are done (for Redis:
-    from the start of its process) to the first delivery in a consumer process that was up and waiting;
-    ``restart_with_interpreter_s`` from the start of the process.  The consumer drains the queue, so a lost message
+    ``restart_s`` counts from the start of the new broker process, its interpreter and its imports included, to the
+    first delivery in a consumer process that was up and waiting.  The consumer drains the queue, so a lost message
     fails the run.
     """
     directory = Path(workload.directory)
@@ -185,8 +190,7 @@ def backlog(system: str, workload: Workload) -> Figures:
     return {
         "bytes_per_message": grown / workload.count,
         "messages": workload.count,
-        "restart_s": first - server.facts.get("began", started),
-        "restart_with_interpreter_s": first - started,
+        "restart_s": first - started,
     }
 
 
@@ -226,6 +230,27 @@ KINDS = {"stream": stream, "one": stream, "forward": forward, "inprocess": insid
 
 
 def measure(system: str, workload: Workload) -> Figures:
-    """Run ``workload`` once on ``system``, in a directory that is gone afterwards."""
-    with scratch() as directory:
-        return KINDS[workload.kind](system, attrs.evolve(workload, directory=str(directory)))
+    """Run ``workload`` once on ``system``, in a directory that is gone afterwards.
+
+    ``foreign_percent``: what others had of the machine's processors meanwhile.
+    """
+    with scratch() as directory, Bystanders() as others:
+        figures = KINDS[workload.kind](system, attrs.evolve(workload, directory=str(directory)))
+    return figures | {"foreign_percent": others.percent}
+
+
+def measure_undisturbed(system: str, workload: Workload) -> Figures:
+    """Run ``workload`` until nobody else has used the machine meanwhile, a few times at most.
+
+    Raises:
+        BenchmarkError: somebody else always has.
+    """
+    for _ in range(QUIET_ATTEMPTS):
+        figures = measure(system, workload)
+        if figures["foreign_percent"] <= FOREIGN_PERCENT_MAX:
+            return figures
+        print(f"{system}: others used {figures['foreign_percent']:.0f} % of the machine: again", file=sys.stderr)
+        time.sleep(QUIET_SECONDS)
+    raise BenchmarkError(
+        f"others use more than {FOREIGN_PERCENT_MAX} % of the machine, {QUIET_ATTEMPTS} times in a row"
+    )

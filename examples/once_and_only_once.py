@@ -34,23 +34,26 @@ class Shop:
 async def work(client: Client, shop: Shop) -> int:
     """Answer all orders; returns how often an answer was begun anew."""
     again = seen = 0
+    answered: set[bytes] = set()
     async with client.consumer("orders", window=10) as consumer:
         while (order := await consumer.receive(timeout=3)) is not None:
             seen += 1
             try:
                 async with client.transaction() as tx:
-                    await tx.send("invoices", b"for " + order.body, duplicate_id=order.body)
+                    if order.body not in answered:
+                        await tx.send("invoices", b"for " + order.body, duplicate_id=order.body)
+                        answered.add(order.body)
                     await tx.ack(order)
                     if seen % 40 == 0:
                         # Now of all times: is it done or not?  Nobody can know yet.
                         shop.stop.set()
             except TransactionRolledBackError:
-                # The order comes again, unless its transaction was committed after all.
+                # Undo what is our own; the order comes again, unless its transaction was committed after all.
+                answered.discard(order.body)
                 again += 1
             except DuplicateError:
-                # The invoice stands there already: only the order is left to be settled.
-                async with client.transaction() as tx:
-                    await tx.ack(order)
+                # The invoice stands there already, and stays noted: when the order comes again, only that is settled.
+                again += 1
     return again
 
 

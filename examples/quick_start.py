@@ -16,8 +16,8 @@ async def main() -> None:
             order = await consumer.receive(timeout=5)
             if order is None:
                 raise SystemExit("no order came")
-            print(order.body.decode(), "for", order.properties["region"], "again" if order.redelivered else "")
-            await order.ack(confirm=True)
+            async with order:  # acknowledged at the end, and given back if this raises
+                print(order.body.decode(), "for", order.properties["region"], "again" if order.redelivered else "")
 
 
 if __name__ == "__main__":

@@ -4,21 +4,18 @@ Run it with ``python examples/with_flask.py``.
 """
 
 import threading
+from functools import partial
 from typing import Any
 
 from flask import Flask
 
-from meshq.blocking import Broker, Client
+from meshq import Message
+from meshq.blocking import Broker, Client, Delivery
 
 
-def pack(client: Client, packed: list[str], stopping: threading.Event) -> None:
-    """Work on orders until the service stops; one that is not done by then comes again."""
-    with client.consumer("orders", window=10) as consumer:
-        while not stopping.is_set():
-            order = consumer.receive(timeout=0.1)
-            if order is not None:
-                packed.append(order.body.decode())
-                order.ack()
+def pack(packed: list[str], order: Delivery) -> None:
+    """Work on one order: acknowledged at the end, and given back if this raises."""
+    packed.append(order.json()["name"])
 
 
 def make_app(client: Client, packed: list[str]) -> Flask:
@@ -28,7 +25,7 @@ def make_app(client: Client, packed: list[str]) -> Flask:
     @app.post("/orders/<name>")
     def order(name: str) -> Any:
         """Accepted means: it is on the disk."""
-        client.send("orders", name.encode())
+        client.send("orders", Message.json({"name": name}))
         return {"accepted": name}, 202
 
     @app.get("/orders")
@@ -43,14 +40,13 @@ def make_app(client: Client, packed: list[str]) -> Flask:
 def main() -> None:
     """Serve until Ctrl-C."""
     packed: list[str] = []
-    stopping = threading.Event()
     with Broker("shop", data_dir="data/shop") as broker, broker.client() as client:
-        packer = threading.Thread(target=pack, args=(client, packed, stopping))
+        packer = threading.Thread(target=client.serve, args=("orders", partial(pack, packed)))
         packer.start()
         try:
             make_app(client, packed).run(port=8000)
         finally:
-            stopping.set()
+            client.stop_serving()  # the order that is being packed is finished first
             packer.join()
 
 

@@ -1,8 +1,8 @@
 """How tests run here.
 
 ``async def`` tests run under trio on a clock that jumps to the next deadline, so that an hour of waiting
-takes no time.  Tests in ``tests/real/`` and those marked ``real`` run on the real clock, and only they may
-sleep.
+takes no time.  Tests in ``tests/real/`` and ``tests/attacks/`` and those marked ``real`` run on the real clock, and
+only they may sleep.
 Hypothesis draws the same examples each time; ``HYPOTHESIS_PROFILE=explore`` looks for new ones.
 """
 
@@ -25,6 +25,8 @@ import trio
 import trio.testing
 
 TESTS = Path(__file__).parent
+#: Where every test runs on the real clock.
+REAL = (TESTS / "real", TESTS / "attacks")
 #: What a process may have grown by since the collector ran, before it runs again.
 GARBAGE_BYTES_MAX = 128 << 20
 _grown_from = 0
@@ -35,9 +37,9 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever lies in ``tests/real/`` is marked so, and ``-m "not real"`` leaves it out."""
+    """Whatever lies in the directories of ``REAL`` is marked so, and ``-m "not real"`` leaves it out."""
     for item in items:
-        if item.path.is_relative_to(TESTS / "real"):
+        if any(item.path.is_relative_to(directory) for directory in REAL):
             item.add_marker("real")
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools import signatures
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
@@ -57,3 +58,9 @@ def test_every_file_that_a_page_names_exists() -> None:
     places = [ROOT, ROOT / "src", ROOT / "src" / "meshq", ROOT / "tests"]
     assert len(named) > 10
     assert [(page, path) for page, path in named if not any((place / path).is_file() for place in places)] == []
+
+
+def test_the_page_of_signatures_is_the_code() -> None:
+    assert signatures.PAGE.read_text(encoding="utf-8") == signatures.page(), "run python tools/signatures.py"
+    assert "`async .serve(queue, handler, *, concurrency=1" in signatures.page()
+    assert " at 0x" not in signatures.page()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import runpy
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +79,8 @@ async def orders_over_http(app: Any) -> None:
         for name in ("umbrella", "raincoat", "boots"):
             assert (await http.post(f"/orders/{name}")).status_code == 202
         found = {"packed": 0}
-        while found["packed"] < 3:
+        while found != {"waiting": 0, "packed": 3}:
             found = (await http.get("/orders")).json()
-        assert (await http.get("/orders")).json() == {"waiting": 0, "packed": 3}
 
 
 def test_with_fastapi_what_was_accepted_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,19 +91,37 @@ def test_with_fastapi_what_was_accepted_is_packed(tmp_path: Path, monkeypatch: p
         assert [thread.name for thread in threading.enumerate() if thread.name.startswith("meshq")] == []
 
 
+def test_with_fastapi_runs_by_the_command_that_it_names(tmp_path: Path) -> None:
+    (command,) = re.findall(r"``(uvicorn .*)``", (EXAMPLES / "with_fastapi.py").read_text())
+    program, *arguments = command.replace("--app-dir examples", f"--app-dir {EXAMPLES}").split()
+    command = [sys.executable, "-m", program, *arguments, "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as service:
+        assert service.stderr is not None
+        found = None
+        while found is None and (line := service.stderr.readline()):
+            found = re.search(r"running on (http://127.0.0.1:\d+)", line)
+        assert found is not None
+        assert httpx.post(f"{found[1]}/orders/umbrella", trust_env=False).status_code == 202
+        # A second worker can't have the store, and is told what to do.
+        second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert "several processes connect to one broker" in second.stderr
+        service.terminate()
+        service.stderr.read()
+        assert service.wait(30) in (0, -15)
+
+
 def test_with_flask_what_was_accepted_is_packed(tmp_path: Path) -> None:
     packed: list[str] = []
-    module, stopping = example("with_flask"), threading.Event()
+    module = example("with_flask")
     with Broker("shop", data_dir=tmp_path / "shop") as broker, broker.client() as client:
         http = module["make_app"](client, packed).test_client()
-        packer = threading.Thread(target=module["pack"], args=(client, packed, stopping))
+        packer = threading.Thread(target=client.serve, args=("orders", partial(module["pack"], packed)))
         packer.start()
         for name in ("umbrella", "raincoat", "boots"):
             assert http.post(f"/orders/{name}").status_code == 202
-        while http.get("/orders").get_json()["packed"] < 3:
+        while http.get("/orders").get_json() != {"waiting": 0, "packed": 3}:
             pass
-        assert http.get("/orders").get_json() == {"waiting": 0, "packed": 3}
-        stopping.set()
+        client.stop_serving()
         packer.join()
     assert packed == ["umbrella", "raincoat", "boots"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib
 import inspect
 import re
@@ -110,3 +111,22 @@ def classes_in(annotation: object) -> list[type]:
     if inspect.isclass(origin) and origin.__module__.startswith("meshq.") and origin.__module__ != "meshq.abc":
         parts.append(origin)
     return parts
+
+
+@pytest.mark.parametrize("name", ["Broker", "connect", "Journal"])
+def test_what_is_for_trio_says_under_asyncio_what_is_there_for_it(name: str) -> None:
+    made = {
+        "Broker": lambda: meshq.Broker("b", data_dir=None),
+        "connect": lambda: meshq.connect("tcp://127.0.0.1:1"),
+        "Journal": lambda: meshq.Journal("nowhere"),
+    }[name]()
+
+    async def enter() -> None:
+        async with made:  # type: ignore[attr-defined]
+            raise AssertionError("it was entered")
+
+    instead = (
+        "use trio.run" if name == "Journal" else f"use meshq.aio.{name} for asyncio, meshq.blocking.{name} without"
+    )
+    with pytest.raises(meshq.UsageError, match=f"meshq.{name} needs a task of trio, and this is none; {instead}"):
+        asyncio.run(enter())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from meshq import Permissions, Security, SettingsError
+from meshq.broker.session._access import Access
 from meshq.permissions import permissions_for
 
 USERS = {"app": "one", "ops": "two"}
@@ -69,3 +70,28 @@ def test_permissions_are_patterns_with_permissions(value: Any) -> None:
 def test_what_leads_nowhere_is_refused_by_name(roles: Any, permissions: Any, names: str) -> None:
     with pytest.raises(SettingsError, match=names):
         Security(users=USERS, roles=roles, permissions=permissions)
+
+
+def test_an_explanation_permits_what_the_broker_does() -> None:
+    security = Security(
+        users={"app": "secret", "boss": "secret"},
+        roles={"app": {"writers"}, "boss": {"owners"}},
+        permissions={
+            "orders.*": Permissions(send={"writers"}, browse={"owners"}),
+            "orders.#": Permissions(consume={"writers", "owners"}),
+        },
+    )
+    for user in ("app", "boss"):
+        rights = Access(security).of(("client", user))
+        assert rights is not None
+        for address in ("orders", "orders.eu", "orders.eu.north", "other"):
+            assert security.explain(user, address).permitted == rights.at(address), (user, address)
+    assert security.explain("app", "other").patterns == ()
+    assert "nothing is permitted there" in str(security.explain("app", "other"))
+    assert len(Security(users={"app": "secret"}).explain("app", "q").permitted) == 5
+
+
+@pytest.mark.parametrize(("user", "address"), [("stranger", "orders"), ("app", "a::b"), ("app", "")])
+def test_a_user_or_an_address_that_there_is_not_has_no_explanation(user: str, address: str) -> None:
+    with pytest.raises(SettingsError, match=r"(user|address)="):
+        Security(users={"app": "secret"}).explain(user, address)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from meshq.testing._planted_bugs import BUGS, Bug
+from meshq.testing._planted_bug import Bug
+from meshq.testing._planted_bugs import BUGS
 from meshq.testing._planted_mesh_bugs import ALL_BUGS, MESH_BUGS
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +31,10 @@ INTRODUCTION = (
     "A bug that only something else notices counts as missed.",
     "",
     "`python -m meshq.testing.planted` does it again; `--bug NAME` for one of them.",
+    "`--no-mesh --result planted --resume` hunts all of the first table, writes each result as soon as it is there,",
+    "and goes on where it was broken off, as long as the commit is the same;",
+    "`--mesh --result planted-mesh` does so with the others.",
+    "Each row says at which commit its bug was hunted; the product may have changed since then.",
     "Those with a star are looked for in every run of the tests.",
     "",
     "This page is drawn by `python tools/draw_planted_bugs.py` from the list in `src/meshq/testing/_planted_bugs.py`",
@@ -48,7 +53,7 @@ def row(bug: Bug, result: dict[str, Any]) -> str:
     found = ", ".join(checker for checker in result["caught_by"] if checker in bug.checkers)
     others = ", ".join(checker for checker in result["caught_by"] if checker not in bug.checkers)
     seeds = str(result["seeds"]) if result["caught"] else "not found"
-    return f"| {bug.name}{star} | `{bug.file}` | {seeds} | {found} | {others} |"
+    return f"| {bug.name}{star} | `{bug.file}` | {seeds} | {found} | {others} | {result.get('commit', 'not known')} |"
 
 
 def change(bug: Bug) -> str:
@@ -74,8 +79,8 @@ def found(name: str) -> dict[str, dict[str, Any]]:
 def table(bugs: Sequence[Bug], results: dict[str, dict[str, Any]]) -> str:
     """The lines of some bugs."""
     lines = [
-        "| planted bug | file | seeds needed | found by | and by |",
-        "| --- | --- | --- | --- | --- |",
+        "| planted bug | file | seeds needed | found by | and by | hunted at |",
+        "| --- | --- | --- | --- | --- | --- |",
         *[row(bug, results[bug.name]) for bug in bugs],
     ]
     return "\n".join(lines)

@@ -99,7 +99,10 @@ def default_of(field: attrs.Attribute[Any]) -> str:
 def keys(schema: type[Header]) -> list[str]:
     """The keys of one header."""
     name = schema.frame_type.name
-    return [f"| {name} | `{field.name}` | {value_of(field)} | {default_of(field)} |" for field in attrs.fields(schema)]
+    return [
+        f"| {name} | `{field.metadata.get('key') or field.name}` | {value_of(field)} | {default_of(field)} |"
+        for field in attrs.fields(schema)
+    ]
 
 
 def headers() -> str:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from meshq.config import load_broker as load_broker
     from meshq.directories import Directories as Directories
     from meshq.errors import AddressFullError as AddressFullError
+    from meshq.errors import BodyFormatError as BodyFormatError
     from meshq.errors import BrokenError as BrokenError
     from meshq.errors import BusyError as BusyError
     from meshq.errors import CallTimeoutError as CallTimeoutError
@@ -102,6 +103,8 @@ if TYPE_CHECKING:
     from meshq.notifications import MemoryFull as MemoryFull
     from meshq.notifications import MessageDeadLettered as MessageDeadLettered
     from meshq.notifications import MessageExpired as MessageExpired
+    from meshq.notifications import NodeJoined as NodeJoined
+    from meshq.notifications import NodeLeft as NodeLeft
     from meshq.notifications import Notification as Notification
     from meshq.notifications import QueueCreated as QueueCreated
     from meshq.notifications import QueueDeleted as QueueDeleted
@@ -111,6 +114,7 @@ if TYPE_CHECKING:
     from meshq.notifications import StoreDamaged as StoreDamaged
     from meshq.notifications import TransactionDecided as TransactionDecided
     from meshq.notifications import TransactionPrepared as TransactionPrepared
+    from meshq.permissions import PermissionExplanation as PermissionExplanation
     from meshq.permissions import Permissions as Permissions
     from meshq.settings import TLS as TLS
     from meshq.settings import Acceptor as Acceptor
@@ -126,6 +130,7 @@ if TYPE_CHECKING:
 
 _ERRORS: Final = (
     "AddressFullError",
+    "BodyFormatError",
     "BrokenError",
     "BusyError",
     "CallTimeoutError",
@@ -170,6 +175,8 @@ _NOTIFICATIONS: Final = (
     "SessionClosed",
     "SessionCreated",
     "StoreDamaged",
+    "NodeJoined",
+    "NodeLeft",
     "TransactionDecided",
     "TransactionPrepared",
 )
@@ -209,6 +216,7 @@ _HOME: Final = {
     "NodeId": "meshq.ids",
     "Origin": "meshq.message",
     "PeerStatistics": "meshq.cluster",
+    "PermissionExplanation": "meshq.permissions",
     "Permissions": "meshq.permissions",
     "PreparedTransaction": "meshq.client",
     "Producer": "meshq.client",

@@ -11,6 +11,8 @@ usage: meshq COMMAND [options]
 
   run FILE           run the broker that a file describes, until SIGTERM or Ctrl-C
   check-config FILE  say of every key of such a file that is wrong where it stands
+  explain-permissions FILE USER ADDRESS
+                     say what a user may do at an address, and by which roles and pattern
   demo               send real flights through a cluster, kill two nodes, and account for every one
 
 Each says more with --help.  The journal's own command is python -m meshq.store.
@@ -23,7 +25,7 @@ def main(arguments: list[str]) -> int:
         from meshq.demo import main as demo
 
         return demo(arguments[1:])
-    if arguments[:1] in (["run"], ["check-config"]):
+    if arguments[:1] in (["run"], ["check-config"], ["explain-permissions"]):
         try:
             return _command_line(arguments)
         except UsageError as error:

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
+from meshq import limits
 from meshq.settings import Secret
+from meshq.statistics import BridgeStatistics
 
 if TYPE_CHECKING:
     from trio import TaskStatus
+    from trio.abc import Clock
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -43,6 +46,10 @@ class File(ABC):
         """The length of the file in bytes."""
 
     @abstractmethod
+    def truncate(self, size: int) -> None:
+        """Give back what lies behind the first ``size`` bytes; durable with the next sync, of a file that has them."""
+
+    @abstractmethod
     def sync(self) -> float:
         """Make every completed write durable; returns how long that took, in seconds."""
 
@@ -63,7 +70,11 @@ class Disk(ABC):
 
     @abstractmethod
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; ``create=True`` makes a new file (mode 0600) and fails if it exists."""
+        """Open for reading and writing; ``create=True`` makes a new file (mode 0600) and fails if it exists.
+
+        Where no descriptor is left, a new file is refused after a moment (EMFILE, ENFILE), as by a full disk; whatever
+        is there already is waited for.
+        """
 
     @abstractmethod
     def replace(self, old: str, new: str) -> None:
@@ -252,6 +263,10 @@ class Env:
     entropy: Entropy
     #: Bytes of memory that this host has.
     memory_bytes: int
+    #: Files and connections that this process may have open.
+    descriptors: int = limits.DESCRIPTORS_UNKNOWN
+    #: What a loop that meshq starts in a thread of its own goes by; None: trio's own clock.
+    clock: Clock | None = None
     #: Asked at named points; True takes the rare way there.  Constant False outside the simulation.
     chaos: Callable[[str], bool] = no_chaos
     #: In-process endpoints by name: ``inproc://name`` finds its broker here.  Whoever shares the dictionary
@@ -294,6 +309,7 @@ class RemoteQueue:
     """A queue of another node, as that node has described it.
 
     ``filters``: if each of its consumers has one.  ``filter``: what the queue itself takes; empty for everything.
+    ``durable``: it outlives its node.
     """
 
     number: int
@@ -303,6 +319,16 @@ class RemoteQueue:
     consumers: int
     filters: tuple[str, ...] = ()
     filter: str = ""
+    durable: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class FormerPeer:
+    """A node that an earlier life was linked with, at the URL ``connector``; ``left``: it said goodbye."""
+
+    name: str
+    connector: str
+    left: bool
 
 
 class Forwarding(ABC):
@@ -345,6 +371,26 @@ class Routes(ABC):
         """One queue of a link's peer, as it is now."""
 
     @abstractmethod
+    def met(self, link: Forwarding, connector: str) -> None:
+        """A link's peer is at this URL: what it has is kept over restarts with that."""
+
+    @abstractmethod
+    def former(self, prefix: str) -> Sequence[FormerPeer]:
+        """Nodes of an earlier life whose store-and-forward queue's name, ``name``, begins so."""
+
+    @abstractmethod
+    def take_up(self, link: Forwarding, mode: str) -> None:
+        """Send what is for a node of an earlier life there again; nothing is known of one that left and has all."""
+
+    @abstractmethod
+    def withdraw(self, link: Forwarding) -> None:
+        """Nothing more goes to a link's peer, as long as it is not described anew."""
+
+    @abstractmethod
+    def mark(self, link: Forwarding, gone: str) -> None:
+        """A link's peer is gone: "away", or "left"; empty: it is there.  What it has is still known."""
+
+    @abstractmethod
     def remove(self, link: Forwarding, number: int) -> None:
         """A queue of a link's peer is gone."""
 
@@ -373,14 +419,36 @@ class NodeControl:
 class LocalBroker:
     """An active broker, as its services see it.
 
-    ``on_demand_changed``: register a callback for whenever a queue or its consumers have changed.  ``open_link``: a
-    client's end of a new link to the broker.
+    ``on_demand_changed``: register a callback for whenever a queue or its consumers have changed.  ``on_peer``: the
+    same for whenever another node has linked to this one; it is told that node's id, and the URL where it says it is.
+    ``say``: tell whoever watches the broker of a notification.  ``open_link``: a client's end of a new link to the
+    broker.
     """
 
     control: NodeControl
     routes: Routes
     on_demand_changed: Callable[[Callable[[], None]], None]
+    on_peer: Callable[[Callable[[bytes, str], None]], None]
+    say: Callable[..., None]
     open_link: Callable[[], Any]
+
+
+class Controlled(ABC):
+    """A service that an operator can look at, pause and resume, from wherever operators are."""
+
+    name: str
+
+    @abstractmethod
+    def statistics(self) -> BridgeStatistics:
+        """What it is doing, and has done."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Do nothing more until ``resume``; twice is silent."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Go on; twice is silent."""
 
 
 class Service(ABC):
@@ -395,6 +463,10 @@ class Service(ABC):
 
     def check_exposure(self, *, loopback: bool) -> None:
         """Where the broker listens: on this machine only, or not.  Raises: SettingsError: the service forbids it."""
+        return
+
+    def take_up(self, broker: LocalBroker) -> None:
+        """The node is about to listen: what an earlier life knew holds from the first message on."""
         return
 
     @abstractmethod

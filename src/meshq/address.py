@@ -70,6 +70,17 @@ def parse_target(text: str, what: str = "address") -> Target:
     return Target(address, check_name(what, queue) if separator else None)
 
 
+def check_literal(what: str, address: str) -> str:
+    """The name of an address, checked to be no pattern of addresses.
+
+    Raises:
+        SettingsError: one of its words is a wildcard.
+    """
+    if any(word in ("*", "#") for word in address.split(".")):
+        raise SettingsError(what, address, "one address: wildcards ('*' and '#') are not supported in subscribe")
+    return address
+
+
 def check_routing(what: str, routing: object) -> str:
     """A routing type, checked.
 

@@ -7,9 +7,10 @@ Each error says in ``outcome`` what became of the operation: ``"done"``, ``"not_
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 Outcome = Literal["done", "not_done", "unknown"]
+_E = TypeVar("_E", bound=BaseException)
 
 
 class MeshqError(Exception):
@@ -88,6 +89,15 @@ class FilterError(SettingsError):
         self.column = column
 
 
+class BodyFormatError(UsageError, ValueError):
+    """The body of a message is not in the format in which it was to be read; nothing changed.
+
+    The text says where the format ends to fit, and never shows the body.
+    """
+
+    code = "body_format"
+
+
 class BusyError(UsageError):
     """Two tasks used a thing that is made for one."""
 
@@ -101,7 +111,18 @@ class ClosedError(MeshqError):
 
 
 class BrokenError(MeshqError):
-    """The outside failed; ``__cause__`` says how."""
+    """The outside failed; ``__cause__`` says how, in every task and thread that is told of the failure.
+
+    The cause is the first of these that there is:
+
+    - the error of the operating system, or of the library below;
+    - for what the peer has said of itself: a ``RefusedError`` with the words of the peer;
+    - for a call that was cut off: why its link was lost; for one that found no connection in time: why the last link
+      was lost, or why the last attempt failed;
+    - a ``TimeoutError`` that says what was waited for and how long, an ``EOFError`` where the other side ended the
+      connection without a word, a ``LookupError`` where nobody has the name, a ``ClosedError`` where this program has
+      closed what is used.
+    """
 
     default_outcome: ClassVar[Outcome] = "unknown"
     code = "broken"
@@ -231,6 +252,12 @@ class DamagedError(MeshqError):
 
 class InvariantError(AssertionError):
     """A promise that meshq makes to itself does not hold: a defect in meshq."""
+
+
+def caused(error: _E, cause: BaseException | None) -> _E:
+    """The error itself, with its cause: for an error that is told before, or where else than, it is raised."""
+    error.__cause__ = cause
+    return error
 
 
 def invariant(holds: object, message: str) -> None:

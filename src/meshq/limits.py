@@ -18,8 +18,12 @@ RUN_BYTES_TARGET: Final = 256 * KIB
 MESSAGE_BYTES_MAX: Final = 16 * MIB
 #: Messages a queue hands out in one step, so that a step stays bounded.
 STEP_MESSAGES_MAX: Final = 1_000
+#: What counts as much as one message more where a step grants them.
+STEP_MESSAGE_BYTES: Final = 1 * KIB
 
 # -- frames -----------------------------------------------------------------------------------------------------
+#: The first bytes of every frame, by which whoever expects TLS knows plaintext of ours.
+FRAME_MAGIC: Final = b"MQ"
 #: Shared header of a frame (msgpack).  It carries names and numbers only.
 HEADER_BYTES_MAX: Final = 4 * KIB
 #: Nesting allowed in any msgpack value that comes from a peer; headers and properties are flat maps.
@@ -40,6 +44,8 @@ PROPERTY_NAME_BYTES_MAX: Final = 255
 PROPERTIES_MAX: Final = 256
 #: Properties, and the optional headers, of one message, encoded.
 PROPERTIES_BYTES_MAX: Final = 64 * KIB
+#: The same on the wire and in the journal: what a bridge says beside them finds room in a message that has all of it.
+ENVELOPE_BYTES_MAX: Final = PROPERTIES_BYTES_MAX + 512
 PRIORITY_DEFAULT: Final = 4
 PRIORITY_MAX: Final = 9
 #: Priorities of consumers: half of them are below 0.
@@ -68,8 +74,17 @@ ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 200_000
 #: All that is read of a connection before its peer is known; a TLS handshake with a chain of certificates fits.
 UNAUTHENTICATED_READ_BYTES_MAX: Final = 64 * KIB
-#: Connections of one address whose peers are not known yet.
-UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 16
+#: Connections of one address that have no session yet.  Their handshakes, one after the other on one core, take less
+#: than the 5 s that a phase may take; of a larger herd after a restart each round of attempts brings in as many.
+UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 256
+#: Where there are fewer descriptors: at most this part of all connections without a session is of one address, ...
+UNAUTHENTICATED_ADDRESS_SHARE: Final = 4
+#: ... but this many in any case.
+UNAUTHENTICATED_PER_ADDRESS_MIN: Final = 16
+#: All connections that have no session yet, whatever their address; each may take 64 KiB.
+UNAUTHENTICATED_MAX: Final = 4_096
+#: The part of all connections that may have no session yet.
+UNAUTHENTICATED_SHARE: Final = 2
 #: Addresses of which a node remembers, for each user, what is permitted there; working it out takes microseconds.
 PERMITTED_ADDRESSES_MAX: Final = 4_096
 #: Addresses of which a node remembers that they failed to authenticate.
@@ -86,20 +101,40 @@ FILTER_TERMS_MAX: Final = 256
 FILTERS_SCANNED_MAX: Final = 1_024
 #: Messages of a queue that are put to its filters in one step: some twenty milliseconds.
 SCAN_MESSAGES_MAX: Final = 8_192
+#: What counts as much as one message more: terms of the filters that it is put to; bytes of its properties, and of
+#: these for each LIKE.
+SCAN_TERMS: Final = 12
+SCAN_BYTES: Final = 4 * KIB
+SCAN_LIKE_BYTES: Final = 128
 
 # -- sessions -----------------------------------------------------------------------------------------------------
 #: Consumers and producers of one session: a channel number is 32 bits, but each one has a cost at the broker.
 CHANNELS_MAX: Final = 4_096
 #: Sessions of one broker.
 SESSIONS_MAX: Final = 16_384
+#: Sessions of one user, unless the broker is told otherwise, ...
+SESSIONS_PER_USER: Final = 4_096
+#: ... and the percentage of all connections that a process can have: others come in, too.
+SESSIONS_PER_USER_PERCENT: Final = 75
+#: Seconds for which a session may outlive its connection, unless the broker is told otherwise: a client asks for a
+#: minute, and what a session holds waits for as long.
+SESSION_TTL_S: Final = 300.0
+#: A shorter time would cost more pings than a session is worth.
+SESSION_TTL_S_MIN: Final = 0.1
+#: The most that a broker may be told.
+SESSION_TTL_S_MAX: Final = 86_400.0
 #: Bytes of frames sent and not yet known to have arrived, kept for a resume.
 CONFIRMATION_WINDOW_BYTES: Final = 1 * MIB
 #: The least that a client may choose: whoever has a smaller one reports more than it says.
 CONFIRMATION_WINDOW_BYTES_MIN: Final = 4 * KIB
 #: The most that a broker keeps for one session, whatever its client keeps.
 CONFIRMATION_WINDOW_BYTES_MAX: Final = 64 * MIB
+#: A client says what has arrived after a quarter of its window, and after so many bytes at the latest.
+REPORT_BYTES_MAX: Final = 1 * MIB
 #: Producers whose durable high mark a node remembers.
 PRODUCERS_MAX: Final = 65_536
+#: Of them of one user who was asked for a name: whoever comes with many ids has its own forgotten.
+PRODUCERS_OF_USER_MAX: Final = PRODUCERS_MAX // 2
 #: Bytes that wait for a client to read them before nothing more is taken of it, until they have gone: the windows of
 #: four consumers.  Whoever reads what it has asked for hardly gets there.
 UNREAD_BYTES_MAX: Final = 64 * MIB
@@ -144,6 +179,18 @@ PREPARED_MAX: Final = 4_096
 DECISIONS_REMEMBERED: Final = 10_000
 #: Seconds for which an open one may be idle.
 TRANSACTION_TIMEOUT_S: Final = 300.0
+
+# -- descriptors ---------------------------------------------------------------------------------------------------
+#: Assumed where the system names no limit for a process, or none that can be reached.
+DESCRIPTORS_UNKNOWN: Final = 65_536
+#: The part of a process's descriptors that connections leave to the store, to links to other nodes, and to the program.
+DESCRIPTORS_RESERVED_SHARE: Final = 4
+#: The least and the most of it: two threads' files for each of the store's pools, its segments and what Python has open
+#: are some forty; beyond that each upload of a large body has one.
+DESCRIPTORS_RESERVED_MIN: Final = 64
+DESCRIPTORS_RESERVED_MAX: Final = 4_096
+#: The part of the reserve that uploads of large bodies may take.
+DESCRIPTORS_UPLOADS_SHARE: Final = 2
 
 # -- store --------------------------------------------------------------------------------------------------------
 SEGMENT_BYTES: Final = 10 * MIB
@@ -194,7 +241,11 @@ UPLOADS_MAX: Final = 16
 #: Blocks that one session has asked for and not got: each is in memory until it has gone out.
 READS_MAX: Final = 64
 
-assert BODY_BYTES_MAX >= MESSAGE_BYTES_MAX + PROPERTIES_BYTES_MAX + DUPLICATE_ID_BYTES_MAX, "a message must fit"
+assert SESSION_TTL_S_MIN <= SESSION_TTL_S <= SESSION_TTL_S_MAX, "the default is allowed"
+assert SESSIONS_PER_USER < SESSIONS_MAX, "one user does not take all sessions"
+assert UNAUTHENTICATED_PER_ADDRESS_MAX * UNAUTHENTICATED_ADDRESS_SHARE <= UNAUTHENTICATED_MAX, "four addresses at least"
+assert DESCRIPTORS_RESERVED_SHARE > 1 and UNAUTHENTICATED_SHARE > 1, "shares are parts"
+assert BODY_BYTES_MAX >= MESSAGE_BYTES_MAX + ENVELOPE_BYTES_MAX + DUPLICATE_ID_BYTES_MAX, "a message must fit"
 assert ITERATIONS_MIN <= ITERATIONS <= ITERATIONS_MAX, "a node's own choice must be taken by its clients"
 assert RUN_BYTES_TARGET <= BODY_BYTES_MAX, "a full run must fit in a frame"
 assert 16 * QUEUES_PER_ADDRESS_MAX <= (RECORD_BYTES_MAX - BODY_BYTES_MAX) // 2, "a run for all queues must be a record"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import attrs
 
 from meshq import limits
 from meshq.address import encodable, parse_target
-from meshq.errors import SettingsError
+from meshq.errors import BodyFormatError, SettingsError
 
 PropertyValue = str | bytes | bool | int | float | None
 
@@ -21,6 +22,8 @@ _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**64 - 1
 _VALUES: Final = "str, bytes, bool, int of 64 bits, float that is a number, or None"
 _NAMES: Final = f"text of 1 to {limits.PROPERTY_NAME_BYTES_MAX} bytes"
+#: The content type of a body of JSON.
+JSON_TYPE: Final = "application/json"
 
 
 def check_body(body: object) -> bytes:
@@ -125,11 +128,17 @@ def check_priority(value: object) -> int:
 def check_span(name: str, value: object) -> int:
     """A time to live, or a delay, as whole milliseconds; what is shorter than one is one.
 
+    A time to live without an end is 0: there is nothing to be said of it.
+
     Raises:
         SettingsError: it is no number of seconds, or too long.
     """
+    if name == "ttl" and value == math.inf:
+        # As if it were not given.
+        return 0
     if type(value) not in (int, float) or not 0 <= value <= limits.TIME_S_MAX:  # type: ignore[operator]
-        raise SettingsError(name, value, f"0 to {limits.TIME_S_MAX} seconds, or None")
+        allowed = f"0 to {limits.TIME_S_MAX} seconds, {'math.inf ' if name == 'ttl' else ''}or None"
+        raise SettingsError(name, value, allowed)
     return max(1, round(value * 1000))  # type: ignore[operator]
 
 
@@ -161,8 +170,9 @@ class Message:
 
     ``properties``: what filters and readers see beside the body.  ``duplicate_id``: a second message to the same
     address with the same id is stored once.  ``correlation_id``, ``reply_to`` and ``content_type`` travel along.
-    ``priority``: 0 to 9, the highest first.  ``ttl``: seconds after which it is of no use any more; ``delay``: seconds
-    for which nobody gets it; both from when it comes to the broker.  ``group``: messages of one go to one consumer.
+    ``priority``: 0 to 9, the highest first.  ``ttl``: seconds after which it is of no use any more, ``math.inf`` as if
+    none were given; ``delay``: seconds for which nobody gets it; both from when it comes to the broker.  ``group``:
+    messages of one go to one consumer.
     """
 
     body: bytes = attrs.field(kw_only=False, converter=check_body)
@@ -198,7 +208,77 @@ class Message:
         if self.reply_to is not None:
             parse_target(self.reply_to, "reply_to")
 
+    @classmethod
+    def json(cls, value: Any, *, content_type: str | None = JSON_TYPE, **keywords: Any) -> Self:
+        """Make a message whose body is ``value`` as JSON text in UTF-8, without blanks.
+
+        ``keywords``: what ``Message`` takes beside the body.
+
+        Raises:
+            SettingsError: the value is nothing that JSON can hold (a float that is no number, say); or as ``Message``.
+        """
+        return cls(to_json(value), content_type=content_type, **keywords)
+
     def __repr__(self) -> str:
         """What it is like, never what is in it."""
         properties = len(self.properties) if self.properties is not None else 0
         return f"<Message of {len(self.body)} bytes, {properties} properties, durable={self.durable}>"
+
+
+def to_json(value: object) -> bytes:
+    """Encode a value as JSON text in UTF-8.
+
+    Raises:
+        SettingsError: JSON can't hold the value.  The error never shows it.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError):
+        # What these say shows parts of the value.
+        pass
+    allowed = "None, bool, int, str, a float that is a number, and lists and dictionaries of them, without circles"
+    raise SettingsError("value", type(value).__name__, allowed)
+
+
+def from_json(body: bytes) -> Any:
+    """Decode a body of JSON text in UTF-8.
+
+    Raises:
+        BodyFormatError: the body is no JSON text; says where, and shows nothing of the body.
+    """
+    try:
+        return json.loads(body.decode(), parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        problem = f"{error.msg} at line {error.lineno}, column {error.colno}"
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.start} is not UTF-8"
+    except RecursionError:
+        problem = "nested too deep"
+    except ValueError:
+        problem = "a number that JSON does not know, or with too many digits"
+    raise BodyFormatError(f"the body of {len(body)} bytes is no JSON: {problem}")
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def keywords_of(message: Message, *beside: object) -> dict[str, Any]:
+    """The keywords of a send that mean the same as a ``Message`` given in place of a body.
+
+    ``beside``: the values of these keywords in the same call, in the order of the fields of ``Message``.
+
+    Raises:
+        SettingsError: one of these says something: the message says all of it.
+    """
+    for (name, default), value in zip(_DEFAULTS.items(), beside, strict=True):
+        if value is not default and value != default:
+            raise SettingsError(name, value, "left out beside a Message, which says it itself")
+    keywords = {name: getattr(message, name) for name in _DEFAULTS}
+    if message.properties is not None:
+        keywords["properties"] = dict(message.properties)
+    return keywords
+
+
+#: What each keyword of a send is where the caller says nothing.
+_DEFAULTS: Final = {field.name: field.default for field in attrs.fields(Message) if field.name != "body"}

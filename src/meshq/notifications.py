@@ -216,6 +216,30 @@ class StoreDamaged(Notification):
     found: str
 
 
+@attrs.frozen(kw_only=True)
+class NodeJoined(Notification):
+    """Another node of a cluster is linked, for the first time or again; ``node_id`` is hexadecimal."""
+
+    kind = "node_joined"
+    node_id: str
+    node_name: str
+
+
+@attrs.frozen(kw_only=True)
+class NodeLeft(Notification):
+    """Another node of a cluster is gone: it said goodbye (``left``), nobody answers there (``away``), or all attempts
+    to reach it are used up (``down``), which ``reason`` says.
+
+    ``successor``: the node that has taken over what it had; empty if there is none.
+    """
+
+    kind = "node_left"
+    node_id: str
+    node_name: str
+    reason: str
+    successor: str
+
+
 #: Every kind, in the order in which they are shown.
 KINDS: tuple[type[Notification], ...] = (
     BrokerStateChanged,
@@ -234,4 +258,6 @@ KINDS: tuple[type[Notification], ...] = (
     AddressFull,
     MemoryFull,
     StoreDamaged,
+    NodeJoined,
+    NodeLeft,
 )

@@ -117,5 +117,68 @@ def check_together(
 
 def permissions_for(patterns: Mapping[str, Permissions], address: str) -> Permissions | None:
     """What holds for an address: the most specific pattern that fits it, whole; None: none fits."""
+    fitting = fitting_patterns(patterns, address)
+    return patterns[fitting[0]] if fitting else None
+
+
+def fitting_patterns(patterns: Iterable[str], address: str) -> list[str]:
+    """The patterns that fit an address, the most specific one, which holds, first."""
     fitting = [(specificity(pattern), pattern) for pattern in patterns if matches(pattern, address)]
-    return patterns[max(fitting)[1]] if fitting else None
+    return [pattern for _, pattern in sorted(fitting, reverse=True)]
+
+
+@attrs.frozen(kw_only=True)
+class PermissionExplanation:
+    """What one user may do at one address, and why."""
+
+    user: str
+    address: str
+    #: The roles of the user, in order of their names.
+    roles: tuple[str, ...]
+    #: The patterns that fit the address.  The first one holds, whole; empty: nothing is permitted.
+    patterns: tuple[str, ...]
+    #: Whether the broker asks for permissions at all; if it doesn't, everything is permitted.
+    restricted: bool
+    #: For each permission the roles by which the user has it, and the roles that have it in the pattern that holds.
+    granted: Mapping[str, tuple[str, ...]]
+    named: Mapping[str, tuple[str, ...]]
+
+    @property
+    def permitted(self) -> frozenset[str]:
+        """The permissions that the user has."""
+        return frozenset(name for name in PERMISSIONS if not self.restricted or self.granted[name])
+
+    def __str__(self) -> str:
+        """A line for the user, one for the pattern and one for each permission."""
+        if not self.restricted:
+            return f"{self.user!r} may do everything: there are no permissions"
+        lines = [f"{self.user!r} has the roles {', '.join(self.roles) or 'none'}"]
+        if self.patterns:
+            others = f"; less specific, and without effect: {', '.join(self.patterns[1:])}" if self.patterns[1:] else ""
+            lines.append(f"at {self.address!r} the pattern {self.patterns[0]!r} holds{others}")
+        else:
+            lines.append(f"no pattern fits {self.address!r}: nothing is permitted there")
+        for name in PERMISSIONS:
+            if self.granted[name]:
+                lines.append(f"{name:8} yes, by {', '.join(self.granted[name])}")
+            else:
+                lines.append(f"{name:8} no, that takes {' or '.join(self.named[name]) or 'a role that nobody names'}")
+        return "\n".join(lines)
+
+
+def explained(
+    user: str, address: str, roles: Mapping[str, Roles] | None, permissions: Mapping[str, Permissions] | None
+) -> PermissionExplanation:
+    """Explain what a user may do at an address.  ``permissions`` None: nothing is restricted."""
+    held = (roles or {}).get(user, frozenset())
+    fitting = fitting_patterns(permissions or {}, address)
+    there = permissions[fitting[0]] if permissions is not None and fitting else Permissions()
+    return PermissionExplanation(
+        user=user,
+        address=address,
+        roles=tuple(sorted(held)),
+        patterns=tuple(fitting),
+        restricted=permissions is not None,
+        granted={name: tuple(sorted(held & getattr(there, name))) for name in PERMISSIONS},
+        named={name: tuple(sorted(getattr(there, name))) for name in PERMISSIONS},
+    )

@@ -73,6 +73,10 @@ class BrokerStatistics:
     page_reads: int
     memory_used: int
     memory_limit: int
+    #: Of the memory that is used, what can't be paged because consumers hold messages of it; and bytes beside that,
+    #: which are on their way to clients.
+    held_bytes: int
+    outgoing_bytes: int
     #: Sessions that wait for memory before they may send.
     blocked_sessions: int
     sessions_resumed: int
@@ -112,3 +116,34 @@ class BrokerStatistics:
 
 def _prefixed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {_JOURNAL + name: value for name, value in values.items()}
+
+
+@attrs.frozen(kw_only=True)
+class BridgeStatistics:
+    """A bridge now; counts are of this life of its broker."""
+
+    name: str
+    queue: str
+    #: The name of a connector, or a URL.
+    target: str
+    #: None: messages go to the address that they were sent to.
+    forwarding_address: str | None
+    #: ``new``, ``connecting``, ``carrying``, ``waiting`` (its target takes nothing; it tries again after
+    #: ``retry_interval``), ``paused`` or ``stopped``.
+    state: str
+    #: Messages that the other broker has confirmed.
+    carried: int
+    #: Refusals by the other broker: each gives a message back, which does not count as a delivery of it.
+    refused: int
+    #: Failures of the transformer: each gives a message back, as delivered once more.
+    failed: int
+    #: Messages that the transformer has ended here, and those that can't be carried and were rejected.
+    ended: int
+    rejected: int
+    #: What last went wrong, in this life; None: nothing has.
+    last_error: str | None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], index: int) -> BridgeStatistics:
+        """From a broker's answer, by its place there."""
+        return cls(**{field.name: values[f"{field.name}{index}"] for field in attrs.fields(cls)})

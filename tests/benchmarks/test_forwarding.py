@@ -46,7 +46,7 @@ class Queue:
         self._bodies = bodies
 
     @asynccontextmanager
-    async def consumer(self, name: str, *, window: int) -> Any:
+    async def consumer(self, name: str) -> Any:
         yield self
 
     async def receive_many(self, most: int, timeout: float) -> list[Arrived]:  # noqa: ASYNC109 (as the real one)

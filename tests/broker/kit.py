@@ -62,6 +62,7 @@ def make_core(
     memory: int = GIB,
     settings: dict[str, AddressSettings] | None = None,
     now_ms: Callable[[], int] = lambda: 1_000_000,
+    elapsed_ms: Callable[[], float] | None = None,
     security: Security | None = None,
     excerpts: bool = False,
 ) -> Core:
@@ -77,6 +78,8 @@ def make_core(
             token=lambda size: next(tokens).to_bytes(size, "big"),
             chaos=lambda name: False,
             now_ms=now_ms,
+            # If nobody sets the one clock, the other one goes as it does.
+            elapsed_ms=elapsed_ms or now_ms,
         ),
         log,
     )
@@ -383,6 +386,14 @@ class RawClient:
 
     def bodies(self, channel: int) -> list[bytes]:
         return [message.body for message in self.got(channel)]
+
+
+def widen(house: House, memory_bytes: int) -> None:
+    """From here on there is so much memory, for what waits and for what consumers hold."""
+    core = house.core
+    core.memory.limit_bytes = memory_bytes
+    core.holdings.free_bytes += memory_bytes - core.holdings.bound_bytes
+    core.holdings.bound_bytes = memory_bytes
 
 
 def read_deliver(frame: Frame) -> list[Got]:

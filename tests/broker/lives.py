@@ -69,7 +69,11 @@ def snapshot(core: Core) -> dict[str, Any]:
         "marks": {name: core.router.queues[name].mark for name in queues},
         "addresses": {name: address.routing for name, address in core.router.addresses.items()},
         "ids": {name: window(core, name) for name in core.router.addresses},
-        "producers": {name: (mark, list(producers._gaps.get(name, ()))) for name, mark in producers._marks.items()},
+        "producers": {
+            (user, name): (mark, list(marks.gaps(name)))
+            for user, marks in producers._users.items()
+            for name, mark in marks.stored()
+        },
         "used": core.memory.used_bytes,
         "last number": core.router.last_number,
     }
@@ -338,7 +342,7 @@ class Lives:
                 last = run.number + run.content.rows - 1
                 assert (fresh.producers.get(run.producer) or 0) >= last
                 assert not fresh.producers.lacks(run.producer, run.number, last)
-        for producer, mark in fresh.producers._marks.items():
+        for producer, mark in fresh.producers._users[""].stored():
             assert mark <= (old.producers.get(producer) or 0)
         for producer, number, _ in self.lives_refused:
             known = fresh.producers.get(producer) or 0

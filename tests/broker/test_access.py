@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from meshq.bridge import Bridge
+from meshq.broker import RemoteBinding
 from meshq.broker.session._management import OPERATIONS
 from meshq.permissions import Permissions
 from meshq.settings import AddressSettings, Security
@@ -20,12 +22,10 @@ from meshq.wire import (
     Envelope,
     FrameType,
     Refuse,
-    Transact,
     encode_map,
-    encode_run,
     header_of,
 )
-from tests.broker.kit import PRODUCER, FakeLog, House, RawClient, make_core
+from tests.broker.kit import FakeLog, House, RawClient, make_core
 
 FORBIDDEN = BY_NAME["forbidden"].number
 SECURITY = Security(
@@ -123,6 +123,7 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
     "purge_queue": ({"name": "q"}, set()),
     "move_messages": ({"name": "q", "address": "q2"}, set()),
     "redrive": ({"name": "q"}, set()),
+    "give_back": ({"node_id": "0" * 32}, set()),
     "set_address_settings": ({"pattern": "q"}, set()),
     "remove_address_settings": ({"pattern": "set"}, set()),
     "address_settings": ({"address": "q"}, {"reader", "looker"}),
@@ -136,6 +137,9 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
     "trace": ({"message_id": "00" * 16 + "-1"}, set()),
     "prepared": ({}, set()),
     "broker": ({}, set()),
+    "bridges": ({}, set()),
+    "pause_bridge": ({"name": "b"}, set()),
+    "resume_bridge": ({"name": "b"}, set()),
     "diverts": ({}, {"writer", "reader", "maker", "looker", "nobody"}),
 }
 
@@ -149,8 +153,10 @@ def test_no_operation_is_forgotten_here() -> None:
 def test_each_operation_needs_its_permission(operation: str, user: str) -> None:
     house = house_with("q", "q2", settings={"#": AddressSettings()})
     core = house.core
+    core.settings.controlled["b"] = Bridge("b", queue="q", target="there")
     core.definitions.create_divert("there", address="a", forwarding_address="b", filter=None, exclusive=False)
     core.definitions.set_address_settings("set", {})
+    core.definitions.forward_queue(f"$meshq.cluster.mesh.{'0' * 32}")
     core.definitions.subscription("news", "desk", kind="single", durable=True, filter=None)
     arguments, permitted = MANAGEMENT[operation]
     client = client_of(house, user)
@@ -204,6 +210,23 @@ def test_first_use_brings_something_into_being_only_for_who_may_create() -> None
     assert outcome(client) == ""
 
 
+@pytest.mark.parametrize("name", ["q", "q::q", "q::mine"])
+@pytest.mark.parametrize("known_here", [True, False])
+def test_to_read_what_is_only_on_another_node_makes_a_queue_here_for_who_may_create(
+    name: str, known_here: bool
+) -> None:
+    house = house_with()
+    if known_here:
+        house.core.definitions.create_address("q", "anycast")
+    forward = house.core.definitions.forward_queue("$meshq.cluster.mesh.b")
+    house.core.router.bind(b"b", RemoteBinding(forward, "on_demand", 7, "q", "q", "anycast", 1, ()))
+    (client := client_of(house, "reader")).consume(name)
+    assert "'create' at 'q'" in outcome(client)
+    assert list(house.core.router.queues) == [forward.name]
+    (boss := client_of(house, "boss")).consume(name)
+    assert outcome(boss) == "" and list(house.core.router.queues) == [forward.name, name.rpartition(":")[2]]
+
+
 def test_a_channel_does_not_outlive_what_was_permitted_with_it() -> None:
     house = house_with("q")
     writer, boss = client_of(house, "writer"), client_of(house, "boss")
@@ -246,32 +269,6 @@ def test_answers_are_wanted_only_where_the_sender_may_take_them() -> None:
     text = header_of(writer.last(FrameType.REFUSE), Refuse).text
     assert "'writer'" in text and own in text
     assert house.queue().added == 3
-
-
-def test_nobody_sends_under_the_id_of_another_users_producer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its messages would count as stored that never came: everybody who reads a message knows the id."""
-    house = house_with("q", "other.q")
-    writer, thief = client_of(house, "writer"), client_of(house, "nobody")
-    channel = writer.produce("q")
-    writer.put(channel, b"1")
-    thief.produce("other.q")
-    assert "is not one of the user 'nobody'" in outcome(thief)
-    run = encode_run([b"x"], None)
-    header = Transact(transaction=1, address="other.q", producer=PRODUCER, number=1 << 40, sent=0)
-    thief.calls += 1
-    thief.send(FrameType.TRANSACT, header, first=thief.calls, count=1, table=run.table, body=run.body)
-    assert "is not one of the user 'nobody'" in outcome(thief)
-    assert house.core.access.refused == 2 and house.core.producers.get(PRODUCER) == 1
-    # The same user may, in another session, and who was asked nothing.
-    again = client_of(house, "writer")
-    assert again.produce("q") and outcome(again) == ""
-    free = house.client()
-    assert free.produce("q") and outcome(free) == ""
-    # What is remembered of it is bounded.
-    monkeypatch.setattr("meshq.limits.PRODUCERS_MAX", 3)
-    for number in range(10):
-        writer.produce("q", b"%16d" % number)
-    assert len(house.core.access._producers) <= 3
 
 
 def test_who_is_asked_about_and_is_not_there_is_not_remembered() -> None:

@@ -83,9 +83,47 @@ def test_messages_go_where_they_are_wanted_and_in_turn(
     assert sorted(row for rows in got.values() for row in rows) == list(range(12))
 
 
-def test_strict_never_goes_to_a_node_without_the_queue() -> None:
-    assert dealt([ring(remotes=(), mode="strict")], 10) == {1: list(range(10))}
-    assert dealt([ring(local=None, remotes=(0,), mode="strict")], 10) == {100: list(range(10))}
+def test_strict_deals_to_each_name_of_an_anycast_address_and_waits_elsewhere_only_if_nobody_has_one_here() -> None:
+    for mode, expected in (
+        ("strict", {1: 4, 100: 4}),
+        ("on_demand", {1: 8}),
+        ("off", {1: 8}),
+        ("off_with_redistribution", {1: 8}),
+    ):
+        rings = [ring(name="q0", local=0), ring(name="q1", local=None, remotes=(0,), mode=mode)]
+        assert {number: len(rows) for number, rows in dealt(rings, 8).items()} == expected
+        # Asked for elsewhere, it crosses on demand only.
+        rings = [ring(name="q0", local=0), ring(name="q1", local=None, remotes=(1,), mode=mode)]
+        asked = {number: len(rows) for number, rows in dealt(rings, 8).items()}
+        assert asked == ({100: 8} if mode == "on_demand" else expected)
+        rings = [ring(name="q1", local=None, remotes=(0, 0), mode=mode)]
+        there = {number: len(rows) for number, rows in dealt(rings, 8).items()}
+        assert there == ({100: 4, 101: 4} if mode != "off" else {})
+
+
+@pytest.mark.parametrize("filters", [(), ("size = 1", "size = 1")])
+def test_a_node_that_is_gone_gets_nothing_that_somebody_else_takes_but_a_share_where_each_has_one(
+    filters: tuple[str, ...],
+) -> None:
+    def counts(mode: str, gone: str, **about: int | None) -> dict[int, int]:
+        one = ring(remotes=(1, 1), mode=mode, filters=filters, **about)  # type: ignore[arg-type]
+        one.remotes[0] = one.remotes[0]._replace(gone=gone)
+        return {number: len(rows) for number, rows in dealt([one], 12).items()}
+
+    for gone in ("away", "left"):
+        assert counts("on_demand", gone) == {1: 6, 101: 6}
+        assert counts("on_demand", gone, local=0) == {101: 12}
+        assert counts("off_with_redistribution", gone, local=None) == {101: 12}
+    assert counts("strict", "away") == {1: 4, 100: 4, 101: 4}
+    assert counts("strict", "left") == {1: 6, 101: 6}
+    # What nobody asks for waits on a node that is there, if one has the name.
+    both = ring(local=None, remotes=(0, 0), filters=filters)
+    both.remotes[0] = both.remotes[0]._replace(gone="away")
+    assert dealt([both], 4) == {101: [0, 1, 2, 3]}
+    for mode in ("on_demand", "strict", "off_with_redistribution"):
+        alone = ring(local=None, remotes=(1,), mode=mode)
+        alone.remotes[0] = alone.remotes[0]._replace(gone="left")
+        assert dealt([alone], 2) == {100: [0, 1]}
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(0, 50), st.integers(1, 4))
@@ -137,6 +175,9 @@ def test_the_names_of_an_anycast_address_take_turns() -> None:
     rings = [ring(name="a"), ring(name="b", local=None, remotes=(1,))]
     assert dealt(rings, 4) == {1: [0, 2], 100: [1, 3]}
     assert dealt(rings, 3, turn=1) == {1: [1], 100: [0, 2]}
+    # Also where it matters what is in them.
+    rings = [ring(name="a", own=("size = 1",)), ring(name="b", number=2, own=("size = 1",))]
+    assert dealt(rings, 4) == {1: [0, 2], 2: [1, 3]}
     # A name that nobody consumes from is passed over while somebody consumes from another.
     assert dealt([ring(name="a", local=0), ring(name="b", local=None, remotes=(1,))], 4) == {100: [0, 1, 2, 3]}
 
@@ -169,6 +210,9 @@ def test_a_message_goes_to_no_queue_that_does_not_take_it_whatever_the_mode(mode
 def test_what_nobody_asks_for_waits_where_a_queue_takes_it() -> None:
     one = ring(local=0, remotes=(0,), own=("size = 2", None))
     assert dealt([one], 6) == {1: [0, 2, 4], 100: [1, 3, 5]}
+    # Two that would only keep it take turns, also where the queue here takes some.
+    one = ring(local=1, remotes=(0, 0), own=("size = 9", None, None))
+    assert dealt([one], 9) == {1: [0], 100: [2, 4, 6, 8], 101: [1, 3, 5, 7]}
 
 
 @pytest.mark.parametrize("turn", range(3))

@@ -9,7 +9,20 @@ import pytest
 from meshq import limits
 from meshq.broker.placing._distribution_plan import filters_of
 from meshq.selector import parse_filter
-from meshq.wire import BY_NAME, Answer, Consume, Frame, FrameType, RunBytes, RunView, decode_map, header_of
+from meshq.wire import (
+    BY_NAME,
+    KIND_PROPERTIES,
+    Answer,
+    Consume,
+    Envelope,
+    Frame,
+    FrameType,
+    RunBytes,
+    RunView,
+    decode_map,
+    encode_map,
+    header_of,
+)
 from tests.broker.kit import RawClient, make_house
 from tests.broker.logs import FakeLog
 from tests.broker.queues import join, leave, make_queue, properties
@@ -149,3 +162,15 @@ def test_a_queue_says_what_is_wanted_if_everybody_wants_something_in_particular(
     assert filters_of(queue) == both[:1]
     leave(queue.consumers[0])
     assert filters_of(queue) is None
+
+
+@pytest.mark.parametrize("text", ["size = 'large'", "size = 'large' AND k = 1", "size > 0 OR size = 'large'"])
+def test_a_property_named_like_a_header_is_seen_and_others_have_the_header(text: str) -> None:
+    house = make_house()
+    client = house.client()
+    producer = client.produce()
+    named = [{"size": "large", "k": 1}, {"k": 1}, {"other": "size", "k": 1}]
+    envelopes = [Envelope(4 << 8 | KIND_PROPERTIES, b"", b"", encode_map(values)) for values in named]
+    client.put(producer, b"one", b"", b"", envelopes=envelopes)
+    channel = consume(client, text)
+    assert client.bodies(channel) == [b"one"]

@@ -10,7 +10,7 @@ from meshq.settings import AddressSettings
 from meshq.wire import BY_NUMBER, COUNTER_MAX, Forward, FrameType, LinkOpening
 from tests.broker.kit import House, RawClient, make_house, with_ids
 from tests.broker.logs import FakeLog
-from tests.broker.peers import LINK, RawPeer, peer_of
+from tests.broker.peers import LINK, RawPeer, bind, peer_of
 
 OTHER_LINK = b"one more link 16"
 
@@ -192,6 +192,24 @@ def test_what_is_for_a_queue_that_is_gone_makes_the_queue_of_its_address_if_that
     peer.forward(channel, 1, b"1")
     assert house.queue().number == 2
     assert all_bodies(house) == [b"1"]
+
+
+@pytest.mark.parametrize("makes", [True, False])
+def test_what_is_for_a_queue_that_is_gone_goes_where_other_nodes_have_one(*, makes: bool) -> None:
+    house = make_house(FakeLog(), settings={"#": AddressSettings(auto_create_queues=makes)})
+    house.core.definitions.create_queue("q", address=None, routing="anycast", durable=True)
+    there = bind(house, consumers=0)
+    peer = peer_of(house)
+    channel = peer.open()
+    house.client().call("delete_queue", name="q")
+    assert "q" in house.core.router.addresses and "q" not in house.core.router.queues
+    peer.forward(channel, 1, b"1", b"2", b"3")
+    peer.forward(channel, 2, b"2", b"3")
+    assert peer.confirmed == [(channel, 3), (channel, 3)]
+    assert (there.ready, house.core.placer.unrouted) == (3, 0)
+    later = make_house(records=house.log.recovered())
+    assert (later.queue(there.name).ready, later.core.placer.unrouted) == (3, 0)
+    later.check()
 
 
 def test_what_is_for_nobody_and_may_make_no_queue_is_counted_as_unrouted_and_the_link_goes_on() -> None:

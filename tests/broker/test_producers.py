@@ -61,10 +61,10 @@ def test_the_least_recently_active_producer_is_forgotten_with_its_gaps_and_that_
     marks.raise_to(b"a" * 16, 1, 1)
     marks.raise_to(b"a" * 16, 5, 5)
     marks.raise_to(b"b" * 16, 1, 1)
-    assert not marks.forgotten
+    assert not marks.forgets()
     marks.raise_to(b"a" * 16, 6, 6)
     marks.raise_to(b"c" * 16, 1, 1)
-    assert marks.forgotten and marks.get(b"b" * 16) is None and marks.get(b"a" * 16) == 6
+    assert marks.forgets() and marks.get(b"b" * 16) is None and marks.get(b"a" * 16) == 6
     marks.raise_to(b"c" * 16, 2, 2)
     marks.raise_to(b"d" * 16, 1, 1)
     marks.raise_to(b"a" * 16, 9, 9)
@@ -95,7 +95,7 @@ def test_a_checkpoint_says_everything() -> None:
     marks.raise_to(PRODUCER, 1, 3)
     marks.raise_to(PRODUCER, 6, 7)
     marks.raise_to(OTHER, 1, 1)
-    (payload,) = marks.checkpoint()
+    ((_, payload),) = marks.checkpoint()
     record = decode_producers(payload)
     assert record == (False, ((PRODUCER, 7), (OTHER, 1)), ((PRODUCER, 4, 5),))
     assert ProducerMarks().checkpoint() == []
@@ -104,7 +104,7 @@ def test_a_checkpoint_says_everything() -> None:
 def test_a_node_that_forgot_everybody_still_says_so() -> None:
     marks = ProducerMarks(0)
     marks.raise_to(PRODUCER, 1, 1)
-    assert [decode_producers(payload) for payload in marks.checkpoint()] == [(True, (), ())]
+    assert [decode_producers(payload) for _, payload in marks.checkpoint()] == [(True, (), ())]
 
 
 def test_a_checkpoint_of_many_producers_is_cut_into_records(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_a_checkpoint_of_many_producers_is_cut_into_records(monkeypatch: pytest.
     marks = ProducerMarks()
     for number in range(5):
         marks.raise_to(bytes([number]) * 16, 2, 2)
-    records = [decode_producers(payload) for payload in marks.checkpoint()]
+    records = [decode_producers(payload) for _, payload in marks.checkpoint()]
     assert [len(record.marks) for record in records] == [2, 2, 1]
     assert [len(record.gaps) for record in records] == [2, 2, 1]
 
@@ -201,14 +201,20 @@ def test_marks_survive_a_crash_behind_a_checkpoint() -> None:
 
 def test_a_producer_that_was_forgotten_cannot_resend() -> None:
     house = make_house(FakeLog())
-    house.core.producers._capacity = 1
+    house.core.producers._capacity = 2
     client, channel = opened(house)
     client.put(channel, b"1")
-    client.put(client.produce(producer=OTHER), b"1")
+    client.leave(channel)
+    for other in (OTHER, b"third---producer"):
+        channel = client.produce(producer=other)
+        client.put(channel, b"1")
+        client.leave(channel)
+    channel = client.produce()
+    assert client.numbers[channel] == 0
     client.put(channel, b"1", first=1, flags=FLAG_RESENT)
     assert client.refused() == [(1, 1, BY_NAME["unknown_producer"].number)]
     client.put(channel, b"2", first=2)
-    assert ready(house) == 3
+    assert ready(house) == 4
 
 
 def test_that_somebody_was_forgotten_survives_with_the_checkpoint() -> None:
@@ -216,10 +222,11 @@ def test_that_somebody_was_forgotten_survives_with_the_checkpoint() -> None:
     house.core.producers._capacity = 1
     client, channel = opened(house)
     client.put(channel, b"1")
+    client.leave(channel)
     client.put(client.produce(producer=OTHER), b"1")
     house.log.checkpoint(house.core.checkpoint())
     house.log.sync()
-    assert restarted(house).core.producers.forgotten
+    assert restarted(house).core.producers.forgets()
 
 
 # -- refused, and never told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -175,7 +176,7 @@ def test_garbage_is_a_record_or_damage_and_nothing_else(kind: str, payload: byte
         (
             records.DEFINITION,
             records.encode_definition({"kind": "queue", "name": "q", "address": "a", "number": 1}),
-            "the address of a queue before the queue",
+            "the address of each queue",
         ),
     ],
 )
@@ -198,3 +199,23 @@ def test_rows_settled_beyond_their_run_are_damage() -> None:
     Recovery(make_core()).take(journal[:3])
     with pytest.raises(DamagedError, match="row 2"):
         Recovery(make_core()).take(journal)
+
+
+def test_what_other_nodes_have_stands_in_definitions_as_the_page_says() -> None:
+    page = (Path(__file__).parents[2] / "docs/formats/definitions-of-peers.md").read_text(encoding="utf-8")
+    found = bytes.fromhex("".join(page.split("```text\n")[1].split("```")[0].split()))
+    peer = {"kind": "peer", "queue": 7, "connector": "tcp://b:500", "left": True}
+    binding = {
+        "kind": "binding",
+        "queue": 7,
+        "number": 2,
+        "name": "q",
+        "address": "q",
+        "routing": "anycast",
+        "filter": "",
+    }
+    encoded = [records.encode_definition(values) for values in (peer, binding)]
+    assert found == b"".join(encoded)
+    assert [records.decode_definition(payload) for payload in encoded] == [peer, {**binding, "filter": ""}]
+    with pytest.raises(DamagedError):
+        records.decode_definition(encode_map({**peer, "left": 1}))

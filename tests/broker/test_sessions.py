@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from meshq import limits
-from meshq.broker.session._sessions import SESSION_TTL_MIN_S
 from meshq.wire import (
     BY_NAME,
     FLAG_RESENT,
@@ -56,7 +55,7 @@ def test_a_handshake_makes_a_session_and_grants_credit() -> None:
     assert house.counts.accepted == 1
 
 
-@pytest.mark.parametrize(("asked", "granted"), [(0, SESSION_TTL_MIN_S), (10**9, 3_600)])
+@pytest.mark.parametrize(("asked", "granted"), [(0, limits.SESSION_TTL_S_MIN), (10**9, 3_600)])
 def test_a_time_to_live_is_kept_within_bounds(asked: int, granted: float) -> None:
     client = make_house().client(ttl_ms=asked)
     assert client.attached is not None and client.attached.ttl_ms == granted * 1_000
@@ -169,7 +168,7 @@ def test_what_was_said_while_nobody_was_there_is_kept_and_said_again() -> None:
     house.log.sync()
     client.resume()
     answer = client.answer(1)
-    assert answer is not None and answer.named == {"number": 0, "known": False}
+    assert answer is not None and answer.named == {"number": 0, "known": False, "remembered": 20_000}
 
 
 def test_credit_is_counted_on_across_a_resume() -> None:

@@ -14,6 +14,7 @@ import trio
 
 from meshq.abc import Listener, Network, Stream
 from meshq.broker import Credentials, Listeners
+from meshq.broker.session._bounds_plan import connection_bounds
 from meshq.broker.session._connection import HANDSHAKE_S
 from meshq.broker.session._guard_machine import DELAY_S_MIN
 from meshq.errors import ConnectionBrokenError
@@ -391,10 +392,18 @@ async def test_who_failed_waits_and_who_is_known_makes_room() -> None:
     async with listening() as parts:
         house, _, network, nursery = parts
         credentials = Credentials.derive({"client": {"app": Secret("right")}}, b"secret")
-        guarded = Listeners(house.core, house.sessions, network.host("broker"), house.counts, credentials=credentials)
+        bounds = connection_bounds(256)
+        guarded = Listeners(
+            house.core, house.sessions, network.host("broker"), house.counts, credentials=credentials, bounds=bounds
+        )
         await guarded.listen((Acceptor("tcp://broker:0", insecure=True),), nursery)
         doors = (house, guarded, network, nursery)
-        known = [await log_in(await connect(doors), "right") for _ in range(UNAUTHENTICATED_PER_ADDRESS_MAX + 4)]
+        known = []
+        for _ in range(bounds.per_address + 4):
+            peer = await log_in(await connect(doors), "right")
+            peer.send(FrameType.ATTACH, Attach(ttl_ms=60_000, window_bytes=1 << 20))
+            await peer.wait_for(FrameType.ATTACHED)
+            known.append(peer)
         assert not any(peer.ended for peer in known)
         for failures in range(4):
             began = trio.current_time()

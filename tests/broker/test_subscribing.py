@@ -53,6 +53,18 @@ def test_what_is_a_sessions_own_outlives_its_connection_and_not_the_session() ->
     house.check()
 
 
+@pytest.mark.parametrize("address", ["news.#", "#", "*", "*.sport", "news.*.today"])
+def test_a_subscription_of_a_pattern_is_refused_by_name_and_makes_nothing(address: str) -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    subscribe(client, address, kind="shared", name="desk", durable=True)
+    assert client.code == code("usage")
+    assert not house.core.router.addresses and not house.core.router.queues
+    # What only looks like one is a name like any other.
+    subscribe(client, "news.a*.c#", kind="shared", name="desk", durable=True)
+    assert list(house.core.router.queues) == ["news.a*.c#::desk"]
+
+
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_subscription_that_is_not_durable_goes_before_its_leaver_is_answered(leaves: bool) -> None:
     house = make_house(FakeLog())

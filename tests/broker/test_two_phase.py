@@ -108,13 +108,6 @@ def test_a_decision_has_its_effect_however_many_lives_later(what: str, lives: in
         clean(house)
 
 
-def test_what_nobody_knows_is_committed_and_rolled_back() -> None:
-    house, client, _ = house_with()
-    assert decide(client, "commit", b"never heard of") == 0
-    assert decide(client, "rollback", b"never heard of") == 0
-    clean(house)
-
-
 def test_after_a_restart_only_what_is_durable_is_there() -> None:
     house, client, channel = house_with(b"1")
     client.put(client.produce("in", b"another-producer"), b"fleeting", durable=False)
@@ -209,21 +202,6 @@ def test_nothing_of_a_decided_transaction_stays_in_the_journal_but_the_decision(
     kinds = [record.kind for record in house.log.living()]
     assert kinds.count(15) == 1
     assert not {13, 14} & {*kinds}
-
-
-def test_the_oldest_decisions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "DECISIONS_REMEMBERED", 3)
-    house, client, _ = house_with()
-    for number in range(1, 7):
-        assert prepare(Tx(client, number=number), b"x%d" % number) == 0
-        assert decide(client, "rollback", b"x%d" % number) == 0
-    for _ in range(2):
-        assert len(house.core.transactions.two_phase.decisions) == 3
-        codes = [decide(client, "commit", b"x%d" % number) for number in range(1, 7)]
-        assert codes == [0, 0, 0, ROLLED_BACK, ROLLED_BACK, ROLLED_BACK]
-        house, client = next_life(house)
-    client.put(client.produce("any"), b"a record that kills them")
-    assert [record.kind for record in house.log.living()].count(15) == 3
 
 
 def test_an_xid_is_used_once_at_a_time_and_again_after_its_decision() -> None:

@@ -7,7 +7,7 @@ import pytest
 from meshq.notifications import Notification, TransactionDecided, TransactionPrepared
 from meshq.settings import AddressSettings
 from meshq.wire import BY_NAME, FLAG_RETURN, KIND_CONTROL, KIND_HEADERS, Envelope, encode_map
-from tests.broker.kit import GIB, make_house
+from tests.broker.kit import GIB, make_house, widen
 from tests.broker.logs import FakeLog
 from tests.broker.pages import FakePages
 from tests.broker.preparing import XID, content, decide, next_life, prepare, prepared_house, recovered
@@ -93,7 +93,7 @@ def test_what_is_held_may_stand_on_the_disk_only(what: str) -> None:
     house, client, _, _ = prepared_house(settings=settings)
     log = house.log.after_crash()
     house = make_house(log, records=log.recovered(), settings=settings, memory=1)
-    house.core.memory.limit_bytes = GIB
+    widen(house, GIB)
     pages = FakePages(house)
     client = house.client()
     client.call("create_queue", name="dead")
@@ -114,7 +114,7 @@ def test_a_rollback_that_waits_for_the_disk_sees_who_was_faster() -> None:
     house, client, _, _ = prepared_house(settings=settings)
     log = house.log.after_crash()
     house = make_house(log, records=log.recovered(), settings=settings, memory=1)
-    house.core.memory.limit_bytes = GIB
+    widen(house, GIB)
     pages = FakePages(house)
     client = house.client()
     assert decide(client, "rollback") == -1

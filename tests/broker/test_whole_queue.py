@@ -52,7 +52,7 @@ from tests.broker.account import (
     Reader,
     Rules,
 )
-from tests.broker.kit import GIB, RawClient, make_house, read_deliver
+from tests.broker.kit import GIB, RawClient, make_house, read_deliver, widen
 from tests.broker.logs import FakeLog
 from tests.broker.pages import FakePages
 from tests.broker.preparing_queue import PreparingRules
@@ -147,7 +147,7 @@ class WholeQueue(PreparingRules, RuleBasedStateMachine):
             memory=memory,
             excerpts=self.lives % 2 == 0,
         )
-        self.house.core.memory.limit_bytes = GIB
+        widen(self.house, GIB)
         self.pages = FakePages(self.house)
         self.client: RawClient = self.house.client()
         self.sender = self.client.produce(producer=b"life%012d" % self.lives)

@@ -48,3 +48,56 @@ def test_what_is_not_installed_is_named_with_the_command_that_installs_it(
     file.write_text('name = "hq"\ndata_dir = false')
     assert main(["check-config", str(file)]) == 2
     assert "pip install 'meshq[c" in capsys.readouterr().err
+
+
+PERMISSIONS = """
+name = "hq"
+data_dir = false
+
+[security.users]
+app = "secret"
+boss = "secret"
+
+[security.roles]
+app = ["writers", "readers"]
+boss = ["owners"]
+
+[security.permissions."orders.#"]
+send = ["writers"]
+consume = ["readers", "owners"]
+manage = ["owners"]
+
+[security.permissions."#"]
+send = ["owners"]
+"""
+
+
+def test_what_a_user_may_do_at_an_address_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text(PERMISSIONS)
+    assert main(["explain-permissions", str(file), "app", "orders.eu"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "'app' has the roles readers, writers",
+        "at 'orders.eu' the pattern 'orders.#' holds; less specific, and without effect: #",
+        "send     yes, by writers",
+        "consume  yes, by readers",
+        "create   no, that takes a role that nobody names",
+        "manage   no, that takes owners",
+        "browse   no, that takes a role that nobody names",
+    ]
+    assert main(["explain-permissions", str(file), "nobody", "orders.eu"]) == 1
+    assert "users that there are: 'app', 'boss'" in capsys.readouterr().err
+    assert main(["explain-permissions", str(file), "app", ""]) == 1
+    assert "address=" in capsys.readouterr().err
+
+
+def test_where_nothing_is_restricted_the_explanation_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('name = "hq"\ndata_dir = false')
+    assert main(["explain-permissions", str(file), "app", "orders"]) == 0
+    assert capsys.readouterr().out == "everybody may do everything: the broker has no users\n"
+    file.write_text('name = "hq"\ndata_dir = false\n[security.users]\napp = "secret"')
+    assert main(["explain-permissions", str(file), "app", "orders"]) == 0
+    assert capsys.readouterr().out == "'app' may do everything: there are no permissions\n"

@@ -308,7 +308,8 @@ class FakeNode:
             for again in session.outgoing.resume(wanted.received):
                 again.received = session.incoming.last
                 connection.send(again)
-        else:
+        elif self.credit:
+            # One that grants nothing more says that the disk has no room.
             session.say(Frame(T.CREDIT, first=self.credit))
 
     def _close(self, connection: FakeConnection, frame: Frame) -> None:
@@ -425,7 +426,8 @@ class FakeNetwork(abc.Network):
             await trio.sleep_forever()
         node = self.nodes.get((host, port))
         if node is None or not node.up:
-            raise ConnectionBrokenError(f"{host}:{port} can't be reached", outcome="not_done")
+            text = f"{host}:{port} can't be reached"
+            raise ConnectionBrokenError(text, outcome="not_done") from ConnectionRefusedError("nobody is there")
         return node.connect(f"{host}:{port}")
 
     async def listen(self, host: str, port: int) -> abc.Listener:

@@ -34,7 +34,7 @@ class MemoryStream(abc.Stream):
 
     def send_nowait(self, data: abc.Buffer) -> int:
         if self.closed or self._error is not None:
-            raise ConnectionBrokenError(f"the connection to {self._peer} is lost")
+            raise ConnectionBrokenError(f"the connection to {self._peer} is lost") from BrokenPipeError("cut")
         if self.stuck or self.waiting:
             self.waiting.append(bytes(data))
         elif not self.silent:
@@ -45,7 +45,7 @@ class MemoryStream(abc.Stream):
         await trio.lowlevel.checkpoint()
         while self.waiting:
             if self.closed or self._error is not None:
-                raise ConnectionBrokenError(f"the connection to {self._peer} is lost")
+                raise ConnectionBrokenError(f"the connection to {self._peer} is lost") from BrokenPipeError("cut")
             if self.stuck:
                 await self._lot.park()
             else:
@@ -55,7 +55,8 @@ class MemoryStream(abc.Stream):
         await trio.lowlevel.checkpoint()
         while not self._arrived:
             if self.closed or self._error is not None:
-                raise ConnectionBrokenError(self._error or f"the connection to {self._peer} is closed")
+                text = self._error or f"the connection to {self._peer} is closed"
+                raise ConnectionBrokenError(text) from ConnectionResetError("cut")
             if self._ended:
                 return b""
             await self._lot.park()

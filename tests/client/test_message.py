@@ -78,7 +78,7 @@ def test_what_is_like_bytes_is_copied() -> None:
         ("priority", {"priority": "4"}),
         ("priority", {"priority": True}),
         ("ttl", {"ttl": -1.0}),
-        ("ttl", {"ttl": math.inf}),
+        ("ttl", {"ttl": math.nan}),
         ("ttl", {"ttl": "1"}),
         ("delay", {"delay": math.nan}),
         ("delay", {"delay": -0.5}),

@@ -203,6 +203,49 @@ async def test_another_node_is_not_asked_to_decide(node: FakeNode) -> None:
     assert asked(node)[-1] == "commit_prepared"
 
 
+@pytest.mark.parametrize("operation", ["commit", "rollback"])
+async def test_the_client_that_has_prepared_it_asks_no_other_node(node: FakeNode, operation: str) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env) as client:
+        await prepared(client)
+        first, node.node_id = node.node_id, b"another" + bytes(9)
+        node.restart()
+        await until_attached(client, 2)
+        heard = asked(node)
+        for work in (client.commit, client.rollback):
+            with pytest.raises(RetryTransactionError, match="is not known here") as caught:
+                await work(XID)
+            assert caught.value.outcome == "not_done" and first.hex() in str(caught.value)
+        # Others are nobody's business.
+        await client.commit(b"somebody else's")
+        assert asked(node) == [*heard, "commit_prepared"]
+        node.node_id = first
+        node.restart()
+        await until_attached(client, 3)
+        await getattr(client, operation)(XID)
+        assert asked(node)[-1] == {"commit": "commit_prepared", "rollback": "roll_back_prepared"}[operation]
+
+
+@pytest.mark.parametrize("same", [True, False])
+async def test_a_decision_that_waits_for_a_connection_is_sent_to_its_node_only(node: FakeNode, same: bool) -> None:
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        await prepared(client)
+        network.nodes.clear()
+        node.restart()
+        await until(lambda: client.statistics().state == "reconnecting")
+        result = Result()
+        nursery.start_soon(result.of, client.rollback, XID)
+        await wait_all_tasks_blocked()
+        assert not result.done
+        if not same:
+            node.node_id = b"another" + bytes(9)
+        network.nodes["127.0.0.1", 1] = node
+        await until(lambda: result.done)
+        assert (result.error is None) is same and ("roll_back_prepared" in asked(node)) is same
+        assert same or isinstance(result.error, RetryTransactionError)
+
+
 async def test_a_commit_that_was_cut_off_goes_through_when_it_is_repeated(node: FakeNode) -> None:
     env, _ = fake_env(node)
     async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:

@@ -16,7 +16,7 @@ import trio
 from meshq import Broker, Client, ClusterConnection, Delivery, abc
 from meshq.env import real_env
 from meshq.testing import SimDisk
-from tests.wire.test_refusals_of_a_node import InlineThreads
+from tests.process import Process, SlowThreads
 
 #: Nothing here takes as long; whatever does is stuck.
 PATIENCE_S = 30
@@ -36,7 +36,7 @@ def free_ports(count: int) -> list[int]:
 
 def simulated() -> abc.Env:
     """The outside of machines that share a process."""
-    return attrs.evolve(real_env(), threads=InlineThreads(), local={})
+    return attrs.evolve(real_env(), threads=SlowThreads(), local={})
 
 
 @attrs.define(eq=False)
@@ -59,9 +59,8 @@ class Mesh:
     brokers: dict[str, Broker] = attrs.field(factory=dict)
     #: The disks of nodes, if they are simulated: each has its own, which can lose its power.
     disks: dict[str, SimDisk] = attrs.field(factory=dict)
-    _dark: set[str] = attrs.field(factory=set)
-    _scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
-    _ended: dict[str, trio.Event] = attrs.field(factory=dict)
+    #: The newest life of each node.
+    lives: dict[str, Process] = attrs.field(factory=dict)
 
     def make(self, name: str) -> Broker:
         """A broker that was not started."""
@@ -80,52 +79,37 @@ class Mesh:
                 "acceptors": [url] if url.startswith("tcp") else [],
                 "connectors": self.urls,
                 "services": [connection],
-                "env": self.env_of(name),
+                "env": self.lives[name].env,
                 **self.broker,
                 **self.own.get(name, {}),
             },
         )
 
-    def env_of(self, name: str) -> abc.Env:
-        """The outside of a node in its next life."""
+    def machine(self, name: str) -> abc.Env:
+        """The outside of a node's machine, over all its lives."""
         if not self.simulated:
             return self.env
         disk = self.disks.setdefault(name, SimDisk(random.Random(name)))
         disk.faults.fuse = None
-        return attrs.evolve(self.env, disk=disk.mount())
+        return attrs.evolve(self.env, disk=disk)
 
     async def start(self, *names: str) -> None:
         """Start nodes."""
         for name in names:
-            self._dark.discard(name)
+            self.lives[name] = Process(self.machine(name))
             self.brokers[name] = self.make(name)
-            self._ended[name] = trio.Event()
-            await self.nursery.start(self._live, name)
-
-    async def _live(self, name: str, *, task_status: trio.TaskStatus[None]) -> None:
-        try:
-            with trio.CancelScope() as scope:
-                self._scopes[name] = scope
-                await self.brokers[name].run(task_status=task_status)
-        except BaseException:
-            # A node without power does not end in peace, and whatever it says of that nobody hears.
-            if name not in self._dark:
-                raise
-        finally:
-            self._ended[name].set()
+            await self.nursery.start(self.lives[name].live, self.brokers[name])
 
     async def kill(self, *names: str) -> None:
-        """End nodes without a word."""
+        """SIGKILL for nodes: nothing more is written, and nobody is told."""
         for name in names:
-            self._scopes[name].cancel()
+            self.lives[name].kill()
         for name in names:
-            await self._ended[name].wait()
+            await self.ended(name)
 
     def lose_power(self, name: str) -> None:
         """A node's machine goes dark: what was not synced is kept or lost by chance, and the node is no more."""
-        self._dark.add(name)
-        self.disks[name].power_loss()
-        self._scopes[name].cancel()
+        self.lives[name].lose_power(self.disks[name].faults.rng)
 
     def lose_power_at(self, name: str, calls: int) -> None:
         """The same at a later call on its disk."""
@@ -133,13 +117,13 @@ class Mesh:
 
     async def ended(self, name: str) -> None:
         """A node has ended."""
-        await self._ended[name].wait()
+        await self.lives[name].ended()
 
     async def stop(self, *names: str) -> None:
         """End nodes in peace."""
         for name in names:
             await self.brokers[name].stop()
-            await self._ended[name].wait()
+            await self.ended(name)
 
     def client(self, name: str) -> Client:
         """A client of a node, in process."""

@@ -59,21 +59,45 @@ async def test_a_body_waits_for_a_node_that_is_down_and_arrives_once() -> None:
         assert bodies_of(nodes, "a") == bodies_of(nodes, "b") == []
 
 
-async def test_what_is_too_large_for_a_link_is_refused_at_once_and_nothing_is_left(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("mode", ["strict", "on_demand"])
+@pytest.mark.parametrize("routing", ["anycast", "multicast"])
+async def test_what_is_too_large_for_a_link_stays_where_a_queue_takes_it_and_is_refused_where_none_does(
+    mode: str, routing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MESSAGE_BYTES_MAX", 2 * BLOCK)
+    async with mesh("ab", root="simulated", mode=mode) as nodes:
+        for name, queues in (("a", ("both",)), ("b", ("both", "there"))):
+            async with nodes.client(name) as client:
+                await client.create_address("q", routing=routing)
+                await client.create_address("only", routing=routing)
+                for queue in queues:
+                    await client.create_queue(queue, address="q", routing=routing)
+        async with nodes.client("b") as there:
+            await there.create_queue("far", address="only", routing=routing)
+            async with there.consumer("both"), there.consumer("there"), there.consumer("far"):
+                await nodes.known("a").wait_for(nodes=2, queue="far", consumers=1, timeout=5)
+                async with nodes.client("a") as client:
+                    for _ in range(3):
+                        await client.send("q", BODY)
+                        await client.send("q::both", BODY)
+                    for target in ("only", "only::far", "q::there"):
+                        with pytest.raises(UsageError, match=f"at most {2 * BLOCK} do, and no queue here takes") as got:
+                            await client.send(target, BODY)
+                        assert got.value.outcome == "not_done"
+                    assert (await client.queue("both")).ready == 6
+                await trio.sleep(1)
+                assert len(bodies_of(nodes, "a")) == 6
+                assert bodies_of(nodes, "b") == []
+
+
+async def test_what_is_exactly_as_large_as_a_link_takes_crosses(monkeypatch: pytest.MonkeyPatch) -> None:
     async with mesh("ab", root="simulated", mode="strict") as nodes:
-        await create(nodes)
-        outcomes = []
+        async with nodes.client("b") as there:
+            await there.create_queue("far", address="only")
+        await nodes.joined("a", "b")
+        monkeypatch.setattr(limits, "MESSAGE_BYTES_MAX", len(BODY))
         async with nodes.client("a") as client:
-            for _ in range(2):
-                try:
-                    await client.send("q", BODY)
-                    outcomes.append("here")
-                except UsageError as error:
-                    assert f"at most {2 * BLOCK} do" in str(error)
-                    outcomes.append(error.outcome)
-        assert sorted(outcomes) == ["here", "not_done"]
-        await trio.sleep(1)
-        assert len(bodies_of(nodes, "a")) == 1
+            await client.send("only::far", BODY)
+            with pytest.raises(UsageError, match="no queue here takes it"):
+                await client.send("only::far", BODY + b"x")
+        assert [delivery.body for delivery in await nodes.drain("b", "far")] == [BODY]

@@ -54,7 +54,7 @@ def test_what_is_not_said_is_this() -> None:
     ("wrong", "named"),
     [
         ({"load_balancing": "some"}, "load_balancing"),
-        ({"load_balancing": "off_with_redistribution"}, "in this version"),
+        ({"load_balancing": "ON_DEMAND"}, "'off_with_redistribution'"),
         ({"max_hops": 2}, "max_hops"),
         ({"discovery": "lan"}, "discovery"),
         ({"static_connectors": "one"}, "static_connectors"),

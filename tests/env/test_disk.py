@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import logging
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from meshq.abc import Disk
-from meshq.env import RealDisk
+from meshq.env import RealDisk, _disk
+from meshq.store import is_full
 from meshq.testing._conformance_disk import DISK_CHECKS
 
 
@@ -115,6 +119,65 @@ def test_after_a_failure_nothing_is_written_or_synced(
     assert "failed" in repr(file)
     file.close()
     assert "closed" in repr(file)
+
+
+class Exhausted:
+    """A function that opens something and finds no descriptor for a while."""
+
+    def __init__(self, function: Any, times: float, number: int = errno.EMFILE) -> None:
+        self._function = function
+        self._number = number
+        self.left = times
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if self.left > 0:
+            self.left -= 1
+            raise OSError(self._number, os.strerror(self._number))
+        return self._function(*arguments, **keywords)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_what_is_there_waits_for_a_descriptor_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    monkeypatch.setattr(_disk, "DESCRIPTOR_PAUSE_S", 0.001)
+    disk = RealDisk()
+    disk.open(f"{tmp_path}/file", create=True).close()
+    with caplog.at_level(logging.INFO, "meshq.env"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", Exhausted(os.open, 5, number))
+            disk.open(f"{tmp_path}/file").close()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", Exhausted(os.open, 5, number))
+            disk.sync_directory(str(tmp_path))
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "listdir", Exhausted(os.listdir, 5, number))
+            assert disk.names(str(tmp_path)) == ["file"]
+    events = [record.__dict__["event"] for record in caplog.records]
+    assert events == ["no_descriptor", "descriptor_found"] * 3
+    assert f"{tmp_path}/file can't be opened: {os.strerror(number)}" in caplog.text
+
+
+@pytest.mark.real
+def test_a_new_file_is_refused_when_no_descriptor_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_disk, "DESCRIPTOR_PAUSE_S", 0.001)
+    monkeypatch.setattr(_disk, "CREATE_PATIENCE_S", 0.05)
+    disk = RealDisk()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", Exhausted(os.open, math.inf))
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            disk.open(f"{tmp_path}/file", create=True)
+    assert is_full(caught.value)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", Exhausted(os.open, 5))
+        disk.open(f"{tmp_path}/file", create=True).close()
+
+
+@pytest.mark.real
+def test_a_wrong_path_does_not_wait(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        RealDisk().open(f"{tmp_path}/nowhere")
 
 
 def test_a_full_disk_says_so(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ async def test_a_name_is_listened_to_on_its_ipv4_address() -> None:
 
 @pytest.mark.parametrize("host", ["a" * 64 + ".example", "two..dots"])
 async def test_a_name_that_is_none_can_not_be_reached(host: str) -> None:
-    with pytest.raises(ConnectionBrokenError, match="can't be reached") as caught:
+    with pytest.raises(ConnectionBrokenError, match="can't be reached: ") as caught:
         await TcpNetwork().connect(host, 5000)
     assert caught.value.outcome == "not_done"
 
@@ -334,3 +334,13 @@ async def test_a_closed_stream_says_that_it_was_closed_here() -> None:
             for call in (near.flush, lambda: near.receive(10)):
                 with pytest.raises(ConnectionBrokenError, match="is closed"):
                     await call()
+
+
+async def test_a_port_that_nobody_listens_at_says_that_the_connection_was_refused() -> None:
+    listener = await TcpNetwork().listen("127.0.0.1", 0)
+    port = listener.port
+    listener.close()
+    with pytest.raises(ConnectionBrokenError) as caught:
+        await TcpNetwork().connect("127.0.0.1", port)
+    assert str(caught.value) == f"127.0.0.1:{port} can't be reached: connection refused"
+    assert isinstance(caught.value.__cause__, OSError)

@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-from meshq import Delivery, Transaction
+from meshq import Consumer, Delivery, Transaction
 from tests.node import calls
 from tests.node.calls import Call, count, emptied, received
 from tests.node.ground import Ground
@@ -99,6 +99,20 @@ async def _then_roll_back(call: Awaitable[object], transaction: Transaction) -> 
             await transaction.rollback()
 
 
+async def _work(ground: Ground, got: tuple[Consumer, Delivery]) -> None:
+    async with got[1]:
+        await trio.lowlevel.checkpoint()
+
+
+async def _serve(ground: Ground) -> None:
+    async def handler(delivery: Delivery) -> None:
+        await trio.lowlevel.checkpoint()
+        if delivery.body == b"c":
+            ground.client.stop_serving()
+
+    await ground.client.serve("q", handler)
+
+
 XID: Final = b"order-7"
 
 CALLS: Final = (
@@ -109,6 +123,21 @@ CALLS: Final = (
         make=lambda ground, _: ground.client.send("q", bytes(700_000)),
         look=count,
         outcomes=(0, 1),
+    ),
+    Call(
+        name="Delivery.__aenter__ Delivery.__aexit__",
+        prepare=received,
+        make=_work,
+        look=calls.settled,
+        outcomes=((0, 0, 0), (1, 0, 0)),
+    ),
+    Call(
+        name="Client.serve",
+        prepare=calls.filled,
+        make=lambda ground, _: _serve(ground),
+        look=count,
+        # What has begun is finished: so many are left.
+        outcomes=(3, 2, 1, 0),
     ),
     Call(
         name="Delivery.read",

@@ -54,25 +54,25 @@ async def _nothing(ground: Ground) -> object:
     return None
 
 
-async def _filled(ground: Ground) -> None:
+async def filled(ground: Ground) -> None:
     await ground.client.send_many("q", [b"a", b"b", b"c"])
 
 
 async def emptied(ground: Ground) -> None:
     # A client keeps a producer of its own for each address that it has sent to.
-    await _filled(ground)
+    await filled(ground)
     await ground.client.purge_queue("q")
 
 
 async def received(ground: Ground) -> tuple[Consumer, Delivery]:
-    await _filled(ground)
+    await filled(ground)
     consumer = await ground.keep(ground.client.consumer("q"))
     message = await consumer.receive()
     assert message is not None
     return consumer, message
 
 
-async def _returned(ground: Ground) -> object:
+async def settled(ground: Ground) -> object:
     """Whether the message that was held is ready again, gone, or still held."""
     found = await ground.client.queue("q")
     return found.acknowledged, found.rejected, found.delayed
@@ -101,8 +101,15 @@ async def _set(ground: Ground) -> None:
     await ground.client.set_address_settings("a", AddressSettings(max_delivery_attempts=3))
 
 
+async def _linked_once(ground: Ground) -> None:
+    """Messages for another node could wait here."""
+    node = ground.broker._node
+    assert node is not None
+    node.core.definitions.forward_queue(f"$meshq.cluster.mesh.{'0' * 32}")
+
+
 async def _two_queues(ground: Ground) -> None:
-    await _filled(ground)
+    await filled(ground)
     await ground.client.create_queue("other")
 
 
@@ -117,6 +124,16 @@ async def _moved_away(ground: Ground) -> None:
 
 async def _paused(ground: Ground) -> object:
     return (await ground.client.queue("q")).paused
+
+
+async def _resume_bridge(ground: Ground) -> None:
+    # It begins paused.
+    await ground.client.resume_bridge("b")
+
+
+async def _bridge_paused(ground: Ground) -> object:
+    (bridge,) = await ground.client.bridges()
+    return bridge.state == "paused"
 
 
 async def _pause(ground: Ground) -> None:
@@ -185,7 +202,7 @@ CALLS: Final = (
         look=lambda ground: count(ground, "questions"),
         outcomes=(1, 0),
     ),
-    Call(name="Client.flush", prepare=_filled, make=lambda ground, _: ground.client.flush(), look=count, outcomes=(3,)),
+    Call(name="Client.flush", prepare=filled, make=lambda ground, _: ground.client.flush(), look=count, outcomes=(3,)),
     Call(
         name="Client.__aenter__ Client.__aexit__ Client.close",
         make=lambda ground, _: _use_block(ground.another()),
@@ -219,14 +236,14 @@ CALLS: Final = (
     ),
     Call(
         name="Client.delete_queue",
-        prepare=_filled,
+        prepare=filled,
         make=lambda ground, _: ground.client.delete_queue("q"),
         look=count,
         outcomes=(3, None),
     ),
     Call(
         name="Client.purge_queue",
-        prepare=_filled,
+        prepare=filled,
         make=lambda ground, _: ground.client.purge_queue("q"),
         look=count,
         outcomes=(3, 0),
@@ -260,8 +277,15 @@ CALLS: Final = (
         outcomes=((0, 3), (3, 0)),
     ),
     Call(
+        name="Client.give_back",
+        prepare=_linked_once,
+        make=lambda ground, _: ground.client.give_back("0" * 32),
+        look=_nothing,
+        outcomes=(None,),
+    ),
+    Call(
         name="Client.pause_queue",
-        prepare=_filled,
+        prepare=filled,
         make=lambda ground, _: ground.client.pause_queue("q"),
         look=_paused,
         outcomes=(False, True),
@@ -274,7 +298,7 @@ CALLS: Final = (
         outcomes=(True, False),
     ),
     Call(
-        name="Client.queue", prepare=_filled, make=lambda ground, _: ground.client.queue("q"), look=count, outcomes=(3,)
+        name="Client.queue", prepare=filled, make=lambda ground, _: ground.client.queue("q"), look=count, outcomes=(3,)
     ),
     Call(name="Client.queues", make=lambda ground, _: ground.client.queues(), look=_nothing, outcomes=(None,)),
     Call(
@@ -291,6 +315,20 @@ CALLS: Final = (
         outcomes=(["d"], []),
     ),
     Call(name="Client.broker", make=lambda ground, _: ground.client.broker(), look=_nothing, outcomes=(None,)),
+    Call(
+        name="Client.pause_bridge",
+        prepare=_resume_bridge,
+        make=lambda ground, _: ground.client.pause_bridge("b"),
+        look=_bridge_paused,
+        outcomes=(False, True),
+    ),
+    Call(
+        name="Client.resume_bridge",
+        make=lambda ground, _: ground.client.resume_bridge("b"),
+        look=_bridge_paused,
+        outcomes=(True, False),
+    ),
+    Call(name="Client.bridges", make=lambda ground, _: ground.client.bridges(), look=_nothing, outcomes=(None,)),
     Call(name="Client.diverts", make=lambda ground, _: ground.client.diverts(), look=_nothing, outcomes=(None,)),
     Call(
         name="Client.explain_route",
@@ -326,7 +364,7 @@ CALLS: Final = (
     ),
     Call(
         name="Consumer.__aenter__ Consumer.__aexit__ Consumer.close",
-        prepare=_filled,
+        prepare=filled,
         make=lambda ground, _: _use_block(ground.client.consumer("q")),
         look=count,
         outcomes=(3,),
@@ -356,42 +394,42 @@ CALLS: Final = (
         name="Consumer.ack",
         prepare=received,
         make=lambda ground, got: got[0].ack(got[1], confirm=True),
-        look=_returned,
+        look=settled,
         outcomes=((0, 0, 0), (1, 0, 0)),
     ),
     Call(
         name="Consumer.nack",
         prepare=received,
         make=lambda ground, got: got[0].nack(got[1], delay=60),
-        look=_returned,
+        look=settled,
         outcomes=((0, 0, 0), (0, 0, 1)),
     ),
     Call(
         name="Consumer.reject",
         prepare=received,
         make=lambda ground, got: got[0].reject(got[1]),
-        look=_returned,
+        look=settled,
         outcomes=((0, 0, 0), (0, 1, 0)),
     ),
     Call(
         name="Delivery.ack",
         prepare=received,
         make=lambda ground, got: got[1].ack(confirm=True),
-        look=_returned,
+        look=settled,
         outcomes=((0, 0, 0), (1, 0, 0)),
     ),
     Call(
         name="Delivery.nack",
         prepare=received,
         make=lambda ground, got: got[1].nack(delay=60),
-        look=_returned,
+        look=settled,
         outcomes=((0, 0, 0), (0, 0, 1)),
     ),
     Call(
         name="Delivery.reject",
         prepare=received,
         make=lambda ground, got: got[1].reject(),
-        look=_returned,
+        look=settled,
         outcomes=((0, 0, 0), (0, 1, 0)),
     ),
     Call(
@@ -413,7 +451,7 @@ CALLS: Final = (
 async def _consumer_of(ground: Ground, *, full: bool) -> Consumer:
     await ground.client.create_queue("q")
     if full:
-        await _filled(ground)
+        await filled(ground)
     return await ground.keep(ground.client.consumer("q"))
 
 

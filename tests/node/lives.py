@@ -8,12 +8,11 @@ from typing import Any
 
 import attrs
 import trio
-import trio.testing
 
 from meshq import Broker, Client, Consumer, abc, connect
 from meshq.env import real_env
 from meshq.testing import SimDisk
-from tests.wire.test_refusals_of_a_node import InlineThreads
+from tests.process import End, Process, SlowThreads
 
 
 class TrioWall(abc.WallClock):
@@ -25,7 +24,7 @@ class TrioWall(abc.WallClock):
 
 def machine(**parts: Any) -> abc.Env:
     """The outside of one machine, with an empty disk."""
-    return attrs.evolve(real_env(), disk=SimDisk().mount(), threads=InlineThreads(), local={}, **parts)
+    return attrs.evolve(real_env(), disk=SimDisk(), threads=SlowThreads(), local={}, **parts)
 
 
 @attrs.define(eq=False)
@@ -36,26 +35,24 @@ class Lives:
     env: abc.Env
     settings: dict[str, Any]
     broker: Broker = attrs.field(init=False)
-    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    process: Process = attrs.field(init=False)
 
     async def start(self) -> None:
         """Begin a life."""
-        self.broker = Broker("hq", env=self.env, **{"data_dir": "/data/hq", **self.settings})
-        self._scope = trio.CancelScope()
-        await self.nursery.start(self._live)
+        self.process = Process(self.env)
+        self.broker = Broker(**{"name": "hq", "env": self.process.env, "data_dir": "/data/hq", **self.settings})
+        await self.nursery.start(self.process.live, self.broker)
 
-    async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
-        with self._scope:
-            await self.broker.run(task_status=task_status)
-
-    async def again(self, *, killed: bool = False) -> None:
-        """End this life, in peace or without a word, and begin another."""
-        if killed:
-            self._scope.cancel()
-            await trio.testing.wait_all_tasks_blocked()
-        else:
-            await self.broker.stop()
+    async def again(self, *, killed: bool = False, end: End = "stopped") -> None:
+        """End this life, in peace, by SIGKILL (``killed``) or with the machine's power, and begin another."""
+        await self.end("killed" if killed else end)
         await self.start()
+
+    async def end(self, end: End) -> None:
+        """End this life; whoever is connected is told only if it ends in peace."""
+        if end == "stopped":
+            await self.broker.stop()
+        await self.process.end(end)
 
     def client(self, **settings: Any) -> Client:
         """A client that comes back."""

@@ -15,7 +15,8 @@ import pytest
 import trio
 import trio.testing
 
-from meshq import Client, Consumer, Delivery, Producer, Transaction
+from meshq import BridgeStatistics, Client, Consumer, Delivery, Producer, Transaction
+from meshq.abc import Controlled
 from meshq.client._body_stream import BodyStream
 from meshq.client._events import EventStream
 from meshq.testing._matrix_stage import House
@@ -113,10 +114,33 @@ async def make_and_look(ground: Ground, call: Call, checkpoint: int) -> bool:
     return cancelled
 
 
+class Switch(Controlled):
+    """What can be paused, and does nothing else; it begins paused."""
+
+    name = "b"
+
+    def __init__(self) -> None:
+        self._state = "paused"
+
+    def statistics(self) -> BridgeStatistics:
+        counts = {"carried": 0, "refused": 0, "failed": 0, "ended": 0, "rejected": 0}
+        about: dict[str, Any] = {"queue": "q", "target": "t", "forwarding_address": None, "last_error": None}
+        return BridgeStatistics(name=self.name, state=self._state, **counts, **about)
+
+    def pause(self) -> None:
+        self._state = "paused"
+
+    def resume(self) -> None:
+        self._state = "carrying"
+
+
 async def attempt(call: Call, checkpoint: int, *, tcp: bool) -> bool:
     """One call on a broker of its own; whether it was cancelled."""
     async with House({}, durable=True, tcp=tcp).life() as stage, stage.another() as other:  # noqa: SIM117
         async with trio.open_nursery() as nursery:
+            node = stage.broker._node
+            assert node is not None
+            node.core.settings.controlled["b"] = Switch()
             ground = Ground(stage.broker, stage.client, other, nursery, stage.another)
             try:
                 cancelled = await make_and_look(ground, call, checkpoint)

@@ -36,6 +36,18 @@ class Nobody(abc.Network):
         raise OSError("nobody listens")
 
 
+async def test_a_broker_comes_back_whose_address_was_defined_anew_after_its_queues() -> None:
+    env = machine()
+    async with Broker("b", data_dir="/data/b", env=env) as broker, broker.client() as client:
+        # It comes into being on first use, and then somebody relies on it.
+        async with client.subscribe("news", name="one", durable=True):
+            pass
+        await client.create_queue("sub", address="news", routing="multicast")
+    async with Broker("b", data_dir="/data/b", env=env) as broker, broker.client() as client:
+        await client.send("news", b"x")
+        assert [(await client.queue(name)).ready for name in ("news::one", "sub")] == [1, 1]
+
+
 def client(env: Env) -> AbstractAsyncContextManager[object]:
     return connect(TARGET, env=env, initial_connect_attempts=100, **WAITS)
 

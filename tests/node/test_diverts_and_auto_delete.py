@@ -8,16 +8,17 @@ import pytest
 
 from meshq import AddressSettings, Divert, FilterError, NotFoundError, SettingsError, UsageError
 from tests.node.lives import bodies, lives
+from tests.process import ENDS, End
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_diverts_are_made_listed_and_deleted_and_outlive_a_restart(killed: bool) -> None:
+@pytest.mark.parametrize("end", ENDS)
+async def test_diverts_are_made_listed_and_deleted_and_outlive_a_restart(end: End) -> None:
     async with lives() as node, node.client() as client:
         about: dict[str, Any] = {"address": "orders", "forwarding_address": "audit"}
         for _ in range(2):
             await client.create_divert("large", **about, filter="amount > 5", exclusive=True)
         await client.create_divert("all", address="orders", forwarding_address="copy")
-        await node.again(killed=killed)
+        await node.again(end=end)
         assert await client.diverts() == [
             Divert(name="all", address="orders", forwarding_address="copy", filter=None, exclusive=False),
             Divert(name="large", filter="amount > 5", exclusive=True, **about),

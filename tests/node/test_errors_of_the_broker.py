@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import random
 import re
 import socket
@@ -133,6 +134,10 @@ def test_what_this_version_does_not_have_is_refused_by_name() -> None:
         (lambda: Broker("", data_dir=None), "name"),
         (lambda: Broker("hq", data_dir=5), "data_dir"),  # type: ignore[arg-type]
         (lambda: Broker("hq", data_dir=None, stop_timeout=-1), "stop_timeout"),
+        (lambda: Broker("hq", data_dir=None, max_session_ttl=math.inf), "max_session_ttl"),
+        (lambda: Broker("hq", data_dir=None, max_session_ttl=0), "max_session_ttl"),
+        (lambda: Broker("hq", data_dir=None, max_sessions_per_user=0), "max_sessions_per_user"),
+        (lambda: Broker("hq", data_dir=None, max_sessions_per_user=True), "max_sessions_per_user"),
         (lambda: Broker("hq", data_dir=None, acceptors=["tcp://0.0.0.0:1"]), "acceptor"),
         (lambda: Bridge("b", queue="q", target="there", window=0), "window"),
         (lambda: Bridge("b", queue="", target="there"), "queue"),

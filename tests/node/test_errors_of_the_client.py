@@ -14,6 +14,7 @@ from meshq import (
     AddressFullError,
     AddressSettings,
     Client,
+    Delivery,
     FilterError,
     JournalSettings,
     MeshqError,
@@ -30,6 +31,12 @@ from tests.documented_errors import pairs
 from tests.node.lives import lives, machine
 
 Use = Callable[[Client], Any]
+
+
+async def _handler(delivery: Delivery) -> None:
+    raise AssertionError("it was called")
+
+
 #: Callable → how it is told of something that is not allowed, and the setting that the error names.
 WRONG: dict[str, list[tuple[Use, str]]] = {
     "Client.consumer": [
@@ -44,7 +51,15 @@ WRONG: dict[str, list[tuple[Use, str]]] = {
     ],
     "Client.subscribe": [
         (lambda client: client.subscribe("news", durable=True), "durable"),
+        (lambda client: client.subscribe("news.#"), "address"),
+        (lambda client: client.subscribe("*.sport", name="mine", durable=True), "address"),
         (lambda client: client.subscribe("news", name="mine", shared=1), "shared"),  # type: ignore[arg-type]
+    ],
+    "Client.serve": [
+        (lambda client: client.serve("q", _handler, concurrency=0), "concurrency"),
+        (lambda client: client.serve("q", 3), "handler"),  # type: ignore[arg-type]
+        (lambda client: client.serve("", _handler), "queue"),
+        (lambda client: client.serve("q", _handler, window=0), "window"),
     ],
     "Client.create_address": [(lambda client: client.create_address("a", "anycats"), "routing")],
     "Client.create_queue": [
@@ -66,6 +81,10 @@ WRONG: dict[str, list[tuple[Use, str]]] = {
         (lambda client: client.move_messages("q", "r", limit=0), "limit"),
         (lambda client: client.move_messages("q", ""), "address"),
         (lambda client: client.move_messages("q", "r", filter="a = ="), "filter"),
+    ],
+    "Client.give_back": [
+        (lambda client: client.give_back("b"), "node_id"),
+        (lambda client: client.give_back("0" * 32, force=1), "force"),  # type: ignore[arg-type]
     ],
     "Client.redrive": [
         (lambda client: client.redrive("q", limit=0), "limit"),
@@ -94,6 +113,7 @@ WRONG: dict[str, list[tuple[Use, str]]] = {
 WRONG_FILTERS: dict[str, Use] = {
     "Client.consumer": lambda client: client.consumer("q", filter="a = ="),
     "Client.subscribe": lambda client: client.subscribe("news", filter="a = ="),
+    "Client.serve": lambda client: client.serve("q", _handler, filter="a = ="),
     "Client.create_queue": lambda client: client.create_queue("q", filter="a = ="),
     "Client.create_divert": lambda client: client.create_divert(
         "d", address="q", forwarding_address="r", filter="a = ="
@@ -102,7 +122,10 @@ WRONG_FILTERS: dict[str, Use] = {
 #: Calls about something that is not there.
 ABSENT: dict[str, Callable[[Client], Awaitable[object]]] = {
     "Client.delete_queue": lambda client: client.delete_queue("nowhere"),
+    "Client.give_back": lambda client: client.give_back("0" * 32),
     "Client.purge_queue": lambda client: client.purge_queue("nowhere"),
+    "Client.pause_bridge": lambda client: client.pause_bridge("nowhere"),
+    "Client.resume_bridge": lambda client: client.resume_bridge("nowhere"),
     "Client.pause_queue": lambda client: client.pause_queue("nowhere"),
     "Client.resume_queue": lambda client: client.resume_queue("nowhere"),
     "Client.queue": lambda client: client.queue("nowhere"),
@@ -112,6 +135,7 @@ ABSENT: dict[str, Callable[[Client], Awaitable[object]]] = {
     "Client.remove_address_settings": lambda client: client.remove_address_settings("nowhere"),
     "Client.unsubscribe": lambda client: client.unsubscribe("news", "nowhere"),
     "Client.request": lambda client: client.request("closed.nowhere", b"?", timeout=5),
+    "Client.serve": lambda client: client.serve("closed.nowhere", _handler),
     "Consumer.__aenter__": lambda client: client.consumer("closed.nowhere").__aenter__(),
 }
 NOTHING_IS_MADE = {"closed.#": AddressSettings(auto_create_queues=False)}
@@ -159,7 +183,7 @@ async def test_a_filter_that_is_no_condition_is_refused_and_says_where(name: str
 @pytest.mark.parametrize("name", ABSENT)
 async def test_what_is_not_there_is_told_by_its_name(name: str) -> None:
     async with lives(address_settings=NOTHING_IS_MADE) as life, life.client() as client:
-        with pytest.raises(NotFoundError, match="nowhere") as caught:
+        with pytest.raises(NotFoundError, match=f"nowhere|{'0' * 32}") as caught:
             await ABSENT[name](client)
         assert caught.value.outcome == "not_done"
 

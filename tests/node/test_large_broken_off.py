@@ -15,6 +15,7 @@ from meshq.testing._matrix_stage import House
 from tests.broker.kit import turns
 from tests.node.lives import Lives, lives
 from tests.node.test_large_messages import BLOCK, BODY, files, one, quiet
+from tests.process import ENDS, End
 
 
 async def test_a_cancelled_send_leaves_nothing() -> None:
@@ -71,8 +72,8 @@ async def _unblocked(client: Client, source: AsyncIterator[bytes]) -> None:
     assert caught.value.outcome == "not_done"
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_a_broker_that_goes_in_the_middle_gets_the_body_again_if_it_can_be_had_again(killed: bool) -> None:
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_broker_that_goes_in_the_middle_gets_the_body_again_if_it_can_be_had_again(end: End) -> None:
     class Slow:
         """Pieces that can be had again; the first time the broker goes in the middle of them."""
 
@@ -90,7 +91,7 @@ async def test_a_broker_that_goes_in_the_middle_gets_the_body_again_if_it_can_be
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.send, "q", source)
             await quiet()
-            await life.again(killed=killed)
+            await life.again(end=end)
         assert source.begun == 2
         assert await one(client) == BODY
         assert (await client.queue("q")).ready == 0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
+import trio
 
 from meshq import AddressFullError, AddressSettings
 from tests.node.lives import lives
@@ -50,3 +53,26 @@ async def test_large_messages_are_paged_like_others_and_their_bodies_stay_where_
             assert await one(client) == b"%d" % number + BODY
         await quiet()
         assert files(life) == []
+
+
+async def test_so_many_bodies_come_in_at_a_time_each_has_an_open_file() -> None:
+    async with lives(queues=["q"]) as life, life.client() as client, trio.open_nursery() as nursery:
+        assert life.broker._node is not None and life.broker._node.bodies is not None
+        bodies = life.broker._node.bodies
+        bodies._uploads_max = 1
+        go_on = trio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield BODY
+            await go_on.wait()
+            yield b"the end"
+
+        nursery.start_soon(client.send, "q", slow())
+        await quiet()
+        with pytest.raises(AddressFullError, match="1 large bodies are coming in") as caught:
+            await client.send("q", BODY)
+        assert caught.value.outcome == "not_done"
+        go_on.set()
+        await quiet()
+        await client.send("q", BODY)
+        assert (await client.queue("q")).ready == 2

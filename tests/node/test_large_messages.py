@@ -28,6 +28,7 @@ from meshq import (
 )
 from meshq.env import real_env
 from tests.node.lives import Lives, lives, machine
+from tests.process import ENDS, End
 
 BLOCK = limits.LARGE_BLOCK_BYTES
 #: Three blocks and a bit, none of them alike.
@@ -144,23 +145,23 @@ async def test_a_body_is_one_file_until_its_message_is_acknowledged() -> None:
         assert files(life) == []
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_a_large_message_survives_the_broker_and_so_does_its_absence(killed: bool) -> None:
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_large_message_survives_the_broker_and_so_does_its_absence(end: End) -> None:
     async with lives() as life:
         async with life.client() as client:
             await client.send("q", BODY, properties={"k": 1})
             await client.send("q", BODY[:BLOCK])
             await client.send("q", BODY[: 2 * BLOCK], durable=False)
-        await life.again(killed=killed)
+        await life.again(end=end)
         assert len(files(life)) == 2
         async with life.client() as client:
             assert await one(client) == BODY
-        await life.again(killed=killed)
+        await life.again(end=end)
         assert len(files(life)) == 1
         async with life.client() as client:
             assert await one(client) == BODY[:BLOCK]
             assert (await client.queue("q")).ready == 0
-        await life.again(killed=killed)
+        await life.again(end=end)
         assert files(life) == []
 
 

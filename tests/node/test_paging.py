@@ -12,6 +12,7 @@ import trio.testing
 
 from meshq import AddressSettings, Client, Consumer, Message
 from tests.node.lives import Lives, TrioWall, bodies, lives, machine
+from tests.process import ENDS, End
 
 MIB = 1 << 20
 #: A message, and how many of them are several times what memory may take.
@@ -61,14 +62,14 @@ async def test_a_queue_larger_than_memory_is_delivered_whole_and_in_order() -> N
         assert node.broker.statistics().memory_used == 0
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_what_was_paged_is_there_after_a_restart_and_memory_stays_bounded(killed: bool) -> None:
+@pytest.mark.parametrize("end", ENDS)
+async def test_what_was_paged_is_there_after_a_restart_and_memory_stays_bounded(end: End) -> None:
     async with paged() as (node, client):
         await fill(client)
         async with client.consumer("work", window=50) as consumer:
             first = [int(one.body.split(b".")[0]) for one in await consumer.receive_many(30, timeout=1)]
             assert first == list(range(30))
-        await node.again(killed=killed)
+        await node.again(end=end)
         assert used(node) < MIB and (await client.queue("work")).paged > COUNT // 2
         async with client.consumer("work") as consumer:
             assert await numbers(consumer) == list(range(COUNT))

@@ -5,33 +5,31 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import attrs
 import pytest
 import trio
 
-from meshq import Broker, Client, Delivery, Message, abc
-from meshq.env import real_env
-from meshq.testing import SimDisk
-from tests.wire.test_refusals_of_a_node import InlineThreads
+from meshq import Broker, Client, Delivery, Message, abc, connect
+from tests.node.lives import machine
+from tests.process import ENDS, End, Process
 
 
 @pytest.fixture
 def env() -> abc.Env:
     """The outside of one machine, with an empty disk."""
-    return attrs.evolve(real_env(), disk=SimDisk().mount(), threads=InlineThreads(), local={})
+    return machine()
 
 
 @asynccontextmanager
-async def life(env: abc.Env, name: str = "shop", *, killed: bool = False) -> AsyncIterator[Client]:
-    """A client of a broker that ends with a clean stop or, ``killed``, without any."""
+async def life(env: abc.Env, name: str = "shop", *, end: End = "stopped") -> AsyncIterator[Client]:
+    """A client of a broker that ends in one of the ways in which brokers end."""
+    process = Process(env)
     async with trio.open_nursery() as nursery:
-        broker = Broker(name, data_dir=f"/data/{name}", env=env)
-        await nursery.start(broker.run)
-        async with broker.client() as client:
+        broker = Broker(name, data_dir=f"/data/{name}", env=process.env)
+        await nursery.start(process.live, broker)
+        async with connect(f"inproc://{name}", env=env) as client:
             yield client
-            if killed:
-                nursery.cancel_scope.cancel()
-                await trio.lowlevel.checkpoint()
+            if end != "stopped":
+                await process.end(end)
         await broker.stop()
 
 
@@ -80,9 +78,9 @@ async def test_ten_messages_to_two_equal_consumers_are_five_each_and_none_twice(
         assert (await client.queue("orders")).ready == 0
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_a_restart_keeps_what_is_durable_and_nothing_else(env: abc.Env, killed: bool) -> None:
-    async with life(env, killed=killed) as client:
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_restart_keeps_what_is_durable_and_nothing_else(env: abc.Env, end: End) -> None:
+    async with life(env, end=end) as client:
         for number in range(10):
             await client.send("orders", b"%d" % number, durable=number % 2 == 0)
         assert (await client.queue("orders")).ready == 10
@@ -112,9 +110,9 @@ async def test_what_was_acknowledged_is_gone_and_what_was_seen_comes_again_marke
         assert (again[1].redelivered, again[1].delivery_count) == (False, 1)
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_a_hundred_messages_come_in_their_order_before_and_after_a_restart(env: abc.Env, killed: bool) -> None:
-    async with life(env, killed=killed) as client:
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_hundred_messages_come_in_their_order_before_and_after_a_restart(env: abc.Env, end: End) -> None:
+    async with life(env, end=end) as client:
         await client.send_many("orders", [b"%d" % number for number in range(1, 61)])
         async with client.consumer("orders", window=20) as consumer:
             taken = await consumer.receive_many(20, timeout=1)
@@ -129,9 +127,9 @@ async def test_a_hundred_messages_come_in_their_order_before_and_after_a_restart
         assert bodies(await drain(client, "orders")) == [b"%d" % number for number in range(11, 101)]
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_a_message_that_is_sent_again_after_a_restart_is_still_one(env: abc.Env, killed: bool) -> None:
-    async with life(env, killed=killed) as client:
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_message_that_is_sent_again_after_a_restart_is_still_one(env: abc.Env, end: End) -> None:
+    async with life(env, end=end) as client:
         await client.send("orders", b"42 umbrellas", duplicate_id="order 7")
     async with life(env) as client:
         await client.send("orders", b"42 umbrellas", duplicate_id="order 7")
@@ -139,31 +137,29 @@ async def test_a_message_that_is_sent_again_after_a_restart_is_still_one(env: ab
         assert bodies(await drain(client, "orders")) == [b"42 umbrellas", b"a teapot"]
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_an_empty_queue_is_there_again_and_who_the_node_is_has_a_directory(env: abc.Env, killed: bool) -> None:
-    async with life(env, killed=killed) as client:
+@pytest.mark.parametrize("end", ENDS)
+async def test_an_empty_queue_is_there_again_and_who_the_node_is_has_a_directory(env: abc.Env, end: End) -> None:
+    async with life(env, end=end) as client:
         await client.create_queue("empty")
         await client.create_address("news", routing="multicast")
         await client.create_queue("desk", address="news", routing="multicast", filter="region = 'emea'")
-    assert env.disk.names("/data/shop") == ["bindings", "journal", "large", "lock", "paging"]
-    assert env.disk.names("/data/shop/bindings") == ["identity-0", "identity-1"]
     async with life(env) as client:
+        assert env.disk.names("/data/shop") == ["bindings", "journal", "large", "lock", "paging"]
+        assert env.disk.names("/data/shop/bindings") == ["identity-0", "identity-1"]
         assert await client.queues() == ["desk", "empty"]
         await client.send_many("news", [Message(b"1", properties={"region": region}) for region in ("us", "emea")])
         assert (await client.queue("desk")).ready == 1
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_the_id_after_20000_takes_the_place_of_the_oldest_also_after_a_restart(
-    env: abc.Env, killed: bool
-) -> None:
+@pytest.mark.parametrize("end", ENDS)
+async def test_the_id_after_20000_takes_the_place_of_the_oldest_also_after_a_restart(env: abc.Env, end: End) -> None:
     async def send(client: Client, *numbers: int) -> int:
         """So many of them were stored."""
         before = (await client.queue("orders")).ready
         await client.send_many("orders", [Message(b"x", duplicate_id=str(number)) for number in numbers])
         return (await client.queue("orders")).ready - before
 
-    async with life(env, killed=killed) as client:
+    async with life(env, end=end) as client:
         await client.create_queue("orders")
         assert await send(client, *range(1, 20_001)) == 20_000
         assert await send(client, 1, 2, 20_000) == 0

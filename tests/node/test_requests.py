@@ -20,6 +20,7 @@ from meshq import (
     UsageError,
 )
 from tests.node.lives import Lives, bodies, lives
+from tests.process import ENDS, End
 
 
 async def answer(client: Client, queue: str = "work", *, task_status: trio.TaskStatus[None]) -> None:
@@ -67,13 +68,13 @@ async def test_a_temporary_queue_is_its_sessions_own_and_goes_with_it() -> None:
         assert (statistics.addresses, statistics.queues, statistics.memory_used) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_nothing_of_a_temporary_queue_survives_a_restart(killed: bool) -> None:
+@pytest.mark.parametrize("end", ENDS)
+async def test_nothing_of_a_temporary_queue_survives_a_restart(end: End) -> None:
     async with lives() as node:
         async with node.client() as client:
             await client.create_queue("work")
             await client.send(await client.create_temporary_queue(), b"durable")
-            await node.again(killed=killed)
+            await node.again(end=end)
             assert await client.queues() == ["work"]
         assert node.broker.statistics().addresses == 1
 

@@ -17,6 +17,7 @@ from meshq import (
     UsageError,
 )
 from tests.node.lives import bodies, lives
+from tests.process import ENDS, End
 
 
 async def test_each_subscription_gets_every_message_and_without_a_name_goes_with_its_consumer() -> None:
@@ -49,8 +50,8 @@ async def test_what_was_not_settled_goes_with_a_subscription_that_ends() -> None
         assert (statistics.ready, statistics.delivering, statistics.memory_used) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_a_durable_subscription_gathers_while_its_client_is_away_and_over_a_restart(killed: bool) -> None:
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_durable_subscription_gathers_while_its_client_is_away_and_over_a_restart(end: End) -> None:
     async with lives() as node:
         async with node.client() as client, client.subscribe("news", name="alice", durable=True) as consumer:
             assert consumer.queue == "news::alice"
@@ -60,7 +61,7 @@ async def test_a_durable_subscription_gathers_while_its_client_is_away_and_over_
             await client.send("news", b"1")
             found = await client.queue("news::alice")
             assert (found.ready, found.consumers, found.durable, found.subscription) == (1, 0, True, "single")
-        await node.again(killed=killed)
+        await node.again(end=end)
         async with node.client() as client:
             await client.send("news", b"2")
             async with client.subscribe("news", name="alice", durable=True) as consumer:

@@ -18,6 +18,7 @@ from meshq import (
 )
 from tests.client._waiting import Result, until
 from tests.node.lives import Lives, bodies, lives
+from tests.process import ENDS, End
 
 
 async def everything(client: Client, queue: str) -> list[bytes]:
@@ -124,8 +125,8 @@ async def test_a_transaction_that_is_flagged_is_not_committed_and_the_next_one_i
         clean(node)
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_a_lost_session_takes_the_work_of_a_transaction_and_leaves_one_without(killed: bool) -> None:
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_lost_session_takes_the_work_of_a_transaction_and_leaves_one_without(end: End) -> None:
     async with lives() as node, node.client() as client, client.consumer("in") as consumer:
         await client.send_many("in", [b"1", b"2"])
         with pytest.raises(TransactionRolledBackError) as caught:
@@ -135,7 +136,7 @@ async def test_a_lost_session_takes_the_work_of_a_transaction_and_leaves_one_wit
                 assert old is not None
                 await tx.ack(delivery)
                 await client.flush()
-                await node.again(killed=killed)
+                await node.again(end=end)
                 await client.send("out", b"0")
                 await untouched.send("out", b"1")
         assert caught.value.outcome == "not_done"
@@ -274,9 +275,6 @@ async def test_once_and_only_once_through_any_number_of_kills() -> None:
                         await trio.sleep(0.0005)
                 except (TransactionRolledBackError, StaleDeliveryError):
                     again += 1
-                except DuplicateError:
-                    async with client.transaction() as last:
-                        await last.ack(delivery)
         assert again
         assert sorted(await everything(client, "out")) == sorted(sent)
         clean(node)

@@ -25,6 +25,7 @@ from meshq.client import Consumer
 from tests.client._waiting import until
 from tests.node.lives import TrioWall, bodies, lives, machine
 from tests.node.test_transactions import clean, everything
+from tests.process import ENDS, End
 
 XID = b"order-7"
 
@@ -47,22 +48,22 @@ async def counted(client: Client, *names: str) -> list[tuple[int, int]]:
     return [(found.ready, found.delivering) for found in [await client.queue(name) for name in names]]
 
 
-@pytest.mark.parametrize("killed", [None, False, True])
+@pytest.mark.parametrize("end", [None, *ENDS])
 @pytest.mark.parametrize("verdict", ["commit", "rollback"])
-async def test_another_client_in_another_life_decides(verdict: str, killed: bool | None) -> None:
+async def test_another_client_in_another_life_decides(verdict: str, end: End | None) -> None:
     async with lives() as node:
         async with node.client() as client, client.consumer("in") as consumer:
             await client.create_queue("out")
             await client.send("in", b"1")
             await prepared(client, consumer)
-        if killed is not None:
-            await node.again(killed=killed)
+        if end is not None:
+            await node.again(end=end)
         async with node.client() as other:
             assert await other.recover() == [XID]
             assert await counted(other, "in", "out") == [(0, 1), (0, 0)]
             await getattr(other, verdict)(XID)
             assert await other.recover() == []
-            sent = [b"durable"] if killed is not None else [b"durable", b"fleeting"]
+            sent = [b"durable"] if end is not None else [b"durable", b"fleeting"]
             assert await everything(other, "out") == (sent if verdict == "commit" else [])
             async with other.consumer("in") as consumer:
                 again = await consumer.receive(timeout=0.1)
@@ -179,8 +180,8 @@ async def test_what_is_marked_is_not_prepared() -> None:
         clean(node)
 
 
-@pytest.mark.parametrize("killed", [False, True])
-async def test_a_session_that_is_lost_before_the_prepare_takes_the_work_with_it(killed: bool) -> None:
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_session_that_is_lost_before_the_prepare_takes_the_work_with_it(end: End) -> None:
     async with lives() as node, node.client() as client, client.consumer("in") as consumer:
         await client.send("in", b"1")
         tx = await client.transaction(XID).__aenter__()
@@ -188,7 +189,7 @@ async def test_a_session_that_is_lost_before_the_prepare_takes_the_work_with_it(
         assert delivery is not None
         await tx.ack(delivery)
         await client.flush()
-        await node.again(killed=killed)
+        await node.again(end=end)
         await until(lambda: client.statistics().renewed == 1)
         with pytest.raises(TransactionRolledBackError, match="the session was lost") as caught:
             await tx.prepare()

@@ -28,6 +28,7 @@ from meshq import (
     connect,
 )
 from meshq.abc import Stream
+from meshq.broker import connection_bounds
 from meshq.broker.session._guard_machine import DELAY_S_MIN
 from meshq.client._login import Login
 from meshq.endpoint import Endpoint
@@ -146,14 +147,15 @@ async def test_certificates_decide_before_passwords_do(files: Files) -> None:
     async with broker(files) as node:
         url = node.urls[0]
         believing_others = TLS(authorities=files.strangers)
-        assert "not believed" in str(await why_not(url, **WHO, tls=believing_others))
-        assert "not believed" in str(await why_not(url, **WHO))
+        assert "not trusted: unable to get local issuer" in str(await why_not(url, **WHO, tls=believing_others))
+        assert "not trusted: unable to get local issuer" in str(await why_not(url, **WHO))
         assert type(await why_not(url.replace("tls", "tcp"), **WHO)) is not SettingsError
     for certificate, says in ((files.expired, "expired"), (files.elsewhere, "127.0.0.1")):
         async with broker(files, certificate=certificate) as node:
             error = await why_not(node.urls[0], **WHO, tls=files.client)
-            assert type(error) is SecurityError and says in str(error.__cause__)
-            assert str(error) == f"the certificate of {node.urls[0].removeprefix('tls://')} is not believed"
+            assert type(error) is SecurityError
+            begin, _, why = str(error).partition(" is not trusted: ")
+            assert begin == f"the certificate of {node.urls[0].removeprefix('tls://')}" and says in why
 
 
 async def test_a_client_certificate_may_be_required(files: Files) -> None:
@@ -335,3 +337,33 @@ def test_one_name_of_a_peer_has_one_password() -> None:
     with pytest.raises(SettingsError, match="one password for the cluster user 'cluster'") as caught:
         Broker("hq", data_dir=None, services=services)
     assert "canary" not in str(caught.value)
+
+
+async def test_a_tls_acceptor_without_room_just_closes_and_a_plain_one_says_why(files: Files) -> None:
+    for secure in (True, False):
+        async with broker(files if secure else None) as node:
+            port = Endpoint.parse(node.urls[0]).port
+            bounds = connection_bounds(real_env().descriptors)
+            idle = [await TcpNetwork().connect("127.0.0.1", port) for _ in range(bounds.per_address)]
+            with trio.fail_after(4):
+                while node.statistics().connections_turned_away == 0:
+                    one_more = await TcpNetwork().connect("127.0.0.1", port)
+                    heard = await one_more.receive(4_096)
+                    one_more.close()
+            assert heard.startswith(b"MQ") is not secure and (heard == b"") is secure
+            for stream in idle:
+                stream.close()
+
+
+async def test_a_user_has_as_many_sessions_as_the_operator_says() -> None:
+    async with Broker(
+        "hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"], security=SECURITY, max_sessions_per_user=2
+    ) as node:
+        async with connect(node.urls[0], **WHO), connect(node.urls[0], **WHO):
+            error = await why_not(node.urls[0], **WHO)
+            assert isinstance(error.__cause__, NotActiveError)
+            assert "the user 'app' has 2, and may have 2" in str(error)
+            async with connect(node.urls[0], user="ops", password="canary-other") as other:
+                await other.send("q", b"x")
+        async with connect(node.urls[0], **WHO, initial_connect_attempts=5) as again:
+            await again.send("q", b"x")

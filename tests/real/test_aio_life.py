@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.lowlevel
 
 from meshq import ConnectionBrokenError, MeshqError, NotFoundError, UsageError
 from meshq.aio import Broker, Client, Delivery, connect
@@ -348,9 +349,13 @@ def test_two_loops_in_two_threads_share_a_broker() -> None:
     assert our_threads() == []
 
 
-async def test_a_trio_task_is_sent_to_meshq_itself() -> None:
-    client = connect(URL)
-    with pytest.raises(UsageError, match="trio task"):
-        async with client:
+@pytest.mark.parametrize("make", [lambda: connect(URL), lambda: Broker("hq", data_dir=None)])
+async def test_a_trio_task_is_sent_to_meshq_itself(make: Callable[[], Broker | Client]) -> None:
+    refused = make()
+    with pytest.raises(UsageError, match=r"called from a trio task, .* use meshq itself") as caught:
+        async with refused:
             raise AssertionError
-    assert trio.current_time() >= 0
+    assert caught.value.outcome == "not_done"
+    # Neither has the task's loop stopped, nor is there another one that serves what was refused.
+    await trio.lowlevel.checkpoint()
+    assert our_threads() == []

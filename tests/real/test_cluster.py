@@ -109,7 +109,8 @@ async def test_messages_wait_on_a_real_disk_for_a_node_that_is_down(tmp_path: Pa
 
         await create(nodes)
         await nodes.joined()
-        await go("b")
+        # One that stops in peace has left, and nothing is kept for it.
+        await nodes.kill("b")
         await nodes.send("a", numbered(900))
         left = {"a/q": 300, "c/q": 300, f"a/{nodes.forward('b')}": 300}
         assert await quiet(nodes, "a", "c") == left

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meshq import Broker, Client, Permissions, Security, SecurityError, connect
+from meshq import Bridge, Broker, Client, Permissions, Security, SecurityError, connect
 from meshq.broker.session._management import OPERATIONS
 
 #: A life in requests: each operation with its arguments, and what the answer has at least.
@@ -21,6 +21,9 @@ LIFE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("create_divert", {"name": "d", "address": "orders", "forwarding_address": "copies"}, {"name": "d"}),
     ("diverts", {}, {"more": False}),
     ("prepared", {}, {"more": False}),
+    ("bridges", {}, {"more": False}),
+    ("pause_bridge", {"name": "b"}, {}),
+    ("resume_bridge", {"name": "b"}, {}),
     ("broker", {}, {"name": "hq", "state": "active", "durable": False}),
     ("delete_divert", {"name": "d"}, {}),
     ("set_address_settings", {"pattern": "orders", "max_delivery_attempts": 3}, {}),
@@ -46,9 +49,15 @@ async def ask(client: Client, operation: str, **arguments: Any) -> tuple[dict[st
 
 
 async def test_every_operation_is_carried_out_for_a_message() -> None:
-    assert {operation for operation, _, _ in LIFE} == set(OPERATIONS)
+    # There is no other node whose messages could be given back.
+    assert {operation for operation, _, _ in LIFE} | {"give_back"} == set(OPERATIONS)
     async with (
-        Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"]) as broker,
+        Broker(
+            "hq",
+            data_dir=None,
+            acceptors=["tcp://127.0.0.1:0"],
+            services=[Bridge("b", queue="out", target="inproc://nowhere")],
+        ) as broker,
         connect(broker.urls[0]) as client,
         connect(broker.urls[0]) as other,
     ):
@@ -59,6 +68,7 @@ async def test_every_operation_is_carried_out_for_a_message() -> None:
             assert properties == {"operation": operation, "outcome": "done", "code": ""}, values
             assert values == {**values, **expected}
         assert (await ask(client, "queue", name="orders"))[1]["code"] == "not_found"
+        assert (await ask(client, "give_back", node_id="0" * 32))[1]["code"] == "not_found"
         assert "orders" not in await client.queues()
 
 

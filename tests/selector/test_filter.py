@@ -179,7 +179,7 @@ HEADERS = {
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("priority > 4", TRUE),
+        ("priority = 'high'", TRUE),
         ("durable", FALSE),
         ("durable = FALSE", TRUE),
         ("timestamp = 1.5", TRUE),
@@ -251,3 +251,19 @@ def test_a_filter_that_wants_certain_values_can_be_looked_up(
 )  # fmt: skip
 def test_other_filters_have_to_be_asked(text: str) -> None:
     assert parse_filter(text).index is None
+
+
+@pytest.mark.parametrize("name", ["size", "priority", "group", "durable", "timestamp", "address", "content_type"])
+def test_a_property_wins_over_the_plain_header_of_its_name_where_the_message_has_one(name: str) -> None:
+    headers = dict.fromkeys(["size", "priority", "group", "durable", "timestamp", "address", "content_type"], 7)
+    assert verdict(f"{name} = 'mine'", headers, **{name: "mine"}) is True
+    assert verdict(f"{name} IS NULL", headers, **{name: None}) is True
+    assert verdict(f'"{name}" IS NULL', headers) is True
+    if name != "timestamp":
+        assert verdict(f"{name} = 7", headers, other="mine") is True
+
+
+def test_the_other_spelling_always_means_the_header() -> None:
+    headers = {"priority": 4, "size": 10}
+    assert verdict("AMQPriority = 4 AND AMQSize = 10", headers, priority=9, size=1) is True
+    assert verdict("priority = 9 AND size = 1", headers, priority=9, size=1) is True

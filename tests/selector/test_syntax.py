@@ -78,9 +78,9 @@ from tests.selector.views import message, verdict
         ("a < TRUE", 5, "which have an order"),
         ("a BETWEEN 1 AND 'x'", 17, "a number"),
         ("1 LIKE 'x'", 1, "text"),
-        ("priority = 'high'", 12, "a number"),
-        ("durable = 1", 11, "a condition"),
-        ("size LIKE '1%'", 1, "text"),
+        ("AMQPriority = 'high'", 15, "a number"),
+        ("AMQDurable = 1", 14, "text"),
+        ("AMQSize LIKE '1%'", 1, "text"),
         ("AMQPriorty = 1", 1, "AMQPriority, "),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from meshq.selector import parse_filter
+from meshq.selector import ABSENT, parse_filter
 
 
 @attrs.frozen
@@ -18,6 +18,10 @@ class Plain:
 
     def header(self, name: str) -> Any:
         return self.headers.get(name)
+
+    def shadow(self, name: str, encoded: bytes) -> Any:
+        assert encoded == name.encode()
+        return self.properties.get(name, ABSENT)
 
 
 def message(headers: dict[str, Any] | None = None, /, **properties: Any) -> Plain:

@@ -133,14 +133,33 @@ async def test_a_swapped_batch_of_the_same_key_is_damage(store: Store) -> None:
 async def test_the_commands_need_its_key(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.keys = (NEW,)
     await filled(store, SECRET)
-    for name, content in (("right", NEW), ("short", NEW[:31])):
+    hexadecimal = NEW.hex().encode()
+    files = {
+        "right": NEW,
+        "short": NEW[:31],
+        "hex": hexadecimal + b"\n",
+        "two": OLD.hex().encode() + b"\n" + hexadecimal,
+        "old": OLD,
+        "empty": b"",
+        "odd": hexadecimal + b"\nnot a key\n",
+    }
+    for name, content in files.items():
         file = store.disk.open(name, create=True)
         file.write_at(0, [content])
         file.close()
     assert main(["check", "/store"], store.disk) == 2
     assert "encryption_keys" in capsys.readouterr().err
     assert main(["dump", "/store", "--key-file", "short"], store.disk) == 2
-    assert "a file of 32 bytes; it has 31" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "a file of 32 bytes, or of twice as many hexadecimal digits in each line; it has 31 bytes" in err
+    for wrong in ("empty", "odd"):
+        assert main(["check", "/store", "--key-file", wrong], store.disk) == 2
+    assert NEW.hex() not in capsys.readouterr().err
+    for given in (["hex"], ["two"], ["old", "hex"], ["right", "old"]):
+        options = [option for name in given for option in ("--key-file", name)]
+        assert main(["check", "/store", *options], store.disk) == 0
+    assert main(["check", "/store", "--key-file", "right", "--key-file", "hex"], store.disk) == 2
+    assert "different keys" in capsys.readouterr().err
     assert main(["check", "/store", "--key-file", "right"], store.disk) == 0
     assert main(["dump", "/store", "--key-file", "right"], store.disk) == 0
     assert repr(SECRET) in capsys.readouterr().out

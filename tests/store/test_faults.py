@@ -200,6 +200,25 @@ async def test_a_full_disk_that_is_enlarged_is_noticed(store: Store) -> None:
         assert await journal.append(b"last") == positions[-1] + 1
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+async def test_no_descriptor_for_a_new_file_is_no_broken_disk(store: Store, error: int) -> None:
+    async with store.journal() as journal:
+        await journal.append(b"first")
+        await trio.sleep(1)
+        store.disk.faults.inject("create", error, times=40)
+        positions = await _fill(journal)
+        assert journal.full and journal.state == "open"
+        # What is here can be drained meanwhile.
+        await journal.wait_durable(journal.place(2, [], root=False, kills=[positions[0]]))
+        await trio.sleep(1_000)
+        assert not journal.full
+        await journal.append(b"last")
+    assert [record.payload for record in store.records() if len(record.payload) < 900 and record.kind == 1] == [
+        b"first",
+        b"last",
+    ]
+
+
 async def test_a_manifest_that_finds_no_room_takes_the_ballast_and_then_waits(store: Store) -> None:
     async with store.journal() as journal:
         await journal.append(b"first")

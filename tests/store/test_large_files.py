@@ -120,6 +120,19 @@ def test_a_body_of_another_key_is_refused_by_the_keys_name() -> None:
     assert len(both.read(ID, 10, 0)) == 10
 
 
+@pytest.mark.parametrize("keys", [(), (KEY,)])
+def test_a_body_under_another_bodys_name_is_damage(keys: tuple[bytes, ...]) -> None:
+    disk, files = directory(*keys)
+    other = bytes(reversed(ID))
+    body = written(files, 10)
+    written(files, 10, body_id=other)
+    assert files.read(ID, 10, 0) == body
+    # Whole, of the same length and of the same key: only its header says whose it is.
+    disk.replace(f"/store/large/{file_name(other, whole=True)}", f"/store/large/{file_name(ID, whole=True)}")
+    with pytest.raises(DamagedError, match=f"expected body {ID.hex()}, found {other.hex()}"):
+        files.read(ID, 10, 0)
+
+
 def test_a_newer_version_is_refused_and_an_unreadable_header_is_damage() -> None:
     data = encode_large_header(LargeHeader(ID, SALT))
     assert decode_large_header(data, "f") == LargeHeader(ID, SALT)

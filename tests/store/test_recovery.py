@@ -240,7 +240,7 @@ async def test_a_torn_tail_is_no_damage_and_what_was_acknowledged_is_there(store
         assert await replayed(journal) == [(1, b"acknowledged"), (2, b"this, too")]
         assert journal.statistics().torn_bytes > 0
         assert await journal.append(b"next") == 3
-    assert crashed.report().sums()["left behind the seal"][0] == 1
+    assert not {"torn tail", "left behind the seal"} & crashed.report().sums().keys()
 
 
 async def test_records_come_in_the_order_of_positions_from_segments_that_overlap(store: Store) -> None:

@@ -101,7 +101,7 @@ def test_on_a_full_disk_nothing_was_written_that_counts_and_a_broken_one_says_so
         raise OSError(number, error)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(files._files[1]), "write_at", fail)
+        patch.setattr(type(files._file), "write_at", fail)
         if error == "no room":
             assert files.write(RUNS) is None
         else:

@@ -261,7 +261,8 @@ def test_every_checker_has_a_corruption_that_it_alone_finds() -> None:
         corrupt(history)
         if {violation.checker for violation in violations_of(history)} == {checker}:
             alone.add(checker)
-    assert alone == set(CHECKERS)
+    # Those of a broker that lives have histories of their own (``test_checkers_calm.py``).
+    assert alone == {checker for checker in CHECKERS if not checker.startswith("L")}
 
 
 def unknown_send_is_delivered(history: Recorded) -> None:

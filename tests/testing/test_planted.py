@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from tools import draw_planted_bugs
 
 from meshq.errors import UsageError
-from meshq.testing._planted import PACKAGE, SEEDS_MAX, hunt, planted, planted_text
-from meshq.testing._planted_bugs import BUGS, Bug
+from meshq.testing import _planted
+from meshq.testing._planted import PACKAGE, SEEDS_MAX, Hunt, hunt, planted, planted_text
+from meshq.testing._planted_bug import Bug
+from meshq.testing._planted_bugs import BUGS
 from meshq.testing._planted_mesh_bugs import ALL_BUGS, MESH_BUGS
 
 ROOT = Path(__file__).parents[2]
@@ -72,3 +75,30 @@ def test_the_copy_is_the_product_but_for_the_bug() -> None:
 
 def test_the_table_in_the_documentation_is_not_stale() -> None:
     assert draw_planted_bugs.PAGE.read_text(encoding="utf-8") == draw_planted_bugs.page()
+
+
+def test_a_hunt_is_written_as_it_goes_and_goes_on_where_it_was_broken_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hunted: list[str] = []
+
+    def found(bug: Bug, **_: object) -> Hunt:
+        if len(hunted) == 2:
+            raise KeyboardInterrupt
+        hunted.append(bug.name)
+        return Hunt(bug=bug, seeds=1, seed=0, noticed=0, caught_by=bug.checkers, what="it")
+
+    monkeypatch.setattr(_planted, "hunt", found)
+    monkeypatch.setattr(_planted, "RESULTS", str(tmp_path))
+    command = ["--mesh", "--result", "r", "--resume"]
+    with pytest.raises(KeyboardInterrupt):
+        _planted.main(command)
+    written = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert list(written["bugs"]) == hunted == [bug.name for bug in MESH_BUGS[:2]]
+    assert {bug["commit"] for bug in written["bugs"].values()} == {written["commit"]}
+    hunted.clear()
+    with pytest.raises(KeyboardInterrupt):
+        _planted.main(command)
+    assert hunted == [bug.name for bug in MESH_BUGS[2:4]]
+    with pytest.raises(SystemExit):
+        _planted.main(["--resume"])

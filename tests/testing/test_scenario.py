@@ -34,6 +34,7 @@ CHAOS = (
 )
 #: What happened besides, as the broker and the disk tell it.
 CONSEQUENCES = (
+    "disk.create.EMFILE",
     "disk.create.ENOSPC",
     "disk.sync.EIO",
     "disk.write.EIO",
@@ -142,5 +143,6 @@ def test_the_command_adds_its_run_to_a_file_of_results(
     run = result["runs"][1]
     assert run["command"].endswith("simulate --seeds 1 --first 1 --jobs 1 --json --result few")
     assert run["confirmed_sends"] >= SENDS_MIN
-    assert run["counters"]["fault.rot"] >= 0
+    assert run["counters"] == dict(one_seed(1).counters)
+    assert sum(run["counters"][f"fault.{kind}"] for kind in KINDS) >= FAULTS_MIN
     assert {"commit", "date", "cores", "versions"} <= run.keys()

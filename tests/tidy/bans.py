@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Final
 
 from tests.tidy.sources import Problem, Source, within
 
@@ -108,6 +109,42 @@ def state_problems(source: Source) -> Iterator[Problem]:
         constant = final or names[0].isupper() or names == ["__all__"]
         if (isinstance(value, mutable) and not constant) or (made and not final and names != ["__all__"]):
             yield source.problem(node, f"{names[0]} is mutable state of the module, or lacks Final")
+
+
+#: What says that the outside has failed, and how.
+BROKEN: Final = frozenset(
+    {"BrokenError", "ConnectionBrokenError", "UnblockedError", "JournalBrokenError", "CallTimeoutError"}
+)
+
+
+def cause_problems(source: Source) -> Iterator[Problem]:
+    """An error that says that the outside has failed says how: it is raised ``from`` that, or ``caused`` by it."""
+    for function in ast.walk(source.tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        known: set[int] = set()
+        names: set[str] = set()
+        for node in within(function.body):
+            if isinstance(node, ast.Raise) and node.cause is not None and node.exc is not None:
+                known.add(id(node.exc))
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "caused" and node.args:
+                known.add(id(node.args[0]))
+                names.add(ast.unparse(node.args[0]))
+        for node in within(function.body):
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in names:
+                known.add(id(node.value))
+        for node in within(function.body):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in BROKEN and id(node) not in known:
+                yield source.problem(node, f"{ast.unparse(node.func)} without a cause: say from what, or use caused()")
+            if isinstance(node, ast.Raise) and _forgets(node):
+                yield source.problem(node, "a raise of what was caught from None forgets its cause")
+
+
+def _forgets(node: ast.Raise) -> bool:
+    """Whether an error that was made elsewhere is raised ``from None``."""
+    none = isinstance(node.cause, ast.Constant) and node.cause.value is None
+    taken = isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) in ("leaf", "flat", "_alone", "fresh")
+    return none and (taken or (isinstance(node.exc, ast.Name) and node.exc.id.islower()))
 
 
 def package_problems(source: Source) -> Iterator[Problem]:

@@ -67,6 +67,7 @@ def test_no_failure_goes_unseen_and_no_order_differs_from_run_to_run() -> None:
         bans.async_generator_problems,
         bans.set_order_problems,
         bans.state_problems,
+        bans.cause_problems,
     )
     assert not problems, problems
 

@@ -62,6 +62,7 @@ class MemoryNode:
             token=bytes,
             chaos=abc.no_chaos,
             now_ms=lambda: 1_000_000,
+            elapsed_ms=lambda: 0,
         )
         self.core = Core(settings, None)
         self.sessions = Sessions(self.core, lambda: self.now, 60.0)

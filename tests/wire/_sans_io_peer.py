@@ -130,7 +130,7 @@ def read_run(run: RunBytes) -> None:
         body, properties, headers = view.body(index), view.properties(index), view.headers(index)
         size += len(body) + len(properties) + len(headers)
         if index < 3 and union & KIND_PROPERTIES and properties:
-            decode_map(properties, limits.PROPERTIES_BYTES_MAX, lists=False)
+            decode_map(properties, limits.ENVELOPE_BYTES_MAX, lists=False)
         if index < 3 and union & KIND_HEADERS and headers:
-            decode_map(headers, limits.PROPERTIES_BYTES_MAX, lists=False)
+            decode_map(headers, limits.ENVELOPE_BYTES_MAX, lists=False)
     assert size == len(run.body), "the parts of a checked run are all of its bytes"

@@ -105,7 +105,8 @@ def test_each_key_of_another_type_is_refused(schema: type[Header]) -> None:
     for field in attrs.fields(schema):
         for value in (1, "x", b"x", True, 1.5, None, ["x"]):
             if type(value) not in field.metadata["types"]:
-                said = refused(schema, **{**required(schema), field.name: value})
+                key = field.metadata.get("key") or field.name
+                said = refused(schema, **{**required(schema), key: value})
                 assert f"{type(value).__name__} under {field.name!r}" in said
 
 

@@ -115,7 +115,7 @@ def test_all_plain_is_told_from_a_priority_that_adds_no_bits() -> None:
 
 @pytest.mark.parametrize("other", [0, 3, 30, 200])
 def test_each_part_of_the_largest_size_is_taken_and_one_byte_more_is_not(other: int) -> None:
-    mib16, kib64 = limits.MESSAGE_BYTES_MAX, limits.PROPERTIES_BYTES_MAX
+    mib16, kib64 = limits.MESSAGE_BYTES_MAX, limits.ENVELOPE_BYTES_MAX
     small = [[KIND_PLAIN, 0, 0, 0, 0] for _ in range(other)]
 
     def sized(kind: int, *sizes: int) -> RunBytes:
@@ -137,7 +137,7 @@ def test_each_part_of_the_largest_size_is_taken_and_one_byte_more_is_not(other: 
 
 
 def test_one_message_with_everything_of_the_largest_size_fits_a_frame() -> None:
-    envelope = Envelope(KIND_PLAIN | 7, bytes(255), bytes(1_000), bytes(limits.PROPERTIES_BYTES_MAX - 1_000))
+    envelope = Envelope(KIND_PLAIN | 7, bytes(255), bytes(1_000), bytes(limits.ENVELOPE_BYTES_MAX - 1_000))
     run = encode_run([bytes(limits.MESSAGE_BYTES_MAX)], [envelope])
     assert check_run(run) == KIND_PLAIN | 7
     assert len(run.body) <= limits.BODY_BYTES_MAX

@@ -127,7 +127,7 @@ def test_the_worked_example_is_read_as_the_page_says() -> None:
 def test_the_limits_on_the_page_are_the_limits() -> None:
     for title, sizes in {
         "The fixed header": (limits.HEADER_BYTES_MAX, limits.UNAUTHENTICATED_BYTES_MAX, limits.BODY_BYTES_MAX),
-        "Rows of a run": (limits.PROPERTIES_BYTES_MAX, limits.MESSAGE_BYTES_MAX),
+        "Rows of a run": (limits.ENVELOPE_BYTES_MAX, limits.MESSAGE_BYTES_MAX),
         "Rows of a SETTLE frame": (RANGES_MAX,),
     }.items():
         for size in sizes:

@@ -10,13 +10,15 @@ from typing import Any, Self, TypeVar
 from meshq import client as trio_client
 from meshq import limits
 from meshq.aio._consumer import Consumer
+from meshq.aio._delivery import Delivery
 from meshq.aio._events import EventStream
 from meshq.aio._host import Host
 from meshq.aio._loop import Loop, forwarded
 from meshq.aio._pieces import with_body
 from meshq.aio._producer import Producer
 from meshq.aio._transaction import Transaction
-from meshq.client import ClientStatistics, Event, watch
+from meshq.aio._worker import Handler, Worker
+from meshq.client import ClientStatistics, Event, HandlerErrors, check_serving, watch
 from meshq.errors import ClosedError, ConnectionBrokenError
 from meshq.message import Message
 
@@ -38,10 +40,12 @@ class Client:
         self._inner = inner
         # A client of a broker for asyncio lives in that one's loop, any other has a loop of its own.
         self._shared = loop
-        self._loop = loop if loop is not None else Loop("the client")
+        self._loop = loop if loop is not None else Loop("the client", inner._env.clock)
         self._host = Host(self._loop, inner, "the client", owner=loop is None)
         # Open producers, whose messages a flush is about.
         self._producers: dict[Producer, None] = {}
+        self._workers: dict[Worker, None] = {}
+        self._stopped_serving = False
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -132,12 +136,16 @@ class Client:
     address_settings = forwarded(trio_client.Client.address_settings)
     move_messages = forwarded(trio_client.Client.move_messages)
     redrive = forwarded(trio_client.Client.redrive)
+    give_back = forwarded(trio_client.Client.give_back)
     pause_queue = forwarded(trio_client.Client.pause_queue)
     resume_queue = forwarded(trio_client.Client.resume_queue)
     queue = forwarded(trio_client.Client.queue)
     queues = forwarded(trio_client.Client.queues)
     create_divert = forwarded(trio_client.Client.create_divert)
     delete_divert = forwarded(trio_client.Client.delete_divert)
+    bridges = forwarded(trio_client.Client.bridges)
+    pause_bridge = forwarded(trio_client.Client.pause_bridge)
+    resume_bridge = forwarded(trio_client.Client.resume_bridge)
     broker = forwarded(trio_client.Client.broker)
     diverts = forwarded(trio_client.Client.diverts)
     explain_route = forwarded(trio_client.Client.explain_route)
@@ -242,6 +250,8 @@ class Client:
         consumer is refused unless both are ``shared``, when they share the messages.  It goes with its last consumer,
         or, if ``durable``, stays and gathers until ``unsubscribe``.
 
+        ``address`` is one address: wildcards (``*`` and ``#``) are refused.
+
         ``filter``: a condition on properties and headers; the queue takes only messages of which it is true.
 
         What is sent before the block is entered is not for it, unless the queue was there.  When the session is lost,
@@ -262,3 +272,62 @@ class Client:
             ack=ack,
         )
         return Consumer(self, inner)
+
+    async def serve(
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        concurrency: int = 1,
+        on_error: Callable[[Delivery, Exception], object] | None = None,
+        filter: str | None = None,
+        window: int | None = None,
+        window_bytes: int = 16 * limits.MIB,
+        priority: int = 0,
+        exclusive: bool = False,
+    ) -> None:
+        """Be a worker: call ``handler`` with each message of a queue, at most ``concurrency`` of them at a time.
+
+        A message is settled when its handler ends, unless the handler has settled it: acknowledged; or given back,
+        when the handler raises, to be delivered again as the settings of its address say.  The worker goes on after
+        an exception: it calls ``on_error(delivery, error)``, and what that raises ends the worker; without
+        ``on_error`` it logs a warning with the exception's type and place.  A handler that is not async ends the
+        worker.  A ``CancelledError`` of a handler's own is an exception, too, and told as a ``RuntimeError``.
+
+        ``window``: messages that are here at a time; None: twice the concurrency.  ``filter``, ``window_bytes``,
+        ``priority`` and ``exclusive``: as for ``consumer``.
+
+        Returns when the client is closed by another task, or after ``stop_serving``; raises what a consumer raises that
+        could not be opened or has failed.
+
+        Checkpoint: always.
+        Cancellation: no further message is received; handlers that have begun go on to their end, and their messages
+        are settled, before the cancellation goes on.  A second one cancels the handlers.
+        Raises:
+            SettingsError: a setting is not allowed, or a function is async or not where the other is needed.
+            FilterError: the filter is no condition; says where.
+            NotFoundError: the queue was deleted, or there is none and none is made.
+        """
+        size = check_serving(handler, concurrency, on_error, window)
+        async with self.consumer(
+            queue, filter=filter, window=size, window_bytes=window_bytes, priority=priority, exclusive=exclusive
+        ) as consumer:
+            worker = Worker(consumer, handler, concurrency, HandlerErrors(queue, on_error))
+            self._workers[worker] = None
+            if self._stopped_serving:
+                worker.stop()
+            try:
+                await worker.run()
+            finally:
+                del self._workers[worker]
+
+    def stop_serving(self) -> None:
+        """End every ``serve`` of this client, also one that begins later.
+
+        Each returns when the handlers that have begun have ended.
+
+        Returns at once.
+        """
+        self._stopped_serving = True
+        for worker in list(self._workers):
+            worker.stop()

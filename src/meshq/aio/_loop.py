@@ -67,8 +67,8 @@ class Loop(portal.Loop):
 
     WITH: ClassVar = "async with"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, clock: trio.abc.Clock | None = None) -> None:
+        super().__init__(name, clock)
         # Tasks whose bodies were cancelled for a failure, and by how many blocks that are not left yet.
         self._cuts: dict[asyncio.Task[Any], int] = {}
         # Tasks that leave a block just now, and what is to be done when they have.

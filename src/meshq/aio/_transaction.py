@@ -11,7 +11,7 @@ from meshq import client as trio_client
 from meshq import limits
 from meshq.aio._delivery import Delivery
 from meshq.client import settle_by_consumer
-from meshq.message import PropertyValue
+from meshq.message import Message, PropertyValue
 
 if TYPE_CHECKING:
     from meshq.aio._client import Client
@@ -75,7 +75,7 @@ class Transaction:
     async def send(
         self,
         address: str,
-        body: bytes,
+        body: bytes | Message,
         *,
         properties: Mapping[str, PropertyValue] | None = None,
         durable: bool = True,

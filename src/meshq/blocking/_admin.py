@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from meshq import client as trio_client
 from meshq import limits
 from meshq.client import Divert, QueueStatistics, Route, Trace
-from meshq.ids import MessageId
+from meshq.ids import MessageId, NodeId
 from meshq.message import PropertyValue
 from meshq.settings import AddressSettings
-from meshq.statistics import BrokerStatistics
+from meshq.statistics import BridgeStatistics, BrokerStatistics
 
 T = TypeVar("T")
 
@@ -175,6 +175,24 @@ class Administration(ABC):
         """
         return self._call(self._inner.redrive, name, filter=filter, limit=limit)
 
+    def give_back(self, node_id: str | NodeId, force: bool = False) -> int:
+        """Route anew what waits here for another node that does not come back; returns how many messages.
+
+        Each goes where it would go if that node had no queues, in its order, with its id; what no other queue may have
+        stays: a subscription that only that node has.  The node itself gets the rest if it comes back meanwhile.
+        ``node_id``: as ``ClusterConnection.peers()`` says it.  ``force``: also while the node is only away: what it had
+        stored before the link was lost, and could not confirm, it has then, too.
+
+        Interrupted: it goes on; how many were given back is unknown.
+        Raises:
+            SettingsError: it is no id of a node.
+            NotFoundError: nothing was ever kept here for that node.
+            UsageError: the node is linked, or is away and ``force`` is False.
+            AddressFullError: the disk, or the address, is full; some were given back if ``outcome`` is unknown.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.give_back, node_id, force)
+
     def pause_queue(self, name: str) -> None:
         """Have a queue take messages and deliver none, until ``resume_queue``; a durable queue also after a restart.
 
@@ -247,6 +265,36 @@ class Administration(ABC):
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         self._call(self._inner.delete_divert, name)
+
+    def bridges(self) -> list[BridgeStatistics]:
+        """The bridges of the broker now, by name in alphabetical order; as ``Bridge.statistics()`` in process.
+
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.bridges)
+
+    def pause_bridge(self, name: str) -> None:
+        """Have a bridge carry nothing more until ``resume_bridge``, or until its broker starts again.
+
+        What is being sent is finished first.
+
+        Interrupted: it may be paused afterwards or not.
+        Raises:
+            NotFoundError: the broker has no such bridge.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.pause_bridge, name)
+
+    def resume_bridge(self, name: str) -> None:
+        """Have a bridge carry again.
+
+        Interrupted: it may be paused afterwards or not.
+        Raises:
+            NotFoundError: the broker has no such bridge.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        self._call(self._inner.resume_bridge, name)
 
     def broker(self) -> BrokerStatistics:
         """The state of the broker at this moment, and what it has counted; as ``Broker.statistics()`` in process.

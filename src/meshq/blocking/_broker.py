@@ -59,6 +59,8 @@ class Broker:
         memory_limit: int | None = None,
         stop_timeout: float = 10,
         transaction_timeout: float = limits.TRANSACTION_TIMEOUT_S,
+        max_session_ttl: float = limits.SESSION_TTL_S,
+        max_sessions_per_user: int | None = None,
         env: abc.Env | None = None,
     ) -> None:
         self._inner = trio_node.Broker(
@@ -77,12 +79,14 @@ class Broker:
             memory_limit=memory_limit,
             stop_timeout=stop_timeout,
             transaction_timeout=transaction_timeout,
+            max_session_ttl=max_session_ttl,
+            max_sessions_per_user=max_sessions_per_user,
             env=env,
         )
         # It was told to stop, or has failed.
         self._over = threading.Event()
         name = f"the broker {name!r}"
-        self._loop = Loop(name)
+        self._loop = Loop(name, env.clock if env is not None else None)
         self._host = Host(self._loop, self._inner, name, owner=True, on_failed=self._over.set)
 
     # -- what it is
@@ -91,6 +95,11 @@ class Broker:
     def name(self) -> str:
         """The broker's name."""
         return self._inner.name
+
+    @property
+    def security(self) -> Security | None:
+        """Who may use the broker, and for what, as it was given; None: everybody, for everything."""
+        return self._inner.security
 
     @property
     def state(self) -> str:

@@ -10,13 +10,15 @@ from typing import Any, Self, TypeVar
 from meshq import client as trio_client
 from meshq import limits
 from meshq.blocking._consumer import Consumer
+from meshq.blocking._delivery import Delivery
 from meshq.blocking._events import EventStream
 from meshq.blocking._host import Host
 from meshq.blocking._loop import Loop
 from meshq.blocking._producer import Producer
 from meshq.blocking._transaction import Transaction
 from meshq.blocking._two_phase import TwoPhase
-from meshq.client import BodySource, ClientStatistics, Event, Received, watch
+from meshq.blocking._worker import Handler, Worker
+from meshq.client import BodySource, ClientStatistics, Event, HandlerErrors, Received, check_serving, watch
 from meshq.errors import ClosedError, ConnectionBrokenError
 from meshq.message import Message, PropertyValue
 
@@ -37,10 +39,12 @@ class Client(TwoPhase):
         self._inner = inner
         # A client of a blocking broker lives in that one's loop, any other has a loop of its own.
         self._shared = loop
-        self._loop = loop if loop is not None else Loop("the client")
+        self._loop = loop if loop is not None else Loop("the client", inner._env.clock)
         self._host = Host(self._loop, inner, "the client", owner=loop is None)
         # Open producers, whose messages a flush is about.
         self._producers: dict[Producer, None] = {}
+        self._workers: dict[Worker, None] = {}
+        self._stopped_serving = False
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -107,7 +111,7 @@ class Client(TwoPhase):
     def send(
         self,
         address: str,
-        body: BodySource,
+        body: BodySource | Message,
         *,
         properties: Mapping[str, PropertyValue] | None = None,
         durable: bool = True,
@@ -127,6 +131,7 @@ class Client(TwoPhase):
         ``body``: bytes; or a binary file, or an iterable or async iterable of bytes, which are streamed: no more than
         a few chunks are in memory, however large the body is.  Files and plain iterators are read in a worker thread.
         Bytes above ``min_large_message_size`` are streamed, too; whoever receives them sees no difference.
+        Or a ``Message``, which says all of it: no keyword goes beside it.
 
         Interrupted: the message may have been sent or not.  Send again with the same duplicate id.
         Raises:
@@ -224,6 +229,65 @@ class Client(TwoPhase):
         )
         return Consumer(self, inner)
 
+    def serve(
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        concurrency: int = 1,
+        on_error: Callable[[Delivery, Exception], object] | None = None,
+        filter: str | None = None,
+        window: int | None = None,
+        window_bytes: int = 16 * limits.MIB,
+        priority: int = 0,
+        exclusive: bool = False,
+    ) -> None:
+        """Be a worker: call ``handler`` with each message of a queue, at most ``concurrency`` of them at a time.
+
+        A message is settled when its handler ends, unless the handler has settled it: acknowledged; or given back,
+        when the handler raises, to be delivered again as the settings of its address say.  The worker goes on after
+        an exception: it calls ``on_error(delivery, error)``, and what that raises ends the worker; without
+        ``on_error`` it logs a warning with the exception's type and place.  Neither function may be async.
+
+        ``window``: messages that are here at a time; None: twice the concurrency.  ``filter``, ``window_bytes``,
+        ``priority`` and ``exclusive``: as for ``consumer``.
+
+        Returns when the client is closed by another thread, or after ``stop_serving``; raises what a consumer raises
+        that could not be opened or has failed.
+
+        Handlers run in threads of the worker, which end with it.
+
+        Interrupted: no further message is received; handlers that have begun go on to their end, and their messages
+        are settled, before the interrupt goes on.  A second one does not wait for them.
+        Raises:
+            SettingsError: a setting is not allowed, or a function is async or not where the other is needed.
+            FilterError: the filter is no condition; says where.
+            NotFoundError: the queue was deleted, or there is none and none is made.
+        """
+        size = check_serving(handler, concurrency, on_error, window, threads=True)
+        with self.consumer(
+            queue, filter=filter, window=size, window_bytes=window_bytes, priority=priority, exclusive=exclusive
+        ) as consumer:
+            worker = Worker(consumer, handler, concurrency, HandlerErrors(queue, on_error))
+            self._workers[worker] = None
+            if self._stopped_serving:
+                worker.stop()
+            try:
+                worker.run()
+            finally:
+                del self._workers[worker]
+
+    def stop_serving(self) -> None:
+        """End every ``serve`` of this client, also one that begins later.
+
+        Each returns when the handlers that have begun have ended.
+
+        Returns at once; any thread may call it.
+        """
+        self._stopped_serving = True
+        for worker in list(self._workers):
+            worker.stop()
+
     # -- publish and subscribe, request and reply
 
     def subscribe(
@@ -243,6 +307,8 @@ class Client(TwoPhase):
         Without a ``name`` the queue comes and goes with the consumer.  With one it is ``address::name``: a second
         consumer is refused unless both are ``shared``, when they share the messages.  It goes with its last consumer,
         or, if ``durable``, stays and gathers until ``unsubscribe``.
+
+        ``address`` is one address: wildcards (``*`` and ``#``) are refused.
 
         ``filter``: a condition on properties and headers; the queue takes only messages of which it is true.
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from meshq import client as trio_client
 from meshq.blocking._body_stream import BodyStream
 from meshq.client import DeliveredRun, Received
+from meshq.errors import ClosedError, StaleDeliveryError
 
 if TYPE_CHECKING:
     from meshq.blocking._consumer import Consumer
 
 
 class Delivery(Received):
-    """A message received by a consumer, to be acknowledged, returned or rejected there, by any thread."""
+    """A message received by a consumer, to be acknowledged, returned or rejected there, by any thread.
+
+    ``with delivery:`` settles the message at the end of its body, unless the body has settled it: it is acknowledged;
+    given back by ``nack`` when the body raises; and given back without any delay when the body is interrupted.
+    """
 
     __slots__ = ("_consumer",)
 
@@ -26,6 +33,33 @@ class Delivery(Received):
     def consumer(self) -> Consumer:
         """Who received it."""
         return self._consumer
+
+    def __enter__(self) -> Self:
+        """Begin the work on the message.
+
+        Raises:
+            UsageError: its consumer acknowledges what it hands over, or only browses.
+        """
+        self._check_block()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Acknowledge the message, or give it back; what the body has raised goes on.
+
+        Interrupted: the message is given back.
+        Raises:
+            StaleDeliveryError: the work is done, and the message comes again: its session or consumer is gone.
+        """
+        if self._settled:
+            return
+        if error is None:
+            self.ack()
+            return
+        # What belongs to a session that is gone comes again by itself.
+        with suppress(StaleDeliveryError, ClosedError):
+            self.nack(None if isinstance(error, Exception) else 0.0)
 
     def ack(self, *, confirm: bool = False) -> None:
         """Acknowledge: as ``consumer.ack``.

@@ -12,7 +12,7 @@ from meshq import limits
 from meshq.blocking._host import Host
 from meshq.blocking._loop import Loop
 from meshq.errors import ClosedError
-from meshq.message import PropertyValue, check_body, check_durable
+from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
 from meshq.portal import Gathering
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Producer(Gathering):
 
     def send(
         self,
-        body: bytes,
+        body: bytes | Message,
         *,
         properties: Mapping[str, PropertyValue] | None = None,
         durable: bool = True,
@@ -103,6 +103,8 @@ class Producer(Gathering):
     ) -> None:
         """Take a message; it is sent with its neighbours, and confirmed later.
 
+        ``body``: bytes, or a ``Message``, which says all of it: no keyword goes beside it.
+
         Waits while ``window`` messages are unconfirmed.
 
         Interrupted: the message was not taken.
@@ -112,6 +114,11 @@ class Producer(Gathering):
             ClosedError, UsageError: the producer is not open.
         """
         if type(body) is not bytes or len(body) > _RUN_BYTES:
+            if isinstance(body, Message):
+                extras = (duplicate_id, correlation_id, reply_to, group, content_type)
+                keywords = keywords_of(body, properties, durable, priority, ttl, delay, *extras)
+                self.send(body.body, **keywords)
+                return
             body = check_body(body)
         if durable is not True and durable is not False:
             check_durable(durable)

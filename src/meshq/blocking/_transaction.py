@@ -11,7 +11,7 @@ from meshq import client as trio_client
 from meshq import limits
 from meshq.blocking._delivery import Delivery
 from meshq.client import settle_by_consumer
-from meshq.message import PropertyValue
+from meshq.message import Message, PropertyValue
 
 if TYPE_CHECKING:
     from meshq.blocking._client import Client
@@ -74,7 +74,7 @@ class Transaction:
     def send(
         self,
         address: str,
-        body: bytes,
+        body: bytes | Message,
         *,
         properties: Mapping[str, PropertyValue] | None = None,
         durable: bool = True,

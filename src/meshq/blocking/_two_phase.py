@@ -37,7 +37,8 @@ class TwoPhase(Administration):
 
         Interrupted: it may have been rolled back or not: roll it back again.
         Raises:
-            UsageError: it was committed.
+            UsageError: it was committed, or the node has said so.
+            RetryTransactionError: this client has prepared it at another node than it is connected to.
             SecurityError: it is another user's.
             SettingsError: the xid is none.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see ``outcome``.

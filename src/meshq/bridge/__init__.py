@@ -1,6 +1,7 @@
 """Bridges: messages of a queue here, carried to an address of another broker."""
 
-from meshq.bridge._bridge import Bridge, BridgeStatistics
+from meshq.bridge._bridge import Bridge
 from meshq.bridge._link_settings import LinkSettings
+from meshq.statistics import BridgeStatistics
 
 __all__ = ["Bridge", "BridgeStatistics", "LinkSettings"]

@@ -3,45 +3,33 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import attrs
 import trio
 
-from meshq import limits
-from meshq.abc import LocalBroker, NodeControl, Service, WallClock
-from meshq.bridge._carrying_plan import bridged_id, carried, time_left
+from meshq.abc import Controlled, LocalBroker, NodeControl, Service
+from meshq.bridge._carrier import Carrier, Counts
+from meshq.bridge._carrying_plan import bridged_id
 from meshq.bridge._settings import BridgeSettings
-from meshq.client import Client, ClientFactory, Consumer, Delivery
+from meshq.client import Client, ClientFactory
 from meshq.errors import MeshqError, SettingsError
 from meshq.logs import Warnings
 from meshq.settings import Secret, takes_settings
-
-#: Messages that are sent before an answer is waited for.
-BATCH = 1_000
+from meshq.statistics import BridgeStatistics
 
 
-@attrs.frozen(kw_only=True)
-class BridgeStatistics:
-    """A bridge now."""
-
-    name: str
-    #: ``new``, ``connecting``, ``carrying`` or ``stopped``.
-    state: str
-    #: Messages that the other broker has confirmed, in this life.
-    carried: int
-
-
-class Bridge(Service):
+class Bridge(Service, Controlled):
     """Carries messages from a queue here to another broker, one of a broker's ``services``.
 
     ``target``: a URL, or the name of one of the broker's connectors.  Messages go to ``forwarding_address``, or to the
     address that they were sent to.  ``filter``: which ones; ``transformer``: a function from a ``Message`` to another
     one, or to None, which ends the message here; with what it fails comes again after ``retry_interval``, until it was
-    delivered ``max_delivery_attempts`` times.  ``use_duplicate_detection``: a message without a duplicate id gets
-    one, so that what is sent again after a crash is stored once; a message's own is kept.  Other consumers of the
-    queue take their share.
+    delivered ``max_delivery_attempts`` times.  What the target refuses goes back as never delivered, and is tried again
+    after ``retry_interval``.  ``use_duplicate_detection``: each message goes with an id of the bridge's, so that what
+    is sent again after a crash is stored once; a message's own duplicate id goes along, and is not judged again.
+    ``window``: messages under way; no more of them than the target remembers ids.  Other consumers of the queue take
+    their share.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -69,14 +57,60 @@ class Bridge(Service):
         self._login = {"user": user, "password": Secret(password) if password is not None else None, "tls": tls}
         self._url = ""
         self._state = "new"
-        self._carried = 0
+        self._counts = Counts()
+        self._paused = False
+        # Between its cancel scope and what must not be torn: a batch is being sent.
+        self._scope = trio.CancelScope()
+        self._sending = False
+        # Somebody has paused or resumed.
+        self._turned = trio.Event()
 
     def __repr__(self) -> str:
         return f"<Bridge {self.name!r} {self.settings.queue!r} to {self.settings.target!r} {self._state}>"
 
     def statistics(self) -> BridgeStatistics:
-        """What it has done."""
-        return BridgeStatistics(name=self.name, state=self._state, carried=self._carried)
+        """What it has done, as a frozen record."""
+        counts, settings = self._counts, self.settings
+        return BridgeStatistics(
+            name=self.name,
+            queue=settings.queue,
+            # What stands behind it is how it is dialed.
+            target=settings.target.partition("?")[0],
+            forwarding_address=settings.forwarding_address,
+            state=self._state,
+            carried=counts.carried,
+            refused=counts.refused,
+            failed=counts.failed,
+            ended=counts.ended,
+            rejected=counts.rejected,
+            last_error=counts.last_error,
+        )
+
+    def pause(self) -> None:
+        """Carry nothing more until ``resume``, and leave the queue to its other consumers; twice is silent.
+
+        What is being sent is finished first.  It holds for this life of the broker.
+        """
+        if self._paused:
+            return
+        self._paused = True
+        self._turn()
+        if not self._sending:
+            self._scope.cancel()
+            if self._state not in ("new", "stopped"):
+                self._state = "paused"
+
+    def resume(self) -> None:
+        """Carry again; twice is silent."""
+        if self._paused:
+            self._paused = False
+            self._turn()
+
+    def _turn(self) -> None:
+        self._turned.set()
+        self._turned = trio.Event()
+
+    # -- as a service
 
     def announce(self, control: NodeControl) -> None:
         """Find the other broker's URL.
@@ -105,89 +139,63 @@ class Bridge(Service):
         Cancellation: what was received and is not confirmed by the other broker goes back to the queue.
         """
         task_status.started()
-        while True:
-            self._state = "connecting"
-            try:
-                await self._carry(broker)
-            except MeshqError as error:
-                # Whatever went wrong, the messages are back in the queue, and go out again under the same ids.
-                self._warnings.say("bridge_broken", f"the bridge {self.name} begins again: {error}")
-            finally:
-                self._state = "stopped"
-            await trio.sleep(self.settings.retry_interval)
+        try:
+            while True:
+                while self._paused:
+                    self._state = "paused"
+                    await self._turned.wait()
+                self._state = "connecting"
+                try:
+                    with trio.CancelScope() as self._scope:
+                        await self._carry(broker)
+                except MeshqError as error:
+                    # Whatever went wrong, the messages are back in the queue, and go out again under the same ids.
+                    self._counts.last_error = str(error)
+                    self._warn("bridge_broken", f"the bridge {self.name} begins again: {error}", "")
+                await self._rest("connecting")
+        finally:
+            self._state = "stopped"
+
+    async def _rest(self, state: str) -> None:
+        """Wait until it may be tried again, or somebody pauses."""
+        if not self._paused:
+            self._state = state
+            with trio.move_on_after(self.settings.retry_interval):
+                await self._turned.wait()
+
+    def _warn(self, event: str, text: str, cause: str) -> None:
+        self._warnings.say(event, text, cause)
 
     async def _carry(self, broker: LocalBroker) -> None:
         settings, control = self.settings, broker.control
         here = Client.over(broker.open_link, env=control.env, reconnect_attempts=0)
         there = self._factory(control).connect()
-        async with (
-            there,
-            here,
-            here.consumer(settings.queue, filter=settings.filter, window=settings.window) as consumer,
-        ):
-            self._state = "carrying"
-            number = (await here.queue(consumer.queue.rpartition("::")[2])).number
-            identify = partial(bridged_id, control.node_id, number) if settings.use_duplicate_detection else None
-            while True:
-                await self._carry_some(there, consumer, identify, control.env.wall)
+        async with there, here:
+            while not self._paused:
+                async with here.consumer(settings.queue, filter=settings.filter, window=settings.window) as consumer:
+                    queue = await here.queue(consumer.queue.rpartition("::")[2])
+                    identify = partial(bridged_id, control.store, queue.number)
+                    carrier = Carrier(
+                        settings=settings,
+                        there=there,
+                        consumer=consumer,
+                        identify=identify if settings.use_duplicate_detection else None,
+                        wall=control.env.wall,
+                        address=queue.address,
+                        counts=self._counts,
+                        warn=self._warn,
+                        paused=lambda: self._paused,
+                    )
+                    self._state = "carrying"
+                    while await self._carry_some(carrier) and not self._paused:
+                        pass
+                # The target takes nothing: meanwhile others may have what is in the queue, which stays in its order.
+                await self._rest("waiting")
 
-    async def _carry_some(self, there: Client, consumer: Consumer, identify: Any, wall: WallClock) -> None:
-        settings = self.settings
-        batch = await consumer.receive_many(min(BATCH, settings.window))
-        now = wall.now_ms() / 1000
-        for large, part in groupby(batch, key=_is_large):
-            deliveries = list(part)
-            if large:
-                for delivery in deliveries:
-                    await self._carry_large(there, delivery, identify, now)
-                continue
-            parts, failed = carried(
-                deliveries,
-                address=settings.forwarding_address,
-                transformer=settings.transformer,
-                identify=identify,
-                now=now,
-            )
-            for address, messages in parts:
-                await there.send_many(address, messages)
-            await consumer.ack(*[delivery for place, delivery in enumerate(deliveries) if place not in failed])
-            self._carried += len(deliveries) - len(failed)
-            if failed:
-                # They don't hold up the others, and come again, as often as the settings of their address have it.
-                text = f"the bridge {self.name} gives messages back: its transformer {next(iter(failed.values()))}"
-                self._warnings.say("bridge_returned", text)
-                await consumer.nack(*[deliveries[place] for place in failed], delay=settings.retry_interval)
-
-    async def _carry_large(self, there: Client, delivery: Delivery, identify: Any, now: float) -> None:
-        """Carry a message that is no ``Message``: its body is read while it is sent."""
-        settings = self.settings
-        if settings.transformer is not None:
-            size = delivery.size
-            text = f"the bridge {self.name} rejects a message of {size} bytes, which its transformer can't be given"
-            self._warnings.say("bridge_rejected", text)
-            await delivery.reject()
-            return
-        duplicate_id = delivery.duplicate_id
-        if duplicate_id is None and identify is not None:
-            duplicate_id = identify(delivery.sequence)
-        async with delivery.open() as stream:
-            await there.send(
-                settings.forwarding_address or delivery.address,
-                stream,
-                properties=delivery.properties or None,
-                durable=delivery.durable,
-                priority=delivery.priority,
-                ttl=time_left(delivery.expiration, now),
-                group=delivery.group,
-                duplicate_id=duplicate_id,
-                correlation_id=delivery.correlation_id,
-                reply_to=delivery.reply_to,
-                content_type=delivery.content_type,
-            )
-        await delivery.ack()
-        self._carried += 1
-
-
-def _is_large(delivery: Delivery) -> bool:
-    """Whether a message is larger than what an ordinary one may be."""
-    return delivery.size > limits.MESSAGE_BYTES_MAX
+    async def _carry_some(self, carrier: Carrier) -> bool:
+        await carrier.receive()
+        self._sending = True
+        try:
+            return await carrier.send()
+        finally:
+            self._sending = False

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import groupby
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from meshq import limits
+from meshq.errors import MeshqError
 from meshq.message import Message
 
 #: What a time to live is at least: a millisecond, in which it is counted.
@@ -25,6 +26,10 @@ class Received(Protocol):
         """Its number in the queue."""
 
     @property
+    def size(self) -> int:
+        """Bytes of its body."""
+
+    @property
     def body(self) -> bytes:
         """What was sent."""
 
@@ -38,7 +43,7 @@ class Received(Protocol):
 
     @property
     def duplicate_id(self) -> bytes | None:
-        """Its own."""
+        """Its sender's."""
 
     @property
     def correlation_id(self) -> str | None:
@@ -65,6 +70,37 @@ class Received(Protocol):
         """When it is of no use any more: seconds since 1970."""
 
 
+class Part(NamedTuple):
+    """Messages that go to one address together, each with the bridge's id of it; ``places``: of their deliveries.
+
+    ``streams``: it is one message, whose body is read while it is sent.
+    """
+
+    address: str
+    places: list[int]
+    messages: list[tuple[Message, bytes]]
+    streams: bool = False
+
+    def pieces(self, most: int) -> list[Part]:
+        """The same in order, in parts of at most so many messages."""
+        starts = range(0, len(self.places), most)
+        return [
+            self._replace(places=self.places[at : at + most], messages=self.messages[at : at + most]) for at in starts
+        ]
+
+
+class Plan(NamedTuple):
+    """What becomes of some deliveries, by their places; with what was wrong of them."""
+
+    parts: list[Part]
+    #: The transformer says that they end here.
+    ended: list[int]
+    #: The transformer has failed with them.
+    failed: dict[int, str]
+    #: They can't be carried.
+    rejected: dict[int, str]
+
+
 def time_left(expiration: float | None, now: float) -> float | None:
     """The time to live with which a message goes on that has used a part of its own; None: it has no end.
 
@@ -73,10 +109,14 @@ def time_left(expiration: float | None, now: float) -> float | None:
     return None if expiration is None else max(expiration - now, TTL_S_MIN)
 
 
-def bridged_id(node_id: bytes, queue: int, sequence: int) -> bytes:
-    """The duplicate id of a message that has none: it is the same however often the message is sent again, and another
-    one for each time that the message stands in a queue."""
-    return node_id + queue.to_bytes(8, "big") + sequence.to_bytes(8, "big")
+def bridged_id(store: bytes, queue: int, sequence: int) -> bytes:
+    """By what a target knows a message again: it is the same however often the message is sent again, and another one
+    for each time that the message stands in a queue.
+
+    ``store``: what no other store has, and in memory no other life; it never gives a queue's or a message's number
+    twice.
+    """
+    return store + queue.to_bytes(8, "big") + sequence.to_bytes(8, "big")
 
 
 class _TransformerFailed(Exception):
@@ -94,44 +134,64 @@ def _transformed(transformer: Transformer, message: Message) -> Message | None:
     return made
 
 
-def carried(
+def is_large(delivery: Received) -> bool:
+    """Whether a message is larger than what an ordinary one may be."""
+    return delivery.size > limits.MESSAGE_BYTES_MAX
+
+
+def _message(delivery: Received, now: float, *, large: bool) -> Message:
+    return Message(
+        b"" if large else delivery.body,
+        properties=delivery.properties or None,
+        durable=delivery.durable,
+        priority=delivery.priority,
+        ttl=time_left(delivery.expiration, now),
+        group=delivery.group,
+        duplicate_id=delivery.duplicate_id,
+        correlation_id=delivery.correlation_id,
+        reply_to=delivery.reply_to,
+        content_type=delivery.content_type,
+    )
+
+
+def plan(
     deliveries: Iterable[Received],
     *,
     address: str | None,
     transformer: Transformer | None,
     identify: Callable[[int], bytes] | None,
     now: float,
-) -> tuple[list[tuple[str, list[Message]]], dict[int, str]]:
-    """Messages with the addresses that they go to, in order, neighbours for one address together; and the places of
-    deliveries with which the transformer has failed, with what it did.
+) -> Plan:
+    """What goes where, in order; neighbours for one address go together.
 
-    ``identify`` makes a duplicate id of a message's number in its queue; None: messages without one get none.
+    ``identify`` makes the bridge's id of a message's number in its queue; None: it gives none.
     ``now``: seconds since 1970.
     """
-    made: list[tuple[str, Message]] = []
-    failed: dict[int, str] = {}
+    made = Plan([], [], {}, {})
     for place, delivery in enumerate(deliveries):
-        duplicate_id: bytes | None = delivery.duplicate_id
-        if duplicate_id is None and identify is not None:
-            duplicate_id = identify(delivery.sequence)
-        message: Message | None = Message(
-            delivery.body,
-            properties=delivery.properties or None,
-            durable=delivery.durable,
-            priority=delivery.priority,
-            ttl=time_left(delivery.expiration, now),
-            group=delivery.group,
-            duplicate_id=duplicate_id,
-            correlation_id=delivery.correlation_id,
-            reply_to=delivery.reply_to,
-            content_type=delivery.content_type,
-        )
-        if transformer is not None and message is not None:
-            try:
+        large = is_large(delivery)
+        if large and transformer is not None:
+            made.rejected[place] = f"a message of {delivery.size} bytes, which its transformer can't be given"
+            continue
+        try:
+            message: Message | None = _message(delivery, now, large=large)
+            if transformer is not None and message is not None:
                 message = _transformed(transformer, message)
-            except _TransformerFailed as error:
-                failed[place] = str(error)
-                continue
-        if message is not None:
-            made.append((address or delivery.address, message))
-    return [(to, [message for _, message in group]) for to, group in groupby(made, key=lambda item: item[0])], failed
+        except _TransformerFailed as error:
+            made.failed[place] = str(error)
+            continue
+        except MeshqError as error:
+            # Its body can't be read from the disk, or no sender of ours has written it: that is left to a human.
+            made.rejected[place] = f"a message that can't be read: {error}"
+            continue
+        if message is None:
+            made.ended.append(place)
+            continue
+        to = address or delivery.address
+        last = made.parts[-1] if made.parts else None
+        if last is None or large or last.streams or last.address != to:
+            last = Part(to, [], [], large)
+            made.parts.append(last)
+        last.places.append(place)
+        last.messages.append((message, identify(delivery.sequence) if identify is not None else b""))
+    return made

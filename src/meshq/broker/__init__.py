@@ -12,6 +12,7 @@ from meshq.broker.queue._consumer_state import ConsumerState, Grant
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.records import EXCERPT_FORM, excerpt
+from meshq.broker.session._bounds_plan import ConnectionBounds, connection_bounds
 from meshq.broker.session._connection import StreamConnection
 from meshq.broker.session._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.session._credentials import Credentials
@@ -22,6 +23,7 @@ from meshq.broker.session._sessions import Sessions
 
 __all__ = [
     "EXCERPT_FORM",
+    "ConnectionBounds",
     "ConnectionCounts",
     "ConsumerState",
     "Core",
@@ -39,6 +41,7 @@ __all__ = [
     "StoredRun",
     "StreamConnection",
     "answer_call",
+    "connection_bounds",
     "excerpt",
     "granted",
     "paged_of",

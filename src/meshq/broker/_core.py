@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from meshq import limits
+from meshq.abc import Controlled
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
+from meshq.broker._known_peers import KnownPeers
 from meshq.broker._notices import Announcer, Notices
 from meshq.broker._voice import Voice
 from meshq.broker.bodies._bodies import Bodies, MemoryBodies
@@ -33,10 +35,11 @@ from meshq.broker.placing._producers import ProducerMarks
 from meshq.broker.placing._router import Router
 from meshq.broker.placing._settings_table import SettingsTable
 from meshq.broker.queue._consumer_state import ConsumerState
+from meshq.broker.queue._holdings import HELD_SHARE, Holdings
 from meshq.broker.queue._level import Level
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._timers import Timers
-from meshq.broker.records import LINKS, PRODUCERS, encode_links
+from meshq.broker.queue._timers import Alarms
+from meshq.broker.records import LINKS, encode_links
 from meshq.broker.session._access import Access
 from meshq.broker.session._jobs import Absent, Job, RoomOnDisk
 from meshq.broker.session._peering import Demand
@@ -68,8 +71,12 @@ class CoreSettings:
     chaos: Callable[[str], bool]
     #: ``env.wall.now_ms``: when messages come that live, or wait, for a time of their own.
     now_ms: Callable[[], int]
+    #: Time that has passed since some moment, ms, of a clock that nobody can set: for how long messages wait.
+    elapsed_ms: Callable[[], float]
     #: Whom to tell of what happens.
     notices: Notices = attrs.field(factory=Notices)
+    #: Services of the node that an operator can pause, by name.
+    controlled: dict[str, Controlled] = attrs.field(factory=dict)
     #: For how long an open transaction may be idle.
     transaction_timeout_s: float = limits.TRANSACTION_TIMEOUT_S
 
@@ -84,33 +91,34 @@ class Core:
         self.router = Router(settings.address_settings)
         self.router.pages = log is not None
         self.ledger = Ledger(log, self._release)
+        #: What consumers hold in memory.
+        self.holdings = Holdings(settings.memory_limit_bytes // HELD_SHARE, self.touch)
         self.marks = Marks(self.ledger, settings.chaos)
         self.definitions = Definitions(self.router, self.ledger, self.marks, self.notices)
         self.definitions.check_settings = self.check_windows
         self.producers = ProducerMarks()
         self.memory = MemoryBound(settings.memory_limit_bytes)
-        self.placer = Placer(
-            self.ledger, self.definitions, self.marks, self.producers, self.memory, now_ms=settings.now_ms
-        )
-        #: What is to be done later.  Whoever has a clock calls ``clock_moved`` when it is time.
-        self.timers = Timers()
-        self.scheduler = Scheduler(self.ledger, self.marks, self.timers)
+        #: What is to be done later.  Whoever can wait calls ``clock_moved`` when it is time.
+        self.alarms = Alarms(settings.now_ms, settings.elapsed_ms)
+        #: What other nodes have.
+        self.peers = KnownPeers(self.ledger, self._warned)
+        parts = self.ledger, self.definitions, self.marks, self.producers, self.memory
+        self.placer = Placer(*parts, alarms=self.alarms, peers=self.peers)
+        self.scheduler = Scheduler(self.ledger, self.marks, self.alarms)
         #: Tells other nodes which queues there are, and who wants messages.
         self.demand = Demand()
         self.router.on_queue = self.demand.changed
         #: Called when a node came that has our node id.
         self.on_stranger: Callable[[LinkOpening, MeshqError], None] = _ignore
-        self.settler = Settler(self.ledger, self.router, self.marks, self.memory, self.timers)
-        self.settler.on_unneeded = self._body_left
+        self.settler = Settler(self.ledger, self.router, self.marks, self.memory)
         #: Where large bodies are; without a place for them, in memory.
         self.bodies = bodies if bodies is not None else MemoryBodies(settings.token, self.memory.released)
-        self.mover = Mover(self.placer, self.settler)
+        self.mover = Mover(self.placer, self.settler, self.ledger)
         #: Sends messages of the node's own.
         self.voice = Voice(self)
         self.announcer = Announcer(self)
-        self.expirer = Expirer(self.mover, self.timers, settings.now_ms)
-        self.returner = Returner(self.ledger, self.mover, self.expirer, self.timers, settings.now_ms)
-        self.mover.on_taken = self.returner.on_ready = self.touch
+        self.expirer = Expirer(self.mover, self.alarms)
+        self.returner = Returner(self.ledger, self.mover, self.expirer, self.alarms)
         #: Says how the whole node is: by whoever has put it together.
         self.describe: Callable[[], dict[str, Any]] = dict
         #: Called with what somebody must act on: the name of the event, and a sentence.
@@ -138,11 +146,17 @@ class Core:
         self._join()
         self._tell_of_everything()
 
+    def _warned(self, event: str, text: str) -> None:
+        self.on_warning(event, text)
+
     def _join(self) -> None:
         """Each part is given what it needs of those that were made after it."""
+        self.settler.on_unneeded = self._body_left
+        self.mover.on_taken = self.returner.on_ready = self.expirer.on_ready = self.touch
         self.returner.on_back = self.memory.look_again
         self.settler.on_spill_gone, self.expirer.fetch = self.pager.ended, self.pager.fetch
         self.settler.strays = self.pager.strays
+        self.expirer.settings_of = self.router.settings
 
     def _tell_of_everything(self) -> None:
         """Whoever notices something says it where notifications come from."""
@@ -185,13 +199,13 @@ class Core:
         if self.closing is not None:
             # What is due now is so in the next life.
             return False
-        left = self.timers.run(self.settings.now_ms())
+        left = self.alarms.run()
         self.turn()
         return left
 
     def checkpoint(self) -> list[tuple[int, bytes]]:
         """What stands only in records that may die: kinds and payloads to be written where a segment begins."""
-        soft = [(PRODUCERS, payload) for payload in self.producers.checkpoint()]
+        soft = self.producers.checkpoint()
         if self.placer.links:
             soft.append((LINKS, encode_links(self.placer.links)))
         return soft
@@ -249,8 +263,13 @@ class Core:
 
     def go_on(self) -> None:
         """Take up the queues that had not put everything to their filters, and what takes many steps."""
-        self._dirty.update(self._unfinished)
-        self._unfinished.clear()
+        if self._unfinished:
+            # One at a time, the one that has waited longest: each takes as much time as a step may.
+            queue = next(iter(self._unfinished))
+            del self._unfinished[queue]
+            self._dirty[queue] = None
+            if self._unfinished and self.on_unfinished is not None:
+                self.on_unfinished()
         if self._jobs:
             self._advance()
         self.turn()
@@ -266,10 +285,12 @@ class Core:
             jobs, self._jobs = self._jobs, []
             for job in jobs:
                 ended = job.step(self.closing)
-                if isinstance(ended, RoomOnDisk):
+                while isinstance(ended, RoomOnDisk):
                     if not self.ledger.ask_room(ended.size_bytes, partial(self._take_up, job)):
-                        continue
+                        break
                     ended = job.step(self.closing)
+                if isinstance(ended, RoomOnDisk):
+                    continue
                 if isinstance(ended, Absent):
                     self.pager.fetch(ended.queue, ended.view, partial(self.pursue, job))
                 elif not ended:
@@ -282,9 +303,12 @@ class Core:
         if self.closing is not None or queue.number not in self.router.by_number:
             # A node that stops has written how far messages were delivered, and delivers nothing more.
             return
-        if queue.expires and (due := self.timers.next_ms) is not None and due <= self.settings.now_ms():
-            # The alarm is late: nobody gets what has expired.
-            self.timers.run(self.settings.now_ms())
+        if queue in self._unfinished:
+            # It has had its turn, and has the next one when others have had theirs.
+            return
+        if queue.expires:
+            # The alarm may be late: nobody gets what has expired.
+            self.alarms.expire()
         if queue.outdated:
             self.settler.settle_outdated(queue)
         if queue.browsers:
@@ -338,7 +362,10 @@ class Core:
                 # Large bodies are read by whoever is still there.
                 session.lose_consumer(browser.consumer, 0, "")
             elif browser.unfinished:
+                # One of them in a turn, and each in its turn.
+                queue.browsers[browser] = queue.browsers.pop(browser)
                 self._look_later(queue)
+                break
 
     def _look_later(self, queue: Queue) -> None:
         """There is more to look at, when others have had their turn."""

@@ -10,7 +10,9 @@ import attrs
 from meshq import limits
 from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, SEPARATOR, TEMPORARY, Target, check_name, check_routing
 from meshq.broker._notices import Notices
+from meshq.broker.placing._distribution_plan import Ring
 from meshq.broker.placing._diverts import DivertRule
+from meshq.broker.placing._first_use_plan import makeable, use_of
 from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._marks import Marks
 from meshq.broker.placing._router import Address, Router
@@ -22,7 +24,7 @@ from meshq.broker.session._subscribing import check_same
 from meshq.errors import DamagedError, FilterError, NotFoundError, SettingsError, UsageError
 from meshq.notifications import QueueCreated, QueueDeleted
 from meshq.selector import Filter, parse_filter
-from meshq.settings import AddressSettings, address_settings_of, check_pattern
+from meshq.settings import address_settings_of, check_pattern
 
 
 class Definitions:
@@ -115,7 +117,8 @@ class Definitions:
             raise UsageError(f"{full!r} is a queue that was not made by a subscription")
         found = self._router.check_address(address, "multicast")
         if found is None:
-            self._settings_on_demand("address", address, address)
+            if not self._router.settings(address).auto_create_queues:
+                raise NotFoundError(f"there is no address {address!r}")
             found = self._add_address(address, "multicast", on_use=True)
         return self._add_queue(full, found, durable=durable, terms=Terms(subscription=kind, filter=filter))
 
@@ -295,8 +298,9 @@ class Definitions:
             self._router.skip_numbers(values["last"])
             self._numbers_position = position
 
-    def address_for(self, target: Target) -> tuple[Address, Queue | None]:
-        """Where a message to ``target`` goes: an address, or one queue of it; made on first use if that is allowed.
+    def address_for(self, target: Target) -> tuple[Address, Queue | Ring | None]:
+        """Where a message to ``target`` goes: an address, and one queue of it or those of one name on several nodes;
+        made on first use if that is allowed.
 
         Raises:
             NotFoundError: it doesn't exist, and isn't made on first use.
@@ -304,37 +308,45 @@ class Definitions:
         """
         if target.queue is not None or target.address.startswith(INTERNAL):
             check_open(target.address, target.queue)
-        address = self._router.addresses.get(target.address)
-        if address is None:
-            check_open(target.address)
-        if target.queue is not None:
-            queue = self._router.find_queue(target) or self._queue_on_demand(target.queue, target.address, address)
-            return self._router.addresses[target.address], queue
+        found = self._router.addresses.get(target.address)
+        if found is not None and target.queue is None and found.queues:
+            return found, None
+        check_open(target.address)
+        use = use_of(self._router, target)
+        address = use.address
         if address is None and target.address.startswith(TEMPORARY):
-            return self._temporary_elsewhere(target.address), None
-        if address is None:
-            elsewhere = self._router.remote_routing(target.address)
-            if elsewhere is not None and not self._router.settings(target.address).auto_create_queues:
-                return self._add_address(target.address, elsewhere, on_use=True), None
-            routing = elsewhere
-            if routing is None:
-                routing = self._settings_on_demand("address", target.address, target.address).default_routing
-            if routing == "multicast":
-                return self._add_address(target.address, routing, on_use=True), None
-        elif address.queues or address.routing == "multicast" or address.rings:
-            return address, None
-        self._queue_on_demand(target.address, target.address, address)
-        return self._router.addresses[target.address], None
+            address = self._router.add_address(target.address, use.routing)
+        elif address is None:
+            address = self._add_address(target.address, use.routing, on_use=True)
+        if use.makes:
+            self._add_queue(use.makes, address, durable=True, terms=ON_USE)
+        return address, self._router.only(address, use.only)
 
     def would_make(self, target: Target) -> bool:
-        """Whether sending to ``target``, or consuming from it, would bring something into being here."""
-        address = self._router.addresses.get(target.address)
+        """Whether sending to ``target`` would bring something into being here."""
+        if target.address.startswith(TEMPORARY) or not self._router.settings(target.address).auto_create_queues:
+            return False
+        try:
+            use = use_of(self._router, target)
+        except (NotFoundError, UsageError):
+            # Whoever may not make it need not hear why nobody can.
+            return True
+        return use.address is None or bool(use.makes)
+
+    def would_make_to_read(self, target: Target) -> bool:
+        """Whether consuming from ``target`` would bring something into being here."""
+        if target.address.startswith(TEMPORARY) or not self._router.settings(target.address).auto_create_queues:
+            return False
+        if target.queue is None and self._routing_of(target.address) == "multicast":
+            return False
+        return self._router.find_queue(target) is None
+
+    def _routing_of(self, name: str) -> str:
+        """The routing type of an address: its own, or that which it has on other nodes, or would get here."""
+        address = self._router.addresses.get(name)
         if address is not None:
-            if target.queue is None and (address.queues or address.routing == "multicast" or address.rings):
-                return False
-            if target.queue is not None and self._router.find_queue(target) is not None:
-                return False
-        return not target.address.startswith(TEMPORARY) and self._router.settings(target.address).auto_create_queues
+            return address.routing
+        return self._router.remote_routing(name) or self._router.settings(name).default_routing
 
     def address_of_moved(self, target: Target) -> tuple[Address, Queue | None]:
         """Where messages go that settings, or an operator, send to ``target``; made if need be, whatever the address's
@@ -370,38 +382,13 @@ class Definitions:
         queue = self._router.find_queue(target)
         if queue is not None:
             return queue
+        if target.queue is None and self._routing_of(target.address) == "multicast":
+            raise UsageError(f"the address {target.address!r} is multicast: consume from one of its queues")
+        makes = makeable(self._router, target.queue or target.address, target.address)
         address = self._router.addresses.get(target.address)
-        if target.queue is None:
-            settings = self._router.settings(target.address)
-            if (settings.default_routing if address is None else address.routing) == "multicast":
-                raise UsageError(f"the address {target.address!r} is multicast: consume from one of its queues")
-        return self._queue_on_demand(target.queue or target.address, target.address, address)
-
-    def _settings_on_demand(self, what: str, name: str, address: str) -> AddressSettings:
-        settings = self._router.settings(address)
-        if not settings.auto_create_queues or address.startswith(TEMPORARY):
-            raise NotFoundError(f"there is no {what} {name!r}" + (f" on {address!r}" if name != address else ""))
-        return settings
-
-    def _queue_on_demand(self, name: str, address_name: str, address: Address | None) -> Queue:
-        """Make a queue that nobody has created, and its address with it.  Nothing changes if it can't be."""
-        settings = self._settings_on_demand("queue", name, address_name)
-        other = self._router.queues.get(name)
-        if other is not None:
-            raise UsageError(f"the queue {name!r} is bound to {other.address!r}, not to {address_name!r}")
         if address is None:
-            address = self._add_address(address_name, settings.default_routing, on_use=True)
-        return self._add_queue(name, address, durable=True, terms=ON_USE)
-
-    def _temporary_elsewhere(self, name: str) -> Address:
-        """The address of a temporary queue of another node.
-
-        Raises:
-            NotFoundError: no other node has it; most likely it is gone.
-        """
-        if self._router.remote_routing(name) is None:
-            raise NotFoundError(f"there is no temporary queue {name!r}: it goes with the session that made it")
-        return self._router.add_address(name, "anycast")
+            address = self._add_address(target.address, self._routing_of(target.address), on_use=True)
+        return self._add_queue(makes, address, durable=True, terms=ON_USE)
 
     def _write(self, values: dict[str, Any], kills: list[int] | None = None, *, vital: bool = False) -> int:
         # What is deleted may be deleted on a full disk, too.

@@ -6,7 +6,7 @@ A step at a time, in the journal's order; nothing is written and nothing is visi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from meshq import limits
 from meshq.broker import records
@@ -14,11 +14,12 @@ from meshq.broker._core import Core
 from meshq.broker.bodies._body import Body
 from meshq.broker.placing._duplicates import IdChunk
 from meshq.broker.placing._entering import keep_rows, skip_rows
+from meshq.broker.placing._sent import Sent
 from meshq.broker.queue._pledging import append_pledged
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
-from meshq.broker.queue._traits import RowTraits, Traits, asked_of_moved, divide, read_traits
-from meshq.broker.records import CountedRow, PlacedRecord, ProducersRecord, RoutedRecord, RunRecord
+from meshq.broker.queue._traits import RowTraits, Traits, asked_of_moved, divide, of_forwarded, read_traits
+from meshq.broker.records import CountedRow, PlacedRecord, RoutedRecord, RunRecord
 from meshq.broker.transacting import Restoring
 from meshq.errors import DamagedError, invariant
 from meshq.message import Origin
@@ -50,14 +51,12 @@ class Recovery:
         self._runs: dict[int, tuple[StoredRun, dict[int, list[QueueRun]]]] = {}
         # Runs whose content the journal has left on the disk.
         self._left: list[StoredRun] = []
+        # By address: definitions of queues that stand before that of their address.
+        self._homeless: dict[str, list[tuple[dict[str, Any], int]]] = {}
         self._chunks: list[tuple[str, IdChunk]] = []
         # By queue number: numbers given, numbers that may have been delivered, where that stands.
         self._marks: dict[int, tuple[int, dict[int, int], int]] = {}
-        # Position, producer, and the numbers of its first and last message, of all runs; and what the last
-        # checkpoint says of producers, and where it stands.
-        self._sent: list[tuple[int, bytes, int, int]] = []
-        self._checkpoints: list[ProducersRecord] = []
-        self._checkpoint_position = 0
+        self._sent = Sent()
         # What is to be seen, and where; what was not due when it was placed comes later than its record.
         self._visible: list[tuple[Queue, QueueRun]] = []
         # What messages ask for of a queue whose definition stands behind them.
@@ -96,6 +95,7 @@ class Recovery:
             records.PREPARED: self._two_phase.prepared,
             records.WAITING: self._two_phase.waiting,
             records.DECIDED: self._two_phase.decided,
+            records.USER_PRODUCERS: self._user_producers,
         }
         for record in log:
             handler = handlers.get(record.kind)
@@ -113,11 +113,15 @@ class Recovery:
     def _take_dead(self, record: LogRecord) -> None:
         """What only this record still says."""
         if record.kind == records.RUN:
-            self._note_sent(records.decode_run(record.payload, record.missing), record.position)
+            self._sent.run(records.decode_run(record.payload, record.missing), record.position)
         elif record.kind == records.ROUTED:
             self._note_routed(records.decode_routed(record.payload, record.missing), record.position)
         elif record.kind == records.PLACED:
             self._note_placed(records.decode_placed(record.payload, record.missing), record.position)
+        elif record.kind == records.USER_PRODUCERS:
+            said = records.decode_user_producers(record.payload)
+            if not said.whole:
+                self._sent.of_user(said, record.position)
 
     @property
     def bodies(self) -> dict[bytes, int]:
@@ -127,8 +131,16 @@ class Recovery:
     def _definition(self, payload: bytes, position: int) -> None:
         values = records.decode_definition(payload)
         if values["kind"] == "queue" and values["address"] not in self._core.router.addresses:
-            raise DamagedError("journal", position, "the address of a queue before the queue", values["address"])
+            # The address was defined anew since.
+            self._homeless.setdefault(values["address"], []).append((values, position))
+            return
+        if values["kind"] in ("peer", "binding"):
+            self._core.peers.restore(values, position)
+            return
         self._core.definitions.restore(values, position)
+        if values["kind"] == "address":
+            for queue, place in self._homeless.pop(values["name"], ()):
+                self._core.definitions.restore(queue, place)
 
     def _run(self, payload: bytes, position: int, missing: int = 0) -> None:
         record = records.decode_run(payload, missing)
@@ -150,7 +162,7 @@ class Recovery:
                 skip_rows(view, record.skipped)
             views[target.queue] = [view]
         self._runs[position] = (run, views)
-        self._note_sent(record, position)
+        self._sent.run(record, position)
         if missing:
             run.paged = missing
             self._left.append(run)
@@ -288,7 +300,7 @@ class Recovery:
         if record.link:
             self._raise_link(record.link, record.link_last)
         else:
-            self._note_sent(record.run, position)
+            self._sent.run(record.run, position)
 
     def _raise_link(self, link: bytes, number: int) -> None:
         marks = self._core.placer.links
@@ -297,9 +309,6 @@ class Recovery:
     def _links(self, payload: bytes, position: int) -> None:
         for link, number in records.decode_links(payload).items():
             self._raise_link(link, number)
-
-    def _note_sent(self, record: RunRecord, position: int) -> None:
-        self._sent.append((position, record.producer, record.number, record.number + record.content.rows - 1))
 
     def _take_ids(self, record: RunRecord, run: StoredRun) -> None:
         skipped = dict.fromkeys(record.skipped)
@@ -339,26 +348,21 @@ class Recovery:
         self._marks[queue] = (given, delivered, position)
 
     def _producers(self, payload: bytes, position: int) -> None:
-        self._checkpoints.append(records.decode_producers(payload))
-        self._checkpoint_position = position
+        self._sent.everybody(records.decode_producers(payload), position)
 
-    def _restore_producers(self) -> None:
-        """A checkpoint says all of what was sent before it; behind it, every run that was sent is here to be seen."""
-        producers = self._core.producers
-        for record in self._checkpoints:
-            producers.forgotten |= record.forgotten
-            for producer, mark in record.marks:
-                producers.restore(producer, mark)
-            for producer, first, last in record.gaps:
-                producers.restore_gap(producer, first, last)
-        for position, producer, first, last in self._sent:
-            if position > self._checkpoint_position:
-                producers.raise_to(producer, first, last)
+    def _user_producers(self, payload: bytes, position: int) -> None:
+        record = records.decode_user_producers(payload)
+        self._sent.of_user(record, position)
+        if not record.whole:
+            # Only the runs behind it needed it.
+            self._useless.append(position)
 
     def _finish(self) -> None:
         core = self._core
+        for address, queues in self._homeless.items():
+            raise DamagedError("journal", queues[0][1], "the address of each queue", address)
         self._read_left()
-        self._restore_producers()
+        self._sent.restore(core.producers)
         for queue in core.router.by_number.values():
             given, delivered, position = self._marks.get(queue.number, (0, {}, 0))
             queue.last = max(given, *delivered.values(), 0)
@@ -448,10 +452,13 @@ class Recovery:
 
 
 def _ask(queue: Queue, view: QueueRun, asked: list[RowTraits]) -> None:
-    """What the messages of a share ask for is done by their queue, unless it only forwards them."""
+    """What the messages of a share ask for is done by their queue; one that forwards them lets them expire."""
     share = view.run
-    if not queue.forwards and share.traits is not None:
+    if share.traits is not None:
         arrival, origin = share.traits.arrival, share.traits.origin
+        if queue.forwards:
+            share.traits = of_forwarded(share.rows or range(share.content.rows), asked, arrival) or share.traits
+            return
         # The rows of one target ask for the same.
         ((_, traits),) = divide(share.rows or range(share.content.rows), asked, arrival)
         share.traits = traits._replace(origin=origin)

@@ -1,4 +1,4 @@
-"""``meshq run`` and ``meshq check-config``.
+"""``meshq run``, ``meshq check-config`` and ``meshq explain-permissions``.
 
 Exit status: 0 when all is well, 1 when the file is wrong or the broker has failed, 2 when the command was called
 wrongly; 128 and the signal's number when a second signal did not wait for a clean stop.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Callable
 
 import click
 import trio
 
 from meshq.cli._serving import SIGNALLED, serve
-from meshq.config import load_broker
-from meshq.errors import ConfigError
+from meshq.config import check_broker, load_broker
+from meshq.errors import ConfigError, SettingsError
 from meshq.node import Broker
 
 
@@ -52,14 +53,37 @@ def run(file: str) -> None:
 @_group.command("check-config")
 @click.argument("file", type=click.Path())
 def check_config(file: str) -> None:
-    """Say of every key of FILE that is wrong where it stands, and what is allowed."""
-    broker = _loaded(file)
+    """Say of every key of FILE that is wrong where it stands, and what is allowed.
+
+    The files that it names are looked at, too: secrets, certificates, keys and authorities.
+    """
+    broker = _loaded(file, check_broker)
     click.echo(f"{file}: {broker!r}")
 
 
-def _loaded(file: str) -> Broker:
+@_group.command("explain-permissions")
+@click.argument("file", type=click.Path())
+@click.argument("user")
+@click.argument("address")
+def explain_permissions(file: str, user: str, address: str) -> None:
+    """Say what USER may do at ADDRESS of the broker that FILE describes, and by which roles and pattern.
+
+    A queue is judged by its address.
+    """
+    security = _loaded(file).security
+    if security is None:
+        click.echo("everybody may do everything: the broker has no users")
+        return
     try:
-        return load_broker(file)
+        click.echo(str(security.explain(user, address)))
+    except SettingsError as error:
+        click.echo(str(error), err=True)
+        raise click.exceptions.Exit(1) from error
+
+
+def _loaded(file: str, load: Callable[[str], Broker] = load_broker) -> Broker:
+    try:
+        return load(file)
     except ConfigError as error:
         click.echo(str(error), err=True)
         raise click.exceptions.Exit(1) from error

@@ -2,6 +2,14 @@
 
 from meshq.client._block import Block
 from meshq.client._body_stream import BodyStream
+from meshq.client._bridging import (
+    acknowledge,
+    forget_window,
+    put_back,
+    send_bridged,
+    stream_bridged,
+    window_at,
+)
 from meshq.client._client import Client
 from meshq.client._consumer import Consumer, ConsumerStatistics
 from meshq.client._delivery import DeliveredRun, Delivery, Received
@@ -18,11 +26,13 @@ from meshq.client._events import (
 from meshq.client._explanations import Route, RouteStep, Sighting, Trace
 from meshq.client._factory import ClientFactory, connect
 from meshq.client._feeding import Feeding, watch
+from meshq.client._handlers import HandlerErrors, check_serving, place_of
 from meshq.client._inbox import Span
 from meshq.client._lending import Lending
 from meshq.client._peer_line import ForwardedRun, PeerEvents
 from meshq.client._peer_link import PeerLink
 from meshq.client._producer import Producer, ProducerStatistics
+from meshq.client._sending import Bridged
 from meshq.client._settings import ClientSettings
 from meshq.client._sources import BodySource
 from meshq.client._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
@@ -35,6 +45,7 @@ __all__ = [
     "Block",
     "BodySource",
     "BodyStream",
+    "Bridged",
     "Client",
     "ClientFactory",
     "ClientSettings",
@@ -52,6 +63,7 @@ __all__ = [
     "FailedOver",
     "Feeding",
     "ForwardedRun",
+    "HandlerErrors",
     "Lending",
     "PeerEvents",
     "PeerLink",
@@ -67,8 +79,16 @@ __all__ = [
     "Span",
     "Trace",
     "Transaction",
+    "acknowledge",
+    "check_serving",
     "connect",
+    "forget_window",
     "leaf",
+    "place_of",
+    "put_back",
+    "send_bridged",
     "settle_by_consumer",
+    "stream_bridged",
     "watch",
+    "window_at",
 ]

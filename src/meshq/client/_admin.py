@@ -16,11 +16,11 @@ from meshq.client._explanations import SIGHTING_KEYS, STEP_KEYS, Route, Sighting
 from meshq.client._session import Session
 from meshq.client._statistics import Divert, QueueStatistics
 from meshq.errors import SettingsError
-from meshq.ids import MessageId
+from meshq.ids import IDENTITY_BYTES, MessageId, NodeId
 from meshq.message import PropertyValue, check_durable, check_priority, check_properties, check_text
 from meshq.selector import parse_filter
 from meshq.settings import AddressSettings, check_address_settings, check_pattern, check_user
-from meshq.statistics import BrokerStatistics
+from meshq.statistics import BridgeStatistics, BrokerStatistics
 from meshq.wire import COUNTER_MAX, Frame, FrameType, encode_map, violation
 from meshq.wire import Call as WireCall
 
@@ -218,6 +218,29 @@ class Administration(ABC):
         values = await self._ask("redrive", name=_check_queue(name), **_some(filter, limit))
         return int(values.get("moved", 0))
 
+    async def give_back(self, node_id: str | NodeId, force: bool = False) -> int:
+        """Route anew what waits here for another node that does not come back; returns how many messages.
+
+        Each goes where it would go if that node had no queues, in its order, with its id; what no other queue may have
+        stays: a subscription that only that node has.  The node itself gets the rest if it comes back meanwhile.
+        ``node_id``: as ``ClusterConnection.peers()`` says it.  ``force``: also while the node is only away: what it had
+        stored before the link was lost, and could not confirm, it has then, too.
+
+        Checkpoint: always.  Cancellation: it goes on; how many were given back is unknown.
+        Raises:
+            SettingsError: it is no id of a node.
+            NotFoundError: nothing was ever kept here for that node.
+            UsageError: the node is linked, or is away and ``force`` is False.
+            AddressFullError: the disk, or the address, is full; some were given back if ``outcome`` is unknown.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        text = str(node_id)
+        if len(text) != 2 * IDENTITY_BYTES or {*text} - {*"0123456789abcdef"}:
+            raise SettingsError("node_id", node_id, "32 hexadecimal digits, in lower case")
+        if type(force) is not bool:
+            raise SettingsError("force", force, "True or False")
+        return int((await self._ask("give_back", node_id=text, force=force)).get("moved", 0))
+
     async def pause_queue(self, name: str) -> None:
         """Have a queue take messages and deliver none, until ``resume_queue``; a durable queue also after a restart.
 
@@ -323,6 +346,44 @@ class Administration(ABC):
             found += part
             more = bool(values.get("more")) and bool(part)
         return found
+
+    async def bridges(self) -> list[BridgeStatistics]:
+        """The bridges of the broker now, by name in alphabetical order; as ``Bridge.statistics()`` in process.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        found: list[BridgeStatistics] = []
+        more = True
+        while more:
+            values = await self._ask("bridges", after=len(found))
+            part = [BridgeStatistics.of(values, index) for index in range(len(values)) if f"name{index}" in values]
+            found += part
+            more = bool(values.get("more")) and bool(part)
+        return found
+
+    async def pause_bridge(self, name: str) -> None:
+        """Have a bridge carry nothing more until ``resume_bridge``, or until its broker starts again.
+
+        What is being sent is finished first.
+
+        Checkpoint: always.  Cancellation: it may be paused afterwards or not.
+        Raises:
+            NotFoundError: the broker has no such bridge.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        await self._ask("pause_bridge", name=check_name("name", name))
+
+    async def resume_bridge(self, name: str) -> None:
+        """Have a bridge carry again.
+
+        Checkpoint: always.  Cancellation: it may be paused afterwards or not.
+        Raises:
+            NotFoundError: the broker has no such bridge.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        await self._ask("resume_bridge", name=check_name("name", name))
 
     async def broker(self) -> BrokerStatistics:
         """The state of the broker at this moment, and what it has counted; as ``Broker.statistics()`` in process.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, cast, get_args
 
 from meshq import limits
 from meshq.client._calls import AnyCall, Call
+from meshq.client._losses import Losses
 from meshq.client._outbox import outcome_of
 from meshq.errors import MeshqError, Outcome
 from meshq.wire import Answer, Frame, error_of, header_of, violation
@@ -76,12 +77,12 @@ class CallLine:
             raise violation("bad_number", f"a piece for call {frame.first}, which does not wait")
         call.answered({"data": bytes(frame.body)}, None)
 
-    def renew(self, epoch: int) -> None:
+    def renew(self, epoch: int, losses: Losses) -> None:
         """The session was made anew: what was sent is cut off, what was not still waits."""
         calls = [*self._pending.values(), *self.unsent]
         self._pending.clear()
         self.unsent.clear()
-        self.unsent.extend(call for call in calls if call.renewed(epoch))
+        self.unsent.extend(call for call in calls if call.renewed(epoch, losses))
 
     def fail(self, error: MeshqError) -> None:
         """No answer will come any more."""

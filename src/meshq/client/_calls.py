@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from meshq.client._losses import Losses
 from meshq.client._waiting import Waiter
-from meshq.errors import CallTimeoutError, ClosedError, MeshqError, StaleDeliveryError, UnblockedError
+from meshq.errors import CallTimeoutError, ClosedError, MeshqError, StaleDeliveryError, caused
 from meshq.wire import Frame, FrameType
 
 Values = dict[str, Any]
@@ -45,25 +46,45 @@ class Call(Waiter):
         else:
             self.succeed(values)
 
-    def renewed(self, epoch: int) -> bool:
+    def renewed(self, epoch: int, losses: Losses) -> bool:
         """The session was made anew; returns whether the call is to be sent in it."""
         if self.sent:
-            self.fail(UnblockedError(f"{self.what} was cut off: its session was lost"))
+            self.fail(losses.cut_off(f"{self.what} was cut off: its session was lost"))
         elif self.epoch is not None and self.epoch != epoch:
             self.fail(StaleDeliveryError(f"{self.what} came too late: the session was lost, the messages come again"))
         return not self.done
 
-    def expired(self) -> None:
+    def expired(self, why: BaseException) -> None:
         """Nobody waits for it any longer; a late answer is dropped."""
         if self.sent:
-            self.fail(CallTimeoutError(f"{self.what} was not answered in time"))
+            error = CallTimeoutError(f"{self.what} was not answered in time")
         else:
-            self.fail(CallTimeoutError(f"{self.what} found no connection in time", outcome="not_done"))
+            error = CallTimeoutError(f"{self.what} found no connection in time", outcome="not_done")
+        self.fail(caused(error, why))
 
     def abandon(self) -> None:
         """The task that waited was cancelled: what was not sent is not sent any more."""
         if not self.sent:
             self.fail(ClosedError(f"{self.what} was given up"))
+
+
+class NodeCall(Call):
+    """A call that only one node can answer: another one does not know what it is about.
+
+    ``elsewhere`` gives the error for where the session is now; None: it is at the right node.
+    """
+
+    __slots__ = ("_elsewhere",)
+
+    def __init__(self, what: str, make: Callable[[int], Frame], elsewhere: Callable[[], MeshqError | None]) -> None:
+        super().__init__(what, make)
+        self._elsewhere = elsewhere
+
+    def renewed(self, epoch: int, losses: Losses) -> bool:
+        """The session was made anew, perhaps at another node."""
+        if not self.sent and (error := self._elsewhere()) is not None:
+            self.fail(error)
+        return super().renewed(epoch, losses) and not self.done
 
 
 class Opening(Waiter):
@@ -77,9 +98,9 @@ class Opening(Waiter):
         #: It waits for an answer whenever there is a connection.
         self.sent = True
 
-    def expired(self) -> None:
+    def expired(self, why: BaseException) -> None:
         """The time is up."""
-        self.fail(CallTimeoutError(f"{self.what} was not answered in time", outcome="not_done"))
+        self.fail(caused(CallTimeoutError(f"{self.what} was not answered in time", outcome="not_done"), why))
 
     def abandon(self) -> None:
         """The task that waited was cancelled."""
@@ -122,7 +143,7 @@ class InnerCall:
         """The answer has come."""
         self._on_answer(values, error)
 
-    def renewed(self, epoch: int) -> bool:
+    def renewed(self, epoch: int, losses: Losses) -> bool:
         """The session was made anew: this one is forgotten."""
         return False
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import trio
 
@@ -20,8 +19,9 @@ from meshq.client._consumer import Consumer, check_consumer
 from meshq.client._envelope import PLAIN_ROW, Encoder
 from meshq.client._events import Event, EventSink, EventStream, Watchers
 from meshq.client._flusher import Flusher
+from meshq.client._implicit_producers import ImplicitProducers
 from meshq.client._login import Login
-from meshq.client._outbox import Outbox, Run
+from meshq.client._outbox import Run
 from meshq.client._patterns import Patterns
 from meshq.client._producer import Producer
 from meshq.client._replies import Replies
@@ -33,13 +33,11 @@ from meshq.client._statistics import ClientStatistics
 from meshq.client._transaction import Transaction
 from meshq.client._uploading import send_large
 from meshq.client._waiting import Waiter, fresh, leaf
+from meshq.env import check_in_trio
 from meshq.errors import ClosedError, MeshqError, SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
-from meshq.message import Message, PropertyValue, check_durable
+from meshq.message import Message, PropertyValue, check_durable, keywords_of
 from meshq.wire import Link, encode_one
-
-#: Addresses to which ``send`` and ``send_many`` keep a producer of their own.
-IMPLICIT_PRODUCERS_MAX: Final = 64
 
 
 class Client(Patterns):
@@ -60,9 +58,9 @@ class Client(Patterns):
         self._connection.on_event = self._happened
         self._encoder = Encoder()
         self._replies = Replies(self._session, self._wait_call)
+        self._workers, self._stopped_serving = {}, False
         self._block = Block("the client")
-        # Producers of ``send``, by address; the least recently used one first.
-        self._implicit: OrderedDict[str, Outbox] = OrderedDict()
+        self._implicit = ImplicitProducers(self._session, self._check, self._token)
         self._watchers: Watchers[Event] = Watchers()
         self._nursery: Any = None
         self._life = trio.CancelScope(shield=True)
@@ -128,6 +126,7 @@ class Client(Patterns):
             ClosedError: it was closed meanwhile, or before.
             SecurityError, RemoteProtocolError: the node and this client don't fit.
         """
+        check_in_trio("connect")
         self._block.claim()
         self._nursery = trio.open_nursery()
         nursery = await self._nursery.__aenter__()
@@ -240,7 +239,7 @@ class Client(Patterns):
     async def send(
         self,
         address: str,
-        body: BodySource,
+        body: BodySource | Message,
         *,
         properties: Mapping[str, PropertyValue] | None = None,
         durable: bool = True,
@@ -260,6 +259,7 @@ class Client(Patterns):
         ``body``: bytes; or a binary file, or an iterable or async iterable of bytes, which are streamed: no more than
         a few chunks are in memory, however large the body is.  Files and plain iterators are read in a worker thread.
         Bytes above ``min_large_message_size`` are streamed, too; whoever receives them sees no difference.
+        Or a ``Message``, which says all of it: no keyword goes beside it.
 
         Checkpoint: when it has to wait, and at least every 64th call.
         Cancellation: the message may have been sent or not.  Send again with the same duplicate id.
@@ -271,6 +271,11 @@ class Client(Patterns):
         """
         source = None
         if type(body) is not bytes or len(body) > self._settings.min_large_message_size:
+            if isinstance(body, Message):
+                extras = (duplicate_id, correlation_id, reply_to, group, content_type)
+                keywords = keywords_of(body, properties, durable, priority, ttl, delay, *extras)
+                await self.send(address, body.body, **keywords)
+                return
             source = source_of(body, self._env.threads)
         if durable is not True and durable is not False:
             check_durable(durable)
@@ -298,7 +303,7 @@ class Client(Patterns):
         else:
             assert type(body) is bytes
             run = Run(encode_one(body, envelope), durable, self._env.wall.now_ms(), plain=envelope is PLAIN_ROW)
-        self._session.submit(self._outbox_to(address), run)
+        self._session.submit(self._implicit.to(address), run)
         self._session.flush()
         if not run.done:
             await self._wait_run(run)
@@ -330,7 +335,7 @@ class Client(Patterns):
             await trio.lowlevel.checkpoint()
             return
         batch.expect(runs)
-        outbox = self._outbox_to(address)
+        outbox = self._implicit.to(address)
         for run in runs:
             self._session.submit(outbox, run)
         self._session.flush()
@@ -343,26 +348,6 @@ class Client(Patterns):
             raise
         finally:
             self._untime(runs)
-
-    def _outbox_to(self, address: str) -> Outbox:
-        """The producer of ``send`` for an address."""
-        outbox = self._implicit.get(address) if type(address) is str else None
-        if outbox is not None and self._session.failure is None:
-            self._implicit.move_to_end(address)
-            return outbox
-        self._check()
-        parse_target(address)
-
-        def failed(error: MeshqError) -> None:
-            self._implicit.pop(address, None)
-
-        outbox = Outbox(address, self._token(), failed)
-        self._implicit[address] = outbox
-        if len(self._implicit) > IMPLICIT_PRODUCERS_MAX:
-            _, oldest = self._implicit.popitem(last=False)
-            self._session.runs.close(oldest)
-        self._session.runs.add(outbox)
-        return outbox
 
     def producer(self, address: str, *, window: int = limits.PRODUCER_WINDOW_MESSAGES) -> Producer:
         """A pipelined producer to an address; at most ``window`` messages of it are unconfirmed at a time.

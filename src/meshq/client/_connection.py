@@ -12,6 +12,7 @@ import trio
 
 from meshq import limits
 from meshq.client._connector import Target
+from meshq.client._deadlines import due
 from meshq.client._events import Connected, Disconnected, Event, FailedOver, Reattached
 from meshq.client._failover_machine import FailoverMachine
 from meshq.client._handshake import Handshake
@@ -29,6 +30,7 @@ from meshq.errors import (
     RemoteProtocolError,
     SecurityError,
     SettingsError,
+    caused,
 )
 from meshq.wire import BY_NUMBER, Attached, Close, Frame, FrameType, Link, StreamLink, Welcome, error_of, refusal_of
 
@@ -43,12 +45,14 @@ _LOST: Final = frozenset({"session_taken", "silent"})
 class _Ended:
     """Why a link has ended."""
 
-    __slots__ = ("error", "fatal", "leave")
+    __slots__ = ("error", "fatal", "leave", "parted")
 
-    def __init__(self, error: MeshqError, *, leave: bool = False, fatal: bool = False) -> None:
+    def __init__(self, error: MeshqError, *, leave: bool = False, fatal: bool = False, parted: str = "") -> None:
         self.error = error
         self.leave = leave
         self.fatal = fatal
+        #: How the node is gone, if this says it: "left" with a good-bye, "away" without a word.
+        self.parted = parted
 
 
 def _nobody_writes() -> None:
@@ -84,6 +88,8 @@ class Connection:
         #: Decided when there has been a first connection, or none could be made.
         self.first = Waiter()
         self.on_event: Callable[[Event], None] = _ignore
+        #: Called when the node is gone, "left" or "away", and why; each failed attempt says so again.
+        self.on_parted: Callable[[str, MeshqError], None] = _ignore
         #: The node at the other end, or the last one.
         self.node_name = ""
         self.peer = ""
@@ -99,6 +105,7 @@ class Connection:
         self._gone = Waiter()
         self._node_id = b""
         self._dialing: trio.CancelScope | None = None
+        self._pausing: trio.CancelScope | None = None
         self._timer: trio.CancelScope | None = None
         self._closing = False
         self._timeout = min(settings.call_timeout, settings.call_failover_timeout)
@@ -123,20 +130,31 @@ class Connection:
                 return exhausted
             self._target = dial.target
             if dial.delay_s:
-                await trio.sleep(dial.delay_s)
+                with trio.CancelScope() as self._pausing:
+                    await trio.sleep(dial.delay_s)
+                self._pausing = None
             before = self.connected
             ended = await self._once(self._targets[dial.target])
             if self._closing:
                 return None
             error = ended.error
             attached = self.connected > before
+            self._session.losses.ended(error, attached=attached)
             final = ended.fatal or (attached and not self._settings.reconnect_attempts)
             if attached:
                 self._machine.lost(trio.current_time(), leave=ended.leave)
                 self._lost(error, final=final)
+            parted = ended.parted or ("" if attached else "away")
+            if parted:
+                self.on_parted(parted, error)
             if ended.fatal:
                 return error
         return None
+
+    def hurry(self) -> None:
+        """The node is known to be there: try again now instead of later."""
+        if self._pausing is not None:
+            self._pausing.cancel()
 
     async def _once(self, target: Target) -> _Ended:
         """One connection, from dialing to its end."""
@@ -150,7 +168,8 @@ class Connection:
             except (RemoteProtocolError, SecurityError, SettingsError) as error:
                 return _Ended(error, fatal=True)
             return await self._serve(link)
-        return _Ended(CallTimeoutError(f"{target} did not answer in time", outcome="not_done"), leave=True)
+        late = CallTimeoutError(f"{target} did not answer in time", outcome="not_done")
+        return _Ended(caused(late, TimeoutError(f"waited {patience:g} s for a connection")), leave=True)
 
     async def _serve(self, link: Link) -> _Ended:
         """Shake hands on a link, and see it through."""
@@ -205,7 +224,8 @@ class Connection:
                     link.on_backlog = _nobody_writes
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            raise leaf(group) from None
+            only = leaf(group)
+            raise only from only.__cause__
 
     async def _read(self, link: StreamLink) -> None:
         try:
@@ -233,7 +253,8 @@ class Connection:
         self._ended.succeed(ended)
 
     def _broke_off(self) -> None:
-        self._end(_Ended(ConnectionBrokenError(f"the connection to {self.peer} was ended by the other side")))
+        error = ConnectionBrokenError(f"the connection to {self.peer} was ended by the other side")
+        self._end(_Ended(caused(error, EOFError("the stream has ended, without a word"))))
 
     def _violated(self, error: MeshqError) -> None:
         link = self._link
@@ -247,11 +268,14 @@ class Connection:
     def _said_good_bye(self, close: Close) -> None:
         entry = BY_NUMBER.get(close.code)
         if close.code == 0:
-            ended = _Ended(ConnectionBrokenError(f"{self.peer} has closed the connection"), leave=True)
+            closed = ConnectionBrokenError(f"{self.peer} has closed the connection")
+            ended = _Ended(caused(closed, EOFError("the stream has ended, with a good-bye")), leave=True)
         elif entry is not None and entry.name in _LEAVE:
-            ended = _Ended(error_of(close.code, close.text), leave=True)
+            parted = "left" if entry.name == "stopping" else ""
+            ended = _Ended(error_of(close.code, close.text), leave=True, parted=parted)
         elif entry is not None and entry.name in _LOST:
-            ended = _Ended(ConnectionBrokenError(f"{self.peer} has closed the connection: {close.text}"))
+            closed = ConnectionBrokenError(f"{self.peer} has closed the connection: {close.text}")
+            ended = _Ended(caused(closed, error_of(close.code, close.text)))
         else:
             ended = _Ended(error_of(close.code, close.text), fatal=True)
         self._session.detach()
@@ -304,7 +328,7 @@ class Connection:
         """
         while True:
             now = trio.current_time()
-            soonest = min(self._session.due(now), self._watch(now))
+            soonest = min(due(self._session, now), self._watch(now))
             if soonest < math.inf:
                 soonest = min(soonest, now + self._settings.check_period)
             with trio.CancelScope(deadline=soonest) as self._timer:
@@ -319,7 +343,9 @@ class Connection:
             return math.inf
         silent_at = session.heard_at + session.ttl
         if silent_at <= now:
-            self._end(_Ended(ConnectionBrokenError(f"nothing was heard of {self.peer} for {session.ttl} s")))
+            silence = ConnectionBrokenError(f"nothing was heard of {self.peer} for {session.ttl} s")
+            waited = TimeoutError(f"waited {session.ttl:g} s for a sign of life")
+            self._end(_Ended(caused(silence, waited), parted="away"))
             return math.inf
         ping_at = session.flushed_at + session.ttl / 3
         if ping_at <= now:
@@ -348,10 +374,8 @@ class Connection:
 
 def _exhausted(error: MeshqError | None, outcome: Outcome) -> MeshqError:
     text = f"all attempts to connect are used up; the last one: {error}"
-    exhausted = ConnectionBrokenError(text, outcome=outcome)
-    exhausted.__cause__ = error
-    return exhausted
+    return caused(ConnectionBrokenError(text, outcome=outcome), error)
 
 
-def _ignore(_: object) -> None:
+def _ignore(*_: object) -> None:
     """For a callback that nobody has set."""

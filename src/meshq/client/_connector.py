@@ -61,7 +61,7 @@ class InprocTarget:
         if there is None:
             raise ConnectionBrokenError(
                 f"no broker of this process is named {self._endpoint.host!r}", outcome="not_done"
-            )
+            ) from LookupError(f"{self._endpoint.host!r} is not among the brokers of this process")
         link: Link = there.connect_local(self._label)
         return link
 

@@ -5,15 +5,30 @@ Nothing is decoded per message: a delivery is a run and an index, made by the hu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import trio
 
 from meshq import limits
 from meshq.client._body_stream import BodyStream
 from meshq.client._waiting import fresh
-from meshq.errors import MeshqError, UsageError
+from meshq.errors import ClosedError, MeshqError, StaleDeliveryError, UsageError
 from meshq.ids import MessageId
-from meshq.message import Origin
-from meshq.wire import FLAG_DURABLE, FLAG_LARGE, Deliver, Frame, RunBytes, RunView, decode_map, header_of, violation
+from meshq.message import Origin, from_json
+from meshq.wire import (
+    FLAG_DURABLE,
+    FLAG_LARGE,
+    HEADER_BRIDGED,
+    Deliver,
+    Frame,
+    RunBytes,
+    RunView,
+    decode_map,
+    header_of,
+    violation,
+)
 
 if TYPE_CHECKING:
     from meshq.client._consumer import Consumer
@@ -120,6 +135,14 @@ class Received:
             raise fresh(large.trouble)
         raise UsageError(f"a body of {large.size} bytes has to be read by open() or read()")
 
+    def json(self) -> Any:
+        """The body, decoded from JSON text in UTF-8, whatever the content type is; read as by ``body``.
+
+        Raises:
+            BodyFormatError: the body is no JSON text.
+        """
+        return from_json(self.body)
+
     @property
     def size(self) -> int:
         """Bytes of the body."""
@@ -130,7 +153,7 @@ class Received:
     def properties(self) -> dict[str, Any]:
         """The properties, decoded anew each time."""
         data = self._run.view.properties(self._index)
-        return decode_map(data, limits.PROPERTIES_BYTES_MAX, lists=False) if data else {}
+        return decode_map(data, limits.ENVELOPE_BYTES_MAX, lists=False) if data else {}
 
     @property
     def message_id(self) -> MessageId:
@@ -181,7 +204,11 @@ class Received:
 
     @property
     def duplicate_id(self) -> bytes | None:
-        """Its duplicate id, as bytes; None if it has none."""
+        """Its sender's duplicate id, as bytes; None if it has none."""
+        own = self._header(HEADER_BRIDGED)
+        if type(own) is bytes:
+            # It came over a bridge, and what stands in its place is the bridge's.
+            return own or None
         return self._run.view.duplicate_id(self._index) or None
 
     @property
@@ -224,7 +251,23 @@ class Received:
 
     def _header(self, key: str) -> Any:
         data = self._run.view.headers(self._index)
-        return decode_map(data, limits.PROPERTIES_BYTES_MAX, lists=False).get(key) if data else None
+        return decode_map(data, limits.ENVELOPE_BYTES_MAX, lists=False).get(key) if data else None
+
+    @property
+    def _settled(self) -> bool:
+        """Whether the message was acknowledged, given back or rejected."""
+        return bool(self._run.settled >> self._index & 1)
+
+    def _check_block(self) -> None:
+        """See that the end of a block can settle the message.
+
+        Raises:
+            UsageError: its consumer acknowledges what it hands over, or only browses.
+        """
+        if self._run.consumer._inbox.auto:
+            raise UsageError(
+                "there is nothing to settle: the consumer acknowledges what it hands over, or only browses"
+            )
 
     def _answer(self, keywords: dict[str, Any]) -> str:
         """Where an answer goes, which ``keywords`` say what it answers."""
@@ -236,7 +279,12 @@ class Received:
 
 
 class Delivery(Received):
-    """A message received by a consumer, to be acknowledged, returned or rejected there."""
+    """A message received by a consumer, to be acknowledged, returned or rejected there.
+
+    ``async with delivery:`` settles the message at the end of its body, unless the body has settled it: it is
+    acknowledged; given back by ``nack`` when the body raises; and given back without any delay when the body is
+    cancelled.
+    """
 
     __slots__ = ()
 
@@ -244,6 +292,34 @@ class Delivery(Received):
     def consumer(self) -> Consumer:
         """Who received it."""
         return self._run.consumer
+
+    async def __aenter__(self) -> Self:
+        """Begin the work on the message.
+
+        Checkpoint: never.
+        Raises:
+            UsageError: its consumer acknowledges what it hands over, or only browses.
+        """
+        self._check_block()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Acknowledge the message, or give it back; what the body has raised goes on.
+
+        Checkpoint: at least every 64th call.  Cancellation: the message is given back.
+        Raises:
+            StaleDeliveryError: the work is done, and the message comes again: its session or consumer is gone.
+        """
+        if self._settled:
+            return
+        if error is None:
+            await self.ack()
+            return
+        # What belongs to a session that is gone comes again by itself.
+        with trio.CancelScope(shield=True), suppress(StaleDeliveryError, ClosedError):
+            await self.nack(None if isinstance(error, Exception) else 0.0)
 
     async def ack(self, *, confirm: bool = False) -> None:
         """Acknowledge: as ``consumer.ack``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import msgpack
@@ -90,6 +91,8 @@ class Encoder:
             encoded_id = check_duplicate_id(duplicate_id)
             kind |= KIND_ID
         headers: dict[str, Any] | None = None
+        if ttl == math.inf:
+            ttl = None
         if ttl is not None or delay is not None or group is not None:
             headers = _control(ttl, delay, group)
             kind |= KIND_CONTROL

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
+from meshq.client._losses import Losses
 from meshq.client._waiting import Waiter, fresh
-from meshq.errors import CallTimeoutError, MeshqError, UnblockedError
+from meshq.errors import CallTimeoutError, MeshqError, caused
 from meshq.wire import COUNTER_MAX, RunBytes, decline, duplicate_ids, pick
+
+_CUT_OFF: Final = "a send was cut off by the loss of its session"
 
 
 class Owner(Protocol):
@@ -77,13 +80,15 @@ class Run(Waiter):
         """Number of the last message."""
         return self.first + self.count - 1
 
-    def expired(self) -> None:
+    def expired(self, why: BaseException) -> None:
         """The time of whoever waits is up."""
         if self.sent:
             error = CallTimeoutError("a send was not confirmed in time")
         else:
             self.given_up = True
-            error = CallTimeoutError("a send found no connection in time", outcome="not_done")
+            what = "no room on the broker's disk" if self.in_line else "no connection"
+            error = CallTimeoutError(f"a send found {what} in time", outcome="not_done")
+        caused(error, why)
         if self.owner is not None:
             self.owner.run_settled(self, error)
         self.fail(error)
@@ -94,9 +99,9 @@ class Mark(Run):
 
     __slots__ = ()
 
-    def expired(self) -> None:
+    def expired(self, why: BaseException) -> None:
         """The time of whoever waits is up."""
-        self.fail(CallTimeoutError("flush was not answered in time"))
+        self.fail(caused(CallTimeoutError("flush was not answered in time"), why))
 
 
 class Outbox:
@@ -117,6 +122,7 @@ class Outbox:
         "producer",
         "queued",
         "ready",
+        "remembered",
         "sent",
         "told",
         "unsettled",
@@ -139,6 +145,8 @@ class Outbox:
         self.channel = 0
         #: The broker has opened the channel: runs may be sent.
         self.ready = False
+        #: Duplicate ids that the broker remembers at the address; None: it has not said.
+        self.remembered: int | None = None
         #: Nobody will give it runs any more; it leaves when the last one is settled.
         self.closing = False
         self.failed: MeshqError | None = None
@@ -238,7 +246,7 @@ class Outbox:
         self.gated.append(run)
         return True
 
-    def reopened(self, number: int, *, same_node: bool, resend: bool) -> list[Run]:
+    def reopened(self, number: int, losses: Losses, *, same_node: bool, resend: bool) -> list[Run]:
         """There is a channel in a new session, at a node that has stored everything up to ``number``.
 
         Returns what has to be sent again.  What cannot be, fails.
@@ -249,19 +257,20 @@ class Outbox:
             if same_node and run.last <= number:
                 self.settle(run)
             elif not resend:
-                self.settle(run, _unblocked("resend is off"))
+                self.settle(run, losses.cut_off(f"{_CUT_OFF}: resend is off"))
             elif same_node:
                 again.append(run)
             else:
-                again += self._split(run)
+                again += self._split(run, losses)
         return again
 
-    def _split(self, run: Run) -> list[Run]:
+    def _split(self, run: Run, losses: Losses) -> list[Run]:
         """What of a run may be repeated on another node: the messages with duplicate ids, as runs of their own."""
         ids = duplicate_ids(run.content)
         if all(ids):
             return [run]
-        error = _unblocked("it has no duplicate id, and this node does not know what was stored of its producer")
+        why = "it has no duplicate id, and this node does not know what was stored of its producer"
+        error = losses.cut_off(f"{_CUT_OFF}: {why}")
         parts: list[Run] = []
         index = 0
         while index < run.count:
@@ -291,15 +300,11 @@ class Outbox:
             self.settle(run, outcome_of(error, "unknown" if run.sent else "not_done"))
 
 
-def body_lost() -> MeshqError:
+def body_lost(losses: Losses) -> MeshqError:
     """The error of a message whose body was sent in a session that is gone: the message itself was not sent."""
     error = decline("body_missing", "it was sent in a session that is gone")
     error.outcome = "not_done"
-    return error
-
-
-def _unblocked(why: str) -> UnblockedError:
-    return UnblockedError(f"a send was cut off by the loss of its session: {why}")
+    return caused(error, losses.lost)
 
 
 def outcome_of(error: MeshqError, outcome: str) -> MeshqError:

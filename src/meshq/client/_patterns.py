@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import trio
 
 from meshq import limits
-from meshq.address import check_name
+from meshq.address import check_literal, check_name
 from meshq.client._consumer import Consumer, Subscription, check_consumer
-from meshq.client._delivery import Received
+from meshq.client._delivery import Delivery, Received
+from meshq.client._handlers import HandlerErrors, check_serving
 from meshq.client._replies import Replies
 from meshq.client._two_phase import TwoPhase
+from meshq.client._worker import Handler, Worker
 from meshq.errors import CallTimeoutError, SettingsError
 from meshq.message import PropertyValue
 
@@ -25,6 +27,9 @@ class Patterns(TwoPhase):
     """The calls of a client that make their queues themselves."""
 
     _replies: Replies
+    # The workers of ``serve``, while they run.
+    _workers: dict[Worker, None]
+    _stopped_serving: bool
 
     def subscribe(
         self,
@@ -43,6 +48,8 @@ class Patterns(TwoPhase):
         Without a ``name`` the queue comes and goes with the consumer.  With one it is ``address::name``: a second
         consumer is refused unless both are ``shared``, when they share the messages.  It goes with its last consumer,
         or, if ``durable``, stays and gathers until ``unsubscribe``.
+
+        ``address`` is one address: wildcards (``*`` and ``#``) are refused.
 
         ``filter``: a condition on properties and headers; the queue takes only messages of which it is true.
 
@@ -65,6 +72,66 @@ class Patterns(TwoPhase):
             filter=text,
             subscription=subscription,
         )
+
+    async def serve(
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        concurrency: int = 1,
+        on_error: Callable[[Delivery, Exception], object] | None = None,
+        filter: str | None = None,
+        window: int | None = None,
+        window_bytes: int = 16 * limits.MIB,
+        priority: int = 0,
+        exclusive: bool = False,
+    ) -> None:
+        """Be a worker: call ``handler`` with each message of a queue, at most ``concurrency`` of them at a time.
+
+        A message is settled when its handler ends, unless the handler has settled it: acknowledged; or given back,
+        when the handler raises, to be delivered again as the settings of its address say.  The worker goes on after
+        an exception: it calls ``on_error(delivery, error)``, and what that raises ends the worker; without
+        ``on_error`` it logs a warning with the exception's type and place.  A handler that is not async ends the
+        worker.
+
+        ``window``: messages that are here at a time; None: twice the concurrency.  ``filter``, ``window_bytes``,
+        ``priority`` and ``exclusive``: as for ``consumer``.
+
+        Returns when the client is closed by another task, or after ``stop_serving``; raises what a consumer raises that
+        could not be opened or has failed.
+
+        Checkpoint: always.
+        Cancellation: no further message is received; handlers that have begun go on to their end, and their messages
+        are settled, before the cancellation goes on.
+        Raises:
+            SettingsError: a setting is not allowed, or a function is async or not where the other is needed.
+            FilterError: the filter is no condition; says where.
+            NotFoundError: the queue was deleted, or there is none and none is made.
+        """
+        size = check_serving(handler, concurrency, on_error, window)
+        client: Client = self  # type: ignore[assignment]
+        async with client.consumer(
+            queue, filter=filter, window=size, window_bytes=window_bytes, priority=priority, exclusive=exclusive
+        ) as consumer:
+            worker = Worker(consumer, handler, concurrency, HandlerErrors(queue, on_error))
+            self._workers[worker] = None
+            if self._stopped_serving:
+                worker.stop()
+            try:
+                await worker.run()
+            finally:
+                del self._workers[worker]
+
+    def stop_serving(self) -> None:
+        """End every ``serve`` of this client, also one that begins later.
+
+        Each returns when the handlers that have begun have ended.
+
+        Returns at once.
+        """
+        self._stopped_serving = True
+        for worker in list(self._workers):
+            worker.stop()
 
     async def request(
         self,
@@ -127,7 +194,7 @@ class Patterns(TwoPhase):
                 replies.forget(correlation_id)
         raise CallTimeoutError(
             f"the request to {address!r} was not answered in {timeout} s", outcome="unknown" if sent else "not_done"
-        )
+        ) from client._session.losses.late(timeout, attached=client._session.link is not None)
 
 
 def check_subscription(address: object, name: object, *, durable: object, shared: object) -> Subscription:
@@ -136,7 +203,7 @@ def check_subscription(address: object, name: object, *, durable: object, shared
     Raises:
         SettingsError: it is not allowed, or contradicts itself.
     """
-    check_name("address", address)
+    check_literal("address", check_name("address", address))
     for setting, value in (("durable", durable), ("shared", shared)):
         if type(value) is not bool:
             raise SettingsError(setting, value, "True or False")

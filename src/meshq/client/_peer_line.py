@@ -105,6 +105,9 @@ class PeerEvents(Protocol):
     def refused(self, error: MeshqError) -> None:
         """The other node doesn't take this link."""
 
+    def parted(self, how: str, error: MeshqError) -> None:
+        """The other node has "left", or is "away"; said again after each attempt to reach it."""
+
 
 class PeerLine:
     """The link's channel in its session, whichever that is."""
@@ -173,11 +176,15 @@ class PeerLine:
 
     # -- life
 
-    def renew(self) -> None:
-        """There is another session: ask for the link again."""
+    def forget(self) -> None:
+        """Nothing of this session is of use any more."""
         self.ready = False
         self.sent.clear()
         self.unsent.clear()
+
+    def renew(self) -> None:
+        """There is another session: ask for the link again."""
+        self.forget()
         self.channel = self._session.new_channel(self)
         header = self._events.opening(self._session.node_id).encode()
         self._session.calls.add(InnerCall(opening(FrameType.LINK, self.channel, header), self._opened))

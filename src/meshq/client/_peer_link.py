@@ -41,7 +41,9 @@ class PeerLink:
         self._session.peers = self._line
         self._flusher = Flusher(self._session)
         login = Login(env.entropy.token, settings.user, settings.password, role="peer", instance=instance)
+        self._events = events
         self._connection = Connection(self._session, targets, settings, label, login, log=log)
+        self._connection.on_parted = self._parted
 
     @property
     def connected(self) -> bool:
@@ -69,6 +71,16 @@ class PeerLink:
         self._line.submit(run)
         self._session.wake()
 
+    def _parted(self, how: str, error: MeshqError) -> None:
+        # What was on its way is given anew, in another session; nothing is kept for this one.
+        self._session.abandon()
+        self._line.forget()
+        self._events.parted(how, error)
+
+    def hurry(self) -> None:
+        """The other node is known to be there: try again now."""
+        self._connection.hurry()
+
     async def run(self) -> MeshqError | None:
         """Keep connected; returns why it can't be, when all attempts are used up.
 
@@ -84,7 +96,8 @@ class PeerLink:
                 error = await self._connection.run()
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            raise leaf(group) from None
+            only = leaf(group)
+            raise only from only.__cause__
         finally:
             self._session.fail(error or ClosedError("the link is closed"))
         return error

@@ -21,7 +21,7 @@ from meshq.client._outbox import Outbox, Run, outcome_of
 from meshq.client._results import combined
 from meshq.client._waiting import fresh
 from meshq.errors import ClosedError, MeshqError, UsageError
-from meshq.message import PropertyValue, check_body, check_durable
+from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
 from meshq.wire import Envelope, encode_run
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Producer:
 
     async def send(
         self,
-        body: bytes,
+        body: bytes | Message,
         *,
         properties: Mapping[str, PropertyValue] | None = None,
         durable: bool = True,
@@ -199,6 +199,8 @@ class Producer:
         content_type: str | None = None,
     ) -> None:
         """Take a message; it is sent with its neighbours, and confirmed later.
+
+        ``body``: bytes, or a ``Message``, which says all of it: no keyword goes beside it.
 
         Waits while ``window`` messages are unconfirmed, and while the broker grants no credit.
 
@@ -232,6 +234,11 @@ class Producer:
                 return
             row = None
         else:
+            if isinstance(body, Message):
+                extras = (duplicate_id, correlation_id, reply_to, group, content_type)
+                keywords = keywords_of(body, properties, durable, priority, ttl, delay, *extras)
+                await self.send(body.body, **keywords)
+                return
             if type(body) is not bytes:
                 body = check_body(body)
             row = self._client._encoder.row(

@@ -17,7 +17,15 @@ from meshq.client._inbox import Inbox
 from meshq.client._outbox import outcome_of
 from meshq.client._session import Session
 from meshq.client._waiting import Waiter, fresh
-from meshq.errors import BrokenError, ClosedError, MeshqError, NotFoundError, RemoteProtocolError, UnblockedError
+from meshq.errors import (
+    BrokenError,
+    ClosedError,
+    MeshqError,
+    NotFoundError,
+    RemoteProtocolError,
+    UnblockedError,
+    caused,
+)
 from meshq.wire import Call as WireCall
 from meshq.wire import Consume, Frame, FrameType
 
@@ -159,7 +167,7 @@ class Replies:
         self._inbox = None
         waiting, self._waiting = self._waiting, {}
         if not isinstance(error, (BrokenError, ClosedError)):
-            error = UnblockedError(f"the reply queue is gone: {error}")
+            error = caused(UnblockedError(f"the reply queue is gone: {error}"), error)
         for waiter in waiting.values():
             waiter.fail(outcome_of(error, "unknown"))
 

@@ -5,6 +5,7 @@ A run waits for its producer's channel, then for its turn, for credit, and for t
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
@@ -42,13 +43,24 @@ _GOING = ("not_active", "stopping")
 class RunLine:
     """Every outbox of a session, and the line in which their runs wait."""
 
-    __slots__ = ("_session", "_void", "_void_max", "backlog", "granted_bytes", "outboxes", "sent_bytes")
+    __slots__ = (
+        "_session",
+        "_void",
+        "_void_max",
+        "backlog",
+        "granted_bytes",
+        "outboxes",
+        "refused_at",
+        "sent_bytes",
+    )
 
     def __init__(self, session: Session) -> None:
         self._session = session
         #: Bytes of SEND frames: sent, and granted, both in this session in all.
         self.sent_bytes = 0
         self.granted_bytes = 0
+        #: When the node said that its disk has no room for what waits; inf: as far as is known it has.
+        self.refused_at = math.inf
         #: Runs that wait for credit, for the confirmation window or for a link; in the order given.
         self.backlog: deque[tuple[Outbox, Run]] = deque()
         #: Open producers, in the order in which they were opened.
@@ -149,7 +161,7 @@ class RunLine:
         if run.upload is not None:
             channel, epoch = run.upload
             if not resent and epoch != self._session.epoch:
-                outbox.settle(run, body_lost())
+                outbox.settle(run, body_lost(self._session.losses))
                 return
             # Sent again, it asks only whether it was stored.
             header = Send(upload=0 if resent else channel).encode()
@@ -213,6 +225,7 @@ class RunLine:
             elif error is not None:
                 self._drop(outbox, error)
             else:
+                outbox.remembered = values.get("remembered")
                 self._produced(outbox, int(values.get("number", 0)), int(values.get("until", COUNTER_MAX)))
 
         header = Produce(producer=outbox.producer, address=outbox.address, window=outbox.window).encode()
@@ -225,7 +238,8 @@ class RunLine:
         outbox.ready = True
         if not outbox.told:
             outbox.until = until
-        again = outbox.reopened(number, same_node=same_node, resend=self._session.settings.resend)
+        session = self._session
+        again = outbox.reopened(number, session.losses, same_node=same_node, resend=session.settings.resend)
         held, outbox.held = outbox.held, deque()
         outbox.queued += sum(run.count for run in again)
         for run in (*again, *held):
@@ -285,8 +299,12 @@ class RunLine:
             self._leave_if_done(outbox)
 
     def credit(self, granted: int) -> None:
-        """So much may be sent in all."""
-        self.granted_bytes = max(self.granted_bytes, granted)
+        """So much may be sent in all; no more than before: the node has no room on its disk."""
+        if granted > self.granted_bytes:
+            self.granted_bytes, self.refused_at = granted, math.inf
+        elif self.refused_at == math.inf:
+            self.refused_at = self._session.now()
+            self._session.look_at(self.refused_at)
 
     def allow(self, outbox: Outbox, until: int) -> None:
         """A producer may send so many messages in all."""
@@ -312,6 +330,7 @@ class RunLine:
     def renew(self) -> None:
         """The session was made anew: channels and credit are gone, and every run waits for its channel."""
         self.sent_bytes = self.granted_bytes = 0
+        self.refused_at = math.inf
         backlog, self.backlog = self.backlog, deque()
         for outbox in self.outboxes:
             outbox.renew()

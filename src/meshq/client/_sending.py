@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from meshq import limits
 from meshq.client._envelope import PLAIN_ROW, Encoder, Row
@@ -12,7 +12,7 @@ from meshq.client._results import combined
 from meshq.client._waiting import Waiter
 from meshq.errors import MeshqError, SettingsError
 from meshq.message import Message, check_body
-from meshq.wire import Envelope, encode_run
+from meshq.wire import HEADER_BRIDGED, KIND_HEADERS, KIND_ID, Envelope, decode_map, encode_map, encode_run
 
 _ONLY_BYTES: Final = frozenset({bytes})
 _NO_CONTROL: Final = (limits.PRIORITY_DEFAULT, None, None, None)
@@ -55,6 +55,27 @@ class Batch(Waiter):
         """A run has left the line."""
 
 
+class Bridged(NamedTuple):
+    """A message of a bridge; ``bridge_id``: by what its target knows it again, empty if by nothing."""
+
+    message: Message
+    bridge_id: bytes
+
+    def row(self, encoder: Encoder) -> Row:
+        """Its envelope: the bridge's id where a duplicate id stands, and the sender's beside it.
+
+        Raises:
+            SettingsError: a part of the message is not allowed.
+        """
+        kind, own, headers, properties = _row(self.message, encoder)
+        if not own and not self.bridge_id:
+            return kind, own, headers, properties
+        values = decode_map(headers, limits.ENVELOPE_BYTES_MAX, lists=False) if headers else {}
+        beside = encode_map({**values, HEADER_BRIDGED: own})
+        kind = kind & ~KIND_ID | KIND_HEADERS | (KIND_ID if self.bridge_id else 0)
+        return kind, self.bridge_id, beside, properties
+
+
 def _plain_run(bodies: Sequence[bytes], durable: bool, stamp: int, batch: Batch) -> Run | None:
     """Plain bodies that fit in one run, at a glance; None if they are something else."""
     if not 0 < len(bodies) <= limits.RUN_MESSAGES_MAX or not _ONLY_BYTES.issuperset(map(type, bodies)):
@@ -65,7 +86,12 @@ def _plain_run(bodies: Sequence[bytes], durable: bool, stamp: int, batch: Batch)
 
 
 def cut_into_runs(
-    messages: Iterable[bytes | Message], encoder: Encoder, stamp: int, batch: Batch, *, bodies_durable: bool = True
+    messages: Iterable[bytes | Message | Bridged],
+    encoder: Encoder,
+    stamp: int,
+    batch: Batch,
+    *,
+    bodies_durable: bool = True,
 ) -> list[Run]:
     """Messages as runs, in order; ``bodies_durable`` is for those that are given as mere bodies.
 
@@ -98,6 +124,9 @@ def cut_into_runs(
         elif isinstance(message, Message):
             body, is_durable = message.body, message.durable
             row = _row(message, encoder)
+        elif type(message) is Bridged:
+            body, is_durable = message.message.body, message.message.durable
+            row = message.row(encoder)
         else:
             body, row, is_durable = check_body(message), PLAIN_ROW, bodies_durable
         bytes_more = len(body) + len(row[1]) + len(row[2]) + len(row[3])

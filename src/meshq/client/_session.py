@@ -9,7 +9,6 @@ application does after an acknowledgement also comes after it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,15 +16,16 @@ from meshq import limits
 from meshq.client._call_line import CallLine
 from meshq.client._calls import Call, InnerCall, LeaveCall, Opening, Values, opening
 from meshq.client._inbox import Inbox
+from meshq.client._losses import Losses
 from meshq.client._outbox import Outbox, Run, outcome_of
 from meshq.client._peer_line import PeerLine
 from meshq.client._reading import ReadLine
 from meshq.client._run_line import RunLine
 from meshq.client._settings import ClientSettings
 from meshq.client._transacting import Transacting
-from meshq.client._turns import Turn, Turns
+from meshq.client._turns import Turns
 from meshq.client._waiting import Bell, Waiter
-from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError, UnblockedError
+from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
 from meshq.wire import (
     Attach,
     Attached,
@@ -60,8 +60,7 @@ class Session:
         self.peers: PeerLine | None = None
         self.now = now
         self.link: Link | None = None
-        self.outgoing = Outgoing()
-        self.incoming = Incoming()
+        self.outgoing, self.incoming = Outgoing(), Incoming()
         #: Rises each time the session is made anew; deliveries of an older one are stale.
         self.epoch = 0
         self.number, self.key, self.node_id = 0, b"", b""
@@ -71,6 +70,7 @@ class Session:
         self.resumable = False
         #: Why nothing works here any more.
         self.failure: MeshqError | None = None
+        self.losses = Losses()
         self.calls = CallLine(self)
         self.runs = RunLine(self)
         self.reads = ReadLine(self)
@@ -123,7 +123,7 @@ class Session:
     @property
     def _report_bytes(self) -> int:
         """Bytes received after which the other side is told, if nothing else goes: it keeps only so much."""
-        return min(self.settings.window_bytes, limits.CONFIRMATION_WINDOW_BYTES_MAX) // 4
+        return min(self.settings.window_bytes // 4, limits.REPORT_BYTES_MAX)
 
     def check(self) -> None:
         """Raise unless the session is of use: what was about to be done is not done."""
@@ -385,6 +385,7 @@ class Session:
             raise violation("bad_header", "a session was resumed that was not asked for")
         self.resumable = not link.lossless and self.settings.window_bytes > 0
         self.changed_at = self.heard_at = self.now()
+        self.losses.attached()
         self.ttl = min(self.settings.connection_ttl, attached.ttl_ms / 1000)
         if attached.resumed:
             again = self.outgoing.resume(attached.received)
@@ -413,7 +414,7 @@ class Session:
         self.settling.clear()
         self.transacting.renew()
         # Calls that were not sent go before producers and consumers: one may create what another one uses.
-        self.calls.renew(self.epoch)
+        self.calls.renew(self.epoch, self.losses)
         self.runs.renew()
         self.reads.renew()
         self._end_renewals(None)
@@ -424,11 +425,11 @@ class Session:
                 del self.inboxes[inbox]
             elif inbox.temporary:
                 del self.inboxes[inbox]
-                inbox.fail(UnblockedError("its temporary queue is gone with its session"))
+                inbox.fail(self.losses.cut_off("its temporary queue is gone with its session"))
             elif inbox.browse and inbox.ready:
                 # From its beginning it would show again what was seen.
                 del self.inboxes[inbox]
-                inbox.fail(UnblockedError("the browse is gone with its session: begin another one"))
+                inbox.fail(self.losses.cut_off("the browse is gone with its session: begin another one"))
             else:
                 self._consume(inbox)
 
@@ -438,6 +439,12 @@ class Session:
             self.link = None
             self.changed_at = self.now()
             self.look_at(self.changed_at)
+
+    def abandon(self) -> None:
+        """Without a link: this session is not asked for again, and what it keeps to send it anew is let go."""
+        if self.link is None:
+            self.resumable = False
+            self.outgoing = Outgoing()
 
     def fail(self, error: MeshqError) -> None:
         """Nothing works here any more; whatever waits is told."""
@@ -462,30 +469,6 @@ class Session:
                 waiter.succeed()
             else:
                 waiter.fail(outcome_of(error, "not_done"))
-
-    # -- time
-
-    def due(self, now: float) -> float:
-        """End what has waited too long; returns when to look again."""
-        attached = self.link is not None
-        settings = self.settings
-        timeout = settings.call_timeout if attached else settings.call_failover_timeout
-        soonest = math.inf
-        for waiter in list(self.timed):
-            if waiter.done or (attached and isinstance(waiter, Run | Turn) and waiter.in_line):
-                # What is decided waits for its task; what waits for credit waits overload out.
-                continue
-            deadline = max(waiter.since, self.changed_at) + timeout
-            if deadline <= now:
-                waiter.expired()
-            else:
-                soonest = min(soonest, deadline)
-        for bell, deadline in self.alarms.items():
-            if deadline <= now:
-                bell.ring()
-            else:
-                soonest = min(soonest, deadline)
-        return soonest
 
 
 def _ignore(_: Any) -> None:

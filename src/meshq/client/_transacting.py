@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
+
+from meshq import limits
 
 if TYPE_CHECKING:
     from meshq.client._transaction import Transaction
@@ -11,9 +14,11 @@ if TYPE_CHECKING:
 class Transacting:
     """Numbers transactions and what they send; tells them when the session is made anew."""
 
-    __slots__ = ("_last", "_last_message", "_open")
+    __slots__ = ("_last", "_last_message", "_nodes", "_open")
 
     def __init__(self) -> None:
+        # The node at which each xid was prepared, the latest last; also after its decision, which no other node knows.
+        self._nodes: OrderedDict[bytes, bytes] = OrderedDict()
         self._open: dict[Transaction, None] = {}
         self._last = self._last_message = 0
 
@@ -31,6 +36,17 @@ class Transacting:
         """Number ``count`` messages that a transaction sends; returns the first number."""
         self._last_message += count
         return self._last_message - count + 1
+
+    def prepares(self, xid: bytes, node_id: bytes) -> None:
+        """A node is asked to prepare a transaction."""
+        self._nodes[xid] = node_id
+        self._nodes.move_to_end(xid)
+        if len(self._nodes) > limits.DECISIONS_REMEMBERED:
+            self._nodes.popitem(last=False)
+
+    def node_of(self, xid: bytes) -> bytes | None:
+        """The node at which this client has prepared a transaction; None: that is not known."""
+        return self._nodes.get(xid)
 
     def renew(self) -> None:
         """The session was made anew."""

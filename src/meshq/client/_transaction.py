@@ -24,7 +24,7 @@ from meshq.errors import (
     UsageError,
 )
 from meshq.ids import check_xid
-from meshq.message import PropertyValue, check_body, check_durable
+from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
 from meshq.wire import (
     FLAG_DURABLE,
     FLAG_TRANSACTED,
@@ -140,7 +140,7 @@ class Transaction:
     async def send(
         self,
         address: str,
-        body: bytes,
+        body: bytes | Message,
         *,
         properties: Mapping[str, PropertyValue] | None = None,
         durable: bool = True,
@@ -164,6 +164,12 @@ class Transaction:
             UsageError: the transaction is not open.
         """
         if type(body) is not bytes or len(body) > limits.MESSAGE_BYTES_MAX:
+            if isinstance(body, Message):
+                extras = (duplicate_id, correlation_id, reply_to, group, content_type)
+                await self.send(
+                    address, body.body, **keywords_of(body, properties, durable, priority, ttl, delay, *extras)
+                )
+                return
             body = check_body(body)
         check_durable(durable)
         row = self._client._encoder.row(
@@ -364,6 +370,8 @@ class Transaction:
         self._check()
         if self._xid is None:
             raise UsageError("a transaction that is to be prepared is made with its id: client.transaction(xid=...)")
+        if self._session.failure is None:
+            self._session.transacting.prepares(self._xid, self._session.node_id)
         await self._conclude("prepare", "prepared", xid=self._xid)
         self._epoch, self._node_id = self._session.epoch, self._session.node_id
 
@@ -406,7 +414,7 @@ class Transaction:
             # Whatever else has failed: a commit that is cut off may have been done.
             failure = told(error if isinstance(error, CUT) else self._failure or error, operation)
             self._abandon()
-            raise failure from error
+            raise failure from (error.__cause__ if failure is error else error)
         except BaseException:
             self._busy = False
             self._abandon()

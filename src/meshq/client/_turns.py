@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshq.client._calls import Opening
 from meshq.client._outbox import outcome_of
-from meshq.errors import CallTimeoutError, ClosedError, MeshqError
+from meshq.errors import CallTimeoutError, ClosedError, MeshqError, caused
 
 
 class Turn(Opening):
@@ -22,9 +22,9 @@ class Turn(Opening):
         self.had = False
         self.in_line = True
 
-    def expired(self) -> None:
+    def expired(self, why: BaseException) -> None:
         """The time is up."""
-        self.fail(CallTimeoutError(f"{self.what} found no connection in time", outcome="not_done"))
+        self.fail(caused(CallTimeoutError(f"{self.what} found no connection in time", outcome="not_done"), why))
 
     def abandon(self) -> None:
         """The task that waited was cancelled."""

@@ -15,6 +15,7 @@ from meshq import limits
 from meshq.address import parse_target
 from meshq.client._calls import Call, Opening
 from meshq.client._envelope import Row
+from meshq.client._losses import Losses
 from meshq.client._outbox import Outbox, Run, body_lost, outcome_of
 from meshq.client._sources import Blocks, Source
 from meshq.errors import MeshqError, NotActiveError, UnblockedError
@@ -29,9 +30,9 @@ class _BlockCall(Call):
 
     __slots__ = ()
 
-    def renewed(self, epoch: int) -> bool:
+    def renewed(self, epoch: int, losses: Losses) -> bool:
         """The session was made anew: what had come of the body is gone."""
-        self.fail(body_lost())
+        self.fail(body_lost(losses))
         return False
 
 
@@ -70,7 +71,7 @@ class _Upload:
 
         self._session.check()
         if self._epoch != self._session.epoch:
-            raise body_lost()
+            raise body_lost(self._session.losses)
         if not self._channel:
             # Here and not when it is sent: what opens a channel later, and has its number, is sent later, too.
             self._channel = self._session.new_channel(None)
@@ -122,13 +123,15 @@ async def _send_until_stored(
     client: Client, address: str, source: Source, envelope: Row, *, durable: bool, large_from: int
 ) -> Run | None:
     while True:
+        cut_off: BaseException | None = None
         blocks = Blocks(source)
         body = await blocks.first(large_from)
         if body is not None:
             return Run(encode_one(body, envelope), durable, client._now_ms())
         try:
             await _send_in_turn(client, address, blocks, envelope, durable=durable)
-        except NotActiveError:
+        except NotActiveError as error:
+            cut_off = error
             # The node is going away: what comes next is another session.
             renewed = Opening("a send")
             renewed.since = client._session.now()
@@ -137,11 +140,12 @@ async def _send_until_stored(
         except UnblockedError as error:
             if error.refusal != "body_missing" or not client._settings.resend:
                 raise
+            cut_off = error.__cause__
         else:
             return None
         if not await source.restart():
             text = "a send was cut off by the loss of its session, and its body can't be read from the beginning again"
-            raise UnblockedError(text, outcome="not_done")
+            raise UnblockedError(text, outcome="not_done") from (cut_off or client._session.losses.lost)
 
 
 async def _send_in_turn(client: Client, address: str, blocks: Blocks, envelope: Row, *, durable: bool) -> None:
@@ -154,7 +158,7 @@ async def _send_in_turn(client: Client, address: str, blocks: Blocks, envelope: 
     try:
         if not turn.had:
             await client._wait_call(turn)
-        await _send_once(client, client._outbox_to(address), blocks, envelope, durable=durable)
+        await _send_once(client, client._implicit.to(address), blocks, envelope, durable=durable)
     finally:
         session.uploads.give_back(turn)
 
@@ -166,7 +170,8 @@ async def _send_once(client: Client, outbox: Outbox, blocks: Blocks, envelope: R
             where = await upload.send(blocks)
         except MeshqError as error:
             # Nothing is placed before the message itself has come.  Of a producer that was refused no body is taken.
-            raise outcome_of(outbox.failed or error, "not_done") from error.__cause__
+            told = outcome_of(outbox.failed or error, "not_done")
+            raise told from told.__cause__
         run = Run(encode_one(b"", envelope), durable, client._now_ms())
         run.upload = where
         upload.named(run)

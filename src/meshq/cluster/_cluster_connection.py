@@ -30,6 +30,11 @@ class PeerStatistics:
     node_id: str
     node_name: str
     connected: bool
+    #: ``connecting`` before the first snapshot of its queues, ``linked``, ``left`` (it said goodbye), ``away`` (nobody
+    #: answers there) or ``down`` (all attempts are used up).
+    state: str
+    #: What went wrong last with the link; None: nothing yet.
+    error: MeshqError | None
     #: Messages that this node holds for it, and how many of them were sent and are not confirmed.
     waiting: int
     unconfirmed: int
@@ -40,7 +45,8 @@ class ClusterConnection(Service):
 
     One of a broker's ``services``.  ``connector`` names this node's own address among the broker's ``connectors``;
     ``static_connectors`` are the other nodes: names from there, or URLs.  ``load_balancing``: ``"on_demand"`` sends a
-    message only where somebody wants it, ``"strict"`` to every node that has the queue, in turn, ``"off"`` to none.
+    message only where somebody wants it, ``"strict"`` to every node that has the queue, in turn, ``"off"`` to none,
+    ``"off_with_redistribution"`` only what no queue here is for.
     ``user`` and ``password`` are the same on all nodes; ``tls``: whom to believe on ``tls://`` links, and as whom to
     come.
 
@@ -131,6 +137,27 @@ class ClusterConnection(Service):
             text = f"the cluster connection {self.name} uses the default user and password, which everybody knows"
             self._warnings.say("default_cluster_password", f"{text}: change them")
 
+    def take_up(self, broker: LocalBroker) -> None:
+        """What an earlier life knew of other nodes holds until they are heard of."""
+        claims: dict[bytes, Peer] = {}
+        self._peers = [
+            Peer(self.settings, broker, url, self._something_changed, claims, warn=self._warnings.say)
+            for url in self._urls
+        ]
+        by_url = dict(zip(self._urls, self._peers, strict=True))
+        for former in broker.routes.former(self.settings.prefix):
+            if not former.connector:
+                # Another one is where it was: nobody knows where it is now.
+                continue
+            link = broker.routes.forwarding(former.name)
+            broker.routes.take_up(link, self.settings.load_balancing)
+            peer = by_url.get(former.connector)
+            if peer is not None:
+                peer.was(former)
+            else:
+                # It is not linked to any more; what only it has waits, until it is reached in another way.
+                broker.routes.mark(link, "left")
+
     async def serve(
         self, broker: LocalBroker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
@@ -141,13 +168,7 @@ class ClusterConnection(Service):
         """
         self._broker = broker
         broker.on_demand_changed(self._something_changed)
-        claims: dict[bytes, Peer] = {}
-        self._peers = [
-            Peer(
-                self.settings, broker, self.settings.connector, self._something_changed, claims, warn=self._warnings.say
-            )
-            for _ in self._urls
-        ]
+        broker.on_peer(self._met)
         try:
             async with trio.open_nursery() as nursery:
                 for url, peer in zip(self._urls, self._peers, strict=True):
@@ -171,7 +192,6 @@ class ClusterConnection(Service):
             peer.link = factory.link(peer, label=control.name, instance=control.instance)
             error = await self._run(peer.link)
             peer.end()
-            self._something_changed()
             if error is None:
                 return
             if error.refusal == "same_node":
@@ -179,19 +199,29 @@ class ClusterConnection(Service):
                 # may be gone later.
                 await trio.sleep(settings.check_period)
                 continue
-            if error.refusal is None and not math.isinf(settings.reconnect_attempts):
-                self._warnings.say("peer_down", f"node at {url} is given up: {error}", url)
+            if error.refusal is None and settings.gives_up:
+                if peer.state != "down":
+                    self._warnings.say("peer_down", f"node at {url} is given up: {error}", url)
                 peer.forget(error)
-                return
+                # It may come back: one look now and then, and at once when it links to us.
+                factory = self._factory(url, control, initial_connect_attempts=1)
+                await peer.wait_for_call(settings.check_period)
+                continue
+            peer.parted("away", error)
             self._warnings.say("peer_lost", f"the link to {url} ended: {error}", url)
-            await trio.sleep(settings.max_retry_interval)
+            await peer.wait_for_call(settings.max_retry_interval)
 
-    def _factory(self, url: str, control: NodeControl) -> ClientFactory:
+    def _met(self, node_id: bytes, connector: str) -> None:
+        """A node has linked to this one: it is there, whatever was thought of it."""
+        for url, peer in zip(self._urls, self._peers, strict=True):
+            if not peer.connected and (node_id == peer.node_id or connector == url):
+                peer.call()
+
+    def _factory(self, url: str, control: NodeControl, **changed: Any) -> ClientFactory:
         # What says whom to believe is for links that go over TLS.
         tls = self._tls if url.startswith("tls://") else None
-        return ClientFactory(
-            url, env=control.env, user=self._user, password=self._password, tls=tls, **self.settings.client()
-        )
+        settings = {**self.settings.client(), **changed}
+        return ClientFactory(url, env=control.env, user=self._user, password=self._password, tls=tls, **settings)
 
     async def _run(self, link: PeerLink) -> MeshqError | None:
         try:
@@ -213,8 +243,10 @@ class ClusterConnection(Service):
             PeerStatistics(
                 connector=url,
                 node_id=peer.node_id.hex(),
-                node_name=peer.link.node_name if peer.link is not None else "",
+                node_name=peer.name,
                 connected=peer.connected,
+                state=peer.state,
+                error=peer.error,
                 waiting=peer.waiting,
                 unconfirmed=peer.link.unconfirmed if peer.link is not None else 0,
             )
@@ -222,19 +254,19 @@ class ClusterConnection(Service):
         ]
 
     def nodes(self) -> int:
-        """Nodes that are connected and known, this one included."""
+        """Nodes that are known and neither left, away nor down, this one included."""
         found = {peer.node_id for peer in self._peers if peer.connected}
         return len(found) + 1
 
     def consumers(self, queue: str) -> int:
-        """Consumers of a queue of this name, here and on the nodes that are known.
+        """Consumers of a queue of this name, here and on the nodes that are known and neither left, away nor down.
 
         Raises:
             NotActiveError: the broker isn't active.
         """
         if self._broker is None:
             raise NotActiveError(f"the cluster connection {self.name!r} is not served")
-        there = {peer.node_id: peer.consumers(queue) for peer in self._peers if peer.known}
+        there = {peer.node_id: peer.consumers(queue) for peer in self._peers if peer.connected}
         return self._broker.routes.consumers(queue) + sum(there.values())
 
     async def wait_for(
@@ -259,7 +291,8 @@ class ClusterConnection(Service):
                 await self._changed.wait()
             return
         found = f", {self.consumers(queue)} of {consumers} consumers of {queue!r}" if queue is not None else ""
-        raise CallTimeoutError(f"{self.nodes()} of {nodes} nodes{found} after {timeout} s", outcome="not_done")
+        text = f"{self.nodes()} of {nodes} nodes{found} after {timeout} s"
+        raise CallTimeoutError(text, outcome="not_done") from TimeoutError(f"waited {timeout:g} s for a change")
 
     def _there(self, nodes: int, queue: str | None, consumers: int) -> bool:
         if self._broker is None:

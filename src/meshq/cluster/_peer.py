@@ -6,11 +6,14 @@ import hashlib
 from collections import deque
 from collections.abc import Callable
 
-from meshq.abc import Forwarding, HeldRun, LocalBroker, RemoteQueue
+import trio
+
+from meshq.abc import FormerPeer, Forwarding, HeldRun, LocalBroker, RemoteQueue
 from meshq.client import ForwardedRun, PeerLink
 from meshq.cluster._settings import ClusterSettings
 from meshq.errors import MeshqError, invariant
 from meshq.logs import logger
+from meshq.notifications import NodeJoined, NodeLeft
 from meshq.wire import Binding, LinkOpening, RunBytes
 
 _log = logger("cluster")
@@ -23,7 +26,7 @@ class Peer:
         self,
         settings: ClusterSettings,
         broker: LocalBroker,
-        connector: str,
+        url: str,
         changed: Callable[[], None],
         claims: dict[bytes, Peer],
         *,
@@ -31,7 +34,7 @@ class Peer:
     ) -> None:
         self._settings = settings
         self._broker = broker
-        self._connector = connector
+        self._url = url
         self._changed = changed
         # Which of a connection's peers reads the queue for a node: two that read it would make gaps in its numbers.
         self._claims = claims
@@ -43,8 +46,12 @@ class Peer:
         self.node_id = b""
         #: Its queues are known.
         self.known = False
-        #: Why it is not spoken to any more.
-        self.down: MeshqError | None = None
+        #: ``connecting``, ``linked``, ``left``, ``away`` or ``down``.
+        self.state = "connecting"
+        #: What went wrong last.
+        self.error: MeshqError | None = None
+        self._name = ""
+        self._called = trio.Event()
         self._forwarding: Forwarding | None = None
         self._queues: dict[int, RemoteQueue] = {}
         # Runs handed over: the link's last number, and their tags.
@@ -52,7 +59,7 @@ class Peer:
 
     @property
     def connected(self) -> bool:
-        """Whether it is there, and its queues are known."""
+        """Whether there is a connection to it now, and its queues are known."""
         return self.known and self.link is not None and self.link.connected
 
     @property
@@ -71,8 +78,11 @@ class Peer:
         control = self._broker.control
         self._let_go()
         self.known = False
+        if self.state == "linked":
+            # Another life of it, perhaps: what it has is known with its snapshot.
+            self.state = "connecting"
         self._queues.clear()
-        if node_id != self.node_id or self._forwarding is None:
+        if self._forwarding is None or self._claims.get(node_id) is not self:
             self._lead_to(node_id)
         number = self._forwarding.number if self._forwarding is not None else 0
         return LinkOpening(
@@ -80,24 +90,47 @@ class Peer:
             node_id=control.node_id,
             instance=control.instance,
             node_name=control.name,
-            connector=control.connectors.get(self._connector, ""),
+            connector=control.connectors.get(self._settings.connector, ""),
         )
 
     def _lead_to(self, node_id: bytes) -> None:
-        """Another node is there than before."""
+        """Another node is there than before, or one that was given up."""
+        mine = self._claims.get(self.node_id) is self
         self._yield()
-        if self._forwarding is not None:
+        if mine and self._forwarding is not None:
+            self._broker.routes.met(self._forwarding, "")
             # Where the old one is now nobody knows: what waits for it waits, and nothing more is sent there.
-            self._broker.routes.replace(self._forwarding, self._settings.load_balancing, [])
+            self._broker.routes.withdraw(self._forwarding)
         self.node_id, self._forwarding = node_id, None
         if node_id == self._broker.control.node_id:
             return
+        holder = self._claims.get(node_id)
+        if holder is not None and holder.absent:
+            holder.move_out()
         if self._claims.setdefault(node_id, self) is not self:
             name = node_id.hex()
             text = f"the node {name} is reached by another connector already: this one is not used"
             self._warn("peer_twice", text, name)
             return
-        self._forwarding = self._broker.routes.forwarding(f"$meshq.cluster.{self._settings.name}.{node_id.hex()}")
+        self._forwarding = self._broker.routes.forwarding(f"{self._settings.prefix}{node_id.hex()}")
+
+    @property
+    def absent(self) -> bool:
+        """Whether nobody has answered where it was: the node may be somewhere else by now."""
+        return self.state != "linked" and (self.link is None or not self.link.connected)
+
+    def move_out(self) -> None:
+        """Its node has answered at another URL, and is reached there from here on."""
+        self.end()
+        self._yield()
+        self._queues.clear()
+        self.node_id, self._forwarding = b"", None
+
+    def was(self, former: FormerPeer) -> None:
+        """An earlier life of this node was linked with this one."""
+        self._lead_to(bytes.fromhex(former.name.removeprefix(self._settings.prefix)))
+        if former.left:
+            self.state = "left"
 
     def _yield(self) -> None:
         if self._claims.get(self.node_id) is self:
@@ -121,6 +154,7 @@ class Peer:
                 consumers=binding.consumers,
                 filters=binding.filters,
                 filter=binding.filter,
+                durable=binding.durable,
             )
             self._queues[queue.number] = queue
             if self.known:
@@ -133,9 +167,11 @@ class Peer:
             return
         self.known = True
         self._broker.routes.replace(self._forwarding, self._settings.load_balancing, list(self._queues.values()))
+        self._broker.routes.met(self._forwarding, self._url)
+        self._broker.routes.mark(self._forwarding, "")
         self._forwarding.attach(self._take)
         _log.info("the queues of node %s are known", self.node_id.hex(), extra={"event": "peer_known"})
-        self._changed()
+        self._become("linked")
 
     def stored(self, number: int) -> None:
         """The other node has stored everything up to a number."""
@@ -147,7 +183,38 @@ class Peer:
     def refused(self, error: MeshqError) -> None:
         """The other node doesn't take the link."""
         name = self.node_id.hex()
+        self.error = error
         self._warn("peer_refused", f"the link to node {name} is refused: {error}", name)
+
+    def parted(self, how: str, error: MeshqError) -> None:
+        """It has left, or is away: nothing is its own any more that somebody else can take."""
+        self.end()
+        if how == "away" and self.state in ("left", "down"):
+            # It is no less gone for not being there.
+            if self.state == "down":
+                self.error = error
+            return
+        self.error = error
+        if self._forwarding is not None:
+            self._broker.routes.mark(self._forwarding, how)
+        self._become(how)
+
+    def _become(self, state: str) -> None:
+        before, self.state = self.state, state
+        if before != state and self.node_id:
+            about = {"node_id": self.node_id.hex(), "node_name": self.name}
+            if state == "linked":
+                self._broker.say(NodeJoined, **about)
+            else:
+                self._broker.say(NodeLeft, reason=state, successor="", **about)
+        self._changed()
+
+    @property
+    def name(self) -> str:
+        """The other node's name; empty before the first connection."""
+        if self.link is not None and self.link.node_name:
+            self._name = self.link.node_name
+        return self._name
 
     def _take(self, held: HeldRun) -> None:
         link = self.link
@@ -175,17 +242,35 @@ class Peer:
         if self._forwarding is not None:
             self._forwarding.detach()
 
+    def call(self) -> None:
+        """It has linked to this node: an attempt to reach it is worth it now."""
+        called, self._called = self._called, trio.Event()
+        called.set()
+        if self.link is not None:
+            self.link.hurry()
+
+    async def wait_for_call(self, patience_s: float) -> None:
+        """Wait until it links to this node, but no longer than so many seconds.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        """
+        with trio.move_on_after(patience_s):
+            await self._called.wait()
+
     def end(self) -> None:
         """The link is not used any more; what waits for the other node stays."""
         self._let_go()
         self.known = False
 
     def forget(self, error: MeshqError) -> None:
-        """All attempts are used up: nothing new is sent there."""
-        self.down = error
+        """All attempts are used up: nothing new is sent there before it comes back."""
+        self.error = error
         self.end()
-        self._yield()
+        if self.state == "down":
+            return
         if self._forwarding is not None:
-            self._broker.routes.replace(self._forwarding, self._settings.load_balancing, [])
+            self._broker.routes.withdraw(self._forwarding)
+        self._yield()
         self._queues.clear()
-        self._changed()
+        self._become("down")

@@ -13,12 +13,10 @@ from meshq.bridge import LinkSettings
 from meshq.errors import SettingsError
 from meshq.settings import in_range, is_bool, only
 
-MODES = ("off", "strict", "on_demand")
+MODES = ("off", "strict", "on_demand", "off_with_redistribution")
 
 
 def _mode(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value == "off_with_redistribution":
-        raise SettingsError(attribute.name, value, "'off', 'strict' or 'on_demand' in this version")
     if value not in MODES:
         raise SettingsError(attribute.name, value, " or ".join(map(repr, MODES)))
 
@@ -70,6 +68,16 @@ class ClusterSettings(LinkSettings):
         """Whether messages to an address are shared: by literal prefix, and exclusion beats inclusion."""
         included, excluded = self.prefixes
         return address.startswith(included) and not address.startswith(excluded)
+
+    @property
+    def prefix(self) -> str:
+        """How the names of its store-and-forward queues begin; a node's id follows."""
+        return f"$meshq.cluster.{self.name}."
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether the attempts to reach a node end."""
+        return not (math.isinf(self.initial_connect_attempts) and math.isinf(self.reconnect_attempts))
 
     @property
     def prefixes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

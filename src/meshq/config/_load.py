@@ -26,15 +26,28 @@ def load_broker(path: str | os.PathLike[str], *, environ: Mapping[str, str] | No
         ConfigError: the file can't be read, or says what is not allowed; it names every such key and its line.
         UsageError: cattrs is not installed.
     """
+    return _load(os.fspath(path), os.environ if environ is None else environ, files=False)
+
+
+def check_broker(path: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None) -> Broker:
+    """The same as ``load_broker``, if certificates, keys and authorities can be read, too.
+
+    Raises:
+        ConfigError: as ``load_broker``; or such a file is not there, or can't be used.
+        UsageError: cattrs is not installed.
+    """
+    return _load(os.fspath(path), os.environ if environ is None else environ, files=True)
+
+
+def _load(file: str, environ: Mapping[str, str], *, files: bool) -> Broker:
     try:
         from meshq.config._reader import Reader
     except ModuleNotFoundError as error:
         if error.name != "cattrs":
             raise
         raise UsageError("configuration from a file needs cattrs: pip install 'meshq[config]'") from error
-    file = os.fspath(path)
     lines, table = _read(file)
-    reader = Reader(lines, os.environ if environ is None else environ)
+    reader = Reader(lines, environ, files=files)
     broker = reader.broker(table)
     if broker is None:
         raise ConfigError([(file, *problem) for problem in sorted(reader.problems, key=lambda one: one[0])])

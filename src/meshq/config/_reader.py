@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import pathlib
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -14,12 +13,14 @@ from typing import Any, Final
 import cattrs
 
 from meshq.abc import Service
+from meshq.config._files import read_secret, why_unsafe
 from meshq.config._keys import SERVICES, Key, is_class, is_table, keys_of
 from meshq.config._lines_format import Lines, Path, shown
 from meshq.config._units_format import in_units
+from meshq.env import real_env
 from meshq.errors import FilterError, MeshqError, SettingsError
 from meshq.node import Broker
-from meshq.settings import Acceptor, EncryptionKey, Secret
+from meshq.settings import TLS, Acceptor, EncryptionKey, Secret
 
 #: What could not be made, and is complained of.
 MISSING: Final = object()
@@ -34,7 +35,9 @@ class Wrong(Exception):
 class Reader:
     """Reads one file; ``problems`` are (line, key, text)."""
 
-    def __init__(self, lines: Lines, environ: Mapping[str, str]) -> None:
+    def __init__(self, lines: Lines, environ: Mapping[str, str], *, files: bool = False) -> None:
+        # Whether the files of TLS are looked at, too.
+        self._files = files
         self._lines = lines
         self._environ = environ
         self._path: Path = ()
@@ -102,6 +105,9 @@ class Reader:
         elif any(_composite(key.type) for key in lost):
             return MISSING
         made = self._make(kind, given, keys)
+        if self._files and isinstance(made, TLS):
+            # As the broker, or a client of it, will read them.
+            real_env().tls.client(made)
         return made if whole else MISSING
 
     def _value(self, name: str, value: object, keys: dict[str, Key]) -> Any:
@@ -210,6 +216,8 @@ class Reader:
                 return None
             if not isinstance(value, str) or not value or "\0" in value:
                 raise Wrong(f"{_seen(value)} is not allowed; allowed: a directory, or false for memory only")
+            if unsafe := why_unsafe(value):
+                raise Wrong(unsafe)
             return value
         if Acceptor in kinds and isinstance(value, str):
             return Acceptor(value)
@@ -233,15 +241,16 @@ class Reader:
 
 
 def _read_text(name: str) -> str:
+    if "\0" in name:
+        raise Wrong(f"{name!r} can't be read: no file has such a name")
     try:
-        return pathlib.Path(name).read_text(encoding="utf-8")
+        return read_secret(name)
     except OSError as error:
         reason: object = error.strerror
-    except UnicodeDecodeError:
-        # What is in it is not shown.
-        reason = "it is no text"
-    except ValueError:
+    except UnicodeEncodeError:
         name, reason = repr(name), "no file has such a name"
+    except ValueError as error:
+        reason = error
     raise Wrong(f"{name} can't be read: {reason}")
 
 

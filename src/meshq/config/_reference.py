@@ -34,6 +34,10 @@ _WORDS = {
 }
 
 
+#: What a key that is not set stands for, where that is worked out by the broker.
+_WORKED_OUT = {"memory_limit": "a quarter of the machine's memory"}
+
+
 def page() -> str:
     """The page as it should be."""
     parts = [_HEAD]
@@ -80,7 +84,7 @@ def _default(key: Key) -> str:
     if key.required:
         return "must be given"
     if default is None:
-        return "not set"
+        return _WORKED_OUT.get(key.name, "not set")
     if "secret" in _kind(key.type) and default:
         return "the default of every node"
     if isinstance(default, bool):

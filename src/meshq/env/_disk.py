@@ -8,23 +8,39 @@ lost.  A file remembers its first failure and refuses every later write and sync
 The lock is ``flock``: it belongs to the open file, so a second open within the same process is refused like
 one of another process, and closing some other descriptor of the same file does not drop it.  A process that
 was forked while the file was open shares the lock and keeps it until it has closed the file, too.
+
+A process, or a system, that has no descriptor left (EMFILE, ENFILE) says nothing about the disk.  Whatever opens
+something that is there waits in its worker thread until there is a descriptor; a new file is refused after a moment, as
+by a full disk, because whoever makes one can do without for a while and tell others to wait.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from meshq.abc import Buffer, Disk, File
+from meshq.logs import logger
 
 try:
     import fcntl
 except ImportError:  # not a POSIX system: the module loads, and opening a file says why it can't be
     fcntl = None  # type: ignore[assignment]
 
+T = TypeVar("T")
+_log = logger("env")
+#: No descriptor is left: in this process, in the whole system.
+NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
+#: Seconds between two attempts to get one, and between two warnings.
+DESCRIPTOR_PAUSE_S: Final = 0.05
+DESCRIPTOR_WARNING_S: Final = 10.0
+#: Seconds after which a new file is refused for want of one.
+CREATE_PATIENCE_S: Final = 1.0
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 #: Buffers that one system call takes; POSIX promises 16, Linux and macOS have 1,024.
@@ -79,6 +95,10 @@ class RealFile(File):
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        self._refuse_after_failure()
+        os.ftruncate(self._descriptor, size)
 
     def sync(self) -> float:
         self._refuse_after_failure()
@@ -135,6 +155,32 @@ def _after(views: list[memoryview], count: int) -> list[memoryview]:
     return left
 
 
+def _with_descriptor(path: str, opening: Callable[[], T], patience_s: float = math.inf) -> T:
+    """What ``opening`` returns, which needs a descriptor for ``path``: tried again while there is none.
+
+    Raises: OSError; EMFILE and ENFILE only after ``patience_s``.
+    """
+    begun = time.monotonic()
+    warn_at = begun
+    while True:
+        try:
+            found = opening()
+        except OSError as error:
+            now = time.monotonic()
+            if error.errno not in NO_DESCRIPTOR or now - begun >= patience_s:
+                raise
+            if now >= warn_at:
+                text = "%s can't be opened: %s; it is tried again until a descriptor is free"
+                _log.warning(text, path, error.strerror, extra={"event": "no_descriptor"})
+                warn_at = now + DESCRIPTOR_WARNING_S
+            time.sleep(DESCRIPTOR_PAUSE_S)
+        else:
+            if warn_at > begun:
+                waited_s = time.monotonic() - begun
+                _log.info("%s is open after %.1f s", path, waited_s, extra={"event": "descriptor_found"})
+            return found
+
+
 def _make_directory(path: str) -> None:
     try:
         os.mkdir(path, DIRECTORY_MODE)
@@ -159,7 +205,8 @@ class RealDisk(Disk):
         flags = os.O_RDWR | os.O_CLOEXEC
         if create:
             flags |= os.O_CREAT | os.O_EXCL
-        return RealFile(path, os.open(path, flags, FILE_MODE))
+        patience_s = CREATE_PATIENCE_S if create else math.inf
+        return RealFile(path, _with_descriptor(path, lambda: os.open(path, flags, FILE_MODE), patience_s))
 
     def replace(self, old: str, new: str) -> None:
         os.replace(old, new)
@@ -168,7 +215,7 @@ class RealDisk(Disk):
         os.unlink(path)
 
     def names(self, directory: str) -> list[str]:
-        return sorted(os.listdir(directory))
+        return sorted(_with_descriptor(directory, lambda: os.listdir(directory)))
 
     def make_directory(self, path: str) -> None:
         # Not os.makedirs: it gives the parents that it makes the mode of the umask.
@@ -185,7 +232,8 @@ class RealDisk(Disk):
 
     def sync_directory(self, path: str) -> None:
         _require_posix(path)
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        descriptor = _with_descriptor(path, lambda: os.open(path, flags))
         try:
             _flush_to_device(descriptor, directory=True)
         finally:

@@ -121,6 +121,9 @@ class _FusedFile(File):
     def size(self) -> int:
         return self._file.size()
 
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
     def sync(self) -> float:
         self._fuse._burn("sync", self._path)
         return self._file.sync()

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from meshq.limits import GIB
+from meshq.limits import DESCRIPTORS_UNKNOWN, GIB
+
+try:
+    import resource
+except ImportError:  # not a POSIX system
+    resource = None  # type: ignore[assignment]
 
 #: Assumed where the system tells nothing: small enough to be true of any machine that runs a broker.
 MEMORY_BYTES_UNKNOWN = 1 * GIB
@@ -28,6 +33,14 @@ if hasattr(os, "register_at_fork"):
 def forks() -> int:
     """A number that is another one in a forked child than in its parent: what runs there does not run here."""
     return _FORKS[0]
+
+
+def descriptors() -> int:
+    """Files and connections that this process may have open now: its soft limit, as ``ulimit -n`` says."""
+    if resource is None:
+        return DESCRIPTORS_UNKNOWN
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return DESCRIPTORS_UNKNOWN if soft == resource.RLIM_INFINITY else soft
 
 
 def memory_bytes(root: str = "/") -> int:

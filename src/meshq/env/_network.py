@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 import trio
 
 from meshq.abc import Buffer, Listener, Network, Stream
-from meshq.errors import BusyError, ClosedError, ConnectionBrokenError, UsageError
+from meshq.errors import BusyError, ClosedError, ConnectionBrokenError, UsageError, caused
 from meshq.limits import CHECKPOINT_MESSAGES, MIB
 
 PORT_MAX: Final = 65_535
@@ -225,18 +225,20 @@ class TcpStream(Stream):
         self._send_error = error
         self._waiting.clear()
         self._waiting_bytes = 0
-        raise self._lost(error) from error
+        raise self._lost(error)
 
     def _refuse(self) -> NoReturn:
         """The stream was closed here, or has failed before."""
         if self._closed:
-            raise ConnectionBrokenError(f"the connection to {self._peer} is closed")
+            shut = ClosedError("this side has closed the connection")
+            raise ConnectionBrokenError(f"the connection to {self._peer} is closed") from shut
         error = self._send_error
         assert error is not None
-        raise self._lost(error) from error
+        raise self._lost(error)
 
     def _lost(self, error: OSError) -> ConnectionBrokenError:
-        return ConnectionBrokenError(f"the connection to {self._peer} is lost: {error.strerror or error}")
+        lost = ConnectionBrokenError(f"the connection to {self._peer} is lost: {error.strerror or error}")
+        return caused(lost, error)
 
 
 class TcpListener(Listener):
@@ -304,6 +306,18 @@ class TcpListener(Listener):
             return None
 
 
+def _reason(error: Exception) -> str:
+    """Why no connection could be made: what the system says of each address that was tried, each thing once."""
+    causes = error.__cause__.exceptions if isinstance(error.__cause__, ExceptionGroup) else (error,)
+    return ", ".join(dict.fromkeys(map(_said, causes)))
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return str(error)
+
+
 class TcpNetwork(Network):
     """TCP of this host."""
 
@@ -317,7 +331,7 @@ class TcpNetwork(Network):
         except (OSError, UnicodeError) as error:
             await trio.lowlevel.checkpoint()
             raise ConnectionBrokenError(
-                f"{_endpoint((host, port))} can't be reached: {error}", outcome="not_done"
+                f"{_endpoint((host, port))} can't be reached: {_reason(error)}", outcome="not_done"
             ) from error
         peer = _endpoint((host, port))
         connected = socket.socket(fileno=opened.socket.detach())

@@ -20,9 +20,10 @@ from typing import Final
 import trio
 
 from meshq.abc import Stream, Tls, TlsSide
+from meshq.env._disk import NO_DESCRIPTOR
 from meshq.env._tls_stream import TlsStream, refused
-from meshq.errors import ConnectionBrokenError, MeshqError, SecurityError, SettingsError
-from meshq.limits import KIB, UNAUTHENTICATED_READ_BYTES_MAX
+from meshq.errors import ConnectionBrokenError, MeshqError, SecurityError, SettingsError, caused
+from meshq.limits import FRAME_MAGIC, KIB, UNAUTHENTICATED_READ_BYTES_MAX
 from meshq.settings import TLS
 
 PROTOCOL: Final = "meshq/1"
@@ -72,14 +73,22 @@ def _load(context: ssl.SSLContext, tls: TLS) -> None:
             # Without a password OpenSSL would ask for one at the terminal.
             context.load_cert_chain(tls.certificate, tls.key, password="")
         except (OSError, ValueError) as error:
+            _check_descriptors(error, tls.certificate)
             allowed = f"files in PEM format with a certificate and its unencrypted key ({error})"
             raise SettingsError("certificate", tls.certificate, allowed) from error
     if tls.authorities is not None:
         try:
             context.load_verify_locations(tls.authorities)
         except (OSError, ValueError) as error:
+            _check_descriptors(error, tls.authorities)
             allowed = f"a file in PEM format with certificates ({error})"
             raise SettingsError("authorities", tls.authorities, allowed) from error
+
+
+def _check_descriptors(error: OSError | ValueError, path: str) -> None:
+    """See to it that a file is not blamed for want of a descriptor.  Raises: ConnectionBrokenError."""
+    if isinstance(error, OSError) and error.errno in NO_DESCRIPTOR:
+        raise ConnectionBrokenError(f"{path} can't be opened now: {error.strerror}", outcome="not_done") from error
 
 
 def _given(tls: object, *, server: bool) -> ssl.SSLContext:
@@ -171,6 +180,7 @@ def _note_name(
 
 async def _shake(stream: Stream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
     left = UNAUTHENTICATED_READ_BYTES_MAX
+    heard = b""
     await trio.lowlevel.checkpoint()
     while True:
         problem: MeshqError | None = None
@@ -181,7 +191,7 @@ async def _shake(stream: Stream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, ou
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            problem = refused(error, stream.peer)
+            problem = refused(error, stream.peer) if tls.server_side else _answered(error, stream.peer, heard)
             problem.__cause__ = error
         said = outgoing.pending
         if said:
@@ -195,13 +205,27 @@ async def _shake(stream: Stream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, ou
             return
         data = await stream.receive(min(left, _READ_BYTES))
         if not data:
-            raise ConnectionBrokenError(f"{stream.peer} has ended the connection in the handshake of TLS")
+            text = f"{stream.peer} has ended the connection in the handshake of TLS"
+            raise ConnectionBrokenError(text) from EOFError("the stream has ended")
         left -= len(data)
         if not left:
             raise SecurityError(
                 f"{stream.peer} has sent {UNAUTHENTICATED_READ_BYTES_MAX} bytes and no handshake of TLS"
             )
+        heard = (heard + data)[: len(FRAME_MAGIC)] if len(heard) < len(FRAME_MAGIC) else heard
         incoming.write(data)
+
+
+def _answered(error: ssl.SSLError, peer: str, heard: bytes) -> MeshqError:
+    """What an error of a client's handshake means, by what the other side has said.
+
+    A frame of ours in plaintext is a node that has no room and says so too early, or that has no TLS (yet): nothing is
+    known of whom to believe, so the client may come again.
+    """
+    if heard == FRAME_MAGIC:
+        text = f"{peer} has answered in plaintext, where TLS was expected: it may have no room, or no TLS"
+        return caused(ConnectionBrokenError(text, outcome="not_done"), error)
+    return refused(error, peer)
 
 
 async def _let_hear(stream: Stream) -> None:

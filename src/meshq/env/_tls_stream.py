@@ -15,7 +15,7 @@ import trio
 
 from meshq.abc import Buffer, Stream
 from meshq.env._certificates import identities_of
-from meshq.errors import BusyError, ConnectionBrokenError, MeshqError, SecurityError, UsageError
+from meshq.errors import BusyError, ClosedError, ConnectionBrokenError, MeshqError, SecurityError, UsageError, caused
 from meshq.limits import CHECKPOINT_MESSAGES, KIB, RECEIVE_BYTES
 
 #: Encrypted at a time: four records.
@@ -206,15 +206,17 @@ class TlsStream(Stream):
         return data
 
     def _refuse(self) -> NoReturn:
-        raise ConnectionBrokenError(f"the connection to {self.peer} is closed")
+        shut = ClosedError("this side has closed the connection")
+        raise ConnectionBrokenError(f"the connection to {self.peer} is closed") from shut
 
     def _lost(self, error: ssl.SSLError) -> MeshqError:
         if "ALERT" in (error.reason or ""):
             # What a client of TLS 1.3 is told of its certificate comes when its own handshake is over.
             return refused(error, self.peer)
         if _cut_off(error):
-            return ConnectionBrokenError(f"the connection to {self.peer} was cut off: TLS has not ended")
-        return ConnectionBrokenError(f"the connection to {self.peer} is broken: {error.reason or error}")
+            cut = ConnectionBrokenError(f"the connection to {self.peer} was cut off: TLS has not ended")
+            return caused(cut, error)
+        return caused(ConnectionBrokenError(f"the connection to {self.peer} is broken: {error.reason or error}"), error)
 
 
 def _cut_off(error: ssl.SSLError) -> bool:
@@ -224,9 +226,9 @@ def _cut_off(error: ssl.SSLError) -> bool:
 def refused(error: ssl.SSLError, peer: str) -> MeshqError:
     """What an error of the handshake means: one side does not believe the other, or is gone."""
     if _cut_off(error):
-        return ConnectionBrokenError(f"{peer} has ended the connection in the handshake of TLS")
+        return caused(ConnectionBrokenError(f"{peer} has ended the connection in the handshake of TLS"), error)
     if isinstance(error, ssl.SSLCertVerificationError):
-        # One text for all that can be wrong with it; what it is stands in the cause, on this side only.
-        return SecurityError(f"the certificate of {peer} is not believed")
+        # It is said on this side only: the other one is sent an alert.
+        return SecurityError(f"the certificate of {peer} is not trusted: {error.verify_message}")
     said = (error.reason or str(error)).replace("_", " ").lower()
     return SecurityError(f"no TLS 1.3 with {peer}: {said}")

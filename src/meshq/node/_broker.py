@@ -14,7 +14,7 @@ from meshq.broker import Notices
 from meshq.client import Client, EventSink, EventStream, Route, leaf
 from meshq.cluster import ClusterConnection
 from meshq.directories import Directories
-from meshq.env import real_env
+from meshq.env import check_in_trio, real_env
 from meshq.errors import MeshqError, NotActiveError, NotFoundError, UsageError
 from meshq.ids import NodeId
 from meshq.logs import logger
@@ -39,7 +39,11 @@ class Broker:
     ``async with Broker(...)`` enters when the node is active and leaves after a clean stop; ``await
     nursery.start(broker.run)`` is the other way.  ``data_dir=None`` is a broker in memory only: nothing survives it.
     ``security``: who may connect; with it every acceptor asks for a user and a password, and clients in this process
-    are not asked.  Building one touches nothing.
+    are not asked.  ``memory_limit``: bytes of messages that the node keeps in memory, past which ``full_policy`` of
+    their addresses decides; None: a quarter of the machine's memory.  ``max_session_ttl``: seconds for which a session
+    outlives its connection at most, whatever its client's ``connection_ttl`` says.  ``max_sessions_per_user``: sessions
+    that a user of ``security`` may have, those that wait for their clients included; None: 4,096, and at most 75 % of
+    the connections that the process's limit of open files allows.  Building one touches nothing.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -64,6 +68,8 @@ class Broker:
         memory_limit: int | None = None,
         stop_timeout: float = 10,
         transaction_timeout: float = limits.TRANSACTION_TIMEOUT_S,
+        max_session_ttl: float = limits.SESSION_TTL_S,
+        max_sessions_per_user: int | None = None,
         env: abc.Env | None = None,
     ) -> None:
         refuse_later(ha=ha)
@@ -81,6 +87,8 @@ class Broker:
             memory_limit=memory_limit,
             stop_timeout=stop_timeout,
             transaction_timeout=transaction_timeout,
+            max_session_ttl=max_session_ttl,
+            max_sessions_per_user=max_sessions_per_user,
             security=security,
         )
         self._env = env
@@ -100,6 +108,11 @@ class Broker:
     def name(self) -> str:
         """The broker's name."""
         return self._settings.name
+
+    @property
+    def security(self) -> Security | None:
+        """Who may use the broker, and for what, as it was given; None: everybody, for everything."""
+        return self._settings.security
 
     @property
     def state(self) -> str:
@@ -232,6 +245,7 @@ class Broker:
     # -- life
 
     async def __aenter__(self) -> Self:
+        check_in_trio("Broker")
         await self._hosted.open(self.run)
         return self
 

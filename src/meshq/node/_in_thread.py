@@ -91,7 +91,7 @@ class BrokerInThread:
         self._broker = broker
         name = f"the broker {broker.name!r}"
         self._hosted = Hosted(name)
-        self._loop = _Loop(name)
+        self._loop = _Loop(name, broker._environment().clock)
         self._scope = trio.CancelScope()
 
     def __repr__(self) -> str:

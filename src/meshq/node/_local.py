@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from meshq.broker import ConnectionCounts, Core, ServerConnection, Sessions
-from meshq.errors import ConnectionBrokenError, UsageError
+from meshq.errors import ClosedError, ConnectionBrokenError, UsageError
 from meshq.wire import BY_NAME, DirectLink, Link
 
 
@@ -30,7 +30,9 @@ class LocalDoor:
             UsageError: the broker runs in another event loop of this process.
         """
         if self._closed:
-            raise ConnectionBrokenError(f"the broker {self._name!r} has stopped", outcome="not_done")
+            raise ConnectionBrokenError(f"the broker {self._name!r} has stopped", outcome="not_done") from ClosedError(
+                "it takes no links any more"
+            )
         if trio.lowlevel.current_trio_token() is not self._loop:
             # A link within the process is a call, and two threads would be in the broker at once.
             raise UsageError(f"the broker {self._name!r} runs in another thread: connect to one of its acceptors")
@@ -45,9 +47,10 @@ class LocalDoor:
         """The links that are open."""
         return list(self._open)
 
-    def close(self, refusal: str, text: str) -> None:
-        """End every link, and open no more."""
+    def close(self, refusal: str, text: str, *, goodbye: bool = True) -> None:
+        """End every link, and open no more.  Without ``goodbye`` other nodes are told nothing, as after a crash."""
         self._closed = True
         for server in self.connections:
-            server.say_close(BY_NAME[refusal].number, text)
+            if goodbye or server.role != "peer":
+                server.say_close(BY_NAME[refusal].number, text)
             server.lost()

@@ -8,13 +8,15 @@ from functools import partial
 
 from meshq import abc, limits
 from meshq.broker import ConsumerState, Core, Grant, Queue, RemoteBinding, granted, read_whole
-from meshq.errors import MeshqError, SettingsError
+from meshq.errors import ClosedError, JournalBrokenError, MeshqError, SettingsError
 from meshq.selector import Filter, parse_filter
 from meshq.wire import RunBytes, with_body
 
 #: What a link may have on its way: many full frames, so that a round trip does not slow it down.
 FORWARD_WINDOW = 64 * limits.RUN_MESSAGES_MAX
 FORWARD_WINDOW_BYTES = 16 * limits.MIB
+#: Of the node's memory, the part that one link has on its way at most: what is on its way can't be paged.
+FORWARD_SHARE = 16
 
 
 class _Waiting:
@@ -50,7 +52,8 @@ class ForwardQueue(abc.Forwarding):
         """Begin to give."""
         self.detach()
         self._take = take
-        self._consumer = ConsumerState(self.queue, self, 1, FORWARD_WINDOW, FORWARD_WINDOW_BYTES)
+        window = max(1, min(FORWARD_WINDOW_BYTES, self._core.memory.limit_bytes // FORWARD_SHARE))
+        self._consumer = ConsumerState(self.queue, self, 1, FORWARD_WINDOW, window)
         self.queue.add_consumer(self._consumer)
         self._core.touch(self.queue)
         self._core.turn()
@@ -110,7 +113,11 @@ class ForwardQueue(abc.Forwarding):
     def done(self, first_tag: int, last_tag: int) -> None:
         """The other node has them."""
         if self._consumer is not None:
-            self._core.settler.settle(self._consumer, [(first_tag, last_tag)])
+            try:
+                self._core.settler.settle(self._consumer, [(first_tag, last_tag)])
+            except (ClosedError, JournalBrokenError):
+                # The node ends and says why, but not to the other one; the link's numbers tell the next life.
+                return
             self._core.touch(self.queue)
             self._core.turn()
 
@@ -136,14 +143,62 @@ class LocalRoutes(abc.Routes):
     def replace(self, link: abc.Forwarding, mode: str, queues: Sequence[abc.RemoteQueue]) -> None:
         """All queues of a peer."""
         self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues])
+        self._core.peers.replace(link.number, {queue.number: _kept(queue) for queue in queues if queue.durable})
 
     def describe(self, link: abc.Forwarding, mode: str, queue: abc.RemoteQueue) -> None:
         """One queue of a peer."""
         self._core.router.bind(_key(link), self._binding(link, mode, queue))
+        if queue.durable:
+            self._core.peers.put(link.number, queue.number, _kept(queue))
+
+    def mark(self, link: abc.Forwarding, gone: str) -> None:
+        """A peer is gone, and how, or is there again."""
+        self._core.router.mark(_key(link), gone)
+        known = self._core.peers.peers.get(link.number)
+        if known is not None:
+            known.gone = gone
+            self._core.peers.met(link.number, known.connector, left=gone == "left")
+
+    def met(self, link: abc.Forwarding, connector: str) -> None:
+        """A peer is at a URL."""
+        self._core.peers.met(link.number, connector)
+
+    def former(self, prefix: str) -> list[abc.FormerPeer]:
+        """Nodes of an earlier life."""
+        by_number = self._core.router.by_number
+        known = [
+            (by_number[number].name, peer) for number, peer in self._core.peers.peers.items() if number in by_number
+        ]
+        return [
+            abc.FormerPeer(name=name, connector=peer.connector, left=peer.left)
+            for name, peer in known
+            if name.startswith(prefix)
+        ]
+
+    def take_up(self, link: abc.Forwarding, mode: str) -> None:
+        """What an earlier life knew of a peer holds on, unless it left and nothing waits for it."""
+        peers = self._core.peers
+        known = peers.peers.get(link.number)
+        if known is None:
+            return
+        if known.left and not link.waiting:
+            peers.forget(link.number)
+            return
+        queues = [abc.RemoteQueue(number=number, consumers=0, **kept) for number, (kept, _) in known.queues.items()]
+        self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues])
+        self._core.router.mark(_key(link), "left" if known.left else "away")
+
+    def withdraw(self, link: abc.Forwarding) -> None:
+        """Nothing more goes to a peer."""
+        self._core.router.replace(_key(link), [])
+        known = self._core.peers.peers.get(link.number)
+        if known is not None:
+            known.gone = "down"
 
     def remove(self, link: abc.Forwarding, number: int) -> None:
         """A queue of a peer is gone."""
         self._core.router.unbind(_key(link), number)
+        self._core.peers.drop(link.number, number)
 
     def consumers(self, queue: str) -> int:
         """Consumers of a queue here."""
@@ -163,6 +218,11 @@ class LocalRoutes(abc.Routes):
             # One that is not understood here is applied there.
             filter=next(iter(_filters((queue.filter,))), None) if queue.filter else None,
         )
+
+
+def _kept(queue: abc.RemoteQueue) -> dict[str, str]:
+    """What is kept of a queue over restarts: who consumes from it is known anew."""
+    return {"name": queue.name, "address": queue.address, "routing": queue.routing, "filter": queue.filter}
 
 
 def _key(link: abc.Forwarding) -> bytes:

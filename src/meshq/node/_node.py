@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from meshq.broker import (
     Recovery,
     Sessions,
     answer_call,
+    connection_bounds,
     excerpt,
     paged_of,
 )
@@ -41,16 +43,24 @@ from meshq.store import Draft, Excerpts, Journal
 from meshq.wire import BY_NAME, LinkOpening, Role
 
 _log = logger("node")
-#: Seconds for which a session may outlive its connection, at most.
-SESSION_TTL_MAX_S = 3_600.0
 #: How often open transactions grow older; what ``Transactions.tick`` counts.
 TRANSACTIONS_TICK_S = 1.0
 #: The share of the host's memory that a broker takes unless told otherwise.
 MEMORY_SHARE = 4
 #: Seconds after which the wall clock is looked at again, whatever it said before.
 ALARM_S_MAX = 60.0
+#: A start that waits for the disk for longer says so.
+PATIENCE_S = 2.0
+#: A step of a filter that takes longer than that is followed by a pause, so many times as long.
+LONG_STEP_S = 0.05
+LONG_STEP_PAUSE = 3
 #: Of what salts are made of.
 SECRET_BYTES = 32
+
+
+def _elapsed_ms() -> float:
+    """The time of the loop's clock, which nobody sets, to the microsecond: a timer that it wakes finds itself due."""
+    return round(trio.current_time() * 1_000, 3)
 
 
 async def _credentials(settings: BrokerSettings, env: abc.Env) -> Credentials | None:
@@ -98,6 +108,7 @@ class Node:
                 token=env.entropy.token,
                 chaos=env.chaos,
                 now_ms=env.wall.now_ms,
+                elapsed_ms=_elapsed_ms,
                 notices=notices,
                 transaction_timeout_s=settings.transaction_timeout,
             ),
@@ -105,11 +116,14 @@ class Node:
             bodies,
         )
         self.bodies = bodies
-        self.sessions = Sessions(self.core, trio.current_time, SESSION_TTL_MAX_S)
+        bounds = connection_bounds(env.descriptors, settings.max_sessions_per_user)
+        self.sessions = Sessions(
+            self.core, trio.current_time, settings.max_session_ttl, per_user=bounds.sessions_per_user
+        )
         self.counts = ConnectionCounts()
         self.door = LocalDoor(settings.name, self.core, self.sessions, self.counts)
         self.listeners = Listeners(
-            self.core, self.sessions, env.network, self.counts, tls=env.tls, credentials=credentials
+            self.core, self.sessions, env.network, self.counts, tls=env.tls, credentials=credentials, bounds=bounds
         )
         self.core.describe = lambda: self.statistics("active" if self.core.closing is None else "stopping").values()
         self.core.on_stranger = self._meet_stranger
@@ -155,7 +169,8 @@ class Node:
         )
         await journal.open()
         try:
-            bodies = FileBodies(env.entropy.token, journal.large_files(), env.threads)
+            bounds = connection_bounds(env.descriptors)
+            bodies = FileBodies(env.entropy.token, journal.large_files(), env.threads, uploads_max=bounds.uploads)
             node = cls(settings, env, journal, NodeId(journal.node_id), credentials, notices=notices, bodies=bodies)
             recovery = Recovery(node.core, journal.read_recovered)
             recovery.take(journal.recovered(dead=True, excerpts=True))
@@ -192,9 +207,9 @@ class Node:
             if name not in core.router.queues:
                 core.definitions.create_queue(name, address=None, routing="anycast", durable=True)
         if journal is not None:
-            await journal.wait_durable(journal.last)
+            await self._written(journal)
         core.on_unfinished = self._wake_sifter
-        core.timers.on_sooner = self._wake_alarm
+        core.alarms.on_sooner(self._wake_alarm)
         nursery.start_soon(self._reap)
         if journal is not None:
             await nursery.start(self._page)
@@ -206,13 +221,19 @@ class Node:
         self._warn_of_overlaps()
         for service in self._settings.services:
             service.announce(control)
-        await self.listeners.listen(self._settings.acceptors, nursery)
+            if isinstance(service, abc.Controlled):
+                core.settings.controlled[service.name] = service
         broker = abc.LocalBroker(
             control=control,
             routes=LocalRoutes(core),
             on_demand_changed=core.demand.watchers.append,
+            on_peer=core.demand.on_peer.append,
+            say=core.notices.say,
             open_link=partial(self.door.connect_local, "a service"),
         )
+        for service in self._settings.services:
+            service.take_up(broker)
+        await self.listeners.listen(self._settings.acceptors, nursery)
         for service in self._settings.services:
             await nursery.start(self._serve, service, broker)
 
@@ -255,11 +276,26 @@ class Node:
     def _checkpoint(self) -> list[Draft]:
         return [Draft(kind, payload) for kind, payload in self.core.checkpoint()]
 
+    async def _written(self, journal: Journal) -> None:
+        """What a start has placed is durable."""
+        with trio.move_on_after(PATIENCE_S) as scope:
+            await journal.wait_durable(journal.last)
+        if not scope.cancelled_caught:
+            return
+        text = f"the start waits for the disk, which has no room for {journal.last - journal.durable} records"
+        self._warnings.say("start_waits", text)
+        await journal.wait_durable(journal.last)
+
     def _room(self) -> None:
         """The disk has room again, or has none: senders go on, or wait."""
         journal = self._journal
-        self.core.memory.blocked = journal is not None and journal.full
-        self.core.memory.released(0)
+        full = journal is not None and journal.full
+        self.core.memory.block(full)
+        if full:
+            text = f"the disk of {self._settings.data_dir} is full: consumers are served, senders wait or are refused"
+            self._warnings.say("disk_full", text)
+        else:
+            _log.info("the disk has room for messages again", extra={"event": "disk_has_room"})
         self.core.turn()
 
     def _damaged(self, error: DamagedError) -> None:
@@ -302,7 +338,12 @@ class Node:
         while True:
             await self._unsifted.wait()
             self._unsifted = trio.Event()
+            began = trio.current_time()
             self.core.go_on()
+            lasted = trio.current_time() - began
+            if lasted > LONG_STEP_S:
+                # The others need several turns for what they do: they have more time than who keeps them waiting.
+                await trio.sleep(LONG_STEP_PAUSE * lasted)
 
     async def _page(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Leave to the disk what memory has no room for, and get it back."""
@@ -323,12 +364,13 @@ class Node:
                 transactions.tick()
 
     async def _alarm(self) -> None:
-        """Do what is due by the wall clock, which may be set while we sleep."""
-        wall, timers = self._env.wall, self.core.timers
+        """Do what is due; the wall clock may be set while we sleep."""
+        alarms = self.core.alarms
         # While the node stops, nothing becomes due.
         while self.core.closing is None:
-            due_ms = timers.next_ms
-            wait_s = ALARM_S_MAX if due_ms is None else (due_ms - wall.now_ms()) / 1000
+            wait_ms = alarms.wait_ms
+            # Rounded up: a wait below the resolution of the clock would never end where only waiting moves it.
+            wait_s = ALARM_S_MAX if wait_ms is None else math.ceil(wait_ms) / 1000
             with trio.move_on_after(min(max(wait_s, 0), ALARM_S_MAX)):
                 await self._sooner.wait()
             self._sooner = trio.Event()
@@ -385,7 +427,8 @@ class Node:
         Cancellation: not here: the caller shields it.
         """
         self.listeners.close()
-        self.door.close("stopping", "the node has stopped")
+        # Whoever stops in peace has said it before.
+        self.door.close("stopping", "the node has stopped", goodbye=False)
         if self._journal is not None:
             # What becomes durable from here on is told to nobody, and must not lead to more that is to be written.
             self._journal.on_durable = None
@@ -430,6 +473,8 @@ class Node:
             page_reads=core.pager.read_bytes,
             memory_used=core.memory.used_bytes,
             memory_limit=core.memory.limit_bytes,
+            held_bytes=core.holdings.used_bytes,
+            outgoing_bytes=sum(session.outgoing_bound.used_bytes for session in core.sessions.values()),
             blocked_sessions=core.memory.waiting,
             sessions_resumed=self.sessions.resumed,
             sessions_expired=self.sessions.expired,

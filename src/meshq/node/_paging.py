@@ -9,7 +9,7 @@ import trio
 
 from meshq import abc
 from meshq.broker import Core, StoredRun, run_content
-from meshq.errors import ClosedError, DamagedError, JournalBrokenError, MeshqError
+from meshq.errors import ClosedError, DamagedError, JournalBrokenError, MeshqError, caused
 from meshq.store import Journal, Page, SpillFiles
 from meshq.wire import RunBytes
 
@@ -48,9 +48,7 @@ class Paging:
             task_status.started()
             await self._page()
         except (OSError, DamagedError) as error:
-            failure = JournalBrokenError(f"what was paged is lost: {error}")
-            failure.__cause__ = error
-            self.on_failed(failure)
+            self.on_failed(caused(JournalBrokenError(f"what was paged is lost: {error}"), error))
         finally:
             self._core.pager.spills = False
             # The next start removes them.

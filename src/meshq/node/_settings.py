@@ -10,7 +10,7 @@ from typing import TypeVar
 import attrs
 
 from meshq import limits
-from meshq.abc import Service
+from meshq.abc import Controlled, Service
 from meshq.address import check_name
 from meshq.cluster import ClusterConnection
 from meshq.directories import Directories
@@ -54,6 +54,8 @@ class BrokerSettings:
     memory_limit: int | None
     stop_timeout: float
     transaction_timeout: float
+    max_session_ttl: float
+    max_sessions_per_user: int | None
 
 
 def check_settings(
@@ -71,6 +73,8 @@ def check_settings(
     memory_limit: int | None,
     stop_timeout: float,
     transaction_timeout: float = limits.TRANSACTION_TIMEOUT_S,
+    max_session_ttl: float = limits.SESSION_TTL_S,
+    max_sessions_per_user: int | None = None,
     security: Security | None = None,
 ) -> BrokerSettings:
     """All settings, checked.
@@ -91,6 +95,7 @@ def check_settings(
         raise SettingsError("stop_timeout", stop_timeout, "a number of seconds, 0 or more")
     if type(transaction_timeout) not in (int, float) or not 0 < transaction_timeout <= limits.TIME_S_MAX:
         raise SettingsError("transaction_timeout", transaction_timeout, f"seconds above 0, at most {limits.TIME_S_MAX}")
+    _check_sessions(max_session_ttl, max_sessions_per_user)
     if len(check_name("name", name)) > NODE_NAME_CHARACTERS_MAX:
         raise SettingsError("name", name[:32] + "…", f"at most {NODE_NAME_CHARACTERS_MAX} characters")
     if security is not None and type(security) is not Security:
@@ -116,11 +121,22 @@ def check_settings(
         memory_limit=memory_limit,
         stop_timeout=stop_timeout,
         transaction_timeout=transaction_timeout,
+        max_session_ttl=max_session_ttl,
+        max_sessions_per_user=max_sessions_per_user,
     )
     loopback = all(acceptor.endpoint.loopback for acceptor in settings.acceptors)
     for service in settings.services:
         service.check_exposure(loopback=loopback)
     return settings
+
+
+def _check_sessions(ttl: object, per_user: object) -> None:
+    low, high = limits.SESSION_TTL_S_MIN, limits.SESSION_TTL_S_MAX
+    if type(ttl) not in (int, float) or not low <= ttl <= high:  # type: ignore[operator]
+        raise SettingsError("max_session_ttl", ttl, f"seconds from {low} to {high}")
+    if per_user is not None and (type(per_user) is not int or not 1 <= per_user <= limits.SESSIONS_MAX):
+        allowed = f"a whole number from 1 to {limits.SESSIONS_MAX}, or None"
+        raise SettingsError("max_sessions_per_user", per_user, allowed)
 
 
 def _several(setting: str, value: Sequence[T]) -> Sequence[T]:
@@ -152,9 +168,15 @@ def _connectors(value: object) -> dict[str, str]:
 
 def _services(value: Sequence[Service]) -> tuple[Service, ...]:
     meshes: dict[str, None] = {}
+    bridges: dict[str, None] = {}
     for service in _several("services", value):
         if not isinstance(service, Service):
             raise SettingsError("services", service, "services, such as ClusterConnection(...)")
+        if isinstance(service, Controlled):
+            # By its name an operator pauses it.
+            if service.name in bridges:
+                raise SettingsError("services", service, "bridges of different names")
+            bridges[service.name] = None
         if isinstance(service, ClusterConnection):
             # Its name is also that of the queues in which messages wait for other nodes.
             if service.name in meshes:

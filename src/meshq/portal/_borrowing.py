@@ -157,7 +157,9 @@ class Borrowing(ABC):
         """Messages have arrived, or the consumer has failed."""
         runs = self._lending.take()
         with self._lock:
-            self._runs += runs
+            if not self._closed:
+                # What comes later goes back, not handed over, when the consumer is closed.
+                self._runs += runs
             if self._busy:
                 self._stirred()
 

@@ -35,9 +35,10 @@ class Loop(ABC):
     #: How a block that owns a loop is entered, for errors.
     WITH: ClassVar = "with"
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, clock: trio.abc.Clock | None = None) -> None:
         #: Whose thread it is, for errors and for the thread's own name.
         self.name = name
+        self._clock = clock
         self.state = "new"
         self._token: trio.lowlevel.TrioToken | None = None
         self._nursery: trio.Nursery | None = None
@@ -93,7 +94,7 @@ class Loop(ABC):
     def _run(self, started: Promise) -> None:
         ended: MeshqError = ClosedError(f"{self.name} is closed", outcome="unknown")
         try:
-            trio.run(self._main, started)
+            trio.run(self._main, started, clock=self._clock)
         except BaseException as error:
             ended.__cause__ = flat(error)
             raise

@@ -9,7 +9,7 @@ from contextlib import suppress
 import trio
 
 from meshq.abc import Buffer, Stream
-from meshq.errors import BusyError, ConnectionBrokenError
+from meshq.errors import BusyError, ClosedError, ConnectionBrokenError, caused
 from meshq.limits import CHECKPOINT_MESSAGES, RECEIVE_BYTES
 
 
@@ -81,7 +81,7 @@ class PipeStream(Stream):
         while True:
             with self._lock:
                 if self._closed:
-                    raise ConnectionBrokenError(f"the stream to {self._peer} is closed")
+                    raise self._shut()
                 data = self._take(size_max)
                 if data is not None:
                     room = self._other._flushing
@@ -103,9 +103,14 @@ class PipeStream(Stream):
 
     def _check(self) -> None:
         if self._closed:
-            raise ConnectionBrokenError(f"the stream to {self._peer} is closed")
+            raise self._shut()
         if self._other._closed:
-            raise ConnectionBrokenError(f"the other side of the stream to {self._peer} has closed it")
+            text = f"the other side of the stream to {self._peer} has closed it"
+            raise ConnectionBrokenError(text) from EOFError("nobody reads the stream any more")
+
+    def _shut(self) -> ConnectionBrokenError:
+        error = ConnectionBrokenError(f"the stream to {self._peer} is closed")
+        return caused(error, ClosedError("this side has closed the stream"))
 
     def _waiting(self) -> int:
         return max(self._other._unread - RECEIVE_BYTES, 0)

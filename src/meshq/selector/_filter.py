@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 from meshq import limits
 from meshq.errors import SettingsError
 from meshq.selector._compile import condition
 from meshq.selector._index import index_of
-from meshq.selector._nodes import Name, Node
+from meshq.selector._nodes import Like, Name, Node
 from meshq.selector._parser import parse
 from meshq.selector._tokens import wrong
 from meshq.selector._view import MessageView
 
+T = TypeVar("T")
 _ALLOWED: Final = f"text of at most {limits.FILTER_BYTES_MAX} bytes"
 
 
@@ -21,14 +22,17 @@ class Filter:
 
     ``names``: the properties and headers that it looks at.  ``uses_properties``: some of them are properties.
     ``index``: how it can be looked up, None if it has to be asked.
+    ``searches``: how many LIKE go through a text.  ``terms``: how many names are looked up.
     ``verdict``: a function that says of a message whether the condition is true, false or unknown (None).
     """
 
-    __slots__ = ("index", "names", "text", "uses_properties", "verdict")
+    __slots__ = ("index", "names", "searches", "terms", "text", "uses_properties", "verdict")
 
     def __init__(self, text: str, node: Node) -> None:
         self.text = text
-        self.names = tuple(dict.fromkeys(_names(node)))
+        self.names = tuple(dict.fromkeys(_parts(node, Name)))
+        self.searches = len(_parts(node, Like))
+        self.terms = len(_parts(node, Name))
         self.uses_properties = any(not name.header for name in self.names)
         self.index = index_of(node)
         self.verdict = condition(node)
@@ -70,14 +74,14 @@ def parse_filter(text: object) -> Filter:
     return Filter(text.strip(), parse(text))
 
 
-def _names(node: Node) -> list[Name]:
-    """The names in a tree, in the order in which they stand."""
-    found: list[Name] = []
+def _parts(node: Node, kind: type[T]) -> list[T]:
+    """The parts of one kind in a tree, in the order in which they stand."""
+    found: list[T] = []
     waiting: list[object] = [node]
     while waiting:
         item = waiting.pop()
-        if isinstance(item, Name):
+        if isinstance(item, kind):
             found.append(item)
-        elif isinstance(item, tuple):
+        if isinstance(item, tuple):
             waiting += reversed(item)
     return found

@@ -286,7 +286,8 @@ class _Parser:
         name = token.value
         header = HEADERS.get(name) if token.kind == "name" else None
         if header is not None:
-            return Part(Name(name, True), header.kind, token.column)
+            # A message may have a property of a plain header's name, of any type.
+            return Part(Name(name, True), header.kind if name.startswith(RESERVED_PREFIX) else "any", token.column)
         if token.kind == "name" and name.startswith(RESERVED_PREFIX):
             known = ", ".join(known for known in HEADERS if known.startswith(RESERVED_PREFIX))
             raise wrong(self._text, token.column, repr(name[:32]), f"{known}; or a property in double quotes")

@@ -19,6 +19,16 @@ class MessageView(Protocol):
         """A header: ``priority``, ``durable``, ``size``, ``address``, ``correlation_id``, ``group``, ``content_type``,
         and in milliseconds since 1970 ``timestamp`` and ``expiration``; None if the message has none."""
 
+    def shadow(self, name: str, encoded: bytes) -> Any:
+        """The property that has the name of a header, ``encoded`` as UTF-8; ``ABSENT`` if the message has none.
+
+        It is there whether or not ``properties`` are.
+        """
+
+
+#: There is no such property; one that is None is there.
+ABSENT: Final = object()
+
 
 class Header(NamedTuple):
     """A name that means a header: which one, what its value is, and how it is made from the message's."""
@@ -70,6 +80,17 @@ def reader(name: str, header: bool) -> Callable[[MessageView], Any]:
     if not header:
         return lambda view: view.properties.get(name)
     source, _, convert = HEADERS[name]
-    if convert is None:
-        return lambda view: view.header(source)
-    return lambda view: convert(view.header(source))
+
+    def read(view: MessageView) -> Any:
+        value = view.header(source)
+        return value if convert is None else convert(value)
+
+    if name.startswith(RESERVED_PREFIX):
+        return read
+    encoded = name.encode()
+
+    def read_own(view: MessageView) -> Any:
+        found = view.shadow(name, encoded)
+        return read(view) if found is ABSENT else found
+
+    return read_own

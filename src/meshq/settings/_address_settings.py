@@ -70,7 +70,7 @@ class AddressSettings:
     ``"page"``: what is not needed next goes to the disk and comes back when it is, ``page_size_bytes`` at a time;
     ``"block"``: producers wait; ``"drop"``: messages are confirmed and dropped; ``"fail"``: a send raises
     ``AddressFullError``.  A broker without a ``data_dir`` has nowhere to page to: there ``"page"`` waits as ``"block"``
-    does.
+    does.  ``page_size_bytes``: 65,536 (64 KiB) to 1,073,741,824 (1 GiB).
 
     ``redistribution_delay`` and ``redistribute_unmatched``: only their defaults in this version; nothing is moved.
 

@@ -10,8 +10,17 @@ from typing import TypeVar
 import attrs
 
 from meshq import limits
+from meshq.address import check_name
 from meshq.errors import SettingsError
-from meshq.permissions import Permissions, Roles, check_permissions, check_roles, check_together
+from meshq.permissions import (
+    PermissionExplanation,
+    Permissions,
+    Roles,
+    check_permissions,
+    check_roles,
+    check_together,
+    explained,
+)
 from meshq.settings._secrets import Secret
 
 V = TypeVar("V")
@@ -108,3 +117,14 @@ class Security:
         if not self.users and not self.certificates:
             raise SettingsError("users", {}, "one user at least, or certificates that stand for users")
         check_together([*self.users, *self.certificates.values()], self.roles, self.permissions)
+
+    def explain(self, user: str, address: str) -> PermissionExplanation:
+        """What a user may do at an address, and by which roles and pattern.
+
+        Raises:
+            SettingsError: there is no such user, or the address is no name.
+        """
+        known = dict.fromkeys([*self.users, *self.certificates.values()])
+        if user not in known:
+            raise SettingsError("user", user, f"users that there are: {', '.join(map(repr, known))}")
+        return explained(user, check_name("address", address), self.roles, self.permissions)

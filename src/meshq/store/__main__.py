@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from meshq.abc import Disk, File
 from meshq.errors import MeshqError, SettingsError
 from meshq.limits import ENCRYPTION_KEY_BYTES
+from meshq.settings import EncryptionKey, encryption_keys
 from meshq.store._check import check_store
 from meshq.store._dump import dump_store
 from meshq.store._keyring_format import Keyring
@@ -16,6 +18,7 @@ from meshq.store._layout_format import Layout
 from meshq.store._lock import take_lock
 from meshq.store._pair import read_whole
 
+_KEY_FILE: Final = "a file of a key's 32 bytes, or of keys in hexadecimal digits, one a line; may be given again"
 #: Exit statuses: all is well; the store is damaged or holds what nobody knows; it could not be looked at.
 GOOD, BAD, NOT_LOOKED_AT = 0, 1, 2
 
@@ -25,7 +28,7 @@ def main(arguments: Sequence[str] | None = None, disk: Disk | None = None) -> in
     parser = argparse.ArgumentParser(prog="python -m meshq.store", description=__doc__)
     parser.add_argument("command", choices=("check", "dump"))
     parser.add_argument("directory")
-    parser.add_argument("--key-file", action="append", default=[], help="a file of the 32 bytes that encrypt it")
+    parser.add_argument("--key-file", action="append", default=[], help=_KEY_FILE)
     given = parser.parse_args(arguments)
     if disk is None:
         from meshq.env import RealDisk
@@ -35,7 +38,8 @@ def main(arguments: Sequence[str] | None = None, disk: Disk | None = None) -> in
     try:
         if "lock" in _names(disk, given.directory):
             lock = take_lock(disk, Layout(given.directory))
-        keyring = Keyring([_key(disk, path) for path in given.key_file])
+        keys = encryption_keys([key for path in given.key_file for key in _keys(disk, path)])
+        keyring = Keyring([key.reveal() for key in keys])
         run = _check if given.command == "check" else _dump
         return run(disk, given.directory, keyring)
     except BrokenPipeError:
@@ -55,11 +59,16 @@ def _names(disk: Disk, directory: str) -> list[str]:
         return []
 
 
-def _key(disk: Disk, path: str) -> bytes:
-    key = read_whole(disk, path)
-    if len(key) != ENCRYPTION_KEY_BYTES:
-        raise SettingsError("--key-file", path, f"a file of {ENCRYPTION_KEY_BYTES} bytes; it has {len(key)}")
-    return key
+def _keys(disk: Disk, path: str) -> list[EncryptionKey]:
+    """What a broker's settings take as keys, from a file."""
+    content = read_whole(disk, path)
+    if len(content) == ENCRYPTION_KEY_BYTES:
+        return [EncryptionKey(content)]
+    try:
+        return [EncryptionKey(line) for line in content.decode("ascii").splitlines() if line] or [EncryptionKey("")]
+    except (UnicodeDecodeError, SettingsError) as error:
+        allowed = f"a file of {ENCRYPTION_KEY_BYTES} bytes, or of twice as many hexadecimal digits in each line"
+        raise SettingsError("--key-file", path, f"{allowed}; it has {len(content)} bytes") from error
 
 
 def _check(disk: Disk, directory: str, keyring: Keyring) -> int:

@@ -14,7 +14,7 @@ from meshq.store._layout_format import Layout
 from meshq.store._ledger_machine import Ledger
 from meshq.store._manifest_format import Manifest, SegmentEntry
 from meshq.store._pair import NoRoomError
-from meshq.store._recovery import write_manifest
+from meshq.store._recovery import give_back, write_manifest
 from meshq.store._room import POOL, Room
 
 T = TypeVar("T")
@@ -36,6 +36,9 @@ class Books:
     #: Called when another manifest counts.
     on_switch: Callable[[], None] | None = None
 
+    def __attrs_post_init__(self) -> None:
+        self.room.before = self.trim
+
     async def switch(self, *, without: Sequence[int] = (), entries: Sequence[SegmentEntry] = (), last: int) -> None:
         """Make the next manifest count; the caller holds ``turn``.  Raises: OSError."""
         manifest = self.manifest.changed(without=without, entries=entries, last=last)
@@ -54,6 +57,12 @@ class Books:
     async def background(self, function: Callable[..., T], *arguments: object) -> T:
         """Call in a thread that is not the journal's."""
         return await self.env.threads.run(function, *arguments, pool=POOL)
+
+    async def trim(self) -> None:
+        """Give back what lies behind the seals of an earlier life.  Raises: OSError."""
+        async with self.files:
+            sealed = [entry for entry in self.manifest.entries if entry.sealed]
+            await self.background(give_back, self.env.disk, self.layout, sealed)
 
     async def unlink(self, numbers: Sequence[int]) -> None:
         """Remove the files of segments that no manifest names.  Raises: OSError."""

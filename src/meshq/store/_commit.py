@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 from meshq.abc import Buffer, Env
-from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError, invariant
+from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError, caused, invariant
 from meshq.ids import Position
 from meshq.limits import BATCH_BYTES_MAX, LAZY_COMMIT_S, RECORD_BYTES_MAX, SECTOR_BYTES, SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import (
@@ -43,6 +43,8 @@ from meshq.store._writer import SegmentWriter, head_blank
 #: The share of a segment that one batch fills at most (but for a larger record): what is left empty at the end of
 #: a segment is less than that.
 BATCH_SHARE: Final = 8
+#: On a full disk a checkpoint takes at most such a share of the reserve.
+CHECKPOINT_SHARE: Final = 8
 #: With chaos, lazy records wait so many times longer.
 LAZY_LONG: Final = 20
 
@@ -98,7 +100,7 @@ class GroupCommit:
         #: The position up to which the last durable checkpoint speaks.
         self._covered = 0
         self._want_watermark = False
-        #: Rung for whoever tidies: after the first batch in a while, after a roll, at the end.
+        #: Rung for whoever tidies: after the first batch in a while, after a roll, when the disk is full, at the end.
         self._tidy_bell = Bell()
         self._tidy_asleep = False
         self._batch_count = 0
@@ -250,8 +252,7 @@ class GroupCommit:
     def _broken(self, *, outcome_not_done: bool = False) -> JournalBrokenError:
         invariant(self._failure is not None, "something failed")
         error = JournalBrokenError(str(self._failure), outcome="not_done" if outcome_not_done else "unknown")
-        error.__cause__ = self._failure.__cause__ if self._failure is not None else None
-        return error
+        return caused(error, self._failure.__cause__ if self._failure is not None else None)
 
     def _place_rare(
         self,
@@ -349,14 +350,11 @@ class GroupCommit:
         writer = self._writer
         # One sector is always left, so that a watermark finds room.
         size = batch.bytes + SECTOR_BYTES
-        if (
-            writer is None
-            or writer.end + size > writer.capacity
-            or (writer.batches and self._books.env.chaos("journal.roll_early"))
-        ):
+        early = writer is not None and writer.batches and self._books.env.chaos("journal.roll_early")
+        if writer is None or writer.end + size > writer.capacity or early:
+            writer = await self._roll(batch, size)
             if batch.checkpoint is None and not self._checkpoint_queued:
                 self._ask_checkpoint()
-            writer = await self._roll(batch, size)
         self._books.room.give_back(batch)
         offset = writer.end
         seconds = await self._write(writer, batch.sheaf(), size)
@@ -441,9 +439,11 @@ class GroupCommit:
 
     def _ask_checkpoint(self) -> None:
         """Place the owner's checkpoint as a batch of its own, behind all that is placed."""
-        if self.checkpoint is None:
+        drafts = self.checkpoint() if self.checkpoint is not None else []
+        size = sum(len(draft.payload) for draft in drafts)
+        if self.checkpoint is None or (self.full and size > self.large_bytes // CHECKPOINT_SHARE):
+            # What is left of a full disk is for what drains it; the last checkpoint still covers most of it.
             return
-        drafts = self.checkpoint()
         self._turn_over()
         batch = self._open
         batch.flags = CHECKPOINT_BATCH
@@ -480,8 +480,7 @@ class GroupCommit:
             return
         self.state = "failed"
         self._refusing = ALL
-        self._failure = JournalBrokenError(f"the journal's disk failed: {error}")
-        self._failure.__cause__ = error
+        self._failure = caused(JournalBrokenError(f"the journal's disk failed: {error}"), error)
         for batch in (self._in_flight, *self._closed, self._open):
             if batch is not None and batch.settled is not None:
                 batch.settled.set()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from meshq.limits import COMPACT_LIVE_PERCENT, COMPACT_SEGMENTS_MIN
+from meshq.limits import COMPACT_LIVE_PERCENT, COMPACT_SEGMENTS_MIN, SECTOR_BYTES, SEGMENT_HEADER_BYTES
 
 #: A victim must give back at least half of itself: otherwise the copying costs more room and time than it frees.
 VICTIM_NEEDED_PERCENT_MAX = 50
@@ -39,3 +39,19 @@ def victims(candidates: Sequence[Candidate], *, budget_bytes: int, eager: bool =
         copied += candidate.needed
         chosen.append(candidate.number)
     return sorted(chosen)
+
+
+def tightest(candidates: Sequence[Candidate], *, budget_bytes: int) -> list[int]:
+    """The segments to compact on a full disk, in no more than ``budget_bytes`` of copies; none if that frees nothing.
+
+    What was written there in many small batches takes much more room than its records do.
+    """
+    chosen: list[Candidate] = []
+    copied = SEGMENT_HEADER_BYTES
+    for candidate in sorted(candidates, key=lambda one: (one.needed - one.length, one.number)):
+        if copied + candidate.needed <= budget_bytes:
+            copied += candidate.needed
+            chosen.append(candidate)
+    # A copy has a header and ends with a sector.
+    freed = sum(candidate.length for candidate in chosen) - (copied + 2 * SECTOR_BYTES)
+    return sorted(candidate.number for candidate in chosen) if freed >= SEGMENT_HEADER_BYTES else []

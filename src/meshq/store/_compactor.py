@@ -29,7 +29,7 @@ from meshq.store._batch_format import (
     unpack_targets,
 )
 from meshq.store._books import Books
-from meshq.store._compact_plan import Candidate, victims
+from meshq.store._compact_plan import Candidate, tightest, victims
 from meshq.store._index import read_segment
 from meshq.store._ledger_machine import SegmentBook
 from meshq.store._pair import NoRoomError
@@ -66,15 +66,21 @@ class Compactor:
 
     def choose(self, active: int, covered: float) -> list[int]:
         """The segments to compact now; usually none."""
-        books = self._books.ledger.books
+        eager = self._books.env.chaos("journal.compact_early")
+        candidates = self._candidates(active, covered)
+        return victims(candidates, budget_bytes=self._segment_bytes * BUDGET_SEGMENTS, eager=eager)
+
+    def squeeze(self, active: int, covered: float, budget_bytes: int) -> list[int]:
+        """The segments from which copies of so many bytes give back most, on a full disk."""
+        return tightest(self._candidates(active, covered), budget_bytes=budget_bytes)
+
+    def _candidates(self, active: int, covered: float) -> list[Candidate]:
         entries = self._books.manifest.numbers()
-        candidates = [
+        return [
             Candidate(number, entries[number].length, book.needed_bytes())
-            for number, book in books.items()
+            for number, book in self._books.ledger.books.items()
             if number != active and book.last <= covered
         ]
-        eager = self._books.env.chaos("journal.compact_early")
-        return victims(candidates, budget_bytes=self._segment_bytes * BUDGET_SEGMENTS, eager=eager)
 
     async def compact(self, numbers: Sequence[int], durable: int) -> None:
         """Replace these segments by copies of what is needed of them; on a full disk, give up.

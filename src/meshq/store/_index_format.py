@@ -108,9 +108,10 @@ class Index(NamedTuple):
     leaves: list[Leaf]
 
 
-def leaves_of(found: Scan, count: int | None = None) -> Iterator[Leaf]:
-    """The first ``count`` batches of a segment that was read whole; those that only prove others are left out."""
-    for batch in found.batches[:count]:
+def leaves_of(found: Scan, count: int | None = None, *, start: int = 0) -> Iterator[Leaf]:
+    """The batches of a segment that was read whole, from ``start`` to ``count``; those that only prove others are
+    left out."""
+    for batch in found.batches[start:count]:
         if batch.records or batch.flags:
             rows, positions = rows_of(found.data, batch), positions_of(found.data, batch)
             yield Leaf(batch.offset, batch.first, batch.flags, rows, positions, found.data, records_at(batch), None)

@@ -153,8 +153,9 @@ class Journal(Alone):
         self.state = "opening"
         self._layout = _fixed(self._layout)
         if self._env_given is None:
-            from meshq.env import real_env
+            from meshq.env import check_in_trio, real_env
 
+            check_in_trio("Journal")
             self._env_given = real_env()
         env = self._env_given
         try:
@@ -237,6 +238,7 @@ class Journal(Alone):
     def _room_changed(self) -> None:
         if self.state == "open" and not self._closing:
             self._refusing = ROOTS if self.full else NOTHING
+            self._tidy_bell.ring()
             if self.on_room is not None:
                 self.on_room()
 
@@ -260,11 +262,12 @@ class Journal(Alone):
         if self._closing:
             task_status.started()
             return
-        self._running = True
-        self._recovery = None
+        self._running, self._recovery = True, None
+        if self.checkpoint is not None:
+            self._books.room.want()
         try:
             async with trio.open_nursery() as nursery:
-                self._ask_checkpoint()
+                nursery.start_soon(self._guarded, "begin")
                 nursery.start_soon(self._guarded, "commit")
                 nursery.start_soon(self._guarded, "room")
                 nursery.start_soon(self._guarded, "tidy")
@@ -276,7 +279,7 @@ class Journal(Alone):
                 finally:
                     self._halt()
         except BaseExceptionGroup as group:
-            raise _alone(group) from None
+            raise (only := _alone(group)) from only.__cause__
         finally:
             self._running = False
             self._stopped.set()
@@ -284,8 +287,9 @@ class Journal(Alone):
             raise self._broken()
 
     async def _guarded(self, name: str) -> None:
-        """One of the four tasks; the disk's errors end all of them, and come out of ``run`` as one."""
+        """One of the tasks; errors of the disk end all of them, and come out of ``run`` as one."""
         loops = {
+            "begin": self._begin,
             "commit": self._commit_loop,
             "room": self._books.room.run,
             "tidy": self._tidy_loop,
@@ -299,6 +303,13 @@ class Journal(Alone):
             except BaseException as error:
                 self._fail(error)
                 raise
+
+    async def _begin(self) -> None:
+        """Cover what the last life left, unless the disk is full: then nothing is written that need not be."""
+        await self._books.room.settled.wait()
+        if not (self.full or self._stopping or self._writer is not None or self._checkpoint_queued):
+            self._ask_checkpoint()
+            self._wake()
 
     def _fail(self, error: BaseException) -> None:
         super()._fail(error)
@@ -432,7 +443,7 @@ class Journal(Alone):
             swallowed = bool(await self._manager.__aexit__(kind, error, trace))
         except BaseExceptionGroup as group:
             if error is None or _alone(group) is not error:
-                raise _alone(group) from None
+                raise (only := _alone(group)) from only.__cause__
         except trio.Cancelled:
             if error is None:
                 raise

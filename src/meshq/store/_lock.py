@@ -65,5 +65,7 @@ def take_lock(disk: Disk, layout: Layout) -> File:
         raise
     if not locked:
         file.close()
-        raise BusyError(f"the store in {layout.root} is open already, here or in another process")
+        text = f"the store in {layout.root} is open already, here or in another process"
+        advice = "one broker at a time uses a data_dir; several processes connect to one broker, or have one each"
+        raise BusyError(f"{text}: {advice}")
     return file

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from typing import Final
 
 from meshq.abc import Disk
 from meshq.store._layout_format import TEMPORARY_SUFFIX
@@ -19,9 +20,13 @@ class NoRoomError(OSError):
     """The disk is full, and nothing has changed: what was begun is removed and may be tried again."""
 
 
+#: No room on the disk, a quota that is used up, and no descriptor for a new file.
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+
+
 def is_full(error: OSError) -> bool:
-    """Whether there was no room, or the quota is used up."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    """Whether there was no room for a file: what was begun may be tried again, and the disk is as good as before."""
+    return error.errno in _FULL
 
 
 def read_whole(disk: Disk, path: str, size: int | None = None) -> bytes:

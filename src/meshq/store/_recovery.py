@@ -9,7 +9,12 @@ The order matters, because the power may go at any point of it:
 3. If the last life did not seal its segment, that segment is sealed where it is known to have been synced.  The
    batch behind that point, if it is whole, may exist in memory only (a failed sync leaves it so): its records are
    copied to a new segment and that is synced.
-4. A new manifest says so.  Only now has anything changed.
+4. A new manifest says so, and no longer names segments that nobody needs.  Only now has anything changed.
+5. When the owner has read all records, what lies behind the seals is given back (``give_back``): a start that is
+   followed by the next one keeps no room.
+
+On a full disk no room is needed: where there is none for the copy, the batch is written again over itself and
+synced, and where there is none for the manifest, the next one that is written says the same.
 
 A life that was cut between any two of these leaves what the next one treats in the same way: ``recover`` of a
 recovered store finds the same records.
@@ -17,6 +22,7 @@ recovered store finds the same records.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 import attrs
@@ -41,8 +47,9 @@ from meshq.store._index_format import Leaf, leaves_of
 from meshq.store._layout_format import BALLAST, TEMPORARY_SUFFIX, Layout, index_number, segment_number
 from meshq.store._ledger_machine import Ledger, SegmentBook
 from meshq.store._manifest_format import PURPOSE, Manifest, SegmentEntry, decode_manifest, encode_manifest
-from meshq.store._pair import Pair
+from meshq.store._pair import NoRoomError, Pair, is_full
 from meshq.store._pair_format import Sheet
+from meshq.store._reclaim_plan import removable
 from meshq.store._scan_format import Scan
 from meshq.store._sealed import write_sealed
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
@@ -152,8 +159,7 @@ def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None 
         manifest = Manifest(generation=0, node_id=identity.node_id, journal_id=identity.journal_id)
     check_owner(layout, manifest, identity)
     findings = _Findings()
-    sealed: list[SegmentEntry] = []
-    tail: list[Sheaf] = []
+    ended: list[_Ended] = []
     owner = (identity.node_id, identity.journal_id)
     for entry in manifest.entries:
         book = findings.ledger.begin(entry.number, entry.base, compacted=entry.compacted)
@@ -163,20 +169,20 @@ def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None 
             findings.opened(entry.number, opened)
             continue
         found = read_segment(disk, layout, entry, owner)
-        data = found.data
         proven = found.proven(entry)
         findings.take(book, leaves_of(found, proven))
-        sealed.append(_sealed_where_proven(entry, found, book, proven))
-        tail += [_sheaf(data, batch) for batch in found.batches[proven:] if batch.records or batch.flags]
-        findings.torn_bytes += len(data) - found.end if found.tail == "torn" else 0
+        ended.append(_Ended(entry, book, found, proven))
+        findings.torn_bytes += len(found.data) - found.end if found.tail == "torn" else 0
     _remove_unlisted(disk, layout, manifest)
-    if tail:
-        sealed.append(_copy_tail(disk, layout, manifest, tail, entropy.token(SALT_BYTES), findings))
+    before = manifest.generation
+    manifest = _seal(disk, layout, manifest, ended, entropy.token(SALT_BYTES), findings)
     findings.settle()
-    manifest = _without_empty(manifest.changed(entries=sealed), findings.ledger)
-    write_manifest(disk, layout, manifest)
-    _remove_unlisted(disk, layout, manifest)
-    heal_identity(disk, layout, identity)
+    if manifest.generation > before:
+        # Else the durable one still names what is there: nothing may go.
+        manifest = _without_dead(disk, layout, manifest, findings)
+        _remove_unlisted(disk, layout, manifest)
+    with contextlib.suppress(NoRoomError):
+        heal_identity(disk, layout, identity)
     return Recovery(
         identity,
         manifest,
@@ -189,15 +195,103 @@ def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None 
     )
 
 
-def _sealed_where_proven(entry: SegmentEntry, found: Scan, book: SegmentBook, proven: int) -> SegmentEntry:
-    last = found.batches[proven - 1] if proven else None
-    return attrs.evolve(
-        entry,
-        sealed=True,
-        last=book.last,
-        length=last.end if last else SEGMENT_HEADER_BYTES,
-        tag=last.tag if last else found.keys.genesis,
-    )
+@attrs.frozen
+class _Ended:
+    """A segment that the last life was writing; the book has what is proven of it."""
+
+    entry: SegmentEntry
+    book: SegmentBook
+    found: Scan
+    #: How many of its batches are known to have been synced.
+    proven: int
+
+    def sealed(self, count: int) -> SegmentEntry:
+        """What a manifest says of it that ends with its first ``count`` batches, which are those of the book."""
+        last = self.found.batches[count - 1] if count else None
+        return attrs.evolve(
+            self.entry,
+            sealed=True,
+            last=self.book.last,
+            length=last.end if last else SEGMENT_HEADER_BYTES,
+            tag=last.tag if last else self.found.keys.genesis,
+        )
+
+    def tail(self) -> list[Sheaf]:
+        """What is whole and was perhaps never synced."""
+        unproven = self.found.batches[self.proven :]
+        return [_sheaf(self.found.data, batch) for batch in unproven if batch.records or batch.flags]
+
+
+def _seal(
+    disk: Disk, layout: Layout, manifest: Manifest, ended: list[_Ended], salt: bytes, findings: _Findings
+) -> Manifest:
+    """Have every segment sealed; returns the manifest that says so, which is durable if its generation is new."""
+    tail = [sheaf for one in ended for sheaf in one.tail()]
+    sealed = [one.sealed(one.proven) for one in ended]
+    try:
+        copy = [_copy_tail(disk, layout, manifest, tail, salt)] if tail else []
+        try:
+            found = manifest.changed(entries=[*sealed, *copy])
+            write_manifest(disk, layout, found)
+        except NoRoomError:
+            for entry in copy:
+                disk.remove(layout.segment(entry.number))
+            raise
+    except NoRoomError:
+        if not manifest.generation:
+            raise
+        return _seal_in_place(disk, layout, manifest, ended, findings)
+    for entry in copy:
+        read = read_segment(disk, layout, entry, (manifest.node_id, manifest.journal_id))
+        findings.take(findings.ledger.begin(entry.number, entry.base), leaves_of(read))
+    return found
+
+
+def _seal_in_place(
+    disk: Disk, layout: Layout, manifest: Manifest, ended: list[_Ended], findings: _Findings
+) -> Manifest:
+    """The same where there is no room for a copy, and perhaps none for a manifest."""
+    sealed: list[SegmentEntry] = []
+    for one in ended:
+        count = one.proven
+        if one.tail():
+            count = len(one.found.batches)
+            _write_again(disk, layout.segment(one.entry.number), one.found.batches[one.proven].offset, one.found.end)
+            findings.take(one.book, leaves_of(one.found, start=one.proven))
+        sealed.append(one.sealed(count))
+        # It was read before it was written again: what is durable now is what the records were taken from.
+        read_segment(disk, layout, sealed[-1], (manifest.node_id, manifest.journal_id))
+    give_back(disk, layout, sealed)
+    found = manifest.changed(entries=sealed)
+    try:
+        write_manifest(disk, layout, found)
+    except NoRoomError:
+        return attrs.evolve(found, generation=manifest.generation)
+    return found
+
+
+def _write_again(disk: Disk, path: str, start: int, end: int) -> None:
+    """Make bytes durable that may be in memory only.  Raises: OSError."""
+    file = disk.open(path)
+    try:
+        file.write_at(start, [file.read_at(start, end - start)])
+        file.sync()
+    finally:
+        file.close()
+
+
+def give_back(disk: Disk, layout: Layout, entries: Iterable[SegmentEntry]) -> None:
+    """Cut off what lies behind the seals: what was made ahead and never used, and torn tails.  Raises: OSError."""
+    for entry in entries:
+        file = disk.open(layout.segment(entry.number))
+        try:
+            if file.size() > entry.length:
+                file.truncate(entry.length)
+        except OSError as error:
+            if not is_full(error):
+                raise
+        finally:
+            file.close()
 
 
 def _sheaf(data: Buffer, batch: BatchHeader) -> Sheaf:
@@ -206,9 +300,7 @@ def _sheaf(data: Buffer, batch: BatchHeader) -> Sheaf:
     return Sheaf(batch.first, rows, parts, batch.flags)
 
 
-def _copy_tail(
-    disk: Disk, layout: Layout, manifest: Manifest, tail: list[Sheaf], salt: bytes, findings: _Findings
-) -> SegmentEntry:
+def _copy_tail(disk: Disk, layout: Layout, manifest: Manifest, tail: list[Sheaf], salt: bytes) -> SegmentEntry:
     header = SegmentHeader(
         number=manifest.next_segment,
         base=tail[0].first,
@@ -219,18 +311,22 @@ def _copy_tail(
         key_id=layout.keyring.current_id,
     )
     written = write_sealed(disk, layout, header, tail, durable=tail[0].first - 1, compacted=False)
-    found = read_segment(disk, layout, written.entry, (manifest.node_id, manifest.journal_id))
-    book = findings.ledger.begin(header.number, header.base)
-    findings.take(book, leaves_of(found))
     return written.entry
 
 
-def _without_empty(manifest: Manifest, ledger: Ledger) -> Manifest:
-    """Segments without any record don't count from now on; their files go as unlisted ones."""
-    empty = [number for number, book in ledger.books.items() if book.last < book.first]
-    ledger.remove(empty)
-    kept = tuple(entry for entry in manifest.entries if entry.number not in empty)
-    return attrs.evolve(manifest, entries=kept)
+def _without_dead(disk: Disk, layout: Layout, manifest: Manifest, findings: _Findings) -> Manifest:
+    """Segments that nobody needs don't count from now on; their files go as unlisted ones."""
+    ledger = findings.ledger
+    dead = removable(ledger.books, active=0, covered=findings.covered)
+    if not dead:
+        return manifest
+    kept = manifest.changed(without=dead)
+    try:
+        write_manifest(disk, layout, kept)
+    except NoRoomError:
+        return manifest
+    ledger.remove(dead)
+    return kept
 
 
 def _remove_unlisted(disk: Disk, layout: Layout, manifest: Manifest) -> None:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import trio
 
 from meshq.abc import Disk, Env
-from meshq.limits import KIB, MIB
+from meshq.limits import KIB, MIB, SEGMENT_HEADER_BYTES
 from meshq.store._bell import Bell
 from meshq.store._gathered import Gathered
 from meshq.store._large_batches import reserve_bytes
@@ -31,8 +31,11 @@ from meshq.store._writer import Blank
 #: Segments are prepared, copied and removed here, so that commits never wait for that.
 POOL: Final = "background"
 ZEROS: Final = memoryview(bytes(MIB))
-#: A manifest of a thousand segments.
+#: A manifest of a thousand segments; where there is no room for that, of a hundred.
 BALLAST_BYTES: Final = 64 * KIB
+BALLAST_BYTES_MIN: Final = 8 * KIB
+#: Where the disk has no room for the whole reserve, the least that is of use.
+RESERVE_BYTES_MIN: Final = 2 * SEGMENT_HEADER_BYTES
 #: The next segment is made when this share of the active one is used.
 AHEAD_SHARE: Final = 4
 #: Pauses between two attempts on a full disk.
@@ -87,9 +90,11 @@ class Room:
         "_spare",
         "_stopping",
         "_surplus",
+        "before",
         "full",
         "next_number",
         "on_change",
+        "settled",
     )
 
     def __init__(self, env: Env, layout: Layout, segment_bytes: int, next_number: int) -> None:
@@ -99,15 +104,20 @@ class Room:
         self.next_number = next_number
         #: No room for new messages.
         self.full = False
+        #: Called before anything is made: what an earlier life left may be room.
+        self.before: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         #: Called whenever ``full`` has changed.
         self.on_change: Callable[[], None] | None = None
         self._spare: Blank | None = None
         self._reserve: Blank | None = None
-        self._ballast = False
+        #: Its bytes, if it is there.
+        self._ballast = 0
         #: The ballast was given up for a manifest that is not written yet.
         self._lent = False
         #: The spare is needed soon, or now.
         self._demand = False
+        #: Set when the journal may write as it likes, or is known to have no room for that.
+        self.settled = trio.Event()
         # Who wants a blank of at least so many bytes before it places anything, and what to call then.
         self._asked: deque[tuple[int, Callable[[], None]]] = deque()
         # There while whoever asked for it is called.
@@ -122,7 +132,12 @@ class Room:
 
     def used(self, share_bytes: int, capacity: int) -> None:
         """The active segment is used so far; asks for the next one in time."""
-        if not self._demand and self._spare is None and share_bytes * AHEAD_SHARE >= capacity:
+        if share_bytes * AHEAD_SHARE >= capacity:
+            self.want()
+
+    def want(self) -> None:
+        """Somebody is about to write: so it is known at once if there is no room for a segment."""
+        if not self._demand and self._spare is None:
             self._demand = True
             self._bell.ring()
 
@@ -143,6 +158,7 @@ class Room:
         """Keep a spare and a reserve at hand until ``stop``."""
         self._running = True
         try:
+            await self.before()
             while not self._stopping:
                 if self._surplus:
                     await self._env.threads.run(self._remove, self._surplus.pop(), pool=POOL)
@@ -151,12 +167,19 @@ class Room:
                     await self._answer()
                     continue
                 if self._complete():
+                    self.settled.set()
                     await self._bell.wait()
                     continue
                 try:
                     await self._make_next()
                 except NoRoomError:
                     self._set_full(True)
+                    self.settled.set()
+                    if self._spare is not None and not self._guarded:
+                        # It has the room of what a full disk is drained with.
+                        self._surplus.append(self._spare)
+                        self._spare, self._demand = None, True
+                        continue
                     with trio.move_on_after(self._pause_s):
                         await self._bell.wait()
                     self._pause_s = min(self._pause_s * 2, RETRY_S_MAX)
@@ -167,28 +190,88 @@ class Room:
                     self._arrived.ring()
         finally:
             self._running = False
+            self.settled.set()
             self._arrived.ring()
             while self._asked:
                 self._asked.popleft()[1]()
 
     def _complete(self) -> bool:
         wanted = self._spare is not None or not (self._demand or self.full)
-        return wanted and self._reserve is not None and (self._ballast or self._lent)
+        return wanted and self._guarded
+
+    @property
+    def _guarded(self) -> bool:
+        """Whether a full disk would find what it is to be drained with."""
+        reserve = self._reserve
+        whole = reserve is not None and reserve.capacity >= self.reserve_bytes
+        return whole and (self._ballast > 0 or self._lent)
+
+    @property
+    def pressed(self) -> bool:
+        """Whether the disk is full, and less is left to go on with than there should be."""
+        return self.full and not self._guarded
 
     async def _make_next(self) -> None:
-        """Make what is missing most: on a full disk what keeps it going, else what is waited for."""
-        if self._demand and self._spare is None and not self.full:
+        """Make what is missing most: what keeps a full disk going, then what is waited for.
+
+        Raises: NoRoomError if it could not be made, or not whole.
+        """
+        if not (self._ballast or self._lent):
+            # Without it no segment could be put to use, however many there are.
+            await self._make_ballast()
+        elif self._demand and self._spare is None and not self.full:
             self._keep(await self._blank(self._segment_bytes))
-        elif not (self._ballast or self._lent):
-            path = f"{self._layout.journal}/{BALLAST}"
-            await self._env.threads.run(_make_ballast, self._env.disk, path, pool=POOL)
-            self._ballast = True
         elif self._reserve is None:
-            self._reserve = await self._blank(self.reserve_bytes)
+            self._reserve = await self._make_reserve()
+            if self._reserve.capacity < self.reserve_bytes:
+                self._arrived.ring()
+                raise NoRoomError("no room for the whole reserve")
+        elif not self._guarded:
+            small, self._reserve = self._reserve, await self._blank(self.reserve_bytes)
+            self._surplus.append(small)
         else:
             self._keep(await self._blank(self._segment_bytes))
         if self._spare is not None:
             self._demand = False
+
+    async def _make_reserve(self) -> Blank:
+        """The reserve, as large as there is room for; the most of the ballast makes some."""
+        capacity = self.reserve_bytes
+        while True:
+            try:
+                return await self._blank(capacity)
+            except NoRoomError:
+                capacity //= 2
+                if capacity >= RESERVE_BYTES_MIN:
+                    continue
+                if self._ballast <= BALLAST_BYTES_MIN:
+                    raise
+                await self._remove_ballast()
+                await self._make_ballast(BALLAST_BYTES_MIN)
+                capacity = self.reserve_bytes
+
+    async def _make_ballast(self, size: int = BALLAST_BYTES) -> None:
+        path = f"{self._layout.journal}/{BALLAST}"
+        while not self._ballast:
+            try:
+                await self._env.threads.run(_make_ballast, self._env.disk, path, size, pool=POOL)
+                self._ballast = size
+            except NoRoomError:
+                if size == BALLAST_BYTES_MIN:
+                    raise
+                size = BALLAST_BYTES_MIN
+
+    async def _remove_ballast(self) -> None:
+        # At once: both whoever makes room and whoever writes a manifest may want to.
+        self._ballast = 0
+        path = f"{self._layout.journal}/{BALLAST}"
+        await self._env.threads.run(self._env.disk.remove, path, pool=POOL)
+
+    async def lend_ballast(self) -> None:
+        """Give the ballast up for what frees more; the next manifest that is written has it made again."""
+        if self._ballast:
+            self._lent = True
+            await self._remove_ballast()
 
     @property
     def reserve_bytes(self) -> int:
@@ -317,9 +400,7 @@ class Room:
         Raises: NoRoomError if there is nothing to give up and this journal is being closed.
         """
         if self._ballast:
-            path = f"{self._layout.journal}/{BALLAST}"
-            await self._env.threads.run(self._env.disk.remove, path, pool=POOL)
-            self._ballast, self._lent = False, True
+            await self.lend_ballast()
             return
         if self._stopping or not self._running:
             raise NoRoomError("no room for a manifest")
@@ -341,7 +422,7 @@ class Room:
         if self._ballast:
             self._env.disk.remove(f"{self._layout.journal}/{BALLAST}")
         self._spare = self._reserve = None
-        self._ballast = False
+        self._ballast = 0
 
     def close(self) -> None:
         """Close the files only: the disk has failed."""
@@ -350,9 +431,9 @@ class Room:
                 blank.file.close()
 
 
-def _make_ballast(disk: Disk, path: str) -> None:
+def _make_ballast(disk: Disk, path: str, size: int) -> None:
     try:
-        write_new(disk, path, bytes(BALLAST_BYTES))
+        write_new(disk, path, bytes(size))
     except OSError as error:
         if not is_full(error):
             raise

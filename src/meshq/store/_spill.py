@@ -7,6 +7,7 @@ nowhere but in this process, so nothing of it can be read later, and what comes 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
@@ -38,10 +39,11 @@ class SpillFiles:
         self._disk = disk
         self._directory = directory
         self._cipher = AESGCM(entropy.token(_KEY_BYTES))
-        # By number: the file, the pages in it that are needed.
-        self._files: dict[int, File] = {}
+        # By number: the pages of each file that are needed.
         self._needed: dict[int, int] = {}
-        # What is written to, and where its end is; 0: nothing.  And the last number given.
+        # What is written to, and where its end is; 0: nothing.  And the last number given.  Only that file is open: a
+        # queue of gigabytes has hundreds of them.
+        self._file: File | None = None
         self._current = 0
         self._last = 0
         self._end = 0
@@ -68,12 +70,13 @@ class SpillFiles:
                 if not self._current or self._end >= SEGMENT_BYTES:
                     self._begin()
                 sealed = self._cipher.encrypt(_nonce(self._current, self._end), table + body, None)
-                self._files[self._current].write_at(self._end, [sealed])
+                assert self._file is not None
+                self._file.write_at(self._end, [sealed])
                 pages.append(Page(self._current, self._end, len(sealed), rows, len(table)))
                 self._end += len(sealed)
         except OSError as error:
             # An offset is used once: whatever was begun is left behind.
-            self._current = 0
+            self._leave()
             if not is_full(error):
                 raise
             self.tidy()
@@ -83,11 +86,18 @@ class SpillFiles:
         return pages
 
     def _begin(self) -> None:
+        self._leave()
         self._last += 1
         number = self._last
-        self._files[number] = self._disk.open(self._path(number), create=True)
+        self._file = self._disk.open(self._path(number), create=True)
         self._needed[number] = 0
         self._current, self._end = number, 0
+
+    def _leave(self) -> None:
+        """Write no more to the current file."""
+        file, self._file, self._current = self._file, None, 0
+        if file is not None:
+            file.close()
 
     def read(self, pages: Sequence[Page]) -> list[tuple[int, bytes, bytes]]:
         """The runs of these pages.
@@ -97,14 +107,27 @@ class SpillFiles:
             OSError: the disk failed.
         """
         found = []
-        for page in pages:
-            data = self._files[page.file].read_at(page.offset, page.size)
-            try:
-                content = self._cipher.decrypt(_nonce(page.file, page.offset), data, None)
-            except InvalidTag as error:
-                raise DamagedError(self._path(page.file), page.offset, "a page", "other bytes") from error
-            found.append((page.rows, content[: page.table_size], content[page.table_size :]))
+        with ExitStack() as stack:
+            number, file = 0, self._file
+            for page in pages:
+                if page.file != number:
+                    number = page.file
+                    # Pages that are read together stand together, so few files are opened, one at a time.
+                    stack.close()
+                    file = self._file if number == self._current else self._disk.open(self._path(number))
+                    if file is not None and file is not self._file:
+                        stack.callback(file.close)
+                assert file is not None
+                data = file.read_at(page.offset, page.size)
+                found.append(self._opened(page, data))
         return found
+
+    def _opened(self, page: Page, data: bytes) -> tuple[int, bytes, bytes]:
+        try:
+            content = self._cipher.decrypt(_nonce(page.file, page.offset), data, None)
+        except InvalidTag as error:
+            raise DamagedError(self._path(page.file), page.offset, "a page", "other bytes") from error
+        return page.rows, content[: page.table_size], content[page.table_size :]
 
     def forget(self, page: Page) -> bool:
         """A page is not needed any more; whether there is something to tidy.  Does not block."""
@@ -115,15 +138,13 @@ class SpillFiles:
         """Remove the files of which nothing is needed.  Raises: OSError."""
         for number in [number for number, needed in self._needed.items() if not needed]:
             if number == self._current:
-                self._current = 0
-            self._files.pop(number).close()
+                self._leave()
             del self._needed[number]
             self._disk.remove(self._path(number))
 
     def close(self) -> None:
-        """Close the files; they stay until the next start.  Does not block."""
-        for file in self._files.values():
-            file.close()
+        """Close what is open; the files stay until the next start.  Does not block."""
+        self._leave()
 
 
 def _nonce(file: int, offset: int) -> bytes:

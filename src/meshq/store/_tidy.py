@@ -30,11 +30,11 @@ class Tidying(GroupCommit):
         """Reclaim, compact and watermark until the journal stops."""
         seen = self._batch_count
         while not self._stopping:
-            if self._batch_count == seen:
+            if self._batch_count == seen and not self._books.room.pressed:
                 self._tidy_asleep = True
                 await self._tidy_bell.wait()
                 self._tidy_asleep = False
-                if self._batch_count == seen:
+                if self._batch_count == seen and not self._books.room.pressed:
                     continue
             seen_now = self._batch_count
             with trio.move_on_after(IDLE_S):
@@ -46,7 +46,7 @@ class Tidying(GroupCommit):
             except NoRoomError:
                 # Only a journal that is being closed doesn't wait for room; the next life tidies.
                 return
-            if self._batch_count == seen_now:
+            if self._batch_count == seen_now != seen:
                 seen = seen_now
                 self._want_watermark = True
                 self._wake()
@@ -63,5 +63,10 @@ class Tidying(GroupCommit):
                 books.ledger.remove(gone)
             await books.unlink(gone)
         chosen = self._compactor.choose(active, covered)
+        if books.room.pressed and not chosen:
+            chosen = self._compactor.squeeze(active, covered, books.room.reserve_bytes)
+            if chosen:
+                await books.room.lend_ballast()
         if chosen:
             await self._compactor.compact(chosen, self.durable)
+            books.room.manifest_written()

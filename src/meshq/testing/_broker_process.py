@@ -27,6 +27,7 @@ async def serve(
     report: Any,
     memory_limit: int | None = None,
     chaos: tuple[str, ...] = (),
+    segment_bytes: int = SEGMENT_BYTES,
 ) -> None:
     """Run the broker until it is told to stop, fails or is killed; ``report`` gets its URL, then its disk calls.
 
@@ -37,7 +38,7 @@ async def serve(
     broker = Broker(
         "real",
         data_dir=directory,
-        journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
+        journal=JournalSettings(segment_bytes=segment_bytes),
         acceptors=[f"tcp://127.0.0.1:{port}"],
         memory_limit=memory_limit,
         env=attrs.evolve(env, disk=disk, chaos=frozenset(chaos).__contains__),
@@ -56,10 +57,11 @@ def life(
     report: Any,
     memory_limit: int | None = None,
     chaos: tuple[str, ...] = (),
+    segment_bytes: int = SEGMENT_BYTES,
 ) -> None:
     """One life in this process."""
     try:
-        trio.run(serve, directory, port, at, action, report, memory_limit, chaos)
+        trio.run(serve, directory, port, at, action, report, memory_limit, chaos, segment_bytes)
     except MeshqError as error:
         report.send(f"{type(error).__name__}: {error}")
 
@@ -80,11 +82,12 @@ class BrokerProcess:
         *,
         memory_limit: int | None = None,
         chaos: tuple[str, ...] = (),
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         self.report, theirs = context.Pipe()
-        arguments = (directory, port, at or {}, action, theirs, memory_limit, chaos)
+        arguments = (directory, port, at or {}, action, theirs, memory_limit, chaos, segment_bytes)
         self.process = context.Process(target=life, args=arguments)
         self.process.start()
         theirs.close()

@@ -16,6 +16,15 @@ from meshq.testing._checkers import (
     q5_no_more_often_than_failures_explain,
     q6_consumed_is_final,
 )
+from meshq.testing._checkers_calm import (
+    l1_kept_while_it_lives,
+    l2_gone_at_its_time,
+    l3_never_early,
+    l4_urgent_first,
+    l5_one_holder,
+    l6_no_more_than_the_window,
+    l7_memory_is_bounded,
+)
 from meshq.testing._checkers_order import q7_first_in_first_out
 from meshq.testing._history import History, queue_of
 
@@ -106,6 +115,13 @@ CHECKERS: Final[dict[str, Checker]] = {
     "Q8": q8_conservation,
     "Q14": q14_works_again,
     "Q15": q15_recovery_is_a_fixed_point,
+    "L1": l1_kept_while_it_lives,
+    "L2": l2_gone_at_its_time,
+    "L3": l3_never_early,
+    "L4": l4_urgent_first,
+    "L5": l5_one_holder,
+    "L6": l6_no_more_than_the_window,
+    "L7": l7_memory_is_bounded,
 }
 
 

@@ -70,6 +70,17 @@ def _many_and_large_buffers_are_written_whole(disk: Disk, root: str) -> None:
     file.close()
 
 
+def _what_is_cut_off_is_gone(disk: Disk, root: str) -> None:
+    file = disk.open(f"{root}/file", create=True)
+    file.write_at(0, [b"kept and cut off"])
+    file.truncate(4)
+    expect_equal((file.size(), file.read_at(0, 100)), (4, b"kept"), "what lies behind is given back")
+    file.sync()
+    file.write_at(8, [b"new"])
+    expect_equal(file.read_at(0, 100), b"kept" + bytes(4) + b"new", "what was cut off does not come back")
+    file.close()
+
+
 def _a_gap_reads_as_zeros(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/file", create=True)
     file.write_at(4096, [b"end"])
@@ -198,6 +209,7 @@ DISK_CHECKS: Final[tuple[Callable[[Disk, str], None], ...]] = (
     _opening_a_missing_file_fails,
     _buffers_are_written_one_after_the_other,
     _many_and_large_buffers_are_written_whole,
+    _what_is_cut_off_is_gone,
     _a_gap_reads_as_zeros,
     _reads_end_with_the_file,
     _what_one_handle_writes_another_reads,

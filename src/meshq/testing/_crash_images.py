@@ -25,7 +25,7 @@ from meshq.testing._disk_faults import Operation
 from meshq.testing._journal_model import ROOT_DIRECTORY, Model, journal_env, recover_and_check, recover_store
 
 SEGMENT_BYTES = 16 * 1024
-CHANGES = ("create", "write", "sync", "replace", "remove", "sync_directory")
+CHANGES = ("create", "write", "truncate", "sync", "replace", "remove", "sync_directory")
 
 
 @attrs.define(eq=False)

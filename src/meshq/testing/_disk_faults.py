@@ -15,6 +15,7 @@ Call = Literal[
     "create",
     "read",
     "write",
+    "truncate",
     "sync",
     "lock",
     "replace",

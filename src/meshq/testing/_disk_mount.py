@@ -75,6 +75,14 @@ class SimFile(File):
     def size(self) -> int:
         return len(self._content().cache)
 
+    def truncate(self, size: int) -> None:
+        inode = self._content()
+        error = self._mount.begin("truncate", self.path)
+        if error:
+            raise os_error(error, self.path)
+        inode.truncate(size)
+        self._mount.end("truncate", self.path, size)
+
     def sync(self) -> float:
         inode = self._content()
         error = self._mount.begin("sync", self.path)

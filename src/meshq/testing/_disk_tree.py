@@ -49,6 +49,8 @@ class Inode:
     cache: bytearray = attrs.field(factory=bytearray, repr=False)
     writes: list[Write] = attrs.field(factory=list, repr=False)
     shared: bool = False
+    #: The shortest length to which it was cut since the last sync.
+    cut: int | None = None
     #: Who holds the exclusive lock: an open file, or None.
     locked_by: object | None = None
     #: Names and open files that refer to this content; at 0 its room is free again.
@@ -70,8 +72,25 @@ class Inode:
         with memoryview(cache) as view:
             self.writes.append(Write(order, start, bytes(view[start:stop])))
 
+    def truncate(self, size: int) -> None:
+        """Cut the cache; until it is synced a power loss brings back what was durable there."""
+        if size < len(self.cache):
+            self.cache = bytearray(self.cache[:size])
+            # What was written behind the end is nowhere any more.
+            self.writes = [
+                Write(order, offset, data[: max(size - offset, 0)])
+                for order, offset, data in self.writes
+                if offset < size
+            ]
+            self.cut = size if self.cut is None else min(self.cut, size)
+
     def sync(self) -> None:
         """Make every write durable."""
+        if self.cut is not None:
+            if self.shared or self.durable is self.cache:
+                self.durable, self.shared = bytearray(self.durable), False
+            del self.durable[self.cut :]
+            self.cut = None
         self.keep(self.writes)
         self.writes.clear()
 
@@ -91,6 +110,7 @@ class Inode:
     def forget_cache(self) -> None:
         """Drop what is only in the cache: a later read sees the durable bytes."""
         self.writes.clear()
+        self.cut = None
         self.cache = self.durable
 
 
@@ -274,7 +294,7 @@ class Tree:
             inode.shared = True
             cache = inode.cache if inode.cache is inode.durable else bytearray(inode.cache)
             copy = Inode(inode.number, inode.durable, cache, list(inode.writes), shared=True)
-            copy.returning = inode.returning
+            copy.returning, copy.cut = inode.returning, inode.cut
             twin.inodes[inode.number] = copy
         twin.names = _translated(self.names, twin.inodes)
         twin.durable_names = _translated(self.durable_names, twin.inodes)

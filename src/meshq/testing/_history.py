@@ -11,6 +11,7 @@ are numbered, delivered and counted in places.  Where there is one node, a queue
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -66,6 +67,9 @@ class Send:
     node: str = ""
     #: The transaction that it belongs to.
     transaction: str = ""
+    #: Seconds for which it is of use, and for which it waits first.
+    ttl_s: float = math.inf
+    delay_s: float = 0.0
     invoked_s: float
     ended_s: float | None = None
     #: None: it has not ended, which is as good as unknown.
@@ -131,6 +135,8 @@ class Settlement:
     deliveries: tuple[Delivery, ...]
     #: How many deliveries there had been.
     after: int
+    #: Seconds for which what is given back waits first.
+    delay_s: float = 0.0
     invoked_s: float
     ended_s: float | None = None
     outcome: Outcome | None = None
@@ -187,6 +193,12 @@ class History:
         #: What should have been 0 at the end: credit, tasks, open files, ...
         self.leftovers: dict[str, int] = {}
         self.recoveries: list[Recovery] = []
+        #: Queues of a stage in which nothing fails: what they give is judged to the moment.
+        self.calm: dict[str, None] = {}
+        #: (time, queue, messages in it, when its last consumer had closed).
+        self.looks: list[tuple[float, str, int, float]] = []
+        #: (time, what, how much of it there was, how much there may be).
+        self.bounds: list[tuple[float, str, int, int]] = []
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -202,6 +214,8 @@ class History:
         barrier: bool = False,
         node: str = "",
         transaction: str = "",
+        ttl_s: float = math.inf,
+        delay_s: float = 0.0,
     ) -> int:
         """A send begins; returns the number of the operation.  A repeated send of a ``uid`` is another one."""
         self._ops += 1
@@ -216,6 +230,8 @@ class History:
             barrier=barrier,
             node=node,
             transaction=transaction,
+            ttl_s=ttl_s,
+            delay_s=delay_s,
             invoked_s=self._clock(),
         )
         return self._ops
@@ -270,7 +286,7 @@ class History:
         self.deliveries.append(delivery)
         return delivery.number
 
-    def settling(self, deliveries: Sequence[int], kind: str = "ack") -> int:
+    def settling(self, deliveries: Sequence[int], kind: str = "ack", *, delay_s: float = 0.0) -> int:
         """An ``ack``, ``nack`` or ``reject`` of these deliveries begins; returns the number of the operation."""
         self._ops += 1
         settlement = Settlement(
@@ -278,6 +294,7 @@ class History:
             kind=kind,
             deliveries=tuple(self.deliveries[number] for number in deliveries),
             after=len(self.deliveries),
+            delay_s=delay_s,
             invoked_s=self._clock(),
         )
         self.settlements[self._ops] = settlement
@@ -339,6 +356,14 @@ class History:
     def left(self, what: str, number: int) -> None:
         """Something that has to be 0 at the end."""
         self.leftovers[what] = number
+
+    def looked(self, queue: str, messages: int, released_s: float = -math.inf) -> None:
+        """So many messages are in a queue now, held ones included; its last consumer closed at ``released_s``."""
+        self.looks.append((self._clock(), queue, messages, released_s))
+
+    def bounded(self, what: str, number: int, most: int) -> None:
+        """There is so much of something now, and may be so much."""
+        self.bounds.append((self._clock(), what, number, most))
 
     def recovered(self, subject: str, way: str, state: object) -> None:
         """What one way of recovering ``subject`` led to."""

@@ -43,7 +43,7 @@ def connect_large(url: str, *, env: Env) -> Client:
 class PassingTransaction(Transaction):
     """Sends nothing that is durable."""
 
-    async def send(self, address: str, body: bytes, *, durable: bool = True, **about: Any) -> None:
+    async def send(self, address: str, body: bytes | Message, *, durable: bool = True, **about: Any) -> None:
         """A message that is not.  Checkpoint, Cancellation, Raises: as of a transaction."""
         await super().send(address, body, durable=False, **about)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from meshq.testing._planted_bugs import Bug
+from meshq.testing._planted_bug import Bug
 
 
 @attrs.frozen(kw_only=True)
@@ -94,8 +94,8 @@ SWITCHES: Final = (
     Switch(
         features=("delay of who hands back",),
         file="broker/session/_session.py",
-        old="            self.core.returner.give_back(consumer, ranges, frame.stamp - 1 if frame.stamp else None)\n",
-        new="            self.core.returner.give_back(consumer, ranges)\n",
+        old="            delay_ms = frame.stamp - 1 if frame.stamp else None\n",
+        new="            delay_ms = None\n",
     ),
     Switch(
         features=("redelivery delay", "delay of who hands back", "maximum deliveries"),
@@ -201,7 +201,7 @@ SWITCHES: Final = (
     Switch(
         features=("divert",),
         file="broker/placing/_placing.py",
-        old="        diverted = queue is None and address.name in self._diverts.from_address\n        special",
+        old="        diverted = only is None and address.name in self._diverts.from_address\n        special",
         new="        diverted = False\n        special",
     ),
     Switch(

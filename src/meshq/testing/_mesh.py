@@ -20,7 +20,7 @@ from meshq.testing._disk import SimDisk
 from meshq.testing._history import History, body_of, place_of
 from meshq.testing._mesh_accounts import settle_mesh
 from meshq.testing._mesh_faults import MeshFaults
-from meshq.testing._mesh_node import MODES, NODES, RETIRED, MeshNode
+from meshq.testing._mesh_node import LINKED_S, MODES, NODES, RETIRED, SPREAD, MeshNode
 from meshq.testing._network import MemoryNetwork
 from meshq.testing._recovery import record_recoveries
 from meshq.testing._scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOVERY_SHARE, SENDS_MIN, Outcome
@@ -133,6 +133,7 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
     for node in nodes:
         if node is not retiring:
             await _send_where_it_stands(scene, node)
+    await _spread(scene, nodes, mode)
     for machine in cast.all_machines:
         machine.node.kill()
     for node in nodes:
@@ -153,6 +154,7 @@ async def _furnish(node: MeshNode) -> None:
         for queue in ADDRESSES["news"]:
             await client.create_queue(queue, address="news", routing="multicast")
         await client.create_queue(RETIRED)
+        await client.create_queue(node.spread, address=SPREAD)
     node.node.kill()
 
 
@@ -174,6 +176,26 @@ async def _send_where_it_stands(scene: Scene, node: MeshNode) -> None:
             op = scene.history.sent(f"last@{node.place}", RETIRED, uid, node=node.place)
             await client.send(RETIRED, body_of(uid))
             scene.history.send_ok(op)
+
+
+async def _spread(scene: Scene, nodes: list[MeshNode], mode: str) -> None:
+    """Send to an address on which each node has a queue of another name: strict deals to all, one's own included."""
+    sent: dict[str, int] = {}
+    for factor, node in enumerate(nodes, 1):
+        async with node.client() as client:
+            sent[node.place] = factor * len(NODES)
+            for _ in range(sent[node.place]):
+                uid = scene.uid()
+                op = scene.history.sent(f"last@{node.place}", SPREAD, uid, node=node.place)
+                await client.send(SPREAD, body_of(uid))
+                scene.history.send_ok(op)
+    # What crosses has crossed.
+    await trio.sleep(LINKED_S)
+    for node in nodes:
+        expected = sum(sent.values()) // len(NODES) if mode == "strict" else sent[node.place]
+        async with node.client() as client:
+            found = (await client.queue(node.spread)).ready
+        node.left(f"messages too few or too many in {node.spread}", abs(found - expected))
 
 
 def run_mesh_seed(seed: int) -> SimulationResult:

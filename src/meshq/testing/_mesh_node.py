@@ -20,6 +20,8 @@ NODES: Final = ("a", "b", "c")
 URLS: Final = {name: f"tcp://{name}:5000?insecure=true" for name in NODES}
 #: A queue that every node has, nobody consumes, and one node loses before the end.
 RETIRED: Final = "retired"
+#: An address on which each node has a queue of another name, which nobody consumes; and how these names begin.
+SPREAD: Final = "spread"
 #: Seconds in which nodes that nothing keeps apart are linked.
 LINKED_S: Final = 10.0
 #: The mode of a seed's links is one of these.
@@ -34,6 +36,11 @@ class MeshNode(BrokerNode):
         self.rng = swarm.rng(f"broker process/{node.name}")
         self.mode = mode
         self._cluster: ClusterConnection | None = None
+
+    @property
+    def spread(self) -> str:
+        """The name of the node's queue on the address where each has one of its own."""
+        return f"{SPREAD}-{self.place}"
 
     @property
     def place(self) -> str:
@@ -63,11 +70,16 @@ class MeshNode(BrokerNode):
             services=[self._cluster],
             queues=[address for address, queues in ADDRESSES.items() if len(queues) == 1],
             # A message that comes too late must not make it again.
-            address_settings={RETIRED: AddressSettings(auto_create_queues=False)},
+            address_settings={name: AddressSettings(auto_create_queues=False) for name in (RETIRED, SPREAD)},
             memory_limit=MEMORY_BYTES,
             stop_timeout=STOP_S,
             env=self.node.env,
         )
+
+    @staticmethod
+    def logical(queue: str) -> str:
+        """The queue of which this one is a place: those of different names on one address count as one."""
+        return SPREAD if queue.startswith(f"{SPREAD}-") else queue
 
     async def linked(self) -> int:
         """Wait for links to all other nodes; returns how many are missing after a while.

@@ -235,7 +235,8 @@ class HostNetwork(Network):
         world, here = self._host.fabric, self._host
         target = here if host in LOOPBACK else world.find(host)
         if target is None or not 0 < port <= PORT_MAX:
-            raise ConnectionBrokenError(f"{host}:{port} can't be reached: no such host", outcome="not_done")
+            text = f"{host}:{port} can't be reached: no such host"
+            raise ConnectionBrokenError(text, outcome="not_done") from OSError("no such host")
         stream = MemoryStream(world, here, target, world.link(here.name, target.name), f"{host}:{port}")
         _Attempt(world, stream, target, here, port).send()
         try:

@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol
 import trio
 
 from meshq.abc import Buffer, Stream
-from meshq.errors import BusyError, ConnectionBrokenError, UsageError, invariant
+from meshq.errors import BusyError, ClosedError, ConnectionBrokenError, UsageError, invariant
 from meshq.limits import CHECKPOINT_MESSAGES
 from meshq.testing._network_link import FIN, OPEN, RST, Fabric, Item, Link, Pipe
 
@@ -206,7 +206,8 @@ class MemoryStream(Stream):
             await self._readable.wait()
         await self._hang_if_dead()
         if not self.opened:
-            raise ConnectionBrokenError(f"{self._peer} can't be reached: {self._failure}", outcome="not_done")
+            text = f"{self._peer} can't be reached: {self._failure}"
+            raise ConnectionBrokenError(text, outcome="not_done") from OSError(self._failure)
 
     # -- what the kernel and the wire do -------------------------------------------------------------------
 
@@ -352,5 +353,7 @@ class MemoryStream(Stream):
 
     def _refuse(self) -> NoReturn:
         if self._closed:
-            raise ConnectionBrokenError(f"the connection to {self._peer} is closed")
-        raise ConnectionBrokenError(f"the connection to {self._peer} is lost: {self._failure}")
+            shut = ClosedError("this side has closed the connection")
+            raise ConnectionBrokenError(f"the connection to {self._peer} is closed") from shut
+        text = f"the connection to {self._peer} is lost: {self._failure}"
+        raise ConnectionBrokenError(text) from OSError(self._failure)

@@ -23,7 +23,7 @@ import attrs
 
 import meshq
 from meshq.errors import UsageError
-from meshq.testing._planted_bugs import Bug
+from meshq.testing._planted_bug import Bug
 from meshq.testing._planted_mesh_bugs import ALL_BUGS
 from meshq.testing._simulate_command import RESULTS, about_here
 
@@ -105,6 +105,7 @@ def hunt(bug: Bug, *, first: int = 0, seeds: int = SEEDS_MAX, jobs: int = 1) -> 
 def result_of(hunts: Sequence[Hunt], arguments: Sequence[str], before: dict[str, Any]) -> dict[str, Any]:
     """What is kept of some hunts; of bugs that were not hunted, what was found ``before``."""
     command = " ".join(["python -m meshq.testing.planted", *arguments])
+    here = about_here()
     found = {
         hunt.bug.name: {
             "caught": hunt.caught,
@@ -113,6 +114,8 @@ def result_of(hunts: Sequence[Hunt], arguments: Sequence[str], before: dict[str,
             "noticed": hunt.noticed,
             "caught_by": list(hunt.caught_by),
             "what": hunt.what,
+            # Others may have been hunted at another time.
+            **{name: here[name] for name in ("commit", "date")},
         }
         for hunt in hunts
     }
@@ -121,7 +124,7 @@ def result_of(hunts: Sequence[Hunt], arguments: Sequence[str], before: dict[str,
         "kind": KIND,
         "format": 1,
         "command": command.strip(),
-        **about_here(),
+        **here,
         "seeds_max": SEEDS_MAX,
         "bugs": {bug.name: known[bug.name] for bug in ALL_BUGS if bug.name in known},
     }
@@ -139,10 +142,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help="seeds for each (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (all cores)")
     parser.add_argument("--result", metavar="NAME", help=f"write what was found into {RESULTS}/NAME.json")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out what the result has of this commit already; needs --result"
+    )
     options = parser.parse_args(arguments)
+    if options.resume and not options.result:
+        parser.error("--resume goes on with what is in a result: name it by --result")
+    path = Path(RESULTS) / f"{options.result}.json"
+    before = json.loads(path.read_text(encoding="utf-8"))["bugs"] if options.result and path.exists() else {}
     chosen = [bug for bug in ALL_BUGS if not options.bug or any(part in bug.name for part in options.bug)]
     if options.mesh is not None:
         chosen = [bug for bug in chosen if bug.mesh is options.mesh]
+    if options.resume:
+        commit = about_here()["commit"]
+        known = [bug for bug in chosen if before.get(bug.name, {}).get("commit") == commit]
+        sys.stdout.write(f"{len(known)} of {len(chosen)} were hunted at {commit} already\n")
+        chosen = [bug for bug in chosen if bug not in known]
     hunts: list[Hunt] = []
     for bug in chosen:
         found = hunt(bug, seeds=options.seeds, jobs=options.jobs)
@@ -151,9 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         by = f" by {', '.join(found.caught_by)}" if found.caught_by else ""
         sys.stdout.write(f"{verdict} {bug.name}: {found.seeds} seeds{by} {found.what}\n")
         sys.stdout.flush()
-    if options.result:
-        path = Path(RESULTS) / f"{options.result}.json"
-        said = sys.argv[1:] if arguments is None else list(arguments)
-        before = json.loads(path.read_text(encoding="utf-8"))["bugs"] if path.exists() else {}
-        path.write_text(json.dumps(result_of(hunts, said, before), indent=1) + "\n", encoding="utf-8")
+        if options.result:
+            # After each of them: a hunt takes hours, and may be broken off.
+            said = sys.argv[1:] if arguments is None else list(arguments)
+            path.write_text(json.dumps(result_of(hunts, said, before), indent=1) + "\n", encoding="utf-8")
     return 0 if all(found.caught for found in hunts) else 1

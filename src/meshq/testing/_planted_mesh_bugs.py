@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from meshq.testing._planted_bugs import BUGS, Bug
+from meshq.testing._planted_bug import Bug
+from meshq.testing._planted_bugs import BUGS
 
 MESH_BUGS: Final = (
     Bug(

@@ -16,6 +16,7 @@ import trio
 
 from meshq.client import Client, connect
 from meshq.limits import CONFIRMATION_WINDOW_BYTES
+from meshq.testing._calm import Calm
 from meshq.testing._checkers_end import check_history
 from meshq.testing._disk import SimDisk
 from meshq.testing._history import History, place_of
@@ -118,6 +119,7 @@ async def scenario(simulation: Simulation) -> Outcome:
     async with broker.client() as client:
         for queue in ADDRESSES["news"]:
             await client.create_queue(queue, address="news", routing="multicast")
+    await Calm(scene, broker, simulation.swarm.rng("calm")).run()
     broker.node.kill()
     cast = Cast(simulation, scene, broker)
     broker.start()

@@ -167,6 +167,7 @@ async def recount(env: Env) -> dict[str, Any]:
             token=env.entropy.token,
             chaos=env.chaos,
             now_ms=env.wall.now_ms,
+            elapsed_ms=lambda: 0,
         ),
         None,
     )

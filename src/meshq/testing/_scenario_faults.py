@@ -19,7 +19,7 @@ from meshq.testing._workload import Actor, Scene
 #: The least number of faults that a seed has to have seen.
 FAULTS_MIN: Final = 3
 #: What happens to the broker's process; each ends in a restart.
-BROKER_FAULTS: Final = ("kill", "power", "fuse_kill", "fuse_power", "fuse_write", "stop", "rot")
+BROKER_FAULTS: Final = ("kill", "power", "fuse_kill", "fuse_power", "fuse_write", "stop", "rot", "full_kill")
 #: What happens to its disk.
 DISK_FAULTS: Final = ("sync_eio", "write_eio", "write_enospc", "create_enospc", "disk_full")
 #: What happens to connections.
@@ -66,8 +66,9 @@ class Faults:
         self.rng = self.swarm.rng("faults")
         self.happened = 0
         self._delayed: list[tuple[str, str]] = []
-        # The latest that each broker's clock ever was, off by so many seconds.
+        # The latest that each broker's clock ever was, off by so many seconds, and the life in which it was set back.
         self._latest: dict[BrokerNode, float] = {}
+        self._behind: dict[BrokerNode, int] = {}
         self._short_writes = 0.1 if self.swarm.on("fault.short_writes") else 0.0
         for kind in self.kinds:
             self.swarm.count(f"fault.{kind}", 0)
@@ -106,7 +107,10 @@ class Faults:
         await self.broker.rot()
 
     def _inject(self, call: Any, error: int) -> None:
-        self.broker.node.disk.faults.inject(call, error, skip=self.rng.randrange(5))
+        self._inject_after(call, error, self.rng.randrange(5))
+
+    def _inject_after(self, call: Any, error: int, skip: int) -> None:
+        self.broker.node.disk.faults.inject(call, error, skip=skip)
 
     def _sync_eio(self) -> None:
         self._inject("sync", errno.EIO)
@@ -118,11 +122,25 @@ class Faults:
         self._inject("write", errno.ENOSPC)
 
     def _create_enospc(self) -> None:
-        self._inject("create", errno.ENOSPC)
+        """No room for a new file, or no descriptor."""
+        skip = self.rng.randrange(5)
+        self._inject_after("create", errno.EMFILE if skip % 2 else errno.ENOSPC, skip)
 
     def _disk_full(self) -> None:
         disk = self.broker.node.disk
         disk.capacity_bytes = disk.tree.used_bytes() + self.rng.choice((0, 5_000, 70_000))
+
+    async def _full_kill(self) -> None:
+        """The broker is killed on a full disk and starts there, now and then more than once: room comes later, or by
+        what is consumed."""
+        self._disk_full()
+        await trio.sleep(self.rng.random())
+        for _ in range(self.rng.choice((1, 1, 3))):
+            if not self.broker.node.life.dead:
+                self.broker.node.kill()
+            self.broker.start()
+            await self.broker.started()
+            await trio.sleep(self.rng.random())
 
     def _reset(self) -> None:
         self.fabric.reset(self._client().name, self.broker.node.name)
@@ -166,7 +184,11 @@ class Faults:
     def _clock(self) -> None:
         wall = self.broker.node.wall
         wall.offset_s += self.rng.choice((-7_200.0, 3_600.0))
-        self._latest[self.broker] = max(self._latest.get(self.broker, 0.0), wall.offset_s)
+        latest = self._latest[self.broker] = max(self._latest.get(self.broker, 0.0), wall.offset_s)
+        if wall.offset_s < latest:
+            self._behind.setdefault(self.broker, self.broker.node.life.number)
+        else:
+            self._behind.pop(self.broker, None)
 
     def _stuck(self) -> None:
         self.scene.stuck = True
@@ -187,9 +209,10 @@ class Faults:
             long = kind in ("pause_client", "cut_there", "cut_back", "partition", "stuck") and self.rng.random() < 0.4
             await trio.sleep(LONG_S if long else self.rng.expovariate(1 / FAULT_S))
             self.mend()
-        for broker, offset_s in self._latest.items():
-            # Whatever was to be done at a time of day is due soon, and not two hours after the end.
-            broker.node.wall.offset_s = offset_s
+        for broker, life in self._behind.items():
+            if broker.node.life.number != life:
+                # What waits over a restart has only the time of day: it is due soon, and not two hours after the end.
+                broker.node.wall.offset_s = self._latest[broker]
 
     async def happens(self, kind: str) -> None:
         """One of them begins.

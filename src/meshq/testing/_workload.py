@@ -287,6 +287,7 @@ class Sender(Actor):
             duplicate_id=batch.duplicate_id(uid),
             durable=batch.durable,
             node=self.node,
+            delay_s=batch.extras(uid).get("delay", 0.0),
         )
 
     def _done(self, ops: Sequence[int]) -> None:

@@ -22,6 +22,7 @@ from meshq.wire._frames import (
     FLAG_RESENT,
     FLAG_RETURN,
     FLAG_TRANSACTED,
+    FLAG_UNCOUNTED,
     HEAD_BYTES,
     NUMBERED,
     PROTOCOL_VERSION,
@@ -72,6 +73,7 @@ from meshq.wire._numbering import Incoming, Outgoing
 from meshq.wire._ranges import decode_ranges, encode_ranges
 from meshq.wire._refusals import BY_NAME, BY_NUMBER, Refusal, decline, error_of, refusal_of, violation
 from meshq.wire._run import (
+    HEADER_BRIDGED,
     KIND_CONTROL,
     KIND_HEADERS,
     KIND_ID,
@@ -108,6 +110,8 @@ __all__ = [
     "FLAG_RESENT",
     "FLAG_RETURN",
     "FLAG_TRANSACTED",
+    "FLAG_UNCOUNTED",
+    "HEADER_BRIDGED",
     "HEAD_BYTES",
     "KIND_CONTROL",
     "KIND_HEADERS",

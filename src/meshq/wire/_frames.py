@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PROTOCOL_VERSION: Final = 1
 PROTOCOL_VERSION_MIN: Final = 1
-MAGIC: Final = b"MQ"
+MAGIC: Final = limits.FRAME_MAGIC
 
 #: magic, version, type, flags, header bytes, rows, body bytes, channel, number, received, first, stamp; then crc32.
 FIXED: Final = struct.Struct("<2sBBHHIIIQQQQ")
@@ -94,6 +94,9 @@ FLAG_LAST: Final = 32
 FLAG_LARGE: Final = 64
 #: SETTLE: the deliveries are acknowledged by a transaction, whose number is the stamp.
 FLAG_TRANSACTED: Final = 128
+#: SETTLE with RETURN, on a link within a process and on no other: nobody has done anything with the deliveries, and
+#: they don't count.
+FLAG_UNCOUNTED: Final = 2
 #: Two at once say nothing.
 FLAGS_EXCLUSIVE: Final = FLAG_RETURN | FLAG_REJECT | FLAG_TRANSACTED
 

@@ -17,9 +17,14 @@ from meshq.wire._refusals import violation
 TEXT_BYTES_MAX: Final = 1_024
 
 
-def scalar(types: tuple[type, ...], *, size: int | None = None, size_max: int = 1024, **kwargs: Any) -> Any:
-    """A field: the types that its value may have, and the exact or the largest length of a string."""
-    return attrs.field(metadata={"types": types, "size": size, "size_max": size_max}, **kwargs)
+def scalar(
+    types: tuple[type, ...], *, size: int | None = None, size_max: int = 1024, key: str = "", **kwargs: Any
+) -> Any:
+    """A field: the types that its value may have, and the exact or the largest length of a string.
+
+    ``key``: its key in the map, if that is not its name.
+    """
+    return attrs.field(metadata={"types": types, "size": size, "size_max": size_max, "key": key}, **kwargs)
 
 
 def list_of(*items: type, item_min: int | None = None) -> Any:
@@ -40,7 +45,7 @@ def sentence() -> Any:
 
 @attrs.frozen(kw_only=True)
 class Header:
-    """A typed header.  Fields are the map's keys; a field without a default is required."""
+    """A typed header.  Fields are the map's keys, unless they name another; a field without a default is required."""
 
     frame_type: ClassVar[FrameType]
 
@@ -59,7 +64,7 @@ class Header:
                 problem = _problem(field, value)
                 if problem is not None:
                     raise LocalProtocolError(f"{self.frame_type.name} would have {problem}")
-                values[field.name] = value
+                values[field.key] = value
         data = encode_map(values)
         if len(data) > limits.HEADER_BYTES_MAX:
             name = self.frame_type.name
@@ -79,14 +84,14 @@ class Header:
         taken: dict[str, Any] = {}
         for field in _fields(cls):  # type: ignore[arg-type]
             name = field.name
-            if name in values:
-                value = values.pop(name)
+            if field.key in values:
+                value = values.pop(field.key)
                 problem = _problem(field, value)
                 if problem is not None:
                     raise violation("bad_header", f"{cls.frame_type.name} has {problem}")
                 taken[name] = tuple(value) if type(value) is list else value
             elif field.default is attrs.NOTHING:
-                raise violation("bad_header", f"{cls.frame_type.name} lacks its key {name!r}")
+                raise violation("bad_header", f"{cls.frame_type.name} lacks its key {field.key!r}")
         # What is left over is not known here.
         for name in values:
             if not name.startswith("~"):
@@ -96,6 +101,7 @@ class Header:
 
 class _Field(NamedTuple):
     name: str
+    key: str
     default: Any
     types: tuple[type, ...]
     size: int | None
@@ -109,6 +115,7 @@ def _fields(schema: Any) -> tuple[_Field, ...]:
     return tuple(
         _Field(
             field.name,
+            field.metadata.get("key") or field.name,
             field.default,
             field.metadata["types"],
             field.metadata.get("size"),

@@ -385,6 +385,7 @@ class Binding(Header):
     """Server to peer: one of its queues as it is now; ``gone``: it is no more.
 
     ``filter``: what it takes at all.  ``filters``: what its consumers want, if each wants something in particular.
+    ``durable``: it outlives its node; who doesn't say so is older, and may.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.BINDING
@@ -396,6 +397,7 @@ class Binding(Header):
     filters: tuple[str, ...] = list_of(str)
     filter: str = scalar((str,), default="", size_max=limits.FILTER_BYTES_MAX)
     gone: bool = scalar((bool,), default=False)
+    durable: bool = scalar((bool,), default=True, key="~durable")
 
 
 SCHEMAS: Final[dict[FrameType, type[Header]]] = {

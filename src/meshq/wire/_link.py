@@ -37,6 +37,8 @@ class Link(ABC):
     identities: tuple[str, ...] = ()
     #: At a server under TLS: the host name that the client has asked for; empty if it named none.
     server_name: str = ""
+    #: Bytes that waited unsent when something was sent last.
+    waiting: int = 0
 
     @abstractmethod
     def send(self, frame: Frame) -> None:
@@ -72,7 +74,6 @@ class StreamLink(Link):
         # TLS protects every byte: a checksum over the bodies would find nothing more.
         self.local = local or bool(stream.binding)
         self.on_backlog: Callable[[], None] = _nothing
-        #: Bytes that waited unsent when something was sent last.
         self.waiting = 0
         self._buffer = ReceiveBuffer()
         self._out: list[bytes | memoryview] = []

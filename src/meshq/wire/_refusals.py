@@ -81,7 +81,7 @@ _ENTRIES: Final = (
         42,
         "crowded",
         errors.NotActiveError,
-        "too many connections of this address have not authenticated yet",
+        "the node has no room for a connection",
         may_retry=True,
         closes=True,
     ),
@@ -148,6 +148,9 @@ def error_of(number: int, text: str, outcome: Outcome | None = None) -> MeshqErr
         return error
     declined = entry.error(text or entry.sentence, outcome=outcome)
     declined.refusal = entry.name
+    if isinstance(declined, errors.BrokenError):
+        # What has failed there is known here by the peer's words only.
+        declined.__cause__ = errors.RefusedError(f"the peer says: {text or entry.sentence}", outcome=outcome)
     return declined
 
 

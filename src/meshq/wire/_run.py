@@ -27,6 +27,9 @@ KIND_PARTS: Final = KIND_ID | KIND_HEADERS | KIND_PROPERTIES
 KIND_PRIORITY: Final = 8
 #: The headers name a time to live, a delay or a group: the broker has to read them.
 KIND_CONTROL: Final = 16
+#: The key of the headers that says that a bridge has sent the message, and in the place of its duplicate id stands the
+#: bridge's; the value is the sender's, ``b""`` if there is none.
+HEADER_BRIDGED: Final = "b"
 PRIORITY_SHIFT: Final = 8
 KIND_PLAIN: Final = limits.PRIORITY_DEFAULT << PRIORITY_SHIFT
 _ROW_WORDS: Final = RUN_ROW_BYTES // 4
@@ -256,6 +259,11 @@ class RunView:
         """The encoded optional headers of one message."""
         _, ids, headers, _, _ = self._columns or self._read()
         return bytes(self.run.body[ids[index] : headers[index]])
+
+    def attached(self, index: int) -> int:
+        """The bytes of one message's optional headers and properties."""
+        _, ids, _, properties, _ = self._columns or self._read()
+        return properties[index] - ids[index]
 
     def duplicate_id(self, index: int) -> bytes:
         """The duplicate id of one message, ``b""`` if it has none."""

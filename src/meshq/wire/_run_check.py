@@ -44,7 +44,7 @@ _KIND_BITS: Final = KIND_PARTS | KIND_CONTROL | 0xF << PRIORITY_SHIFT
 _PARTS_OF: Final = bytes(kind & ~KIND_CONTROL for kind in range(256))
 
 assert limits.BODY_BYTES_MAX * 2 < _WORD_MAX, "the ends of a run, and of a part of one, leave a lane's highest bit free"
-assert limits.PROPERTIES_BYTES_MAX * 2 < _WORD_MAX, "the sizes of two parts add up within a lane"
+assert limits.ENVELOPE_BYTES_MAX * 2 < _WORD_MAX, "the sizes of two parts add up within a lane"
 
 
 class _Lanes(NamedTuple):
@@ -74,8 +74,8 @@ def _constants(rows: int) -> _Lanes:
     each = int.from_bytes((b"\1" + bytes(RUN_ROW_BYTES - 1)) * rows, "little")
     sizes_max = (
         limits.DUPLICATE_ID_BYTES_MAX,
-        limits.PROPERTIES_BYTES_MAX,
-        limits.PROPERTIES_BYTES_MAX,
+        limits.ENVELOPE_BYTES_MAX,
+        limits.ENVELOPE_BYTES_MAX,
         limits.MESSAGE_BYTES_MAX,
         0,
     )
@@ -90,7 +90,7 @@ def _constants(rows: int) -> _Lanes:
         headers=each * (word << _LANE),
         present=each * sum(_WORD_MAX << _LANE * lane for lane in range(3)),
         limits=each * sum((_WORD_MAX - limit) << _LANE * lane for lane, limit in enumerate(sizes_max)),
-        both=each * ((_WORD_MAX - limits.PROPERTIES_BYTES_MAX) << _LANE),
+        both=each * ((_WORD_MAX - limits.ENVELOPE_BYTES_MAX) << _LANE),
         parts=tuple(
             each * sum(1 << _LANE * lane + 31 for lane in range(3) if kind >> lane & 1)
             for kind in range(KIND_PARTS + 1)
@@ -198,7 +198,7 @@ def _check_one(table: bytes | memoryview, base: int, body_size: int) -> int:
         raise violation("bad_table", "the rows do not rise")
     if (
         id_end - base > limits.DUPLICATE_ID_BYTES_MAX
-        or properties_end - id_end > limits.PROPERTIES_BYTES_MAX
+        or properties_end - id_end > limits.ENVELOPE_BYTES_MAX
         or end - properties_end > limits.MESSAGE_BYTES_MAX
     ):
         raise violation("too_large", _limits_text())
@@ -217,5 +217,5 @@ def _check_one(table: bytes | memoryview, base: int, body_size: int) -> int:
 def _limits_text() -> str:
     return (
         f"a duplicate id has at most {limits.DUPLICATE_ID_BYTES_MAX} bytes, headers and properties together "
-        f"{limits.PROPERTIES_BYTES_MAX}, a body {limits.MESSAGE_BYTES_MAX}"
+        f"{limits.ENVELOPE_BYTES_MAX}, a body {limits.MESSAGE_BYTES_MAX}"
     )

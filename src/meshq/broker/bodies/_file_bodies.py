@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,12 +20,14 @@ from meshq.errors import (
     MeshqError,
     SettingsError,
     StaleDeliveryError,
+    caused,
 )
-from meshq.store import LargeFiles, LargeWriter
+from meshq.logs import logger
+from meshq.store import LargeFiles, LargeWriter, is_full
 from meshq.wire import decline
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 POOL: Final = "large"
+_log = logger("broker")
 
 
 class _Block(NamedTuple):
@@ -53,14 +54,18 @@ _Job = _Block | _Read | _Removal
 class FileBodies(Bodies):
     """Large bodies of a node that has a store.
 
+    ``uploads_max``: bodies that come in at a time; each has an open file.
     ``turn`` is called after each answer; ``failed`` when the disk has failed: nothing durable may be promised any
     more.
     """
 
     in_memory = False
 
-    def __init__(self, token: Callable[[int], bytes], files: LargeFiles, threads: Threads) -> None:
+    def __init__(
+        self, token: Callable[[int], bytes], files: LargeFiles, threads: Threads, *, uploads_max: int = 4_096
+    ) -> None:
         super().__init__(token)
+        self._uploads_max = uploads_max
         self._files = files
         self._threads = threads
         self.turn: Callable[[], None] = _nothing
@@ -160,6 +165,9 @@ class FileBodies(Bodies):
         while jobs and isinstance(jobs[0], _Block):
             blocks.append(jobs.popleft())  # type: ignore[arg-type]
         error = self._refused.get(body)
+        if error is None and body not in self._writers and len(self._writers) >= self._uploads_max:
+            text = f"{self._uploads_max} large bodies are coming in, and each has a file"
+            error = self._refused[body] = AddressFullError(text)
         if error is None:
             try:
                 await self._threads.run(self._write_blocks, body, blocks, pool=POOL)
@@ -186,7 +194,8 @@ class FileBodies(Bodies):
         except FileNotFoundError:
             found = StaleDeliveryError("the message is gone")
         except (OSError, DamagedError, SettingsError) as error:
-            found = decline("unreadable", str(error))
+            _log.warning("the body of a large message can't be read: %s", error, extra={"event": "body_unreadable"})
+            found = decline("unreadable", _told(error))
         job.then(found)
 
     async def _remove(self, body: Body) -> None:
@@ -199,12 +208,21 @@ class FileBodies(Bodies):
 
     def _explained(self, failure: OSError) -> MeshqError:
         """Why a body could not be taken; unless the disk is only full, it is of no use any more."""
-        if failure.errno in _FULL:
-            return AddressFullError(f"the disk has no room for the body: {failure}")
-        error = JournalBrokenError(f"the body of a large message can't be written: {failure}", outcome="not_done")
-        error.__cause__ = failure
+        if is_full(failure):
+            return AddressFullError(f"there is no room for the body: {failure}")
+        text = f"the body of a large message can't be written: {failure}"
+        error = caused(JournalBrokenError(text, outcome="not_done"), failure)
         self.failed(error)
         return error
+
+
+def _told(error: OSError | DamagedError | SettingsError) -> str:
+    """What somebody at another machine is told: why, and not where this machine keeps its files."""
+    if isinstance(error, DamagedError):
+        return f"its file is damaged at offset {error.offset}: expected {error.expected}, found {error.found}"
+    if isinstance(error, OSError):
+        return f"its file can't be read: {error.strerror or type(error).__name__}"
+    return "its file is encrypted with a key that the broker does not have"
 
 
 def _nothing() -> None:

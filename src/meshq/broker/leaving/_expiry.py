@@ -1,20 +1,23 @@
 """Messages whose time to live is over: they leave their queue, for the expiry address if there is one.
 
-A message that a consumer holds stays with it; if it comes back too late, it goes then.
+A message that a consumer holds stays with it; if it comes back too late, it goes then.  One that can't be moved yet,
+since the disk is full, waits where it is: it is of no use to anybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from meshq.address import Target
 from meshq.broker.leaving._moving import Mover
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
-from meshq.broker.queue._run import UNHELD, QueueRun
-from meshq.broker.queue._timers import Timers
+from meshq.broker.queue._run import DELAYED, UNHELD, QueueRun
+from meshq.broker.queue._timers import NEVER, Alarms, Due
+from meshq.settings import DEFAULT_ADDRESS_SETTINGS, AddressSettings
 
 #: On a full disk nothing can be moved: try again after so many ms.
 RETRY_MS: Final = 1_000
@@ -23,17 +26,20 @@ RETRY_MS: Final = 1_000
 class Expirer:
     """Takes out what has expired."""
 
-    def __init__(self, mover: Mover, timers: Timers, now_ms: Callable[[], int]) -> None:
+    def __init__(self, mover: Mover, alarms: Alarms) -> None:
         self._mover = mover
-        self._timers = timers
-        self._now_ms = now_ms
+        self._alarms = alarms
+        #: What holds for an address.
+        self.settings_of: Callable[[str], AddressSettings] = _default
         #: Gets the content of a run, and calls when it is here.
         self.fetch: Callable[[Queue, QueueRun, Callable[[], None]], None] = _nobody
+        #: Called when a queue may grant something that it could not before.
+        self.on_ready: Callable[[Queue], None] = _ignore
 
     def watch(self, queue: Queue, view: QueueRun) -> None:
         """A run is visible, or messages of it came back: see to those that expire."""
         traits = view.run.traits
-        if traits is None or traits.expires is None or queue.forwards:
+        if traits is None or traits.expires is None:
             return
         queue.expires = True
         states = view.states
@@ -41,10 +47,18 @@ class Expirer:
         if times:
             self._arm(queue, view, min(times))
 
+    def _target(self, queue: Queue, view: QueueRun) -> Target | None:
+        """Where what has expired goes; what waits for another node has the address to which it was sent."""
+        address = view.run.address
+        if not queue.forwards:
+            return queue.target_of("expired")
+        name = self.settings_of(address).expiry_address
+        return Target(name, None) if name is not None and name != address else None
+
     def _arm(self, queue: Queue, view: QueueRun, due_ms: int) -> None:
         if not view.watched or due_ms < view.watched:
             view.watched = due_ms
-            self._timers.at(due_ms, view, partial(self._due, queue, view, due_ms))
+            self._alarms.at(Due(due_ms, by_wall=True), view, partial(self._due, queue, view, due_ms))
 
     def _due(self, queue: Queue, view: QueueRun, due_ms: int) -> None:
         if view.watched != due_ms:
@@ -54,19 +68,52 @@ class Expirer:
         expires = view.run.traits.expires if view.run.traits is not None else None
         if expires is None:
             return
-        now, states = self._now_ms(), view.states
+        now, states = self._alarms.now_ms, view.states
         over = [row for row, time in enumerate(expires) if 0 < time <= now and states[row] in UNHELD]
-        if over and view.run.paged and queue.target_of("expired") is not None:
+        target = self._target(queue, view)
+        if over and view.run.paged and target is not None:
             # It goes as soon as it is here; until then nobody can get it.
             view.watched = due_ms
             self.fetch(queue, view, partial(self._due, queue, view, due_ms))
             return
         spans = [Span(view, rows.start, rows.stop, rows.step) for rows in pieces(over)]
-        left = self._mover.move(queue, spans, queue.target_of("expired"), "expired")
+        left = self._mover.move(queue, spans, target, "expired")
+        if not queue.forwards:
+            # On the way to another node nothing overtakes; what goes late expires there.
+            self._keep_back(queue, view, left)
         if left:
-            self._arm(queue, view, now + RETRY_MS)
+            view.watched = due_ms
+            self._alarms.at(Due(self._alarms.elapsed_ms + RETRY_MS), view, partial(self._due, queue, view, due_ms))
         elif view.live:
             self.watch(queue, view)
+
+    def _keep_back(self, queue: Queue, view: QueueRun, left: Sequence[Span]) -> None:
+        """What has expired and could not be moved waits; what did so, and has not expired any more, needn't."""
+        if not left and not view.due:
+            return
+        due = view.due = view.due or {}
+        states = view.states
+        kept = dict.fromkeys(row for span in left for row in range(span.start, span.stop, span.step))
+        put_off = [row for row in kept if states[row] != DELAYED]
+        back = [row for row, time in due.items() if time is NEVER and row not in kept]
+        for row in back:
+            del due[row]
+        due.update(dict.fromkeys(kept, NEVER))
+        for rows in pieces(put_off):
+            queue.put_off(Span(view, rows.start, rows.stop, rows.step))
+        for rows in pieces([row for row in back if states[row] == DELAYED]):
+            queue.wake(Span(view, rows.start, rows.stop, rows.step))
+        if back:
+            self.on_ready(queue)
+
+
+def _ignore(queue: Queue) -> None:
+    """For a callback that nobody has set."""
+
+
+def _default(address: str) -> AddressSettings:
+    """Of a node without settings."""
+    return DEFAULT_ADDRESS_SETTINGS
 
 
 def _nobody(queue: Queue, view: QueueRun, then: Callable[[], None]) -> None:

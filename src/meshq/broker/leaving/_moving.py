@@ -6,20 +6,21 @@ they were.  So there is no crash after which a message is in both places, or in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from meshq.address import Target
+from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._placing import Placer
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
-from meshq.broker.queue._run import GONE, StoredRun
+from meshq.broker.queue._run import GONE, QueueRun, StoredRun
 from meshq.broker.queue._traits import Traits
 from meshq.broker.records import SettledRow
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError
 from meshq.message import Origin
-from meshq.wire import pick
+from meshq.wire import RunBytes, pick
 
 if TYPE_CHECKING:
     from meshq.broker.leaving._settling import Settler
@@ -31,15 +32,17 @@ FATES: Final = {
     "expired": "expired",
     "moved": "moved",
     "redriven": "moved",
+    "given_back": "moved",
 }
 
 
 class Mover:
     """Takes messages out of a queue and places them at an address."""
 
-    def __init__(self, placer: Placer, settler: Settler) -> None:
+    def __init__(self, placer: Placer, settler: Settler, ledger: Ledger) -> None:
         self._placer = placer
         self._settler = settler
+        self._ledger = ledger
         #: Why messages could not be moved the last time.
         self.refused: MeshqError | None = None
         #: Called when messages have left a queue: what stood behind them may be granted, or the queue goes by itself.
@@ -54,7 +57,7 @@ class Mover:
         """
         left: list[Span] = []
         moved = 0
-        for span in spans:
+        for span in self._cut(spans) if target is not None else spans:
             try:
                 logged = target is not None and self._place(queue, span, target, reason)
             except (AddressFullError, UsageError, JournalBrokenError, ClosedError) as error:
@@ -69,6 +72,38 @@ class Mover:
             self.on_moved(queue, target, reason, moved)
             self.on_taken(queue)
         return left
+
+    def room_for(self, view: QueueRun) -> int:
+        """Bytes of the largest record that moves messages of a run which is here; 0: no room need be asked for."""
+        run = view.run
+        if not run.durable or run.size_bytes <= self._ledger.large_bytes:
+            return 0
+        most = max(self._weigh(pick(run.content, (row,))) for row in range(run.content.rows))
+        return most if most > self._ledger.large_bytes else 0
+
+    def _weigh(self, content: RunBytes) -> int:
+        return self._placer.weigh_moved(content)
+
+    def _cut(self, spans: Sequence[Span]) -> Iterator[Span]:
+        """Parts of which each finds room where a full disk has some, but for a message that alone does not."""
+        waiting = list(reversed(spans))
+        while waiting:
+            span = waiting.pop()
+            run, rows = span.view.run, range(span.start, span.stop, span.step)
+            large = self._ledger.large_bytes
+            if len(rows) == 1 or run.size_bytes <= large // 2 or self._weigh(pick(run.content, rows)) <= large:
+                yield span
+                continue
+            middle = rows[len(rows) // 2]
+            waiting.append(Span(span.view, middle, span.stop, span.step))
+            waiting.append(Span(span.view, span.start, middle, span.step))
+
+    def _see_room(self, run: StoredRun) -> None:
+        """Raise ``AddressFullError`` if what is moved has to wait for room that everybody else would wait for, too."""
+        need = self._weigh(run.content)
+        if not self._ledger.ask_room(need, _nobody):
+            raise AddressFullError(f"room for {need} bytes that are to be moved is being made")
+        self._ledger.check_room(need)
 
     def _place(self, queue: Queue, span: Span, target: Target, reason: str) -> bool:
         """Place the messages; whether the record that does so says that they are gone from here."""
@@ -86,13 +121,24 @@ class Mover:
             number_step=run.number_step * rows.step,
         )
         # Only what somebody moves goes on ageing, unless it had stopped before.
-        arrival = traits.arrival if traits is not None and reason == "moved" else 0
-        moved.traits = Traits(arrival, origin=Origin(queue.address, queue.name, reason))
+        arrival = traits.arrival if traits is not None and reason in ("moved", "given_back") else 0
+        moved.traits = Traits(arrival, origin=_origin(queue, run, reason) if reason != "given_back" else None)
         moved.body = run.body
+        if run.durable:
+            self._see_room(moved)
         gone: tuple[SettledRow, ...] = ()
         if whole.position and queue.durable:
             gone = (settled_row(queue, span),)
+        if reason == "given_back":
+            return self._placer.place_anew(moved, (queue, span.view.remote), gone)
         return self._placer.place_moved(moved, target, gone)
+
+
+def _origin(queue: Queue, run: StoredRun, reason: str) -> Origin:
+    """Where messages were; what waited for another node was on its way to its address."""
+    if queue.forwards:
+        return Origin(run.address, run.address, reason)
+    return Origin(queue.address, queue.name, reason)
 
 
 def _still_there(queue: Queue, span: Span) -> list[Span]:

@@ -14,7 +14,7 @@ from meshq.broker.queue._consumer_state import ConsumerState, Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import DELAYED, UNHELD, QueueRun
-from meshq.broker.queue._timers import Timers
+from meshq.broker.queue._timers import NEVER, Alarms, Due
 from meshq.broker.records import COUNT_MAX, COUNTED, CountedRecord, CountedRow, encode_counted
 from meshq.errors import ClosedError, JournalBrokenError
 
@@ -25,29 +25,42 @@ RETRY_MS = 1_000
 class Returner:
     """Gives messages back to their queues."""
 
-    def __init__(
-        self, ledger: Ledger, mover: Mover, expirer: Expirer, timers: Timers, now_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, ledger: Ledger, mover: Mover, expirer: Expirer, alarms: Alarms) -> None:
         self._ledger = ledger
         self._mover = mover
         self._expirer = expirer
-        self._timers = timers
-        self._now_ms = now_ms
+        self._alarms = alarms
         #: Called when messages are held by nobody any more.
         self.on_back: Callable[[], None] = _nothing
         #: Called when a queue may grant something that it could not before.
         self.on_ready: Callable[[Queue], None] = _nobody
 
     def give_back(
-        self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]], delay_ms: int | None = None
+        self,
+        consumer: ConsumerState,
+        ranges: Sequence[tuple[int, int]],
+        delay_ms: int | None = None,
+        *,
+        counted: bool = True,
     ) -> None:
-        """Return ranges of tags to their queue; they count as delivered.  ``delay_ms`` None: by its settings.
+        """Return ranges of tags to their queue; unless ``counted`` is False, they count as delivered.  ``delay_ms``
+        None: by its settings; at once if they don't count.
 
         Raises:
             RemoteProtocolError: a tag was not given or is settled already; the ranges before it are settled.
         """
+        queue = consumer.queue
         for first, last in ranges:
-            self._return(consumer.queue, consumer.take(first, last), delay_ms)
+            spans = consumer.take(first, last)
+            if counted:
+                self._return(queue, spans, delay_ms)
+                continue
+            for span in spans:
+                if delay_ms:
+                    self._put_off(queue, span, delay_ms, counted=False)
+                else:
+                    self._give_back(queue, span, counted=False)
+            self.on_back()
 
     def return_spans(self, queue: Queue, spans: Sequence[Span]) -> None:
         """Return what is held and belongs to no consumer any more; it counts as delivered."""
@@ -64,7 +77,7 @@ class Returner:
             spans = consumer.take(first, last)
             for span in self._mover.move(queue, spans, queue.target_of("rejected"), "rejected"):
                 # The disk is full: whoever gets it next may refuse it again.
-                self._put_off(queue, span, self._now_ms() + RETRY_MS)
+                self._put_off(queue, span, RETRY_MS)
 
     def abandon(self, consumer: ConsumerState, handed: int | None) -> None:
         """A consumer is gone: what it held returns.  ``handed``: tags from there on never reached the application;
@@ -106,7 +119,7 @@ class Returner:
         self.on_back()
 
     def _judge(self, queue: Queue, span: Span, delay_ms: int | None) -> None:
-        view, now = span.view, self._now_ms()
+        view, now = span.view, self._alarms.now_ms
         traits = view.run.traits
         expires = traits.expires if traits is not None and not queue.forwards else None
         most = _most(queue)
@@ -124,30 +137,29 @@ class Returner:
         for wait_ms, rows in by_delay.items():
             for part in _spans(view, rows):
                 if wait_ms:
-                    self._put_off(queue, part, now + wait_ms)
+                    self._put_off(queue, part, wait_ms)
                 else:
                     self._give_back(queue, part, counted=True)
         for reason, rows in (("expired", over), ("attempts", failed)):
             for part in self._mover.move(queue, _spans(view, rows), queue.target_of(reason), reason):
-                self._put_off(queue, part, now + RETRY_MS)
+                self._put_off(queue, part, RETRY_MS)
 
-    def _put_off(self, queue: Queue, span: Span, due_ms: int) -> None:
-        self._give_back(queue, span, counted=True, waits=True)
-        self._wake_at(queue, span, due_ms)
+    def _put_off(self, queue: Queue, span: Span, wait_ms: float, *, counted: bool = True) -> None:
+        self._give_back(queue, span, counted=counted, waits=True)
+        self._wake_at(queue, span, Due(self._alarms.elapsed_ms + wait_ms))
 
-    def _wake_at(self, queue: Queue, span: Span, due_ms: int) -> None:
+    def _wake_at(self, queue: Queue, span: Span, due: Due) -> None:
         view = span.view
-        due = view.due
-        if due is None:
-            due = view.due = {}
-        due.update(dict.fromkeys(range(span.start, span.stop, span.step), due_ms))
-        self._timers.at(due_ms, view, partial(self._wake, queue, span, due_ms))
+        if view.due is None:
+            view.due = {}
+        view.due.update(dict.fromkeys(range(span.start, span.stop, span.step), due))
+        self._alarms.at(due, view, partial(self._wake, queue, span, due))
 
-    def _wake(self, queue: Queue, span: Span, due_ms: int) -> None:
-        due = span.view.due or {}
-        rows = [row for row in range(span.start, span.stop, span.step) if due.get(row) == due_ms]
+    def _wake(self, queue: Queue, span: Span, due: Due) -> None:
+        waits = span.view.due or {}
+        rows = [row for row in range(span.start, span.stop, span.step) if waits.get(row) == due]
         for row in rows:
-            del due[row]
+            del waits[row]
         for part in _spans(span.view, rows):
             queue.wake(part)
         self.on_ready(queue)
@@ -170,7 +182,7 @@ class Returner:
                     row,
                     min(count, COUNT_MAX),
                     min(view.returns(row), COUNT_MAX),
-                    due.get(row, 0) if view.states[row] == DELAYED else 0,
+                    self._alarms.time_of_day(due.get(row, NEVER)) if view.states[row] == DELAYED else 0,
                 )
                 for row, count in counts.items()
             ),
@@ -191,7 +203,7 @@ class Returner:
             if due_ms and view.states[row] in UNHELD:
                 span = Span(view, row, row + 1, 1)
                 queue.put_off(span)
-                self._wake_at(queue, span, due_ms)
+                self._wake_at(queue, span, Due(due_ms, by_wall=True))
 
 
 def _lenient(queue: Queue) -> bool:

@@ -12,27 +12,38 @@ from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._marks import Marks
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.queue._run import QueueRun
-from meshq.broker.queue._timers import Timers
+from meshq.broker.queue._timers import Alarms, Due
 from meshq.broker.records import DUE, DueRow, encode_due
 
 
 class Scheduler:
     """Makes messages visible when they are due."""
 
-    def __init__(self, ledger: Ledger, marks: Marks, timers: Timers) -> None:
+    def __init__(self, ledger: Ledger, marks: Marks, alarms: Alarms) -> None:
         self._ledger = ledger
         self._marks = marks
-        self._timers = timers
+        self._alarms = alarms
 
     def schedule(self, queue: Queue, view: QueueRun) -> None:
-        """A run is stored that is not due yet; its queue may hold it back for longer than that, but not for less."""
+        """A run is stored that is not due yet; its queue may hold it back for longer than that, but not for less.
+
+        What came in this life waits for as long as it was to, whatever the wall clock shows.  What comes from an
+        earlier one, or from another node, waits until its time of day, but never for longer than it was to in all.
+        """
         queue.scheduled[view] = None
         queue.scheduled_messages += view.live
         traits = view.run.traits
-        due_ms = traits.due if traits is not None else 0
-        self._timers.at(due_ms, view, partial(self._due, queue, view))
+        wait_ms, taken, call = 0, None, partial(self._due, queue, view)
+        if traits is not None:
+            wait_ms, taken = traits.due - traits.arrival, traits.taken
+            if taken is None:
+                self._alarms.at(Due(traits.due, by_wall=True), view, call)
+        self._alarms.at(Due(wait_ms + (self._alarms.elapsed_ms if taken is None else taken)), view, call)
 
     def _due(self, queue: Queue, view: QueueRun) -> None:
+        if view not in queue.scheduled:
+            # The other clock has said so before.
+            return
         del queue.scheduled[view]
         queue.scheduled_messages -= view.live
         run = view.run

@@ -15,15 +15,14 @@ from meshq.broker.placing._router import Router
 from meshq.broker.queue._consumer_state import ConsumerState, Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE_ROWS, QueueRun, StoredRun
-from meshq.broker.queue._timers import Timers
+from meshq.broker.queue._timers import cancel_timers
 from meshq.broker.records import IDS, SETTLED, SettledRow, encode_ids, encode_settled
 
 
 class Settler:
     """Takes settled rows out of queues, and their records out of the journal."""
 
-    def __init__(self, ledger: Ledger, router: Router, marks: Marks, memory: MemoryBound, timers: Timers) -> None:
-        self._timers = timers
+    def __init__(self, ledger: Ledger, router: Router, marks: Marks, memory: MemoryBound) -> None:
         self._ledger = ledger
         self._router = router
         self._marks = marks
@@ -138,7 +137,7 @@ class Settler:
             position = run.position
             if view_ended:
                 if span.view.timers:
-                    self._timers.cancel(span.view)
+                    cancel_timers(span.view)
                 if span.view.counted_at:
                     kills.append(span.view.counted_at)
                 if self.strays:

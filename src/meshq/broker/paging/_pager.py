@@ -335,7 +335,8 @@ class Pager:
 
 
 def _pages(queue: Queue) -> bool:
-    return queue.settings.full_policy == "page"
+    # What waits for another node waits as long as that is away, whatever its address does when it is full.
+    return queue.forwards or queue.settings.full_policy == "page"
 
 
 def _nothing() -> None:

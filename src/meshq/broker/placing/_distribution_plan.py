@@ -2,12 +2,15 @@
 
 Queues of one name form a ring over the nodes: each message goes to one of them, in turn, and the turn goes on from
 run to run.  On an anycast address each message goes to one name, on a multicast address to every name.
+
+Who may get a message is judged once, for placing and for explaining: ``takers``.  Filters say True or False of a
+message, or None where nothing is known of it, and so does what follows from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
 from meshq.broker.queue._rows import pieces
 
@@ -16,7 +19,16 @@ if TYPE_CHECKING:
     from meshq.selector import Filter
 
 #: How messages are dealt among nodes.
-MODES: Final = ("off", "strict", "on_demand")
+MODES: Final = ("off", "strict", "on_demand", "off_with_redistribution")
+
+#: True, False, or None for what is not known.
+Known = bool | None
+
+Judge = Callable[[tuple["Filter", ...]], Known]
+"""Whether one of some filters lets a message through."""
+
+#: A queue here or elsewhere.
+Member = Union["Queue", "RemoteBinding"]
 
 Wants = Callable[[tuple["Filter", ...], int], bool]
 """Whether one of some filters lets a message (a row of the run) through."""
@@ -38,6 +50,8 @@ class RemoteBinding(NamedTuple):
     filters: tuple[Filter, ...]
     #: What the queue itself takes; None: everything.
     filter: Filter | None = None
+    #: How its node is gone: "away", or "left"; empty while it is there.
+    gone: str = ""
 
 
 class Share(NamedTuple):
@@ -58,10 +72,6 @@ def takes(filter: Filter | None, row: int, wants: Wants) -> bool:
     return filter is None or wants((filter,), row)
 
 
-def _filter_of(member: Queue | RemoteBinding) -> Filter | None:
-    return member.filter if isinstance(member, RemoteBinding) else member.terms.filter
-
-
 class Ring:
     """The queues of one name."""
 
@@ -70,70 +80,130 @@ class Ring:
     def __init__(self, name: str) -> None:
         self.name = name
         self.local: Queue | None = None
-        #: In the order of their nodes' links.
+        #: In the order of their nodes' links; none whose link deals nothing.
         self.remotes: list[RemoteBinding] = []
         #: Messages dealt so far.
         self.turn = 0
 
-    def members(self, wanted: Callable[[tuple[Filter, ...]], bool]) -> list[Queue | RemoteBinding]:
-        """Who may get the next message; ``wanted`` judges the filters of a remote queue's consumers."""
-        found: list[Queue | RemoteBinding] = []
-        strict = any(remote.mode == "strict" for remote in self.remotes)
-        if self.local is not None and (strict or self._wanted_here(wanted)):
-            found.append(self.local)
-        found += [
-            remote
-            for remote in self.remotes
-            if remote.mode == "strict"
-            or (remote.mode == "on_demand" and remote.consumers and (not remote.filters or wanted(remote.filters)))
-        ]
-        return self._takers(found, wanted)
-
-    def left(self, wanted: Callable[[tuple[Filter, ...]], bool]) -> list[Queue | RemoteBinding]:
-        """Where a message goes that nobody asks for: it waits here, or where the only queues that take it are."""
-        here = self._takers([self.local], wanted) if self.local is not None else []
-        return here or self._takers([remote for remote in self.remotes if remote.mode != "off"], wanted)
-
-    def _takers(
-        self, members: Sequence[Queue | RemoteBinding], wanted: Callable[[tuple[Filter, ...]], bool]
-    ) -> list[Queue | RemoteBinding]:
-        """Those that take the message at all."""
-        return [member for member in members if (own := _filter_of(member)) is None or wanted((own,))]
+    @property
+    def members(self) -> list[Member]:
+        """All queues of the name; the rotation begins at the one here."""
+        return [self.local, *self.remotes] if self.local is not None else [*self.remotes]
 
     @property
-    def sifted(self) -> bool:
-        """Whether one of the queues takes only some messages."""
-        here = self.local is not None and self.local.terms.filter is not None
-        return here or any(remote.filter is not None for remote in self.remotes)
-
-    def _wanted_here(self, wanted: Callable[[tuple[Filter, ...]], bool]) -> bool:
-        filters = filters_of(self.local) if self.local is not None else ()
-        return filters is not None and (not filters or wanted(filters))
-
-    @property
-    def filtered(self) -> bool:
+    def judged(self) -> bool:
         """Whether it matters what is in a message."""
-        if self.sifted:
+        if self.local is not None and (self.local.terms.filter is not None or filters_of(self.local)):
             return True
-        if self.local is not None and filters_of(self.local):
+        return any(remote.filter is not None or remote.filters for remote in self.remotes)
+
+
+class Taker(NamedTuple):
+    """A queue of a name, and whether it gets a message: the message goes to one of those that do."""
+
+    ring: Ring
+    member: Member
+    gets: Known
+    #: Whether it wants the message now: otherwise the message waits there.
+    asks: Known = True
+
+
+def both(first: Known, second: Known) -> Known:
+    """Whether two things are so."""
+    if first is False or second is False:
+        return False
+    return True if first and second else None
+
+
+def either(first: Known, second: Known) -> Known:
+    """Whether one of two things is so."""
+    if first or second:
+        return True
+    return False if first is False and second is False else None
+
+
+def groups_of(rings: Sequence[Ring], *, anycast: bool) -> list[Sequence[Ring]]:
+    """The names among which a message goes to one: all of an anycast address, each alone of a multicast one."""
+    return [rings] if anycast else [[ring] for ring in rings]
+
+
+def takers(group: Sequence[Ring], judge: Judge) -> list[Taker]:
+    """All queues of a group in the order of their turn, and whether a message may go there.
+
+    First come those that want it now.  If there are none it waits: in a queue here that takes it, or else in one
+    elsewhere, or at last in one whose node is gone.  Where it is not known whether anybody wants it now, who would get
+    it then is among them, too.
+    """
+    strict = any(remote.mode == "strict" for ring in group for remote in ring.remotes)
+    here = any(ring.local is not None for ring in group)
+    members = [(ring, member) for ring in group for member in ring.members]
+    taking = [_takes(member, judge) for _, member in members]
+    asking = [
+        both(takes, _asks(member, judge, strict=strict, here=here))
+        for takes, (_, member) in zip(taking, members, strict=True)
+    ]
+    found: list[Known] = [False] * len(members)
+    for stage in range(_STAGES):
+        anybody: Known = False
+        for index, (_, member) in enumerate(members):
+            able = taking[index] if _waits(member) == stage else False
+            stands = able if stage else asking[index]
+            found[index] = either(found[index], stands)
+            anybody = either(anybody, stands)
+        if anybody:
+            break
+    return [Taker(*member, gets, asks) for member, gets, asks in zip(members, found, asking, strict=True)]
+
+
+#: First those that want a message now; then the places where it waits.
+_STAGES: Final = 4
+
+
+def _waits(member: Member) -> int:
+    """The stage at which a queue takes what nobody wants now."""
+    if not isinstance(member, RemoteBinding):
+        return 1
+    return 3 if member.gone else 2
+
+
+def _takes(member: Member, judge: Judge) -> Known:
+    """Whether a queue takes the message at all."""
+    if isinstance(member, RemoteBinding) and member.mode == "off":
+        return False
+    own = member.filter if isinstance(member, RemoteBinding) else member.terms.filter
+    return True if own is None else judge((own,))
+
+
+def _asks(member: Member, judge: Judge, *, strict: bool, here: bool) -> Known:
+    """Whether a queue gets a message that it takes before those where it would only wait."""
+    if not isinstance(member, RemoteBinding):
+        if strict:
             return True
-        return any(remote.filters and remote.mode == "on_demand" for remote in self.remotes)
+        filters = filters_of(member)
+        return filters is not None and (not filters or judge(filters))
+    if member.mode == "strict":
+        # A node that is away keeps its share; one that has left has none.
+        return member.gone != "left"
+    if member.gone or not member.consumers or (here and member.mode == "off_with_redistribution"):
+        return False
+    return not member.filters or judge(member.filters)
 
 
 def plan(rings: Sequence[Ring], rows: Sequence[int], *, anycast: bool, turn: int, wants: Wants) -> list[Share]:
     """Deal the ``rows`` of a run among rings; ``turn`` says where the rotation among names stands."""
     taken: _Taken = {}
-    if anycast:
-        asked = [ring for ring in rings if ring.members(_any)] or list(rings)
-        if any(ring.sifted for ring in rings):
-            for ring, part in _choose(rings, asked, rows, turn, wants):
-                _deal(ring, part, wants, taken)
-        else:
-            for index, ring in enumerate(asked):
-                _deal(ring, rows[(index - turn) % len(asked) :: len(asked)], wants, taken)
-    else:
-        for ring in rings:
-            _deal(ring, rows, wants, taken)
+    for group in groups_of(rings, anycast=anycast):
+        asked = _by_name(takers(group, _any))
+        if any(ring.judged for ring in group):
+            standing = dict(asked)
+            for index, row in enumerate(rows):
+                _deal_one(group, standing, row, turn + index, wants, taken)
+            continue
+        for index, (ring, members) in enumerate(asked):
+            part = rows[(index - turn) % len(asked) :: len(asked)]
+            for place, member in enumerate(members):
+                _give(member, part[(place - ring.turn) % len(members) :: len(members)], taken)
+            ring.turn += len(part)
     return [share for queue, table in taken.items() for share in _shares(queue, table)]
 
 
@@ -141,56 +211,47 @@ def plan(rings: Sequence[Ring], rows: Sequence[int], *, anycast: bool, turn: int
 _Taken = dict["Queue", dict[int, Sequence[int]]]
 
 
-def _choose(
-    rings: Sequence[Ring], asked: Sequence[Ring], rows: Sequence[int], turn: int, wants: Wants
-) -> list[tuple[Ring, list[int]]]:
-    """The name to which each message goes: the next in turn of those asked for that takes it, or else any."""
-    chosen: dict[Ring, list[int]] = {ring: [] for ring in rings}
-    for index, row in enumerate(rows):
-
-        def wanted(filters: tuple[Filter, ...], row: int = row) -> bool:
-            return wants(filters, row)
-
-        start = (turn + index) % len(asked)
-        for ring in (*asked[start:], *asked[:start], *rings):
-            if ring.members(wanted) or ring.left(wanted):
-                chosen[ring].append(row)
-                break
-    return [(ring, part) for ring, part in chosen.items() if part]
+def _by_name(found: Sequence[Taker]) -> list[tuple[Ring, list[Member]]]:
+    """The names of which a queue gets the message, and these queues."""
+    names: dict[Ring, list[Member]] = {}
+    for ring, member, gets, _ in found:
+        if gets:
+            names.setdefault(ring, []).append(member)
+    return list(names.items())
 
 
 def _any(filters: tuple[Filter, ...]) -> bool:
     return True
 
 
-def _deal(ring: Ring, rows: Sequence[int], wants: Wants, taken: _Taken) -> None:
-    if not ring.filtered:
-        members = ring.members(_any) or ring.left(_any)
-        for index, member in enumerate(members):
-            _give(member, rows[(index - ring.turn) % len(members) :: len(members)], taken)
-        ring.turn += len(rows)
+def _deal_one(
+    group: Sequence[Ring],
+    standing: dict[Ring, list[Member]],
+    row: int,
+    turn: int,
+    wants: Wants,
+    taken: _Taken,
+) -> None:
+    """Deal one message: to the next name, and there to the next queue behind the one that got something last.
+
+    Whoever could get a message at all is ``standing`` there; elsewhere it waits, and that is nobody's turn.
+    """
+    found = takers(group, lambda filters: wants(filters, row))
+    asked = _by_name(found)
+    if not asked:
         return
-    # Whoever could get a message at all stands in the ring; each message goes to the next one there that wants it, and
-    # the turn is behind that one.
-    standing = ring.members(_any)
-    for row in rows:
-
-        def wanted(filters: tuple[Filter, ...], row: int = row) -> bool:
-            return wants(filters, row)
-
-        willing = dict.fromkeys(map(id, ring.members(wanted)))
-        for step in range(len(standing)):
-            member = standing[(ring.turn + step) % len(standing)]
-            if id(member) in willing:
-                _give(member, (row,), taken)
-                ring.turn += step + 1
-                break
-        else:
-            for member in ring.left(wanted)[:1]:
-                _give(member, (row,), taken)
+    ring, willing = asked[turn % len(asked)]
+    able = standing.get(ring, []) if any(taker.asks for taker in found) else []
+    for step in range(len(able)):
+        member = able[(ring.turn + step) % len(able)]
+        if any(member is one for one in willing):
+            _give(member, (row,), taken)
+            ring.turn += step + 1
+            return
+    _give(willing[turn % len(willing)], (row,), taken)
 
 
-def _give(member: Queue | RemoteBinding, rows: Sequence[int], taken: _Taken) -> None:
+def _give(member: Member, rows: Sequence[int], taken: _Taken) -> None:
     if not rows:
         return
     queue, number = (member.forward, member.number) if isinstance(member, RemoteBinding) else (member, 0)

@@ -14,7 +14,7 @@ from meshq.broker.placing._marks import Marks
 from meshq.broker.placing._router import Address
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
-from meshq.broker.queue._traits import RowTraits, Traits, divide
+from meshq.broker.queue._traits import RowTraits, Traits, divide, of_forwarded
 from meshq.broker.records import (
     PLACED,
     ROUTED,
@@ -182,12 +182,12 @@ def _parts(run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | Non
     parts = []
     for share in shares:
         if share.queue.forwards:
-            # Whatever they ask for is done where they go.
-            parts.append(_Part(*share, None))
+            parts.append(_Part(*share, of_forwarded(share.rows, asked, traits.arrival)))
         else:
             divided = divide(share.rows, asked, traits.arrival)
             parts += [
-                _Part(share.queue, rows, share.remote, each._replace(origin=traits.origin)) for rows, each in divided
+                _Part(share.queue, rows, share.remote, each._replace(origin=traits.origin, taken=traits.taken))
+                for rows, each in divided
             ]
     return parts
 

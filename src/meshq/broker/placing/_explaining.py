@@ -8,32 +8,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from meshq.address import Target
-from meshq.broker.placing._distribution_plan import RemoteBinding
-from meshq.broker.placing._router import Address, Router
+from meshq.address import SEPARATOR, Target
+from meshq.broker.placing._distribution_plan import (
+    Known,
+    Member,
+    RemoteBinding,
+    Ring,
+    Taker,
+    both,
+    either,
+    groups_of,
+    takers,
+)
+from meshq.broker.placing._first_use_plan import use_of
+from meshq.broker.placing._router import Router
 from meshq.broker.placing._sharing import wants_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
+from meshq.broker.queue._terms import ON_USE
+from meshq.errors import NotFoundError, UsageError
 from meshq.selector import Filter
 
 Rows = list[dict[str, Any]]
-#: True, False, or None for what is not known.
-Known = bool | None
+_COPY: Final = "each queue of a multicast address gets a copy"
+_GONE: Final = {"away": "is away", "left": "has left"}
 _SAID: Final = {True: "yes", False: "no", None: "maybe"}
-
-
-def both(first: Known, second: Known) -> Known:
-    """Whether two things are so."""
-    if first is False or second is False:
-        return False
-    return True if first and second else None
-
-
-def either(first: Known, second: Known) -> Known:
-    """Whether one of two things is so."""
-    if first or second:
-        return True
-    return False if first is False and second is False else None
 
 
 class Explainer:
@@ -46,12 +45,10 @@ class Explainer:
 
     def follow(self, target: Target) -> Rows:
         """A row for each queue and each divert on the way, in the order in which they are come by."""
-        if target.queue is not None:
-            queue = self._router.find_queue(target)
-            if queue is not None:
-                self._one(queue)
-            return self.rows
         reached: dict[str, Known] = {target.address: True}
+        if target.queue is not None:
+            self._place(target, True)
+            return self.rows
         for name in self._router.diverts.order(target.address):
             if name in reached and reached[name] is not False:
                 self._address(name, reached, first=name == target.address)
@@ -59,17 +56,11 @@ class Explainer:
 
     # -- one thing after the other
 
+    def _judge(self, filters: tuple[Filter, ...]) -> Known:
+        return self._wants(filters, 0) if self._wants is not None else None
+
     def _accepts(self, filter: Filter | None) -> Known:
-        if filter is None:
-            return True
-        return self._wants((filter,), 0) if self._wants is not None else None
-
-    def _wanted(self, filters: tuple[Filter, ...]) -> bool:
-        return self._wants(filters, 0) if self._wants is not None else True
-
-    def _one(self, queue: Queue) -> None:
-        accepted = self._accepts(queue.terms.filter)
-        self._row("queue", queue.name, queue.address, queue.terms.filter, accepted, "it is sent to this queue")
+        return True if filter is None else self._judge((filter,))
 
     def _address(self, name: str, reached: dict[str, Known], *, first: bool) -> None:
         kept = state = reached[name]
@@ -84,58 +75,90 @@ class Explainer:
             if rule.exclusive and diverted is not False:
                 kept = both(kept, None if diverted is None else False)
                 taken_by = taken_by or rule.name
-        address = self._router.addresses.get(name)
-        if address is None:
+        self._place(Target(name, None), kept, taken_by=taken_by, first=first)
+
+    def _place(self, target: Target, kept: Known, *, taken_by: str = "", first: bool = True) -> None:
+        """The queues at a target, and who of them gets a message that is kept there."""
+        try:
+            use = use_of(self._router, target)
+        except (NotFoundError, UsageError):
+            # It would be refused, or nobody is there to whom a divert could lead.
+            self._elsewhere(target.address, target.queue or "", "", here=not first)
             return
-        if kept is False:
-            for queue in address.queues:
-                why = f"the divert {taken_by!r} takes it away"
-                self._row("queue", queue.name, name, queue.terms.filter, False, why)
-        elif first and address.rings:
-            self._among_nodes(address, kept)
+        queues = list(use.address.queues) if use.address is not None else []
+        if use.makes:
+            queues.append(Queue(0, use.makes, target.address, durable=True, terms=ON_USE))
+        rings = self._router.rings_of(target.address, use.routing, queues, {})
+        if use.only and not (use.only in rings and rings[use.only].remotes):
+            # Nobody else has the one that is named.
+            rings = {}
+        if use.only:
+            queues = [queue for queue in queues if queue.name == use.only]
+            rings = {name: ring for name, ring in rings.items() if name == use.only}
+        here = not rings or not first
+        anycast = use.routing == "anycast"
+        groups: list[list[Taker]] = []
+        if here:
+            alone = [Taker(Ring(queue.name), queue, self._accepts(queue.terms.filter)) for queue in queues]
+            groups = [alone] if anycast else [[taker] for taker in alone]
         else:
-            self._here(address, kept)
+            groups = [takers(group, self._judge) for group in groups_of(list(rings.values()), anycast=anycast)]
+        why_not = f"the divert {taken_by!r} takes it away" if kept is False else ""
+        for group in groups:
+            self._group(group, kept, why_not, anycast=anycast, alone=bool(use.only))
+        self._elsewhere(target.address, use.only, use.routing, here=here)
 
-    def _here(self, address: Address, kept: Known) -> None:
-        takers = [(queue, both(kept, self._accepts(queue.terms.filter))) for queue in address.queues]
-        count = sum(taken is not False for _, taken in takers)
-        for queue, taken in takers:
-            self._dealt("queue", queue.name, address, queue.terms.filter, taken, count)
+    def _group(self, group: Sequence[Taker], kept: Known, why_not: str, *, anycast: bool, alone: bool) -> None:
+        """Queues of which one gets the message."""
+        count = sum(taker.gets is not False for taker in group)
+        for _, member, gets, _ in group:
+            taken = both(kept, gets)
+            if taken is False:
+                self._member(member, False, why_not or self._why_not(member))
+                continue
+            if count > 1:
+                taken, why = None, f"one of {count} gets it, in turn"
+            elif alone:
+                why = "it is sent to this queue"
+            else:
+                why = "it is the only queue that takes it" if anycast else _COPY
+            self._member(member, taken, why + _notes(member))
 
-    def _among_nodes(self, address: Address, kept: Known) -> None:
-        chosen: dict[int, int] = {}
-        for ring in address.rings.values():
-            members = ring.members(self._wanted) or ring.left(self._wanted)
-            chosen.update((id(member), len(members)) for member in members)
-        anycast = sum(chosen.values()) if address.routing == "anycast" else 0
-        for ring in address.rings.values():
-            everybody: Sequence[Queue | RemoteBinding] = [*([ring.local] if ring.local else []), *ring.remotes]
-            for member in everybody:
-                self._member(address, member, kept, len(chosen) if anycast else chosen.get(id(member), 0), chosen)
+    def _elsewhere(self, name: str, only: str, routing: str, *, here: bool) -> None:
+        """Queues on other nodes to which nothing goes from here, whatever is in it."""
+        for binding in self._router.bindings(name):
+            if only and binding.name not in (only, f"{name}{SEPARATOR}{only}"):
+                continue
+            if binding.mode == "off":
+                self._member(binding, False, "nothing goes there: the load balancing of the link is 'off'")
+            elif binding.routing != routing:
+                why = f"nothing goes there: the address is {binding.routing} there, and {routing or 'unknown'} here"
+                self._member(binding, False, why)
+            elif here:
+                self._member(binding, False, "what comes by a divert stays on this node")
 
-    def _member(
-        self, address: Address, member: Queue | RemoteBinding, kept: Known, count: int, chosen: dict[int, int]
+    def _why_not(self, member: Member) -> str:
+        """Why a queue does not get what another one gets."""
+        gone = member.gone if isinstance(member, RemoteBinding) else ""
+        if gone:
+            return f"its node {_GONE[gone]}, and another queue takes it"
+        consumers = member.consumers
+        if not consumers:
+            return "nobody consumes from it, and another queue takes it"
+        filters = member.filters
+        if filters and self._judge(filters) is False:
+            return "the filters of its consumers do not accept the message, and another queue takes it"
+        return "a queue on this node takes it"
+
+    def _member(self, member: Member, gets: Known, why: str) -> None:
+        if isinstance(member, RemoteBinding):
+            self._row("remote", member.name, member.address, member.filter, gets, why, via=member.forward.name)
+        else:
+            self._row("queue", member.name, member.address, member.terms.filter, gets, why)
+
+    def _row(
+        self, kind: str, name: str, address: str, filter: Filter | None, gets: Known, why: str, *, via: str = ""
     ) -> None:
-        remote = isinstance(member, RemoteBinding)
-        filter = member.filter if isinstance(member, RemoteBinding) else member.terms.filter
-        kind = f"remote {member.forward.name}" if isinstance(member, RemoteBinding) else "queue"
-        taken = both(kept, self._accepts(filter))
-        if taken is not False and id(member) not in chosen:
-            why = "nobody there wants it, or somebody does elsewhere" if remote else "somebody on another node wants it"
-            self._row(kind, member.name, address.name, filter, False, why)
-            return
-        self._dealt(kind, member.name, address, filter, taken, count)
-
-    def _dealt(self, kind: str, name: str, address: Address, filter: Filter | None, taken: Known, takers: int) -> None:
-        shared = takers > 1 and (address.routing == "anycast" or kind.startswith("remote"))
-        if taken is not False and shared:
-            self._row(kind, name, address.name, filter, None, f"one of {takers} gets it, in turn")
-            return
-        copy = address.routing == "multicast"
-        why = "each queue of a multicast address gets a copy" if copy else "it is the only queue that takes it"
-        self._row(kind, name, address.name, filter, taken, why)
-
-    def _row(self, kind: str, name: str, address: str, filter: Filter | None, gets: Known, why: str) -> None:
         accepted = self._accepts(filter)
         if accepted is False:
             why = "its filter does not accept the message"
@@ -143,12 +166,19 @@ class Explainer:
             why = "if its filter accepts the message"
         self.rows.append(
             {
-                "kind": kind.partition(" ")[0],
+                "kind": kind,
                 "name": name,
                 "address": address,
-                "via": kind.partition(" ")[2],
+                "via": via,
                 "filter": filter.text if filter is not None else "",
                 "gets": _SAID[gets],
                 "why": why,
             }
         )
+
+
+def _notes(member: Member) -> str:
+    """What else is to be said of a queue that gets a message."""
+    if isinstance(member, RemoteBinding):
+        return f"; its node {_GONE[member.gone]}: until it is back the message waits here" if member.gone else ""
+    return "; the queue is made on first use" if not member.number else ""

@@ -38,7 +38,7 @@ class Sender(Protocol):
     sent_bytes: int
 
     def credit_changed(self) -> None:
-        """More was granted: the other side must be told."""
+        """More was granted, or nothing is for want of room on the disk: the other side must be told."""
 
 
 class MemoryBound:
@@ -63,7 +63,7 @@ class MemoryBound:
         self._reserved = 0
         # Sessions without credit, first come first served; a dict as an ordered set.
         self._waiting: dict[Sender, None] = {}
-        #: Grants are withheld for another reason: the disk is full.
+        #: The disk is full: grants are withheld, and those who wait know why.
         self.blocked = False
 
     @property
@@ -91,9 +91,20 @@ class MemoryBound:
 
     def _wait(self, sender: Sender) -> None:
         self._waiting[sender] = None
+        if self.blocked:
+            sender.credit_changed()
         if self.used_bytes >= self.limit_bytes:
             self.reached("block")
         self.on_pressure()
+
+    def block(self, blocked: bool) -> None:
+        """The disk is full, or is so no more: whoever waits is told."""
+        self.blocked = blocked
+        if not blocked:
+            self.released(0)
+            return
+        for sender in self._waiting:
+            sender.credit_changed()
 
     def reached(self, policy: str) -> None:
         """So much is used that addresses with this full policy feel it: told once, until there is room again."""

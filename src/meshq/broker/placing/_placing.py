@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from meshq import limits
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
-from meshq.broker.bodies._body import Body
+from meshq.broker._known_peers import KnownPeers
 from meshq.broker.placing._address_room import AddressRoom
-from meshq.broker.placing._distribution_plan import Share, takes
+from meshq.broker.placing._distribution_plan import Ring, Share, takes
 from meshq.broker.placing._duplicates import IdChunk
 from meshq.broker.placing._entering import Entering
 from meshq.broker.placing._ledger import Ledger, Views
@@ -18,16 +18,21 @@ from meshq.broker.placing._marks import Marks
 from meshq.broker.placing._memory import MemoryBound
 from meshq.broker.placing._producers import ProducerMarks
 from meshq.broker.placing._router import Address
-from meshq.broker.placing._sharing import deal, deal_here, shared, wants_of
+from meshq.broker.placing._routing_anew import Anew
+from meshq.broker.placing._sharing import check_reach, deal, deal_here, shared, wants_of
 from meshq.broker.placing._sifting_plan import placed
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
+from meshq.broker.queue._timers import Alarms
 from meshq.broker.queue._traits import SPECIAL, RowTraits, Traits, asked_of_moved, read_traits
 from meshq.broker.records import (
+    USER_PRODUCERS,
     SettledRow,
+    UserProducersRecord,
+    encode_user_producers,
 )
 from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
-from meshq.wire import KIND_ID, duplicate_ids
+from meshq.wire import KIND_ID, RunBytes, duplicate_ids
 
 #: Bytes that a run takes in the journal beside its content and its names, at most: heads; for each message: what is
 #: said of ids that leave the window; for each part of it: in which queue it is; for each mark that moves: that.
@@ -35,6 +40,8 @@ RUN_RECORD_BYTES: Final = 192
 ROW_RECORD_BYTES: Final = 16
 PART_RECORD_BYTES: Final = 24
 MARK_RECORD_BYTES: Final = 144
+#: Bytes of the record that says whose the runs of a producer are, beside the user's name.
+TURN_RECORD_BYTES: Final = 96
 #: Marks of one queue: each priority has its own.
 _MARKS_MAX: Final = limits.PRIORITY_MAX + 1
 
@@ -50,15 +57,18 @@ class Placer:
         producers: ProducerMarks,
         memory: MemoryBound,
         *,
-        now_ms: Callable[[], int],
+        alarms: Alarms,
+        peers: KnownPeers,
     ) -> None:
-        self._now_ms = now_ms
+        self._alarms = alarms
         self._ledger = ledger
         self._definitions = definitions
         self._diverts = definitions.router.diverts
         self._entering = Entering(ledger, marks)
         self._producers = producers
         self._memory = memory
+        #: Where messages go that wait for a node which is gone.
+        self.anew = Anew(definitions.router, peers)
         #: The highest number of each link that is stored.
         self.links: dict[bytes, int] = {}
         #: Messages that were repeats of known duplicate ids, and messages sent where no queue listens.
@@ -78,43 +88,65 @@ class Placer:
             UsageError: its body is too large for where it would go; nothing changed.
             JournalBrokenError: the disk has failed.
         """
-        address, queue = self._definitions.address_for(target)
+        address, only = self._definitions.address_for(target)
         first, last = run.number, run.number + run.content.rows - 1
         skipped: tuple[int, ...] = ()
         fresh: list[bytes] = []
         if kinds & KIND_ID and address.duplicates.capacity:
             fresh, skipped = _judge(run, address)
             if len(skipped) == run.content.rows:
-                self._producers.raise_to(run.producer, first, last)
+                self._producers.raise_to(run.producer, first, last, run.user)
                 self.duplicates += len(skipped)
                 self._all_known(then)
                 return
         if address.room is not None and not self._admit(run, address.room, weighed=weighed):
             self._ledger.release_after(0, (), then)
             return
-        targets = [queue] if queue is not None else address.queues
-        diverted = queue is None and address.name in self._diverts.from_address
+        targets = [only] if isinstance(only, Queue) else address.queues
+        diverted = only is None and address.name in self._diverts.from_address
         special = kinds & SPECIAL or address.rings or address.filtered
-        if diverted or run.body is not None or (special and _apart(address, queue, targets, kinds)):
+        if diverted or run.body is not None or (special and _apart(address, only, targets, kinds)):
             rows = _without(run.content.rows, skipped)
             asked = self._asked(run, kinds)
-            shares = self._diverted(run, address, rows) if diverted else shared(run, address, queue, rows)
+            shares = self._diverted(run, address, rows) if diverted else shared(run, address, only, rows)
+            if not shares and rows:
+                check_reach(run, address, only)
             self._place_shares(run, address, shares, (fresh, skipped), asked, then)
-            self._producers.raise_to(run.producer, first, last)
+            self._producers.raise_to(run.producer, first, last, run.user)
             return
         if not targets:
             self.unrouted += run.content.rows
-            self._producers.raise_to(run.producer, first, last)
+            self._producers.raise_to(run.producer, first, last, run.user)
             self._ledger.release_after(0, (), then)
             return
+        self.attribute(run)
         position, views = self._entering.enter(run, address, targets, skipped)
-        self._producers.raise_to(run.producer, first, last)
+        self._producers.raise_to(run.producer, first, last, run.user)
         if fresh or skipped:
             self._book(run, address, fresh, skipped)
         self.charge(run, views)
         if address.room is not None:
             then = address.room.placed(run.content.rows - len(skipped), then)
         self._ledger.release_after(position, views, then)
+
+    def weigh_turns(self, runs: Iterable[StoredRun]) -> int:
+        """The bytes that records of whose these runs are may take."""
+        users = {(run.producer, run.user) for run in runs if run.user != self._producers.speaker(run.producer)}
+        return sum(TURN_RECORD_BYTES + len(user.encode()) for _, user in users)
+
+    def attribute(self, run: StoredRun) -> None:
+        """Say in the journal whose the producer's runs are from here on, unless that holds already.
+
+        Raises:
+            AddressFullError, JournalBrokenError: nothing changed.
+        """
+        if not run.durable or run.user == self._producers.speaker(run.producer):
+            return
+        turn = UserProducersRecord(run.user, False, False, ((run.producer, 0, True),), ())
+        position = self._ledger.write(USER_PRODUCERS, [encode_user_producers(turn)])
+        self._producers.speaks(run.producer, run.user)
+        # Only a start from before the next checkpoint reads it, and gets what is dead from there on, too.
+        self._ledger.doom([position])
 
     def _admit(self, run: StoredRun, room: AddressRoom, *, weighed: bool) -> bool:
         """Whether a run goes on; else it is dropped.
@@ -133,7 +165,7 @@ class Placer:
                     # What was placed since it was weighed belongs to the same transaction: it overshoots once.
                     return True
                 raise _full(run, room)
-            self._producers.raise_to(run.producer, run.number, run.number + rows - 1)
+            self._producers.raise_to(run.producer, run.number, run.number + rows - 1, run.user)
             self._drop(room, rows)
             return False
         return True
@@ -155,7 +187,7 @@ class Placer:
         Raises:
             NotFoundError, AddressFullError, JournalBrokenError: as ``place``; at most its address came into being.
         """
-        address, queue = self._definitions.address_for(target)
+        address, only = self._definitions.address_for(target)
         room = address.room
         if room is not None and room.policy in ("block", "fail") and (room.full or self._memory.scarce):
             room.reached()
@@ -164,18 +196,20 @@ class Placer:
         content = run.content
         size = len(content.table) + len(content.body) + RUN_RECORD_BYTES + ROW_RECORD_BYTES * content.rows
         size += len(target.address.encode()) + len((target.queue or "").encode())
-        targets = [queue] if queue is not None else address.queues
-        diverted = queue is None and address.name in self._diverts.from_address
-        if not diverted and not _apart(address, queue, targets, kinds):
+        targets = [only] if isinstance(only, Queue) else address.queues
+        diverted = only is None and address.name in self._diverts.from_address
+        if not diverted and not _apart(address, only, targets, kinds):
             return size + (PART_RECORD_BYTES + MARK_RECORD_BYTES) * len(targets)
         asked = self._asked(run, kinds)
         names = self._diverts.order(address.name) if diverted else [address.name]
-        turns = [(one, one.turn) for name in names if (one := self._definitions.router.addresses.get(name)) is not None]
+        known = self._definitions.router.addresses
+        turning: list[Address | Ring] = [*filter(None, map(known.get, names)), *address.rings.values()]
+        turns = [(one, one.turn) for one in turning]
         rows: Sequence[int] = range(content.rows)
         has_ids = bool(kinds & KIND_ID and address.duplicates.capacity)
         if has_ids:
             rows = _without(content.rows, _judge(run, address)[1])
-        shares = self._diverted(run, address, rows) if diverted else shared(run, address, queue, rows)
+        shares = self._diverted(run, address, rows) if diverted else shared(run, address, only, rows)
         for one, turn in turns:
             one.turn = turn
         counts = self._entering.count_parts(run, shares, asked).values()
@@ -243,8 +277,7 @@ class Placer:
             self.unrouted += rows
             self._ledger.release_after(0, (), then)
             return
-        if run.body is not None:
-            check_reach(run.body, shares)
+        self.attribute(run)
         position, views = self._entering.enter_shares(run, shares, (b"", 0), asked)
         self.unrouted += rows - len(taken)
         if judged[0] and len(taken) < rows:
@@ -261,10 +294,11 @@ class Placer:
         """What each message of a run asks for; None: nothing."""
         if not kinds & SPECIAL and run.body is None:
             return None
+        taken = None
         if arrival_ms is None:
-            arrival_ms = self._now_ms()
+            arrival_ms, taken = self._alarms.now_ms, self._alarms.elapsed_ms
         asked = read_traits(run.content, arrival_ms)
-        run.traits = Traits(arrival_ms)
+        run.traits = Traits(arrival_ms, taken=taken)
         return asked
 
     def place_forwarded(
@@ -278,8 +312,9 @@ class Placer:
     ) -> None:
         """Place what another node has dealt to queues of this one; ``link``: whose number, the run's last one.
 
-        What is for a queue that is gone is routed once more, by its address, among the queues here; but not on a
-        multicast address, where it was for that queue and no other one, and the others have theirs.
+        What is for a queue that is gone is routed once more, by its address: among the queues here, or, if there are
+        none, among those of other nodes.  But not on a multicast address, where it was for that queue and no other
+        one, and the others have theirs.
 
         Raises:
             AddressFullError, JournalBrokenError: nothing changed.
@@ -289,7 +324,7 @@ class Placer:
         targets = dict.fromkeys(queue for queue in found if queue is not None and queue.address == run.address)
         shares = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, turn=0)]
         if not targets:
-            shares = self._route_here(run, rows)
+            shares = self._route_again(run, rows)
         if not shares:
             self.unrouted += len(rows)
             self.links[link[0]] = link[1]
@@ -301,11 +336,21 @@ class Placer:
         self.charge(run, views)
         self._ledger.release_after(position, views, then)
 
-    def _route_here(self, run: StoredRun, rows: range) -> list[Share]:
+    def _route_again(self, run: StoredRun, rows: range) -> list[Share]:
         address = self._address_here(run.address)
         if address is None or address.routing == "multicast":
             return []
+        if not address.queues:
+            # The address is there for the sake of other nodes, so nothing is made here on first use.
+            return shared(run, address, None, rows)
         return deal_here(run, address, address.queues, rows)
+
+    def weigh_moved(self, content: RunBytes) -> int:
+        """The bytes that the record of what leaves a queue may take, wherever it goes."""
+        size = len(content.table) + len(content.body) + RUN_RECORD_BYTES + 4 * limits.ADDRESS_BYTES_MAX
+        size += (ROW_RECORD_BYTES + PART_RECORD_BYTES) * content.rows
+        queues = min(len(self._definitions.router.by_number), limits.QUEUES_PER_ADDRESS_MAX)
+        return size + (PART_RECORD_BYTES + MARK_RECORD_BYTES) * queues
 
     def place_moved(self, run: StoredRun, target: Target, gone: tuple[SettledRow, ...]) -> bool:
         """Place what leaves one of the queues here; ``gone``: what the same record says of that queue.
@@ -342,6 +387,31 @@ class Placer:
         self._ledger.release_after(position, views, _nothing)
         return logged
 
+    def place_anew(self, run: StoredRun, waited: tuple[Queue, tuple[int, ...]], gone: tuple[SettledRow, ...]) -> bool:
+        """Place what has ``waited`` in a store-and-forward queue for queues of its node: as if that node had none.
+
+        Nobody has handled it yet: what it asks for holds.  Returns whether a record was written.
+
+        Raises:
+            UsageError: no queue takes all of it; nothing changed.
+            AddressFullError: the disk or the address is full; nothing changed.
+            JournalBrokenError: the disk has failed.
+        """
+        address = self._definitions.router.addresses.get(run.address)
+        if address is None or not self.anew.offers(address, waited[0]):
+            address, _ = self._definitions.address_of_moved(Target(run.address, None))
+        if address.room is not None and address.room.policy != "page" and address.room.full:
+            raise AddressFullError(f"the address {address.name!r} is full")
+        shares = self.anew.shares(waited[0], run, waited[1], address)
+        if len(placed(shares)) < run.content.rows:
+            raise UsageError(f"no queue of {run.address!r} takes the message")
+        asked = read_traits(run.content, run.traits.arrival if run.traits is not None else 0)
+        logged = run.durable and self._ledger.log is not None and any(share.queue.durable for share in shares)
+        position, views = self._entering.enter_shares(run, shares, (b"", 0), asked, gone)
+        self.charge(run, views)
+        self._ledger.release_after(position, views, _nothing)
+        return logged
+
     def asked_of_forwarded(self, run: StoredRun, kinds: int, arrival_ms: int) -> list[RowTraits] | None:
         """What each message of a run from another node asks for; ``arrival_ms``: when the first node took it.
 
@@ -356,26 +426,15 @@ class Placer:
         self._ledger.release_after(log.last if log is not None else 0, (), then)
 
 
-def check_reach(body: Body, shares: Sequence[Share]) -> None:
-    """See that a large body can go where its message is to go.
-
-    Raises:
-        UsageError: to another node, and it is larger than what nodes give each other.
-    """
-    if body.size_bytes > limits.MESSAGE_BYTES_MAX and any(share.queue.forwards for share in shares):
-        text = f"a body of {body.size_bytes} bytes does not go from node to node: at most {limits.MESSAGE_BYTES_MAX} do"
-        raise UsageError(text)
-
-
 def _full(run: StoredRun, room: AddressRoom) -> AddressFullError:
     return AddressFullError(
         f"the address {run.address!r} has {room.messages} messages in {room.total_bytes} bytes and takes no more"
     )
 
 
-def _apart(address: Address, queue: Queue | None, targets: Sequence[Queue], kinds: int) -> bool:
+def _apart(address: Address, only: Queue | Ring | None, targets: Sequence[Queue], kinds: int) -> bool:
     """Whether the messages of a run may go different ways, or at different times."""
-    if (kinds & SPECIAL and targets) or (address.rings and queue is None):
+    if (kinds & SPECIAL and targets) or (address.rings and not isinstance(only, Queue)):
         return True
     return bool(address.filtered) and any(one.terms.filter is not None for one in targets)
 

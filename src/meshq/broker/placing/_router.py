@@ -184,6 +184,17 @@ class Router:
         for binding in fresh.values():
             self.bind(link, binding)
 
+    def mark(self, link: bytes, gone: str) -> None:
+        """The node behind a link is gone, and how; or it is there again."""
+        addresses: dict[str, None] = {}
+        for number, binding in self._by_link.get(link, {}).items():
+            if binding.gone != gone:
+                marked = self._by_link[link][number] = binding._replace(gone=gone)
+                self._remote[binding.address][link, number] = marked
+                addresses[binding.address] = None
+        for address in addresses:
+            self._form_rings(address)
+
     def remote(self, link: bytes) -> list[RemoteBinding]:
         """What a link has described."""
         return list(self._by_link.get(link, {}).values())
@@ -195,8 +206,7 @@ class Router:
 
     def _sharing(self, address: str) -> list[RemoteBinding]:
         """The queues of other nodes that messages may be sent to, in the order of their links."""
-        known = sorted(self._remote.get(address, {}).items(), key=_by_link_and_number)
-        return [binding for _, binding in known if binding.mode != "off"]
+        return [binding for binding in self.bindings(address) if binding.mode != "off"]
 
     def _unbind(self, link: bytes, number: int) -> RemoteBinding | None:
         binding = self._by_link.get(link, {}).pop(number, None)
@@ -207,27 +217,36 @@ class Router:
                 del self._remote[binding.address]
         return binding
 
-    def _form_rings(self, name: str) -> None:
-        """Work out anew who shares an address; the turns go on."""
-        address = self.addresses.get(name)
-        if address is None:
-            return
-        old, address.rings = address.rings, {}
-        remotes = self._sharing(name)
-        if not remotes:
-            return
-        for queue in address.queues:
-            self._ring(address, old, queue.name).local = queue
-        for binding in remotes:
-            if binding.routing == address.routing:
-                self._ring(address, old, binding.name).remotes.append(binding)
+    def remote_names(self, address: str) -> dict[str, str]:
+        """The names of the queues of other nodes on an address that messages may be sent to, and its routing there."""
+        return {binding.name: binding.routing for binding in self._sharing(address)}
 
-    def _ring(self, address: Address, old: dict[str, Ring], name: str) -> Ring:
+    def bindings(self, address: str) -> list[RemoteBinding]:
+        """All queues of other nodes on an address, in the order of their links."""
+        return [binding for _, binding in sorted(self._remote.get(address, {}).items(), key=_by_link_and_number)]
+
+    def only(self, address: Address, name: str) -> Queue | Ring | None:
+        """The queues of one name, or the only one there is; None if none is named."""
         ring = address.rings.get(name)
-        if ring is None:
-            ring = address.rings[name] = Ring(name)
-            ring.turn = old[name].turn if name in old else 0
-        return ring
+        return ring if ring is not None and ring.remotes else self.queues.get(name)
+
+    def rings_of(self, name: str, routing: str, queues: Iterable[Queue], old: dict[str, Ring]) -> dict[str, Ring]:
+        """The queues of an address by name if other nodes have some, too; the turns of old rings go on."""
+        rings: dict[str, Ring] = {}
+        remotes = self._sharing(name)
+        if remotes:
+            for queue in queues:
+                _ring(rings, old, queue.name).local = queue
+            for binding in remotes:
+                if binding.routing == routing:
+                    _ring(rings, old, binding.name).remotes.append(binding)
+        return rings
+
+    def _form_rings(self, name: str) -> None:
+        """Work out anew who shares an address."""
+        address = self.addresses.get(name)
+        if address is not None:
+            address.rings = self.rings_of(name, address.routing, address.queues, address.rings)
 
     def _forget_temporary(self, name: str) -> None:
         """The address of a temporary queue is there as long as the queue, here or elsewhere."""
@@ -278,7 +297,7 @@ class Router:
         if queue is None:
             return None
         if address is not None and queue.address != address:
-            raise UsageError(f"the queue {name!r} is bound to {queue.address!r}, not to {address!r}")
+            raise UsageError(f"{name!r} can't be a queue of {address!r}: another address has one of that name")
         if durable is not None and queue.durable != durable:
             raise UsageError(f"the queue {name!r} exists with durable={queue.durable}")
         return queue
@@ -295,9 +314,7 @@ class Router:
                 return subscription
         queue = self.queues.get(target.queue or target.address)
         if queue is not None and target.queue is not None and queue.address != target.address:
-            raise NotFoundError(
-                f"the queue {target.queue!r} is on the address {queue.address!r}, not {target.address!r}"
-            )
+            raise NotFoundError(f"{target.address!r} has no queue {target.queue!r}: another address has it")
         return queue
 
     def statistics(self, queue: Queue) -> dict[str, Any]:
@@ -334,6 +351,14 @@ def bounded(settings: AddressSettings) -> bool:
     """Whether something becomes of what is sent to an address that is full."""
     limited = settings.max_size_bytes < math.inf or settings.max_size_messages < math.inf
     return limited or settings.full_policy in ("drop", "fail")
+
+
+def _ring(rings: dict[str, Ring], old: dict[str, Ring], name: str) -> Ring:
+    ring = rings.get(name)
+    if ring is None:
+        ring = rings[name] = Ring(name)
+        ring.turn = old[name].turn if name in old else 0
+    return ring
 
 
 def _by_link_and_number(item: tuple[tuple[bytes, int], RemoteBinding]) -> tuple[bytes, int]:

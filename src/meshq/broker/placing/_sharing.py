@@ -4,29 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshq.broker.placing._distribution_plan import Share, Wants, plan
+from meshq import limits
+from meshq.broker.placing._distribution_plan import Ring, Share, Wants, plan, takers
 from meshq.broker.placing._router import Address
 from meshq.broker.placing._sifting_plan import sift
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._run_messages import RunMessages
+from meshq.errors import UsageError
 from meshq.selector import Filter
 
 
-def shared(run: StoredRun, address: Address, queue: Queue | None, rows: Sequence[int]) -> list[Share]:
-    """Who gets what of a run that was sent to an address, or to one queue of it."""
-    if queue is not None:
-        return deal_here(run, address, [queue], rows)
-    return _among_nodes(run, address, rows) if address.rings else deal_here(run, address, address.queues, rows)
+def shared(run: StoredRun, address: Address, only: Queue | Ring | None, rows: Sequence[int]) -> list[Share]:
+    """Who gets what of a run that was sent to an address, or to one queue of it, or to those of one name.
 
-
-def _among_nodes(run: StoredRun, address: Address, rows: Sequence[int]) -> list[Share]:
-    """Who gets what of a run where other nodes have queues, too."""
+    What can't go to other nodes goes to queues here.
+    """
+    if isinstance(only, Queue):
+        return deal_here(run, address, [only], rows)
+    rings = [only] if only is not None else list(address.rings.values())
+    if not rings:
+        return deal_here(run, address, address.queues, rows)
+    if not travels(run):
+        return deal_here(run, address, [ring.local for ring in rings if ring.local is not None], rows)
     anycast = address.routing == "anycast"
-    shares = plan(list(address.rings.values()), rows, anycast=anycast, turn=address.turn, wants=wants_of(run))
+    shares = plan(rings, rows, anycast=anycast, turn=address.turn, wants=wants_of(run))
     address.turn += len(rows)
     return shares
+
+
+def travels(run: StoredRun) -> bool:
+    """Whether a run can go to other nodes."""
+    return run.body is None or run.body.size_bytes <= limits.MESSAGE_BYTES_MAX
+
+
+def check_reach(run: StoredRun, address: Address, only: Queue | Ring | None) -> None:
+    """See that a run that no queue here takes can go where it is taken.
+
+    Raises:
+        UsageError: that is on another node, and its body is larger than what nodes give each other.
+    """
+    if run.body is None or travels(run) or isinstance(only, Queue):
+        return
+    rings = [only] if only is not None else list(address.rings.values())
+    wants = wants_of(run)
+    if any(taker.gets for taker in takers(rings, lambda filters: wants(filters, 0))):
+        size = run.body.size_bytes
+        text = f"a body of {size} bytes does not go from node to node: at most {limits.MESSAGE_BYTES_MAX} do"
+        raise UsageError(f"{text}, and no queue here takes it")
 
 
 def deal_here(run: StoredRun, address: Address, queues: Sequence[Queue], rows: Sequence[int]) -> list[Share]:

@@ -14,7 +14,7 @@ from meshq.broker.queue._consumer_state import ConsumerState, Grant, span_bytes
 from meshq.broker.queue._lane import fitting_rows
 from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import GONE, QueueRun
-from meshq.broker.queue._run_messages import RunMessages
+from meshq.broker.queue._run_messages import accepted
 from meshq.selector import Filter
 
 if TYPE_CHECKING:
@@ -98,30 +98,29 @@ class Browser:
             if view.run.paged:
                 self.consumer.queue.want(view)
                 break
-            looks -= len(view.states)
-            rows = self._rows(view)
+            rows, seen, work = self._rows(view, looks)
+            looks -= work
             count = self._fitting(view, rows)
             shown += [self._show(view, part) for part in pieces(rows[:count])]
             if count < len(rows):
                 self._row = rows[count]
                 break
+            if seen < len(view.states):
+                self._row = seen
+                continue
             self._view, self._row = view.next, 0
         self.ended = self._level is None
         return shown
 
-    def _rows(self, view: QueueRun) -> list[int]:
-        """The rows of a run, from where it stands on, that are there and accepted."""
+    def _rows(self, view: QueueRun, looks: int) -> tuple[list[int], int, int]:
+        """The rows of a run, from where it stands on, that are there and accepted; up to which row, and how much work
+        that was."""
         states, filter = view.states, self._filter
         rows = [row for row in range(self._row, len(states)) if states[row] != GONE]
-        if filter is None:
-            return rows
-        messages = RunMessages(view.run)
-        accepted = []
-        for row in rows:
-            messages.move(row, properties=filter.uses_properties)
-            if filter.verdict(messages) is True:
-                accepted.append(row)
-        return accepted
+        if filter is None or not rows:
+            return rows, len(states), len(states)
+        found, seen, work = accepted(view.run, filter, rows, looks)
+        return found, rows[seen] if seen < len(rows) else len(states), work
 
     def _fitting(self, view: QueueRun, rows: list[int]) -> int:
         consumer = self.consumer
@@ -133,8 +132,5 @@ class Browser:
         consumer = self.consumer
         grant = Grant(view, rows.start, rows.stop, rows.step, consumer.next_tag)
         grant.size_bytes = span_bytes(view, grant.start, grant.stop, grant.step)
-        consumer.next_tag += grant.rows
-        consumer.held += grant.rows
-        consumer.held_bytes += grant.size_bytes
-        consumer.grants.append(grant)
+        consumer.hold(grant)
         return grant

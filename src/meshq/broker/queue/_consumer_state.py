@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from meshq.broker.queue._run import QueueRun
+from meshq import limits
+from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.wire import RUN_ROW_BYTES, violation
 
 if TYPE_CHECKING:
     from meshq.broker.queue._browsing import Browser
+    from meshq.broker.queue._holdings import Holdings
     from meshq.broker.queue._queue_machine import Queue
     from meshq.selector import Filter
 
@@ -39,6 +42,11 @@ class Grant:
         self.size_bytes = 0
 
 
+def weight(grants: Iterable[tuple[object, Grant]]) -> int:
+    """What grants take of a step: their messages, and more if these are large."""
+    return sum(grant.rows + grant.size_bytes // limits.STEP_MESSAGE_BYTES for _, grant in grants)
+
+
 class Span:
     """Rows of a grant that were settled together."""
 
@@ -63,7 +71,8 @@ class ConsumerState:
     """
 
     __slots__ = (
-        "browser", "exclusive", "filter", "grants", "held", "held_bytes", "next_tag", "number", "owner", "priority",
+        "browser", "exclusive", "filter", "grants", "held", "held_bytes", "holdings", "next_tag", "number", "owner",
+        "pinned_bytes", "pins", "priority",
         "queue", "served", "willing", "window", "window_bytes",
     )  # fmt: skip
 
@@ -89,16 +98,66 @@ class ConsumerState:
         self.next_tag = 1
         # Grants with unsettled rows, by rising tag.
         self.grants: list[Grant] = []
+        # The bound on what all consumers hold; None: this one is not counted.  Its share of that; and by run how many
+        # of its grants are of it, with what that counts for.
+        self.holdings: Holdings | None = None
+        self.pinned_bytes = 0
+        self.pins: dict[StoredRun, list[int]] = {}
 
     def room(self) -> int:
         """How many messages it may be given now, as far as their number goes."""
         if not self.willing or (self.held and self.held_bytes >= self.window_bytes):
+            return 0
+        if self.holdings is not None and self.pinned_bytes > self.holdings.free_bytes and self.held:
+            self.holdings.limited[self] = None
             return 0
         return self.window - self.held
 
     def fits(self, size: int) -> bool:
         """Whether a message of this size fits into its window; one always does."""
         return not self.held or size <= self.window_bytes - self.held_bytes
+
+    def hold(self, grant: Grant) -> None:
+        """Messages are granted to it."""
+        self.next_tag += grant.rows
+        self.held += grant.rows
+        self.held_bytes += grant.size_bytes
+        self.grants.append(grant)
+        holdings = self.holdings
+        if holdings is not None:
+            run, pins = grant.view.run, self.pins
+            # All but a few grants are the first of their run: that path makes no call.
+            if run in pins:
+                pins[run][0] += 1
+                return
+            if run.pins:
+                run.pins += 1
+                share = run.pinned_bytes // run.pins
+            else:
+                run.pins = 1
+                content = run.content
+                share = run.pinned_bytes = len(content.table) + len(content.body)
+                holdings.free_bytes -= share
+            pins[run] = [1, share]
+            self.pinned_bytes += share
+
+    def _unpin(self, run: StoredRun) -> None:
+        """A grant of a run is settled whole."""
+        holdings = self.holdings
+        if holdings is None:
+            return
+        pins = self.pins
+        pin = pins.pop(run)
+        if pin[0] > 1:
+            pin[0] -= 1
+            pins[run] = pin
+            return
+        self.pinned_bytes -= pin[1]
+        run.pins -= 1
+        if not run.pins:
+            holdings.free_bytes += run.pinned_bytes
+            if holdings.limited:
+                holdings.look_again()
 
     def set_willing(self, willing: bool) -> None:
         """Its session can take more, or can't."""
@@ -177,6 +236,7 @@ class ConsumerState:
             del grants[0]
         else:
             del grants[bisect_right(grants, grant.tag, key=_TAG) - 1]
+        self._unpin(grant.view.run)
 
     def unsettled(self) -> list[tuple[int, Span]]:
         """Everything it still holds, with the first tag of each part, and hold nothing more."""
@@ -191,6 +251,7 @@ class ConsumerState:
                 span = Span(grant.view, start, start + (high - low - 1) * grant.step + 1, grant.step)
                 parts.append((grant.tag + low, span))
                 low = high
+            self._unpin(grant.view.run)
         self.grants.clear()
         self.held = self.held_bytes = 0
         return parts

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from meshq.broker.queue._consumer_state import ConsumerState, Grant
+from meshq import limits
+from meshq.broker.queue._consumer_state import ConsumerState, Grant, weight
 from meshq.broker.queue._level import Level
 from meshq.broker.queue._run import READY
 from meshq.broker.queue._tier import Tier
@@ -79,7 +80,7 @@ class Dispatch:
             granted = grouped.grant(self._budget, level)
             if isinstance(granted, tuple):
                 self._grants.append(granted)
-                self._budget -= granted[1].rows
+                self._budget -= weight([granted])
             elif not granted:
                 break
             else:
@@ -109,7 +110,7 @@ class Dispatch:
             only = consumers[0]
             while self._budget > 0 and level.ready and (grant := whole(self._queue, level, only)) is not None:
                 self._grants.append((only, grant))
-                self._budget -= grant.rows
+                self._budget -= grant.rows + grant.size_bytes // limits.STEP_MESSAGE_BYTES
         while self._budget > 0 and level.ready and consumers:
             willing = tier.willing()
             if not willing:
@@ -124,12 +125,13 @@ class Dispatch:
                 stop = int(self._until) - view.first
                 if stop <= start:
                     break
+            before = len(self._grants)
             granted = tier.deal(self._queue, willing, (view, start, stop), self._grants)
             if not granted:
                 break
             if fresh:
                 view.fresh = start + granted
-            self._budget -= granted
+            self._budget -= weight(self._grants[before:])
 
 
 def whole(queue: Queue, level: Level, consumer: ConsumerState) -> Grant | None:

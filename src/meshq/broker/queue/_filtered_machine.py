@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from meshq import limits
-from meshq.broker.queue._consumer_state import ConsumerState, Grant, span_bytes
+from meshq.broker.queue._consumer_state import ConsumerState, Grant, span_bytes, weight
 from meshq.broker.queue._lane import Lane, fitting_rows, stride
 from meshq.broker.queue._run import GONE, QueueRun
-from meshq.broker.queue._run_messages import RunMessages
+from meshq.broker.queue._run_messages import RunMessages, accepted
 from meshq.errors import invariant
 from meshq.selector import Filter, MessageView, index_key
 
@@ -52,13 +52,16 @@ class FilteredConsumers:
         "_catching",
         "_filters",
         "_front",
+        "_half",
         "_hungry",
         "_lanes",
         "_level",
         "_lookups",
         "_properties",
         "_queue",
+        "_searches",
         "_stuck",
+        "_terms",
         "_until",
         "_waiting",
     )  # fmt: skip
@@ -74,8 +77,11 @@ class FilteredConsumers:
         self._lookups: dict[Any, _Lookup] = {}
         # Lanes whose filters no value tells anything about.
         self._asked: dict[Lane, None] = {}
-        # How many filters look at properties.
-        self._properties = 0
+        # How many filters look at properties; how many LIKE they have, and terms those to which each message is put.
+        self._properties = self._searches = self._terms = 0
+        # Of the run at the front, if it is not looked at to its end: the rows that are left, what was found in the
+        # others, and the lanes that have looked at these.
+        self._half: tuple[list[int], dict[Lane, list[int]], dict[Lane, None] | None] | None = None
         # Lanes that still look alone, hungry or not.
         self._catching: dict[Lane, None] = {}
         self._waiting: dict[Lane, None] = {}
@@ -111,14 +117,16 @@ class FilteredConsumers:
             lane = self._lanes[filter] = Lane(filter)
             self._filters = None
             if self._front is not None:
-                lane.until = self._front.first
+                lane.until = self._front.first + (self._half is not None)
             elif self._level.tail is not None:
                 lane.until = self._level.tail.first + 1
             self._step_behind(lane, self._level.head)
             self._properties += filter.uses_properties
+            self._searches += filter.searches
             index = filter.index
             if index is None:
                 self._asked[lane] = None
+                self._terms += filter.terms
             else:
                 lookup = self._lookups.get(index.name)
                 if lookup is None:
@@ -140,12 +148,14 @@ class FilteredConsumers:
         self._drop(lane)
         self._catching.pop(lane, None)
         self._properties -= lane.filter.uses_properties
+        self._searches -= lane.filter.searches
         for view in lane.runs.values():
             if view.lanes is not None:
                 del view.lanes[lane]
         index = lane.filter.index
         if index is None:
             del self._asked[lane]
+            self._terms -= lane.filter.terms
             return
         lookup = self._lookups[index.name]
         for key in index.keys:
@@ -191,7 +201,7 @@ class FilteredConsumers:
     def unlinked(self, view: QueueRun) -> None:
         """A run is gone."""
         if self._front is view:
-            self._front = view.next
+            self._front, self._half = view.next, None
         for lane in [lane for lane in self._catching if lane.behind is view]:
             self._step_behind(lane, view.next)
             if lane in self._behind:
@@ -212,8 +222,8 @@ class FilteredConsumers:
     # -- what goes out
 
     def serve(self, budget: int, grants: list[tuple[ConsumerState, Grant]], until: float = math.inf) -> int:
-        """Grant ready messages to consumers whose filters accept them, with numbers below ``until``; returns how
-        many."""
+        """Grant ready messages to consumers whose filters accept them, with numbers below ``until``; returns
+        what they take of the step."""
         level = self._level
         self._until = until
         self._waiting.update(self._stuck)
@@ -222,7 +232,9 @@ class FilteredConsumers:
         granted = 0
         while granted < budget and level.ready:
             if self._waiting:
-                granted += self._serve(next(iter(self._waiting)), grants)
+                before = len(grants)
+                self._serve(next(iter(self._waiting)), grants)
+                granted += weight(grants[before:])
                 continue
             if not self._behind and (not self._hungry or self._front is None):
                 break
@@ -233,7 +245,10 @@ class FilteredConsumers:
             if ahead is not None and ahead.run.paged:
                 self._lack(ahead)
                 break
-            looks -= self._look_alone(next(iter(self._behind))) if self._behind else self._look_together()
+            if self._behind:
+                looks -= self._look_alone(next(iter(self._behind)), looks)
+            else:
+                looks -= self._look_together(looks)
         return granted
 
     def _serve(self, lane: Lane, grants: list[tuple[ConsumerState, Grant]]) -> int:
@@ -308,25 +323,25 @@ class FilteredConsumers:
 
     # -- who looks at what
 
-    def _look_alone(self, lane: Lane) -> int:
-        """A lane that came late looks at the next run; returns how many messages that were."""
+    def _look_alone(self, lane: Lane, looks: int) -> int:
+        """A lane that came late looks at the next run, as far as ``looks`` allows; returns how much work that was."""
         view = lane.behind
         assert view is not None
+        rows, found = lane.half or (_live(view), [])
+        accepted_rows, seen, work = accepted(view.run, lane.filter, rows, looks)
+        found += accepted_rows
+        if seen < len(rows):
+            lane.half = rows[seen:], found
+            return work
         self._step_behind(lane, view.next)
-        verdict, properties = lane.filter.verdict, lane.filter.uses_properties
-        messages = RunMessages(view.run)
-        accepted = []
-        for row in _live(view):
-            messages.move(row, properties=properties)
-            if verdict(messages) is True:
-                accepted.append(row)
-        if accepted:
-            self._note(lane, view, accepted)
+        if found:
+            self._note(lane, view, found)
         self._wake(lane)
-        return len(view.states)
+        return max(work, len(view.states) - len(rows))
 
     def _step_behind(self, lane: Lane, view: QueueRun | None) -> None:
         """The lane looks at ``view`` next, unless all lanes have begun to look together before it."""
+        lane.half = None
         if view is not None and view.first < lane.until:
             lane.behind = view
             self._catching[lane] = None
@@ -334,30 +349,46 @@ class FilteredConsumers:
             lane.behind = None
             self._catching.pop(lane, None)
 
-    def _look_together(self) -> int:
-        """All lanes look at the next run; returns how many messages that were."""
+    def _look_together(self, looks: int) -> int:
+        """All lanes look at the next run, as far as ``looks`` allows; returns how much work that was."""
         view = self._front
         assert view is not None
-        self._front = view.next
-        accepted: dict[Lane, list[int]] = {}
+        half, self._half = self._half, None
+        rows, found, lanes = half or (_live(view), {}, None)
         asked = [(lane, lane.filter.verdict) for lane in self._asked]
         lookups = [(lookup.read, lookup.lanes) for lookup in self._lookups.values()]
-        messages = RunMessages(view.run)
-        for row in _live(view):
-            messages.move(row, properties=self._properties > 0)
-            for read, lanes in lookups:
-                for lane in lanes.get(index_key(read(messages)), ()):
+        messages, properties = RunMessages(view.run), self._properties > 0
+        part, work = messages.portion(rows, self._terms, self._searches, looks)
+        seen = len(part)
+        for row in part:
+            messages.move(row, properties=properties)
+            for read, by_value in lookups:
+                for lane in by_value.get(index_key(read(messages)), ()):
                     index = lane.filter.index
-                    if (index is not None and index.exact) or lane.filter.verdict(messages) is True:
-                        accepted.setdefault(lane, []).append(row)
+                    if index is not None and index.exact:
+                        found.setdefault(lane, []).append(row)
+                        continue
+                    work += 1
+                    if lane.filter.verdict(messages) is True:
+                        found.setdefault(lane, []).append(row)
             for lane, verdict in asked:
                 if verdict(messages) is True:
-                    accepted.setdefault(lane, []).append(row)
-        for lane, rows in accepted.items():
-            self._note(lane, view, rows)
-            if lane in self._hungry:
-                self._wake(lane)
-        return len(view.states)
+                    found.setdefault(lane, []).append(row)
+            if lookups and work > looks:
+                seen = part.index(row) + 1
+                break
+        work += len(view.states) - len(rows) if half is None else 0
+        if seen < len(rows):
+            # Whoever comes before it goes on here looks at this run alone.
+            self._half = rows[seen:], found, lanes or dict.fromkeys(self._lanes.values())
+            return max(work, looks)
+        self._front = view.next
+        for lane, accepted_rows in found.items():
+            if self._lanes.get(lane.filter) is lane and (lanes is None or lane in lanes):
+                self._note(lane, view, accepted_rows)
+                if lane in self._hungry:
+                    self._wake(lane)
+        return work
 
     def _note(self, lane: Lane, view: QueueRun, rows: list[int]) -> None:
         """Keep what a filter has accepted."""

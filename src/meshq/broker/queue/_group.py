@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from meshq.broker.queue._run import PARKED, QueueRun
-from meshq.broker.queue._run_messages import RunMessages
+from meshq.broker.queue._run_messages import accepted
 
 if TYPE_CHECKING:
     from meshq.broker.queue._consumer_state import ConsumerState
@@ -145,11 +145,9 @@ def accepts(filter: Filter | None, view: QueueRun, row: int) -> bool:
         if view.run.paged:
             # It is looked at when it is here, before it is granted.
             return True
-        messages = RunMessages(view.run)
         verdicts = view.verdicts[filter] = bytearray(len(view.states))
-        for index in range(len(verdicts)):
-            messages.move(index, properties=filter.uses_properties)
-            verdicts[index] = filter.verdict(messages) is True
+        for index in accepted(view.run, filter, range(len(verdicts))).rows:
+            verdicts[index] = True
     return bool(verdicts[row])
 
 

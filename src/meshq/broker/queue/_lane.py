@@ -19,7 +19,7 @@ class Lane:
     ``QueueRun.lanes`` has the rows that the filter accepts, for each run in ``runs``.
     """
 
-    __slots__ = ("_heap", "_turn", "behind", "consumers", "filter", "queued", "runs", "until")
+    __slots__ = ("_heap", "_turn", "behind", "consumers", "filter", "half", "queued", "runs", "until")
 
     def __init__(self, filter: Filter) -> None:
         self.filter = filter
@@ -32,6 +32,8 @@ class Lane:
         self.queued: dict[int, None] = {}
         # The run that it looks at next for itself, until it has come to where all lanes look together.
         self.behind: QueueRun | None = None
+        # Of that, if it has begun: the rows that are left, and those that the filter has accepted.
+        self.half: tuple[list[int], list[int]] | None = None
         self.until = 0
 
     def willing(self) -> list[ConsumerState]:

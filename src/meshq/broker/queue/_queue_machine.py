@@ -324,7 +324,7 @@ class Queue:
         if only is not None and not level.grouped_runs:
             while budget > 0 and level.ready and (grant := whole(self, level, only)) is not None:
                 grants.append((only, grant))
-                budget -= grant.rows
+                budget -= grant.rows + grant.size_bytes // limits.STEP_MESSAGE_BYTES
             if not level.ready:
                 return grants
         return Dispatch(self, budget, grants).run()
@@ -339,10 +339,7 @@ class Queue:
         """The rows of a grant are the consumer's."""
         rows = grant.rows
         grant.view.states[grant.start : grant.stop : grant.step] = HELD_ROWS[:rows]
-        consumer.next_tag += rows
-        consumer.held += rows
-        consumer.held_bytes += grant.size_bytes
-        consumer.grants.append(grant)
+        consumer.hold(grant)
         grant.view.level.ready -= rows  # type: ignore[union-attr]  # what is granted is visible
         self.ready -= rows
         self.held += rows

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from meshq.broker.bodies._body import Body
     from meshq.broker.queue._lane import Lane
     from meshq.broker.queue._level import Level
-    from meshq.broker.queue._timers import Timer
+    from meshq.broker.queue._timers import Due, Timer
     from meshq.broker.queue._traits import Traits
     from meshq.selector import Filter
 
@@ -64,6 +64,8 @@ class StoredRun:
         "number_step",
         "origin",
         "paged",
+        "pinned_bytes",
+        "pins",
         "position",
         "producer",
         "room",
@@ -73,6 +75,7 @@ class StoredRun:
         "spill",
         "stamp",
         "traits",
+        "user",
         "views",
     )
 
@@ -92,6 +95,8 @@ class StoredRun:
         self.durable = durable
         # Who sent it, and the number of its first message among all that this producer sent.
         self.producer = producer
+        # Whose producer that is; nobody's once it is placed, for nobody asks any more.
+        self.user = ""
         # They rise by ``number_step`` from message to message.
         self.number = number
         self.number_step = number_step
@@ -113,6 +118,9 @@ class StoredRun:
         self.spill: Any = None
         # The room of its address that it takes; None: that is not bounded.
         self.room: Room | None = None
+        # Consumers that hold a message of it, and the bytes that stay in memory for them.
+        self.pins = 0
+        self.pinned_bytes = 0
         # Queues that still hold a message of it.
         self.views = 0
         # Of these, the ones that have shares of it.
@@ -194,8 +202,8 @@ class QueueRun:
         self.sure: dict[int, int] | None = None
         # Where the journal says so; 0: nowhere.
         self.counted_at = 0
-        # When the rows that wait may be granted again, ms.
-        self.due: dict[int, int] | None = None
+        # When the rows that wait may be granted again; ``NEVER``: they have expired, and can't be moved yet.
+        self.due: dict[int, Due] | None = None
         # When somebody looks for messages that have expired, ms; 0: nobody does.
         self.watched = 0
         # What is to be done with it later.

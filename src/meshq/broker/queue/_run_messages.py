@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from meshq import limits
 from meshq.broker.queue._run import StoredRun
 from meshq.errors import RemoteProtocolError
+from meshq.selector import ABSENT, Filter
 from meshq.wire import RunView, decode_map
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 #: Keys of the optional headers.
 _OPTIONAL: Final = {"correlation_id": "c", "content_type": "t", "group": "g"}
+
+
+class Accepted(NamedTuple):
+    """The rows that a filter accepts, of how many rows, and how much work that was, in messages."""
+
+    rows: list[int]
+    seen: int
+    work: int
 
 
 class RunMessages:
@@ -33,6 +43,37 @@ class RunMessages:
         self._row = row
         self._headers = None
         self.properties = _decoded(self._view.properties(row)) if properties else _NOTHING
+
+    def shadow(self, name: str, encoded: bytes) -> Any:
+        """The property that has the name of a header; ``ABSENT`` if the message has none."""
+        properties = self.properties
+        if not properties:
+            data = self._view.properties(self._row)
+            if encoded not in data:
+                return ABSENT
+            properties = self.properties = _decoded(data)
+        return properties.get(name, ABSENT)
+
+    def portion(self, rows: Sequence[int], terms: int, searches: int, budget: float) -> tuple[Sequence[int], int]:
+        """Which of these rows are put to filters in one step, at least one of them, and how much work that is.
+
+        ``terms`` and ``searches``: how many names the filters look up, and how many LIKE they have.
+        """
+        cost = 1 + terms // limits.SCAN_TERMS
+        if _work_of(len(self._run.content.body), searches) <= self._run.content.rows:
+            # The usual run: nobody has to look at the size of each message.
+            count = len(rows)
+            if count * cost > budget:
+                count = max(1, -(-int(budget) // cost))
+                rows = rows[:count]
+            return rows, count * cost
+        work = 0
+        attached = self._view.attached
+        for count, row in enumerate(rows, 1):
+            work += cost + _work_of(attached(row), searches)
+            if work >= budget:
+                return rows[:count], work
+        return rows, work
 
     def header(self, name: str) -> Any:
         """A header of the message; None if it has none."""
@@ -61,11 +102,28 @@ class RunMessages:
         return traits.arrival + ttl if type(ttl) is int else None
 
 
+def accepted(run: StoredRun, filter: Filter, rows: Sequence[int], budget: float = math.inf) -> Accepted:
+    """Put messages of a run to a filter, at least one of them and as many as a budget of work allows."""
+    messages = RunMessages(run)
+    verdict, properties = filter.verdict, filter.uses_properties
+    part, work = messages.portion(rows, filter.terms, filter.searches, budget)
+    found = []
+    for row in part:
+        messages.move(row, properties=properties)
+        if verdict(messages) is True:
+            found.append(row)
+    return Accepted(found, len(part), work)
+
+
+def _work_of(size_bytes: int, searches: int) -> int:
+    return size_bytes // limits.SCAN_BYTES + size_bytes * searches // limits.SCAN_LIKE_BYTES
+
+
 def _decoded(data: bytes) -> Mapping[str, Any]:
     if not data:
         return _NOTHING
     try:
-        return decode_map(data, limits.PROPERTIES_BYTES_MAX, lists=False)
+        return decode_map(data, limits.ENVELOPE_BYTES_MAX, lists=False)
     except RemoteProtocolError:
         # Nobody between producer and consumer checks these bytes: a consumer will say what is wrong with them.
         return _NOTHING

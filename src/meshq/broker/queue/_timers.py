@@ -1,13 +1,16 @@
-"""What is to be done later, by the wall clock: what is due goes in the order of its times.
+"""What is to be done later: what is due goes in the order of its times.
 
-Nothing here looks at a clock.  Whoever has one asks for ``next_ms``, and calls ``run`` when it has come.
+Two clocks say when.  A message expires at a time of day, so that the wall clock decides.  Whatever only waits (a delay,
+another attempt) counts the time that has passed, and doesn't care if somebody sets the wall clock meanwhile.  Nobody
+here waits: whoever can asks for ``wait_ms``, and calls ``run`` after so long.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from meshq import limits
 
@@ -18,25 +21,37 @@ if TYPE_CHECKING:
 _SLACK: Final = 64
 
 
+class Due(NamedTuple):
+    """When something may be had again, ms: of this life (``Alarms.elapsed_ms``), or ``by_wall`` since 1970."""
+
+    time_ms: float
+    by_wall: bool = False
+
+
+#: There is no such time.
+NEVER: Final = Due(math.inf)
+
+
 class Timer:
     """A call about a run; it is dropped when the run goes, and doesn't keep its content until then."""
 
-    __slots__ = ("call", "view")
+    __slots__ = ("call", "timers", "view")
 
-    def __init__(self, view: QueueRun, call: Callable[[], None]) -> None:
+    def __init__(self, timers: Timers, view: QueueRun, call: Callable[[], None]) -> None:
+        self.timers = timers
         self.view = view
         #: None: it was cancelled.
         self.call: Callable[[], None] | None = call
 
 
 class Timers:
-    """Calls to be made, by their times."""
+    """Calls to be made, by their times on one clock."""
 
     __slots__ = ("_count", "_dead", "_heap", "on_sooner")
 
     def __init__(self) -> None:
         # Time, how many came before it, what to call: equal times go in the order in which they came.
-        self._heap: list[tuple[int, int, Timer]] = []
+        self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._dead = 0
         #: Called when something is due earlier than everything before.
@@ -46,13 +61,13 @@ class Timers:
         return len(self._heap) - self._dead
 
     @property
-    def next_ms(self) -> int | None:
+    def next_ms(self) -> float | None:
         """When the first of them is due, or was before it was cancelled; None: there is none."""
         return self._heap[0][0] if self._heap else None
 
-    def at(self, due_ms: int, view: QueueRun, call: Callable[[], None]) -> None:
+    def at(self, due_ms: float, view: QueueRun, call: Callable[[], None]) -> None:
         """Call this when it is due, unless the run is gone by then."""
-        timer = Timer(view, call)
+        timer = Timer(self, view, call)
         if view.timers is None:
             view.timers = {}
         view.timers[timer] = None
@@ -63,22 +78,17 @@ class Timers:
         if sooner:
             self.on_sooner()
 
-    def cancel(self, view: QueueRun) -> None:
-        """The run is gone."""
-        timers, view.timers = view.timers, None
-        for timer in timers or ():
-            timer.call = None
-            self._dead += 1
+    def dropped(self) -> None:
+        """A call is not to be made any more."""
+        self._dead += 1
         if self._dead > len(self._heap) // 2 + _SLACK:
             self._heap = [entry for entry in self._heap if entry[2].call is not None]
             heapify(self._heap)
             self._dead = 0
 
-    def run(self, now_ms: int, budget: int = limits.STEP_MESSAGES_MAX) -> bool:
-        """Do what is due, at most ``budget`` calls; returns whether some are left that are due."""
-        while self._heap and self._heap[0][0] <= now_ms:
-            if not budget:
-                return True
+    def run(self, now_ms: float, budget: int) -> int:
+        """Do what is due, at most ``budget`` calls; returns how many it could still be."""
+        while budget and self._heap and self._heap[0][0] <= now_ms:
             _, _, timer = heappop(self._heap)
             if timer.call is None:
                 self._dead -= 1
@@ -87,7 +97,73 @@ class Timers:
             if timer.view.timers is not None:
                 del timer.view.timers[timer]
             timer.call()
-        return False
+        return budget
+
+
+class Alarms:
+    """Calls to be made at times of day, and after so much time."""
+
+    __slots__ = ("_delays", "_elapsed_ms", "_expiries", "_now_ms")
+
+    def __init__(self, now_ms: Callable[[], int], elapsed_ms: Callable[[], float]) -> None:
+        self._now_ms = now_ms
+        self._elapsed_ms = elapsed_ms
+        self._delays = Timers()
+        self._expiries = Timers()
+
+    def __len__(self) -> int:
+        return len(self._delays) + len(self._expiries)
+
+    def on_sooner(self, call: Callable[[], None]) -> None:
+        """Call this when something is due earlier than everything before."""
+        self._delays.on_sooner = self._expiries.on_sooner = call
+
+    @property
+    def now_ms(self) -> int:
+        """The time of day, ms since 1970."""
+        return self._now_ms()
+
+    @property
+    def elapsed_ms(self) -> float:
+        """The time that has passed since some moment before this life began, ms."""
+        return self._elapsed_ms()
+
+    @property
+    def wait_ms(self) -> float | None:
+        """How long until something is due; None: there is nothing."""
+        delay, expiry = self._delays.next_ms, self._expiries.next_ms
+        waits = [due - now for due, now in ((delay, self._elapsed_ms()), (expiry, self._now_ms())) if due is not None]
+        return min(waits, default=None)
+
+    def at(self, due: Due, view: QueueRun, call: Callable[[], None]) -> None:
+        """Call this when it is due, unless the run is gone by then."""
+        # A sum may miss by a hair what the clock, which counts whole microseconds, can show.
+        (self._expiries if due.by_wall else self._delays).at(round(due.time_ms, 3), view, call)
+
+    def time_of_day(self, due: Due) -> int:
+        """When it is due as far as can be said for a later life, ms since 1970; 0: at no time of its own."""
+        if due.time_ms == math.inf:
+            return 0
+        return max(1, math.ceil(due.time_ms if due.by_wall else due.time_ms - self._elapsed_ms() + self._now_ms()))
+
+    def run(self, budget: int = limits.STEP_MESSAGES_MAX) -> bool:
+        """Do what is due, at most ``budget`` calls; returns whether some may be left that are due."""
+        budget = self._delays.run(self._elapsed_ms(), budget)
+        return not self._expiries.run(self._now_ms(), budget)
+
+    def expire(self) -> None:
+        """Do what is due by the time of day."""
+        due = self._expiries.next_ms
+        if due is not None and due <= self._now_ms():
+            self._expiries.run(self._now_ms(), limits.STEP_MESSAGES_MAX)
+
+
+def cancel_timers(view: QueueRun) -> None:
+    """The run is gone: what was to be done with it is not."""
+    timers, view.timers = view.timers, None
+    for timer in timers or ():
+        timer.call = None
+        timer.timers.dropped()
 
 
 def _nobody() -> None:

@@ -33,6 +33,8 @@ class Traits(NamedTuple):
     #: The group of each of them; None: none has one.
     groups: tuple[str | None, ...] | None = None
     origin: Origin | None = None
+    #: When this node took them, ms of this life (``Alarms.elapsed_ms``); None: another one did, or it was another life.
+    taken: float | None = None
 
 
 class RowTraits(NamedTuple):
@@ -62,7 +64,7 @@ def read_traits(content: RunBytes, arrival_ms: int) -> list[RowTraits]:
 
 
 def _controlled(data: bytes, priority: int, arrival_ms: int) -> RowTraits:
-    headers = decode_map(data, limits.PROPERTIES_BYTES_MAX, lists=False)
+    headers = decode_map(data, limits.ENVELOPE_BYTES_MAX, lists=False)
     ttl, delay, group = headers.get("x", 0), headers.get("d", 0), headers.get("g")
     if (
         any(type(span) is not int or not 0 <= span <= _MS_MAX for span in (ttl, delay))
@@ -102,6 +104,12 @@ def divide(rows: range, asked: Sequence[RowTraits], arrival_ms: int) -> list[tup
         for _, members in sorted(classes.items(), key=lambda item: item[1][0])
         for piece in pieces(members)
     ]
+
+
+def of_forwarded(rows: range, asked: Sequence[RowTraits], arrival_ms: int) -> Traits | None:
+    """What messages ask for while they wait for another node: to be gone in time; all else is done where they go."""
+    expires = tuple(asked[row].expires for row in rows)
+    return Traits(arrival_ms, expires=expires) if any(expires) else None
 
 
 def _traits(rows: range, asked: Sequence[RowTraits], arrival_ms: int) -> Traits:

@@ -15,6 +15,7 @@ from meshq.broker.records._kinds import (
     ROUTED,
     RUN,
     SETTLED,
+    USER_PRODUCERS,
     WAITING,
 )
 from meshq.broker.records._prepared import (
@@ -62,14 +63,17 @@ from meshq.broker.records._runs import (
 from meshq.broker.records._state import (
     PRODUCERS_MAX,
     ProducersRecord,
+    UserProducersRecord,
     decode_definition,
     decode_links,
     decode_marks,
     decode_producers,
+    decode_user_producers,
     encode_definition,
     encode_links,
     encode_marks,
     encode_producers,
+    encode_user_producers,
 )
 
 __all__ = [
@@ -90,6 +94,7 @@ __all__ = [
     "ROUTED_TARGETS_MAX",
     "RUN",
     "SETTLED",
+    "USER_PRODUCERS",
     "WAITING",
     "CountedRecord",
     "CountedRow",
@@ -104,6 +109,7 @@ __all__ = [
     "RunRecord",
     "RunTarget",
     "SettledRow",
+    "UserProducersRecord",
     "WaitingRecord",
     "content_of",
     "decode_counted",
@@ -119,6 +125,7 @@ __all__ = [
     "decode_routed",
     "decode_run",
     "decode_settled",
+    "decode_user_producers",
     "decode_waiting",
     "encode_counted",
     "encode_decided",
@@ -133,6 +140,7 @@ __all__ = [
     "encode_routed_head",
     "encode_run_head",
     "encode_settled",
+    "encode_user_producers",
     "encode_waiting_head",
     "excerpt",
 ]

@@ -21,6 +21,7 @@ COUNTED: Final = 12
 PREPARED: Final = 13
 WAITING: Final = 14
 DECIDED: Final = 15
+USER_PRODUCERS: Final = 16
 
 
 def unreadable(what: str) -> DamagedError:

@@ -22,6 +22,11 @@ _PRODUCERS_HEAD: Final = struct.Struct("<?II")
 _PRODUCER: Final = struct.Struct("<16sQ")
 # producer, first and last number that were not stored
 _GAP: Final = struct.Struct("<16sQQ")
+# whether it is of a checkpoint, whether some producer was forgotten, bytes of the user's name, number of producers,
+# number of gaps
+_USER_HEAD: Final = struct.Struct("<??HII")
+# producer, highest number, whether its next runs are this user's
+_USER_PRODUCER: Final = struct.Struct("<16sQ?")
 #: Producers of one checkpoint record.
 PRODUCERS_MAX: Final = 4_096
 #: What each kind of definition says.
@@ -30,12 +35,16 @@ _DEFINITIONS: Final[dict[str, dict[str, type]]] = {
     "queue": {"kind": str, "name": str, "address": str, "number": int},
     "numbers": {"kind": str, "last": int},
     "divert": {"kind": str, "name": str, "address": str, "forwarding_address": str},
+    "peer": {"kind": str, "queue": int, "connector": str},
+    "binding": {"kind": str, "queue": int, "number": int, "name": str, "address": str, "routing": str},
 }
 #: What it may say besides, and what holds if it doesn't: such a key is written only if it says something else.
 _OPTIONAL: Final[dict[str, dict[str, Any]]] = {
     "address": {"on_use": False},
     "queue": {"paused": False, "subscription": "", "filter": "", "on_use": False},
     "divert": {"filter": "", "exclusive": False},
+    "peer": {"left": False},
+    "binding": {"filter": ""},
 }
 
 
@@ -130,4 +139,46 @@ def decode_producers(payload: bytes) -> ProducersRecord:
         raise unreadable("producers") from error
     if (len(record.marks), len(record.gaps)) != (marks, gaps):
         raise unreadable("producers")
+    return record
+
+
+class UserProducersRecord(NamedTuple):
+    """What is known of the producers of one user: high marks, and the gaps below them.
+
+    ``marks``: producer, highest number, and whether the producer's runs behind this record are this user's.
+    ``whole``: the record is one of a checkpoint; else it only says whose the next runs of its producers are.
+    """
+
+    user: str
+    whole: bool
+    forgotten: bool
+    marks: tuple[tuple[bytes, int, bool], ...]
+    gaps: tuple[tuple[bytes, int, int], ...]
+
+
+def encode_user_producers(record: UserProducersRecord) -> bytes:
+    """A record of one user's producers."""
+    user = record.user.encode()
+    head = _USER_HEAD.pack(record.whole, record.forgotten, len(user), len(record.marks), len(record.gaps))
+    marks = (_USER_PRODUCER.pack(*mark) for mark in record.marks)
+    return b"".join([head, user, *marks, *(_GAP.pack(*gap) for gap in record.gaps)])
+
+
+def decode_user_producers(payload: bytes) -> UserProducersRecord:
+    """Read a record of one user's producers."""
+    try:
+        whole, forgotten, user_size, marks, gaps = _USER_HEAD.unpack_from(payload)
+        marks_at = _USER_HEAD.size + user_size
+        gaps_at = marks_at + marks * _USER_PRODUCER.size
+        record = UserProducersRecord(
+            payload[_USER_HEAD.size : marks_at].decode(),
+            whole,
+            forgotten,
+            tuple(_USER_PRODUCER.iter_unpack(payload[marks_at:gaps_at])),
+            tuple(_GAP.iter_unpack(payload[gaps_at:])),
+        )
+    except (struct.error, UnicodeDecodeError) as error:
+        raise unreadable("user's producers") from error
+    if len(payload) < gaps_at or (len(record.marks), len(record.gaps)) != (marks, gaps):
+        raise unreadable("user's producers")
     return record

@@ -71,8 +71,6 @@ class Access:
     def __init__(self, security: Security | None) -> None:
         self._security = security
         self._users: dict[str, Rights] = {}
-        # Who sends under which producer's id; the one that came first is forgotten first.
-        self._producers: dict[bytes, tuple[str, str]] = {}
         #: Requests that were refused because they were not permitted.
         self.refused = 0
         #: Called then: who asked, and for what, where.
@@ -98,27 +96,11 @@ class Access:
                 self._users[user] = rights
         return rights
 
-    def claim(self, session: Session, producer: bytes, address: str) -> None:
-        """See that a producer's id is not another user's: its numbers say what of both was stored already.
 
-        Raises:
-            SecurityError: it is.
-        """
-        if self._security is None or self._security.permissions is None:
-            return
-        owner = self._producers.setdefault(producer, session.owner)
-        if len(self._producers) > limits.PRODUCERS_MAX:
-            del self._producers[next(iter(self._producers))]
-        rights = session.rights
-        if rights is not None and owner != session.owner:
-            self.refused += 1
-            self.on_refused(session, "send", address)
-            raise decline("forbidden", f"the producer's id, for {address!r}, is not one of the user {rights.user!r}")
+def permit(session: Session | None, permission: str, address: str, *, queue: str = "") -> None:
+    """See that a session may do something at an address; ``queue``: the one that was named, which is bound to it.
 
-
-def permit(session: Session | None, permission: str, address: str) -> None:
-    """See that a session may do something at an address.
-
+    Whoever is refused learns nothing of where a queue is.
     Raises:
         SecurityError: it may not.
     """
@@ -128,7 +110,8 @@ def permit(session: Session | None, permission: str, address: str) -> None:
     access = session.core.access
     access.refused += 1
     access.on_refused(session, permission, address)
-    raise decline("forbidden", f"the user {rights.user!r} lacks the permission {permission!r} at {address!r}")
+    where = f"the address of the queue {queue!r}" if queue not in ("", address) else repr(address)
+    raise decline("forbidden", f"the user {rights.user!r} lacks the permission {permission!r} at {where}")
 
 
 def may_look(session: Session | None, address: str) -> bool:
@@ -137,14 +120,14 @@ def may_look(session: Session | None, address: str) -> bool:
     return rights is None or not rights.at(address).isdisjoint(_LOOKING)
 
 
-def permit_look(session: Session | None, address: str) -> None:
+def permit_look(session: Session | None, address: str, *, queue: str = "") -> None:
     """See that a session may know what there is at an address.
 
     Raises:
         SecurityError: it may do nothing there for which it had to.
     """
     if not may_look(session, address):
-        permit(session, _LOOKING[-1], address)
+        permit(session, _LOOKING[-1], address, queue=queue)
 
 
 def permit_upload(session: Session) -> None:
@@ -167,8 +150,43 @@ def permit_sending(session: Session, target: Target) -> None:
     if session.rights is None:
         return
     permit(session, "send", target.address)
-    if session.core.definitions.would_make(target):
-        permit(session, "create", target.address)
+    permit_making(session, target)
+
+
+def permit_making(session: Session | None, target: Target) -> None:
+    """See that a session may have come into being what is not there of a target that is sent to.
+
+    Raises:
+        SecurityError: it may not.
+    """
+    if session is not None and session.rights is not None and session.core.definitions.would_make(target):
+        permit_new(session, target)
+
+
+def permit_new(session: Session | None, target: Target) -> None:
+    """See that a session may have come into being what a target names.
+
+    The name of a queue is judged as an address is: who may take it keeps whoever wants the address of that name from
+    having its queue.
+
+    Raises:
+        SecurityError: it may not.
+    """
+    permit(session, "create", target.address)
+    permit_name(session, target.queue, target.address)
+
+
+def permit_name(session: Session | None, name: str | None, address: str) -> None:
+    """See that a session may give a name to a queue of an address, or that the queue is there.
+
+    Raises:
+        SecurityError: it may not.
+    """
+    if session is None or session.rights is None or name is None or name == address:
+        return
+    queue = session.core.router.queues.get(name)
+    if queue is None or queue.address != address:
+        permit(session, "create", name)
 
 
 def permit_moving(session: Session | None, address: str) -> None:
@@ -189,8 +207,7 @@ def permit_run(session: Session, target: Target, run: RunBytes, kinds: int) -> N
     Raises:
         SecurityError: it may not.
     """
-    if session.core.definitions.would_make(target):
-        permit(session, "create", target.address)
+    permit_making(session, target)
     permit_replies(session, run, kinds)
 
 

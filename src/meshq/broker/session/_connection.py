@@ -48,11 +48,15 @@ class StreamConnection:
         self._drained = trio.Event()
         self._unread = 0
         self._attached = trio.Event()
-        self.server.on_attached = self._attached.set
+        self.server.on_attached = self._has_session
         # Ends the handshake unless it goes on in time.
         self._patience = trio.CancelScope()
-        #: Called once, when it is known who is there.
-        self.on_authenticated: Callable[[], None] = nobody
+        #: Called once, when whoever is there has a session.
+        self.on_attached: Callable[[], None] = nobody
+
+    def _has_session(self) -> None:
+        self._attached.set()
+        self.on_attached()
 
     def _backlogged(self) -> None:
         self._backlog.set()
@@ -110,7 +114,6 @@ class StreamConnection:
         self._allowance = max(self._allowance - size, 0)
         if self.server.authenticated:
             self._allowance = 0
-            self.on_authenticated()
         elif not self._allowance and not self.server.closed:
             allowed = limits.UNAUTHENTICATED_READ_BYTES_MAX
             raise violation("too_large", f"{allowed} bytes, and it is not known who says them")
@@ -132,6 +135,7 @@ class StreamConnection:
                 return
             finally:
                 self._link.waiting = 0
+                self.server.drained()
                 self._drained.set()
                 self._drained = trio.Event()
 

@@ -56,7 +56,7 @@ class ConnectionCounts:
     violations: int = 0
     #: Authentications that failed.
     denied: int = 0
-    #: Connections that were not served, because too many of their address had not authenticated.
+    #: Connections that were not served, or ended before they had a session, because there were too many.
     turned_away: int = 0
 
 
@@ -146,6 +146,12 @@ class ServerConnection:
         self._core.turn()
         if self.session is None and not self.closed:
             self._link.flush()
+
+    def drained(self) -> None:
+        """Nothing waits unsent any more."""
+        if self.session is not None and self.session.link is self._link:
+            self.session.drained()
+            self._core.turn()
 
     def _must_wait(self, frame: Frame) -> bool:
         """Whether there has to be room on the disk before a frame is looked at; what comes behind it waits, too."""

@@ -1,4 +1,4 @@
-"""How much is spent on an address before anybody there is known: how many connections, and after what delay.
+"""Which connections a node takes: how many in all, how many of an address that have no session, after what delay.
 
 A password is guessed by trying.  Each failure makes the next connection of the same address wait longer before it
 is served, up to a maximum; failures are forgotten one by one as time goes by.  A success forgets nothing: whoever
@@ -13,6 +13,7 @@ import ipaddress
 from typing import Final, NamedTuple
 
 from meshq import limits
+from meshq.broker.session._bounds_plan import ConnectionBounds, connection_bounds
 from meshq.errors import invariant
 
 #: Seconds to wait after one failure; doubled by each further one.
@@ -47,36 +48,82 @@ class _Failures(NamedTuple):
     at: float
 
 
-class Guard:
-    """The addresses that have connections of unknown peers, or have failed lately.  ``now``: any rising clock, in s."""
+class Arrival(NamedTuple):
+    """What becomes of a connection that has come."""
 
-    def __init__(self) -> None:
-        # Connections that have not authenticated, by address; above 0.
-        self._open: dict[str, int] = {}
+    #: Why there is no room for it; empty if there is.
+    refused: str
+    #: The connection that has to go in its place.
+    displaced: int | None = None
+
+
+class Guard:
+    """The connections of a node, and the addresses that have failed lately.  ``now``: any rising clock, in s."""
+
+    def __init__(self, bounds: ConnectionBounds | None = None) -> None:
+        self._bounds = bounds or connection_bounds(limits.DESCRIPTORS_UNKNOWN)
+        #: Connections that are there; of them, those that have no session yet.
+        self.connections = 0
+        self.unauthenticated = 0
+        # Those without a session, by address, the oldest of each first.
+        self._open: dict[str, dict[int, None]] = {}
         # The one that failed longest ago comes first.
         self._failed: dict[str, _Failures] = {}
 
-    def arrived(self, address: str) -> bool:
-        """A connection has come; returns whether there is room for it.
+    def arrived(self, address: str, number: int, *, trusted: bool = False) -> Arrival:
+        """A connection has come, with a number of its own: whether there is room for it.
 
-        Either way it counts until ``settled`` is called for it.
+        If there is room it counts until ``settled`` and ``gone`` are called for it.  ``trusted``: whoever is there need
+        not say who they are, so the bound of one address does not hold.
         """
-        count = self._open[address] = self._open.get(address, 0) + 1
-        return count <= limits.UNAUTHENTICATED_PER_ADDRESS_MAX
+        bounds, mine = self._bounds, len(self._open.get(address, ()))
+        displaced: int | None = None
+        if mine >= bounds.per_address and not trusted:
+            return Arrival(f"{mine} connections of this address have no session yet")
+        if self.connections >= bounds.connections:
+            displaced = self._displace(mine)
+            if displaced is None:
+                return Arrival(f"the node has its {bounds.connections} connections")
+        elif self.unauthenticated >= bounds.unauthenticated:
+            displaced = self._displace(mine)
+            if displaced is None:
+                return Arrival(f"the node has its {bounds.unauthenticated} connections without a session")
+        self.connections += 1
+        self.unauthenticated += 1
+        self._open.setdefault(address, {})[number] = None
+        return Arrival("", displaced)
+
+    def _displace(self, mine: int) -> int | None:
+        """The oldest connection without a session of the address that has most; None if it has hardly more.
+
+        So strangers who sit on all the room there is keep nobody out who comes from elsewhere.
+        """
+        largest = max(self._open, key=lambda address: len(self._open[address]), default="")
+        if len(self._open.get(largest, ())) <= mine + 1:
+            return None
+        number = next(iter(self._open[largest]))
+        self.settled(largest, number)
+        return number
 
     def delay(self, address: str, now: float) -> float:
         """After how many seconds a connection that comes now may be served."""
         failures = self._failures(address, now)
         return min(DELAY_S_MIN * 2 ** (failures - 1), DELAY_S_MAX) if failures else 0.0
 
-    def settled(self, address: str) -> None:
-        """A connection is gone, or it is known who is there."""
-        count = self._open.get(address, 0)
-        invariant(count > 0, "what is settled has arrived")
-        if count > 1:
-            self._open[address] = count - 1
-        else:
+    def settled(self, address: str, number: int) -> None:
+        """A connection is gone, has a session, or was displaced; silent the second time."""
+        there = self._open.get(address)
+        if there is None or number not in there:
+            return
+        del there[number]
+        self.unauthenticated -= 1
+        if not there:
             del self._open[address]
+
+    def gone(self) -> None:
+        """A connection is gone."""
+        invariant(self.connections > self.unauthenticated, "what is gone was settled")
+        self.connections -= 1
 
     def failed(self, address: str, now: float) -> None:
         """Somebody there could not prove who they are."""
@@ -97,4 +144,4 @@ class Guard:
         return left
 
     def __repr__(self) -> str:
-        return f"<Guard unknown={sum(self._open.values())} failed={len(self._failed)}>"
+        return f"<Guard connections={self.connections} unknown={self.unauthenticated} failed={len(self._failed)}>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import trio
 
 from meshq import abc
 from meshq.broker._core import Core
+from meshq.broker.session._bounds_plan import ConnectionBounds
 from meshq.broker.session._connection import HANDSHAKE_S, StreamConnection
 from meshq.broker.session._connection_machine import ConnectionCounts
 from meshq.broker.session._credentials import Credentials
@@ -22,7 +22,8 @@ from meshq.settings import Acceptor
 from meshq.wire import BY_NAME, Close, Frame, FrameType, encode
 
 _log = logger("broker")
-#: Seconds to wait when the system has no room for a connection (too many open files).
+#: Seconds to wait when the system has no room for a connection (too many open files): what waits to be accepted stays
+#: readable, so without a pause this would be a busy loop.
 _REFUSED_PAUSE_S = 0.1
 
 
@@ -33,17 +34,11 @@ class _Entrance(NamedTuple):
     side: abc.TlsSide | None
 
 
-class Once:
-    """Something that is to be done, once, by whoever comes first."""
+class _Arrived(NamedTuple):
+    """Where a connection has come from, and its number."""
 
-    def __init__(self, action: Callable[[], None]) -> None:
-        self._action: Callable[[], None] | None = action
-
-    def __call__(self) -> None:
-        """Do it, unless it is done."""
-        action, self._action = self._action, None
-        if action is not None:
-            action()
+    address: str
+    number: int
 
 
 class Listeners:
@@ -58,6 +53,7 @@ class Listeners:
         *,
         tls: abc.Tls | None = None,
         credentials: Credentials | None = None,
+        bounds: ConnectionBounds | None = None,
     ) -> None:
         self._core = core
         self._sessions = sessions
@@ -65,7 +61,10 @@ class Listeners:
         self._counts = counts
         self._tls = tls
         self._credentials = credentials
-        self._guard = Guard()
+        self._guard = Guard(bounds)
+        # Connections that came over the network, by number, while they are there; and the last number given.
+        self._scopes: dict[int, trio.CancelScope] = {}
+        self._last = 0
         self._open: list[abc.Listener] = []
         # Where connections are served, once the node listens; and whether it accepts no more.
         self._nursery: trio.Nursery | None = None
@@ -113,43 +112,69 @@ class Listeners:
                 self._core.on_warning("accept_refused", f"no connection can be accepted: {error}")
                 await trio.sleep(_REFUSED_PAUSE_S)
                 continue
-            nursery.start_soon(self._serve, stream, entrance)
+            address = address_of(stream.peer)
+            self._last += 1
+            arrival = self._guard.arrived(address, self._last, trusted=self._trusts(entrance))
+            if arrival.refused:
+                # Here and not in a task of its own: many of them cost no more than that they are closed.
+                self._turn_away(stream, arrival.refused, tls=entrance.side is not None)
+                continue
+            if arrival.displaced is not None:
+                self._displace(arrival.displaced)
+            self._scopes[self._last] = trio.CancelScope()
+            nursery.start_soon(self._serve, stream, entrance, _Arrived(address, self._last))
 
-    async def _serve(self, stream: abc.Stream, entrance: _Entrance) -> None:
-        address = address_of(stream.peer)
+    def _trusts(self, entrance: _Entrance) -> bool:
+        """Whether nobody has to say who they are there."""
         security = self._credentials is not None and self._credentials.serves("client")
-        trusted = not security and (entrance.acceptor.endpoint.loopback or entrance.acceptor.insecure)
-        room = self._guard.arrived(address)
-        wait = self._guard.delay(address, trio.current_time())
-        entered = Once(partial(self._guard.settled, address))
+        return not security and (entrance.acceptor.endpoint.loopback or entrance.acceptor.insecure)
+
+    def _displace(self, number: int) -> None:
+        """End a connection that has no session, so that somebody else finds room."""
+        self._counts.turned_away += 1
+        self._core.on_warning("turned_away", "connections without a session are ended, to make room for others")
+        scope = self._scopes.get(number)
+        if scope is not None:
+            scope.cancel()
+
+    async def _serve(self, stream: abc.Stream, entrance: _Entrance, arrived: _Arrived) -> None:
+        entered = partial(self._guard.settled, *arrived)
         try:
-            if not room and not trusted:
-                self._turn_away(stream)
-                return
-            try:
-                if wait:
-                    await trio.sleep(wait)
-                if entrance.side is not None:
-                    with trio.fail_after(HANDSHAKE_S):
-                        stream = await entrance.side.wrap(stream)
-            except (ConnectionBrokenError, SecurityError, trio.TooSlowError) as error:
-                _log.debug("no TLS with %s: %s", stream.peer, error, extra={"event": "tls_failed"})
-                return
-            connection = self._connection(stream, entrance, trusted)
-            connection.on_authenticated = entered
-            await self._attend(connection, address)
+            with self._scopes[arrived.number]:
+                shaken = await self._shake(stream, entrance, arrived.address)
+                if shaken is not None:
+                    stream = shaken
+                    connection = self._connection(stream, entrance)
+                    connection.on_attached = entered
+                    await self._attend(connection, arrived.address)
         finally:
+            del self._scopes[arrived.number]
             entered()
+            self._guard.gone()
             stream.close()
 
-    def _connection(self, stream: abc.Stream, entrance: _Entrance, trusted: bool) -> StreamConnection:
+    async def _shake(self, stream: abc.Stream, entrance: _Entrance, address: str) -> abc.Stream | None:
+        """What is served, after the delay and the handshake of TLS; None if there is nobody to be served."""
+        try:
+            wait = self._guard.delay(address, trio.current_time())
+            if wait:
+                await trio.sleep(wait)
+            if entrance.side is not None:
+                with trio.fail_after(HANDSHAKE_S):
+                    return await entrance.side.wrap(stream)
+        except (ConnectionBrokenError, SecurityError, trio.TooSlowError) as error:
+            _log.debug("no TLS with %s: %s", stream.peer, error, extra={"event": "tls_failed"})
+            return None
+        return stream
+
+    def _connection(self, stream: abc.Stream, entrance: _Entrance) -> StreamConnection:
         return StreamConnection(
             self._core,
             self._sessions,
             stream,
             self._counts,
             local=entrance.acceptor.endpoint.loopback,
-            trusted=trusted,
+            trusted=self._trusts(entrance),
             credentials=self._credentials,
         )
 
@@ -186,15 +211,19 @@ class Listeners:
             if connection.server.denied:
                 self._guard.failed(address, trio.current_time())
 
-    def _turn_away(self, stream: abc.Stream) -> None:
-        """Say that there are too many already; under TLS it is not worth the handshake in which it could be said."""
+    def _turn_away(self, stream: abc.Stream, why: str, *, tls: bool) -> None:
+        """Say that there are too many already; under TLS just close: it is not worth the handshake to say it in."""
         self._counts.turned_away += 1
+        self._core.on_warning("turned_away", f"connections are turned away: {why}")
         entry = BY_NAME["crowded"]
-        close = Close(code=entry.number, text=entry.sentence)
+        close = Close(code=entry.number, text=f"{entry.sentence}: {why}")
         try:
-            stream.send_nowait(encode(Frame(FrameType.CLOSE, header=close.encode())))
+            if not tls:
+                stream.send_nowait(encode(Frame(FrameType.CLOSE, header=close.encode())))
         except ConnectionBrokenError:
-            return
+            _log.debug("%s has gone before it was turned away", stream.peer, extra={"event": "turned_away"})
+        finally:
+            stream.close()
 
     def close(self) -> None:
         """Accept no more."""

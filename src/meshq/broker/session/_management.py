@@ -9,7 +9,7 @@ import attrs
 
 from meshq.address import MANAGEMENT, check_name, parse_target
 from meshq.broker.session import _operations as work
-from meshq.broker.session._access import ANY_TEMPORARY, permit, permit_look, permit_moving, queue_address
+from meshq.broker.session._access import ANY_TEMPORARY, permit, permit_look, permit_moving, permit_name, queue_address
 from meshq.broker.session._jobs import Steps
 from meshq.broker.session._operations import SETTINGS, Values
 from meshq.errors import UsageError
@@ -31,8 +31,8 @@ class Need(NamedTuple):
     """A permission that whoever asks must have, and where.
 
     ``address``: at the one that an argument names, for ``target`` also as ``address::queue``; ``queue`` and ``divert``:
-    at the address of what it names; ``node``: at the address of management; ``temporary``: at the one that stands for
-    all temporary queues.
+    at the address of what it names; ``name``: at the address of a new queue's name; ``node``: at the address of
+    management; ``temporary``: at the one that stands for all temporary queues.
 
     ``look``: any of the permissions with which one knows what is at an address.  Sending to an address that is not
     there also takes ``create``, whatever its settings say of first use: it comes into being.
@@ -85,12 +85,17 @@ def answer_call(core: Core, operation: str, arguments: Values, asker: Session | 
 
 
 def _see_to(core: Core, need: Need, arguments: Values, asker: Session) -> None:
+    queue = ""
     if need.where in _FIXED:
         address = _FIXED[need.where]
     else:
         name = arguments.get(need.argument) or arguments[need.otherwise or need.argument]
         if need.where == "queue":
             address = queue_address(core, name)
+            queue = name if name in core.router.queues else ""
+        elif need.where == "name":
+            permit_name(asker, check_name("name", arguments["name"]), name)
+            return
         elif need.where == "target":
             address = parse_target(name).address
         elif need.where == "divert":
@@ -99,11 +104,11 @@ def _see_to(core: Core, need: Need, arguments: Values, asker: Session) -> None:
         else:
             address = check_name(need.argument, name)
     if need.permission == "look":
-        permit_look(asker, address)
+        permit_look(asker, address, queue=queue)
     elif need.permission == "send":
         permit_moving(asker, address)
     else:
-        permit(asker, need.permission, address)
+        permit(asker, need.permission, address, queue=queue)
 
 
 def flat(values: Values) -> Values:
@@ -144,7 +149,10 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             "durable": _FLAG,
             "filter": _TEXT_OR_NONE,
         },
-        (Need("create", argument="address", otherwise="name"),),
+        (
+            Need("create", argument="address", otherwise="name"),
+            Need("create", "name", argument="address", otherwise="name"),
+        ),
     ),
     "create_temporary_queue": Operation(work.create_temporary_queue, {}, (Need("create", "temporary"),), asks=True),
     "unsubscribe": Operation(
@@ -160,6 +168,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "redrive": Operation(
         work.redrive, {"name": _NAME, "filter": _TEXT_OR_NONE, "limit": _COUNT}, _MANAGES_QUEUE, asks=True
     ),
+    "give_back": Operation(work.give_back, {"node_id": _NAME, "force": _FLAG}, _MANAGES_NODE),
     "set_address_settings": Operation(
         work.set_address_settings, {"pattern": _NAME, **dict.fromkeys(SETTINGS, _SETTING)}, _MANAGES_NODE
     ),
@@ -198,5 +207,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "trace": Operation(work.trace, {"message_id": _NAME, "after": _COUNT}, _MANAGES_NODE),
     "prepared": Operation(work.prepared, {"after": _COUNT}, _MANAGES_NODE),
     "broker": Operation(work.broker, {}, _MANAGES_NODE),
+    "bridges": Operation(work.bridges, {"after": _COUNT}, _MANAGES_NODE),
+    "pause_bridge": Operation(work.pause_bridge, {"name": _NAME}, _MANAGES_NODE),
+    "resume_bridge": Operation(work.resume_bridge, {"name": _NAME}, _MANAGES_NODE),
     "diverts": Operation(work.diverts, {"after": _AFTER}, (), asks=True),
 }

@@ -16,24 +16,28 @@ from meshq.broker._definitions import check_open, check_sendable
 from meshq.broker.leaving._tracing import trace as tracing
 from meshq.broker.placing._explaining import Explainer
 from meshq.broker.placing._imagined import imagined
+from meshq.broker.placing._routing_anew import node_of
 from meshq.broker.session._access import may_look, permit_moving
 from meshq.broker.session._jobs import Steps
 from meshq.broker.session._subscribing import create_temporary
 from meshq.broker.session._subscribing import unsubscribe as end_subscription
-from meshq.broker.session._sweeping import sweep, to_address, to_origin
-from meshq.errors import NotFoundError, SettingsError
+from meshq.broker.session._sweeping import sweep, to_address, to_origin, to_others
+from meshq.errors import NotFoundError, SettingsError, UsageError
 from meshq.ids import MessageId
 from meshq.selector import parse_filter
 from meshq.settings import AddressSettings
 from meshq.wire import COUNTER_MAX, decline
 
 if TYPE_CHECKING:
+    from meshq.abc import Controlled
     from meshq.broker._core import Core
     from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.session._session import Session
 
 #: Bytes of names in one page: well under what the header of a frame may have.
 _NAMES_BYTES_MAX: Final = 3_000
+#: Of what a bridge says went wrong.
+_TEXT_BYTES_MAX: Final = 500
 #: More messages than a queue can have numbers.
 _ALL: Final = COUNTER_MAX
 #: The settings of addresses; what each of them may be is their own affair.
@@ -147,6 +151,33 @@ def redrive(core: Core, asker: Session | None, name: str, filter: str | None = N
     return sweep(core, queue, condition, limit or _ALL, to_origin(core, permitted), "redriven")
 
 
+def give_back(core: Core, node_id: str, force: bool = False) -> Steps:
+    """Route anew what waits here for another node; `force`: also while that is only away."""
+    found = [queue for queue in core.router.queues.values() if queue.forwards and node_of(queue) == node_id]
+    if not found:
+        raise NotFoundError(f"nothing was ever kept here for a node {node_id[:64]!r}")
+    for queue in found:
+        known = core.peers.peers.get(queue.number)
+        if queue.consumers or (known is not None and not known.gone):
+            raise UsageError(f"the node {node_id!r} is linked: what waits for it goes there")
+        if known is not None and known.gone == "away" and not force:
+            text = f"the node {node_id!r} is only away, and may have some of what waits for it"
+            raise UsageError(f"{text}: force=True gives it back all the same")
+    return _give_back(core, found)
+
+
+def _give_back(core: Core, queues: list[Queue]) -> Steps:
+    moved = 0
+    for queue in queues:
+        aim, movable = to_others(core, queue)
+        for step in sweep(core, queue, None, _ALL, aim, "given_back", movable=movable):
+            if isinstance(step, dict):
+                moved += step["moved"]
+            else:
+                yield step
+    yield {"moved": moved}
+
+
 def set_address_settings(core: Core, pattern: str, **fields: Any) -> Values:
     """Say how the addresses of a pattern behave from now on."""
     core.definitions.set_address_settings(pattern, fields)
@@ -215,31 +246,36 @@ def explain_route(
     """Say where a message would go, and why; without `properties`, where any message may."""
     target = parse_target(address)
     message = imagined(target.address, properties, headers, durable=durable, priority=priority)
-    rows = _known_to(asker, Explainer(core.router, message).follow(target))
+    rows = _known_to(core, asker, Explainer(core.router, message).follow(target))
     known = core.router.addresses.get(target.address)
     settings = core.router.settings(target.address)
     creates = core.definitions.would_make(target)
     rights = core.access.of(("client", user)) if user else asker.rights if asker is not None else None
     needed = {"send", "create"} if creates else {"send"}
+    named = target.queue if creates and target.queue is not None else target.address
     about = {
         "address": target.address,
         "routing": known.routing if known is not None else settings.default_routing,
         "exists": known is not None,
         "creates": creates,
-        "permitted": rights is None or needed <= rights.at(target.address),
+        "permitted": rights is None or (needed <= rights.at(target.address) and needed - {"send"} <= rights.at(named)),
         "waits": _why_senders_wait(core, target.address),
     }
     return {**about, **_page("steps", rows, after)}
 
 
-def _known_to(asker: Session | None, rows: list[Values]) -> list[Values]:
+def _known_to(core: Core, asker: Session | None, rows: list[Values]) -> list[Values]:
     """The steps on a way, as far as the asker may know them: diverts may lead to where it may not look."""
     found: dict[int | str, Values] = {}
+    # Addresses of which the asker knows that messages come there.
+    named = {rows[0]["address"]: None} if rows else {}
     for index, row in enumerate(rows):
         address = row["address"]
         if may_look(asker, address):
             found[index] = row
-        elif address not in found:
+            if row["kind"] == "divert":
+                named[core.router.diverts.by_name[row["name"]].forwarding_address] = None
+        elif address in named and address not in found:
             why = "it comes there, and what becomes of it the user may not know"
             about = {"name": "", "via": "", "filter": "", "gets": "maybe", "why": why}
             found[address] = {"kind": "queue", "address": address, **about}
@@ -266,13 +302,43 @@ def trace(core: Core, message_id: str, after: int = 0) -> Steps:
         if rows is None:
             yield None
         else:
-            accepted = (core.producers.get(wanted.producer) or 0) >= wanted.number > 0
+            accepted = core.producers.highest(wanted.producer) >= wanted.number > 0
             yield {"accepted": accepted, **_page("sightings", rows, after)}
 
 
 def prepared(core: Core, after: int = 0) -> Values:
     """A page of the transactions that are prepared and not decided, the oldest first."""
     return _page("prepared", core.transactions.two_phase.statistics(), after)
+
+
+def bridges(core: Core, after: int = 0) -> Values:
+    """A page of the bridges of this node: what each is doing, and has done."""
+    rows = [attrs.asdict(bridge.statistics()) for _, bridge in sorted(core.settings.controlled.items())]
+    return _page("bridges", [{**row, "last_error": _brief(row["last_error"])} for row in rows], after)
+
+
+def pause_bridge(core: Core, name: str) -> Values:
+    """Have a bridge carry nothing more, and leave its queue to others."""
+    _bridge(core, name).pause()
+    return {}
+
+
+def resume_bridge(core: Core, name: str) -> Values:
+    """Have a bridge carry again."""
+    _bridge(core, name).resume()
+    return {}
+
+
+def _bridge(core: Core, name: str) -> Controlled:
+    found = core.settings.controlled.get(check_name("name", name))
+    if found is None:
+        raise NotFoundError(f"there is no bridge {name!r}")
+    return found
+
+
+def _brief(text: str | None) -> str | None:
+    """As much of a text as a frame has room for, beside the rest of a row."""
+    return text.encode()[:_TEXT_BYTES_MAX].decode(errors="ignore") if text is not None else None
 
 
 def _page(name: str, rows: list[Values], after: int) -> Values:

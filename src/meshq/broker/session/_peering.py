@@ -52,16 +52,23 @@ def _hidden(queue: Queue) -> bool:
 class Demand:
     """Tells links of peers which queues have changed."""
 
-    __slots__ = ("_links", "watchers")
+    __slots__ = ("_links", "on_peer", "watchers")
 
     def __init__(self) -> None:
         self._links: dict[Peering, None] = {}
         #: Called whenever a queue or its consumers have changed.
         self.watchers: list[Callable[[], None]] = []
+        #: Called whenever another node has linked to this one: its id, and the URL where it says it is.
+        self.on_peer: list[Callable[[bytes, str], None]] = []
 
     def add(self, link: Peering) -> None:
         """A link wants to know."""
         self._links[link] = None
+
+    def met(self, node_id: bytes, connector: str) -> None:
+        """Another node has linked to this one."""
+        for watcher in self.on_peer:
+            watcher(node_id, connector)
 
     def drop(self, link: Peering) -> None:
         """A link is gone."""
@@ -127,6 +134,7 @@ class Peering:
 
         def link() -> dict[str, int]:
             self.channels[frame.channel] = header.link
+            self._core.demand.met(header.node_id, header.connector)
             return {"number": self._core.placer.links.get(header.link, 0)}
 
         session.answering(frame, link)
@@ -235,5 +243,6 @@ class Peering:
             consumers=len(queue.consumers),
             filters=tuple(filters),
             filter=own,
+            durable=queue.durable,
         )
         self._session.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))

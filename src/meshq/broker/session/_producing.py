@@ -39,10 +39,12 @@ if TYPE_CHECKING:
 class ProducerState:
     """A producer's channel: whose messages these are, and where they go."""
 
-    __slots__ = ("count", "producer", "requests", "target", "window")
+    __slots__ = ("count", "producer", "requests", "target", "user", "window")
 
-    def __init__(self, producer: bytes, target: Target, window: int) -> None:
+    def __init__(self, producer: bytes, user: str, target: Target, window: int) -> None:
         self.producer = producer
+        #: Whose it is: other users' producers of the same id are others.
+        self.user = user
         self.target = target
         #: Messages that it may have unconfirmed; 0: that is not for us to judge.
         self.window = window
@@ -87,21 +89,27 @@ class Producing:
         def produce() -> dict[str, Any]:
             self._session.check_channels()
             target = parse_target(header.address)
+            producers, user = self._core.producers, self._session.owner[1]
             if target.address == MANAGEMENT:
                 check_request_target(target)
                 permit(self._session, "manage", MANAGEMENT)
-                self._core.access.claim(self._session, header.producer, target.address)
+                producers.check_open(header.producer, user)
             else:
                 check_sendable(target.address)
                 permit_sending(self._session, target)
-                self._core.access.claim(self._session, header.producer, target.address)
+                producers.check_open(header.producer, user)
                 self._core.definitions.address_for(target)
-            opened = ProducerState(header.producer, target, header.window)
-            check_window(opened, self._core.router.settings(target.address))
+            opened = ProducerState(header.producer, user, target, header.window)
+            settings = self._core.router.settings(target.address)
+            check_window(opened, settings)
+            producers.open(header.producer, user)
             self.channels[frame.channel] = opened
-            producers = self._core.producers
-            known = producers.get(header.producer) is not None
-            return {"number": producers.whole(header.producer), "known": known, **self.gates.open(frame.channel)}
+            told = {
+                "number": producers.whole(header.producer, user),
+                "known": producers.get(header.producer, user) is not None,
+                "remembered": settings.duplicate_id_cache_size,
+            }
+            return {**told, **self.gates.open(frame.channel)}
 
         self._session.answering(frame, produce)
 
@@ -117,11 +125,16 @@ class Producing:
     def close(self, channel: int) -> bool:
         """A producer leaves; False if there is none on the channel."""
         self.gates.close(channel)
-        return self.channels.pop(channel, None) is not None
+        producer = self.channels.pop(channel, None)
+        if producer is not None:
+            self._core.producers.close(producer.producer, producer.user)
+        return producer is not None
 
     def end(self) -> None:
         """The session is over."""
         self.gates.close_all()
+        for producer in self.channels.values():
+            self._core.producers.close(producer.producer, producer.user)
         self.channels.clear()
 
     def send(self, frame: Frame) -> None:
@@ -163,6 +176,7 @@ class Producing:
             number=frame.first,
             stamp=frame.stamp,
         )
+        run.user = producer.user
         if self._core.closing is not None:
             # Neither confirmed nor refused: the client sends it again, here after the restart or elsewhere.
             return
@@ -179,6 +193,8 @@ class Producing:
             if self._session.rights is not None:
                 permit_run(self._session, producer.target, content, kinds)
             if frame.size_bytes > self._core.ledger.large_bytes:
+                # What stands in front of it takes its room first.
+                self._core.placer.attribute(run)
                 check_room(self._core, frame)
             self._core.placer.place(run, producer.target, kinds, confirm)
         except RemoteProtocolError:
@@ -201,10 +217,10 @@ class Producing:
 
     def _is_new(self, frame: Frame, producer: ProducerState, last: int, confirm: Callable[[], None]) -> bool:
         """Whether the run is to be stored: not if the producer's high mark covers it already."""
-        mark = self._core.producers.get(producer.producer)
+        mark = self._core.producers.get(producer.producer, producer.user)
         resent = bool(frame.flags & FLAG_RESENT)
         if mark is None:
-            if resent and self._core.producers.forgotten:
+            if resent and self._core.producers.forgets(producer.user):
                 error = decline("unknown_producer", "whether these messages were stored can't be said")
                 self._refuse(frame, error)
                 return False
@@ -213,7 +229,7 @@ class Producing:
             return True
         if not resent or last > mark:
             raise violation("bad_number", f"messages {frame.first} to {last}, after {mark} had come")
-        if self._core.producers.lacks(producer.producer, frame.first, last):
+        if self._core.producers.lacks(producer.producer, frame.first, last, producer.user):
             return True
         self._core.ledger.when_all_is_durable(confirm)
         return False

@@ -21,7 +21,7 @@ def reply_addresses(run: RunBytes) -> list[str]:
     found: dict[str, None] = {}
     for row in range(run.rows):
         if view.kind(row) & KIND_HEADERS and _KEY in (data := view.headers(row)):
-            reply_to = decode_map(data, limits.PROPERTIES_BYTES_MAX, lists=False).get("r")
+            reply_to = decode_map(data, limits.ENVELOPE_BYTES_MAX, lists=False).get("r")
             if reply_to is None:
                 continue
             if type(reply_to) is not str:

@@ -17,7 +17,7 @@ from meshq import limits
 from meshq.address import Target, parse_target
 from meshq.broker._definitions import check_sendable
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.session._access import permit, permit_replies
+from meshq.broker.session._access import permit_making, permit_replies
 from meshq.broker.session._jobs import Job
 from meshq.broker.session._management import OPERATIONS, answer_call
 from meshq.errors import (
@@ -74,7 +74,7 @@ class Requests:
         core = self._session.core
         permit_replies(self._session, run.content, kinds)
         view = RunView(run.content)
-        core.producers.raise_to(run.producer, run.number, run.number + run.content.rows - 1)
+        core.producers.raise_to(run.producer, run.number, run.number + run.content.rows - 1, run.user)
         for row in range(run.content.rows):
             self._carry_out(view, row)
         core.ledger.when_all_is_durable(confirm)
@@ -87,8 +87,8 @@ class Requests:
             request = _request_of(headers, properties)
             if self._open >= limits.CALLS_MAX:
                 raise decline("too_many", f"{limits.CALLS_MAX} requests are under way")
-            if request.reply_to is not None and core.definitions.would_make(request.reply_to):
-                permit(session, "create", request.reply_to.address)
+            if request.reply_to is not None:
+                permit_making(session, request.reply_to)
             arguments = _arguments(request.operation, view.body(row))
             values = answer_call(core, request.operation, arguments, session)
         except MeshqError as error:
@@ -136,7 +136,7 @@ class Requests:
 
 def _decoded(data: bytes) -> Mapping[str, Any]:
     try:
-        return decode_map(data, limits.PROPERTIES_BYTES_MAX, lists=False) if data else {}
+        return decode_map(data, limits.ENVELOPE_BYTES_MAX, lists=False) if data else {}
     except RemoteProtocolError as error:
         raise UsageError(f"the headers or properties of a request can't be read: {error}") from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from meshq import limits
 from meshq.broker._core import Core
@@ -20,6 +20,7 @@ from meshq.broker.session._answers import Answers
 from meshq.broker.session._deliveries import delivery
 from meshq.broker.session._jobs import Job, Steps
 from meshq.broker.session._management import answer_call, flat
+from meshq.broker.session._outgoing_bound import OutgoingBound
 from meshq.broker.session._peering import Peering
 from meshq.broker.session._producing import Producing
 from meshq.broker.session._subscribing import queue_to_consume
@@ -38,9 +39,9 @@ from meshq.notifications import ConsumerClosed, ConsumerCreated, Notification
 from meshq.selector import parse_filter
 from meshq.wire import (
     BY_NAME,
-    FLAG_REJECT,
     FLAG_RETURN,
     FLAG_TRANSACTED,
+    FLAG_UNCOUNTED,
     Answer,
     Call,
     Consume,
@@ -59,8 +60,6 @@ from meshq.wire import (
 )
 
 T = TypeVar("T")
-#: A broker that kept less would stop after every few deliveries.
-_WINDOW_BYTES_MIN: Final = 64 * limits.KIB
 
 
 def nobody() -> None:
@@ -82,19 +81,16 @@ class Session:
         self.incoming = Incoming()
         self.outgoing = Outgoing()
         self.link: Link | None = None
-        #: When an unlinked session ends (trio's clock); the owner of the session's life sets it.
-        self.deadline = 0.0
         self.ended = False
         #: Everything said so far can be said again; not so where nothing is kept: on a link that can't lose anything,
         #: or for a client without a confirmation window.
-        self.resumable = window_bytes > 0
+        self._keeps = self.resumable = window_bytes > 0
         #: Called when another connection takes the session over.
         self.on_taken: Callable[[], None] = nobody
         self.granted_bytes = 0
         self.sent_bytes = 0
-        # What may have been said and is not known to have arrived; and what is heard before that is said, if nothing
-        # else is: the client stops at its own window, which may be a small one.
-        self._window_bytes = max(window_bytes, _WINDOW_BYTES_MIN) if window_bytes else 0
+        self.outgoing_bound = OutgoingBound(core, self.outgoing, window_bytes)
+        # What is heard before that is said, if nothing else is: the client stops at its own window, which may be small.
         self._report_bytes = max(window_bytes, limits.CONFIRMATION_WINDOW_BYTES_MIN) // 4
         #: What only another node's session has.
         self.peering: Peering | None = None
@@ -163,7 +159,11 @@ class Session:
     def arrived(self, received: int) -> None:
         """The client has received everything up to ``received``."""
         self.outgoing.arrived(received)
-        if not self._willing and self.outgoing.kept_bytes <= self._window_bytes // 2:
+        self.drained()
+
+    def drained(self) -> None:
+        """Less is on its way than before."""
+        if not self._willing and self.outgoing_bound.left:
             self._set_willing(self.link is not None)
 
     def check_credit(self) -> None:
@@ -198,11 +198,10 @@ class Session:
         elif frame.flags & FLAG_TRANSACTED:
             self.transacting.settle(consumer, ranges, frame.stamp)
         elif frame.flags & FLAG_RETURN:
-            self.core.returner.give_back(consumer, ranges, frame.stamp - 1 if frame.stamp else None)
-        elif frame.flags & FLAG_REJECT:
-            self.core.returner.reject(consumer, ranges)
+            delay_ms = frame.stamp - 1 if frame.stamp else None
+            self.core.returner.give_back(consumer, ranges, delay_ms, counted=not frame.flags & FLAG_UNCOUNTED)
         else:
-            self.core.settler.settle(consumer, ranges)
+            self.core.returner.reject(consumer, ranges)
         self.core.touch(consumer.queue)
         if frame.first:
             self._answer_when_durable(frame.first, {})
@@ -231,6 +230,7 @@ class Session:
                 queue.check_filter(filter, priority)
             consumer = ConsumerState(queue, self, frame.channel, header.window, header.window_bytes)
             consumer.willing = self._willing
+            consumer.holdings = self.core.holdings
             if header.browse:
                 consumer.browser = Browser(consumer, filter)
             else:
@@ -365,7 +365,7 @@ class Session:
         """Send a consumer what its queue granted."""
         self.put(delivery(consumer, grant))
         self.core.serve(self)
-        if self._willing and self.outgoing.kept_bytes > self._window_bytes:
+        if self._willing and self.outgoing_bound.reached:
             self._set_willing(False)
 
     def _set_willing(self, willing: bool) -> None:
@@ -425,16 +425,16 @@ class Session:
     def attach(self, link: Link, received: int) -> None:
         """The client is there, over ``link``, and has everything up to ``received``: send again what it has not."""
         again = list(self.outgoing.resume(received))
-        self.link = link
-        self.resumable = not link.lossless and self._window_bytes > 0
+        self.link = self.outgoing_bound.link = link
+        self.resumable = not link.lossless and self._keeps
         for frame in again:
             self._send_out(link, frame)
-        self._set_willing(self.outgoing.kept_bytes <= self._window_bytes)
+        self._set_willing(not self.outgoing_bound.reached)
         self.core.talk(self)
 
     def detach(self) -> None:
         """The connection is gone; the session waits for its client."""
-        self.link = None
+        self.link = self.outgoing_bound.link = None
         self._set_willing(False)
 
     def end(self) -> None:
@@ -442,7 +442,7 @@ class Session:
         if self.ended:
             return
         self.ended = True
-        self.link = None
+        self.link = self.outgoing_bound.link = None
         if self.peering is not None:
             self.peering.end()
         self.uploading.end()

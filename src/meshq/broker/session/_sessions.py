@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from typing import Final
 
 from meshq import limits
 from meshq.broker._core import Core
+from meshq.broker.session._deadlines import Deadlines
 from meshq.broker.session._session import Session
 from meshq.errors import NotActiveError
 from meshq.ids import IDENTITY_BYTES
 from meshq.notifications import SessionClosed, SessionCreated
 from meshq.wire import Attach, Attached, Link, decline
-
-#: A client may not ask for a shorter time: its pings would cost more than its session.
-SESSION_TTL_MIN_S: Final = 0.1
 
 
 def _is_theirs(session: Session, wanted: Attach, owner: tuple[str, str]) -> bool:
@@ -25,15 +22,25 @@ def _is_theirs(session: Session, wanted: Attach, owner: tuple[str, str]) -> bool
 class Sessions:
     """All sessions of one node.  ``now`` is the monotonic clock.
 
+    ``ttl_max``: seconds for which a session outlives its connection at most, whatever its client asks for.
+    ``per_user``: sessions of one user, attached or not; users are those of ``Security``, so where nobody is asked who
+    they are, only the bound of the node holds.
     ``on_detached`` is told when a session begins to wait for its client, so that somebody looks at its deadline.
     """
 
-    def __init__(self, core: Core, now: Callable[[], float], ttl_max: float) -> None:
+    def __init__(
+        self, core: Core, now: Callable[[], float], ttl_max: float, *, per_user: int = limits.SESSIONS_PER_USER
+    ) -> None:
         self._core = core
         self._now = now
         self._ttl_max = ttl_max
+        self._per_user = per_user
         self._last = 0
         self._ttl: dict[int, float] = {}
+        # How many sessions each user has; above 0.
+        self._of_user: dict[str, int] = {}
+        # Of the sessions that wait for their clients, by number.
+        self._deadlines = Deadlines()
         self.on_detached: Callable[[], None] = lambda: None
         #: Sessions that were resumed, made and ended for want of their client.
         self.resumed = 0
@@ -51,16 +58,23 @@ class Sessions:
             NotActiveError: there is no room for another session, or the node is stopping.
         """
         core = self._core
-        ttl = min(max(wanted.ttl_ms / 1000, SESSION_TTL_MIN_S), self._ttl_max)
+        ttl = min(max(wanted.ttl_ms / 1000, limits.SESSION_TTL_S_MIN), self._ttl_max)
         session = core.sessions.get(wanted.session)
         if session is not None and _is_theirs(session, wanted, owner):
             self._ttl[session.number] = ttl
+            self._deadlines.forget(session.number)
             self.resumed += 1
             return session, self._answer(session, ttl, resumed=True)
         if core.closing is not None:
             raise NotActiveError(core.closing)
         if len(core.sessions) >= limits.SESSIONS_MAX:
             raise decline("too_many_sessions", f"it has its {limits.SESSIONS_MAX}")
+        role, user = owner
+        if role == "client" and user:
+            theirs = self._of_user.get(user, 0)
+            if theirs >= self._per_user:
+                raise decline("too_many_sessions", f"the user {user!r} has {theirs}, and may have {self._per_user}")
+            self._of_user[user] = theirs + 1
         self._last += 1
         self.made += 1
         # 0: the client keeps nothing, and will never come back for its session.
@@ -70,7 +84,6 @@ class Sessions:
         session.rights = core.access.of(owner)
         core.sessions[session.number] = session
         self._ttl[session.number] = ttl
-        role, user = owner
         about = {"session": session.number, "role": role, "user": user, "label": label, "peer": link.peer}
         core.notices.say(SessionCreated, server_name=link.server_name, **about)
         return session, self._answer(session, ttl, resumed=False)
@@ -93,25 +106,30 @@ class Sessions:
             self.end(session)
             return
         session.detach()
-        session.deadline = self._now() + self._ttl[session.number]
+        self._deadlines.set(session.number, self._now() + self._ttl[session.number])
         self.on_detached()
 
     def end(self, session: Session) -> None:
         """A session is over."""
         if session.number in self._core.sessions:
             del self._core.sessions[session.number], self._ttl[session.number]
+            self._deadlines.forget(session.number)
             session.end()
             role, user = session.owner
+            self._one_less(role, user)
             about = {"session": session.number, "role": role, "user": user, "label": session.label}
             self._core.notices.say(SessionClosed, **about)
 
     def expire(self) -> float | None:
         """End the sessions whose time is up; returns the next deadline."""
-        now = self._now()
-        waiting = [session for session in self._core.sessions.values() if session.link is None]
-        for session in waiting:
-            if session.deadline <= now:
-                self.expired += 1
-                self.end(session)
+        for number in self._deadlines.due(self._now()):
+            self.expired += 1
+            self.end(self._core.sessions[number])
         self._core.turn()
-        return min((session.deadline for session in waiting if not session.ended), default=None)
+        return self._deadlines.soonest()
+
+    def _one_less(self, role: str, user: str) -> None:
+        if role == "client" and user:
+            self._of_user[user] -= 1
+            if not self._of_user[user]:
+                del self._of_user[user]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from meshq import limits
-from meshq.address import SEPARATOR, TEMPORARY, parse_target
-from meshq.broker.session._access import permit, queue_address
+from meshq.address import SEPARATOR, TEMPORARY, check_literal, parse_target
+from meshq.broker.session._access import permit, permit_new, queue_address
 from meshq.errors import NotFoundError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.selector import parse_filter
@@ -24,9 +24,12 @@ def queue_to_consume(session: Session, wanted: Consume) -> Queue:
 
     Raises:
         NotFoundError, UsageError: there is none, and none can be made.
+        SettingsError: the address of a subscription is a pattern.
         RefusedError: it is somebody else's, or has the one consumer that it may have.
     """
     definitions = session.core.definitions
+    if wanted.subscription:
+        check_literal("address", wanted.queue)
     if session.rights is not None:
         permit_consuming(session, wanted)
     if wanted.subscription:
@@ -64,9 +67,10 @@ def permit_consuming(session: Session, wanted: Consume) -> None:
     if queue is not None and queue.terms.owner is session:
         return
     address = queue_address(core, wanted.queue)
-    permit(session, permission, address)
-    if queue is None and core.definitions.would_make(parse_target(wanted.queue, "queue")):
-        permit(session, "create", address)
+    permit(session, permission, address, queue=wanted.queue if queue is not None else "")
+    target = parse_target(wanted.queue, "queue")
+    if queue is None and core.definitions.would_make_to_read(target):
+        permit_new(session, target)
 
 
 def check_free(queue: Queue, session: Session, *, browse: bool = False) -> None:

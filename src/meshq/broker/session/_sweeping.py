@@ -15,8 +15,8 @@ from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import UNHELD, QueueRun
-from meshq.broker.queue._run_messages import RunMessages
-from meshq.broker.session._jobs import Absent
+from meshq.broker.queue._run_messages import accepted
+from meshq.broker.session._jobs import Absent, RoomOnDisk
 from meshq.errors import AddressFullError, MeshqError, Outcome, SecurityError, UsageError
 from meshq.message import Origin
 from meshq.selector import Filter
@@ -24,13 +24,22 @@ from meshq.selector import Filter
 if TYPE_CHECKING:
     from meshq.broker._core import Core
 
+#: Of some rows of a run those that may go; None: the sweep ends here.
+Movable = Callable[[QueueRun, list[int]], list[int] | None]
 #: Where the messages of a run go; None: they stay.
 Aim = Callable[[QueueRun], Target | None]
 
 
 def sweep(
-    core: Core, queue: Queue, filter: Filter | None, limit: int, aim: Aim, reason: str
-) -> Iterator[dict[str, Any] | Absent | None]:
+    core: Core,
+    queue: Queue,
+    filter: Filter | None,
+    limit: int,
+    aim: Aim,
+    reason: str,
+    *,
+    movable: Movable | None = None,
+) -> Iterator[dict[str, Any] | Absent | RoomOnDisk | None]:
     """Move what waits in ``queue``, accepted by ``filter``, ``limit`` messages at most; None after each step, and the
     number of messages at the end.
 
@@ -39,25 +48,44 @@ def sweep(
             were any the outcome is unknown.
     """
     last = queue.last
-    moved = looked = 0
+    moved, looks = 0, limits.STEP_MESSAGES_MAX
     for level in list(queue.levels):
         view = level.head
         while view is not None and view.first <= last and moved < limit:
             following = view.next
-            looked += len(view.states)
-            while view.live and view.run.paged:
-                yield Absent(queue, view)
-            rows = _wanted(view, filter, last)[: limit - moved] if view.live else []
-            target = _aimed(aim, view, moved) if rows else None
-            rows = rows if target is not None else []
-            spans = [Span(view, found.start, found.stop, found.step) for found in pieces(rows)]
-            left = core.mover.move(queue, spans, target, reason)
-            moved += len(rows) - sum(span.rows for span in left)
-            if left:
-                raise _refused(core.mover.refused, moved, target)
-            if looked >= limits.STEP_MESSAGES_MAX:
-                looked = 0
-                yield None
+            row = 0
+            while row < len(view.states) and view.live and moved < limit:
+                asked = False
+                while view.live and (view.run.paged or not asked):
+                    if view.run.paged:
+                        yield Absent(queue, view)
+                        continue
+                    asked = True
+                    if need := core.mover.room_for(view):
+                        yield RoomOnDisk(need)
+                rows, row, work = _wanted(view, filter, range(row, last - view.first + 1), looks)
+                looks -= work
+                if movable is not None and rows:
+                    some = movable(view, rows)
+                    if some is None:
+                        yield {"moved": moved}
+                        return
+                    rows = some
+                target = _aimed(aim, view, moved) if rows else None
+                spans = pieces(rows[: limit - moved]) if target is not None else []
+                left = core.mover.move(queue, [_span(view, found) for found in spans], target, reason)
+                moved += sum(map(len, spans)) - sum(span.rows for span in left)
+                if left:
+                    raise _refused(core.mover.refused, moved, target)
+                if looks <= 0:
+                    looks = limits.STEP_MESSAGES_MAX
+                    yield None
+            if not row:
+                # The run has gone: walking past many of these is work, too.
+                looks -= 1
+                if looks <= 0:
+                    looks = limits.STEP_MESSAGES_MAX
+                    yield None
             # A run that has gone meanwhile still knows which one came after it.
             view = following
     yield {"moved": moved}
@@ -106,6 +134,15 @@ def to_origin(core: Core, permitted: Callable[[str], None]) -> Aim:
     return aim
 
 
+def to_others(core: Core, queue: Queue) -> tuple[Aim, Movable]:
+    """What waits for a node goes where it would go without that node, unless the node is linked meanwhile."""
+
+    def movable(view: QueueRun, rows: list[int]) -> list[int] | None:
+        return None if queue.consumers else core.placer.anew.movable(queue, view.run, view.remote, rows)
+
+    return (lambda view: Target(view.run.address, None)), movable
+
+
 def _way_back(core: Core, origin: Origin) -> Target | None:
     if origin.address.startswith(TEMPORARY) and origin.address not in core.router.addresses:
         # Who waited for it is gone.
@@ -115,17 +152,18 @@ def _way_back(core: Core, origin: Origin) -> Target | None:
     return Target(origin.address, origin.queue if there else None)
 
 
-def _wanted(view: QueueRun, filter: Filter | None, last: int) -> list[int]:
-    rows = [row for row, state in enumerate(view.states) if state in UNHELD and view.first + row <= last]
-    if filter is None:
-        return rows
-    messages = RunMessages(view.run)
-    found = []
-    for row in rows:
-        messages.move(row, properties=filter.uses_properties)
-        if filter.matches(messages):
-            found.append(row)
-    return found
+def _wanted(view: QueueRun, filter: Filter | None, rows: range, looks: int) -> tuple[list[int], int, int]:
+    """Of some rows those that nobody holds and that the filter accepts; up to which row, and how much work that was."""
+    states, end = view.states, min(rows.stop, len(view.states))
+    there = [row for row in range(rows.start, end) if states[row] in UNHELD]
+    if filter is None or not there:
+        return there, len(states), max(1, end - rows.start)
+    found, seen, work = accepted(view.run, filter, there, looks)
+    return found, there[seen] if seen < len(there) else len(states), work
+
+
+def _span(view: QueueRun, rows: range) -> Span:
+    return Span(view, rows.start, rows.stop, rows.step)
 
 
 def _named(target: Target | None) -> str:

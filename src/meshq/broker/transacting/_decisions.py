@@ -1,4 +1,7 @@
-"""What was decided of transactions that had been prepared: the last of it, for whoever was cut off and asks again."""
+"""What was decided of transactions that had been prepared: the last of it, for whoever was cut off and asks again.
+
+What was told of one that nobody knew is remembered, too: whoever has heard "committed" must not hear "rolled back".
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,14 @@ class Decision(NamedTuple):
 
 
 class Decisions:
-    """Decisions by xid, the oldest first."""
+    """Decisions by xid, the oldest first; who has most has its oldest forgotten."""
 
-    __slots__ = ("_by_xid",)
+    __slots__ = ("_by_user", "_by_xid")
 
     def __init__(self) -> None:
         self._by_xid: dict[bytes, Decision] = {}
+        # The xids of each user, the oldest first; an ordered set.
+        self._by_user: dict[str, dict[bytes, None]] = {}
 
     def __len__(self) -> int:
         return len(self._by_xid)
@@ -34,11 +39,19 @@ class Decisions:
         """Remember one; returns the positions of those that are forgotten for it."""
         gone = self.forget(xid)
         self._by_xid[xid] = decision
+        self._by_user.setdefault(decision.user, {})[xid] = None
         while len(self._by_xid) > limits.DECISIONS_REMEMBERED:
-            gone += self.forget(next(iter(self._by_xid)))
+            most = max(self._by_user.values(), key=lambda xids: len(xids))
+            gone += self.forget(next(iter(most)))
         return gone
 
     def forget(self, xid: bytes) -> list[int]:
         """The xid is used again, or its turn has come; returns the position of its record, if it has one."""
         decision = self._by_xid.pop(xid, None)
-        return [decision.position] if decision is not None and decision.position else []
+        if decision is None:
+            return []
+        xids = self._by_user[decision.user]
+        del xids[xid]
+        if not xids:
+            del self._by_user[decision.user]
+        return [decision.position] if decision.position else []

@@ -57,7 +57,9 @@ class Restoring:
         if known is None:
             raise DamagedError("journal", position, "a run of a prepared transaction", f"one of {record.prepared}")
         known[1].positions.append(position)
-        known[1].transaction.add_run(_work(record, position))
+        work = _work(record, position)
+        work.run.user = known[1].user
+        known[1].transaction.add_run(work)
 
     def decided(self, payload: bytes, position: int) -> None:
         """A transaction was decided."""

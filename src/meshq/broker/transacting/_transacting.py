@@ -111,7 +111,6 @@ class Transacting:
             permit_sending(self._session, target)
             if self._session.rights is not None:
                 permit_replies(self._session, content, kinds)
-                self._core.access.claim(self._session, header.producer, target.address)
             transaction = self._open.get(header.transaction)
             if (transaction.sent if transaction is not None else 0) != header.sent:
                 self._drop(header.transaction)
@@ -124,6 +123,7 @@ class Transacting:
                 number=header.number,
                 stamp=frame.stamp,
             )
+            run.user = self._session.owner[1]
             try:
                 self._core.transactions.add(transaction or self._begin(header.transaction), Work(run, target, kinds))
             except MeshqError:

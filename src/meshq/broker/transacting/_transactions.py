@@ -132,7 +132,9 @@ class Transactions:
             NotFoundError, AddressFullError, JournalBrokenError: it can't be placed.
         """
         spans = sum(map(len, transaction.pledged.values())) + len(transaction.pledged) + 1
-        return _SPAN_RECORD_BYTES * spans + sum(self._core.placer.weigh(*work) for work in transaction.work)
+        placer = self._core.placer
+        size = _SPAN_RECORD_BYTES * spans + placer.weigh_turns(run for run, _, _ in transaction.work)
+        return size + sum(placer.weigh(*work) for work in transaction.work)
 
     def apply(self, transaction: Transaction) -> list[StoredRun]:
         """Place and settle all of it, within ``Ledger.together``; returns what is to be given to ``move_ids``."""

@@ -6,7 +6,7 @@ was asked before; what has changed since makes a commit wait, and never undoes i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,7 @@ from meshq.broker.records import (
     encode_prepared,
     encode_waiting_head,
 )
-from meshq.broker.session._access import permit
+from meshq.broker.session._access import permit_making
 from meshq.broker.session._jobs import Absent, Steps
 from meshq.broker.transacting._decisions import Decision, Decisions
 from meshq.broker.transacting._prepared import Prepared
@@ -159,7 +159,9 @@ class TwoPhase:
     # -- deciding
 
     def commit(self, xid: bytes, asker: Session) -> None:
-        """All of it counts.  One that nobody knows any more, or that was committed before, is taken for committed.
+        """All of it counts.
+
+        One that nobody knows is taken for committed, and that is remembered as if it were decided.
 
         Raises:
             RetryTransactionError: it can't be done now, and is prepared still.
@@ -171,11 +173,12 @@ class TwoPhase:
         if isinstance(found, Decision) and not found.committed:
             raise decline("rolled_back", f"somebody has decided so of {xid!r}")
         if not isinstance(found, Prepared):
+            if found is None:
+                self._remember(xid, asker.owner[1], committed=True)
             return
         try:
             for _, target, _ in found.transaction.work:
-                if self._core.definitions.would_make(target):
-                    permit(asker, "create", target.address)
+                permit_making(asker, target)
             with self._core.ledger.together(self._weigh(found)):
                 later = self._transactions.apply(found.transaction)
                 self._decide(found, committed=True)
@@ -186,7 +189,9 @@ class TwoPhase:
         self._tell(found, committed=True)
 
     def roll_back(self, xid: bytes, asker: Session) -> Steps:
-        """None of it counts, in steps: what comes back must be here.  One that nobody knows is rolled back.
+        """None of it counts, in steps: what comes back must be here.
+
+        One that nobody knows is taken for rolled back, and that is remembered as if it were decided.
 
         Raises:
             UsageError: it was committed.
@@ -205,6 +210,8 @@ class TwoPhase:
             self._leaving[found] = None
             self._core.ledger.when_all_is_durable(partial(self._let_go, found))
             self._tell(found, committed=False)
+        elif found is None:
+            self._remember(xid, asker.owner[1], committed=False)
         yield {}
 
     def _tell(self, prepared: Prepared, *, committed: bool) -> None:
@@ -226,12 +233,16 @@ class TwoPhase:
         return found
 
     def _decide(self, prepared: Prepared, *, committed: bool) -> None:
-        record = DecidedRecord(prepared.xid, prepared.user, committed)
-        kills = [position for position in prepared.positions if position]
-        # Vital: on a full disk, too, may be given back what is held.
-        position = self._core.ledger.write(DECIDED, [encode_decided(record)], kills=kills, vital=True)
+        self._remember(prepared.xid, prepared.user, committed=committed, kills=prepared.positions)
         del self._by_xid[prepared.xid]
-        self._core.ledger.doom(self.decisions.add(prepared.xid, Decision(prepared.user, committed, position)))
+
+    def _remember(self, xid: bytes, user: str, *, committed: bool, kills: Sequence[int] = ()) -> None:
+        """Whoever asks again is told the same, in every later life, too."""
+        record = encode_decided(DecidedRecord(xid, user, committed))
+        # Vital: on a full disk, too, may be given back what is held.
+        kills = [position for position in kills if position]
+        position = self._core.ledger.write(DECIDED, [record], kills=kills, vital=True)
+        self._core.ledger.doom(self.decisions.add(xid, Decision(user, committed, position)))
 
     # -- over a restart
 

@@ -1,0 +1,85 @@
+"""What a name comes upon when somebody sends to it: what is there, and what would be made on first use."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from meshq.address import SEPARATOR, TEMPORARY, Target
+from meshq.broker.placing._router import Address, Router
+from meshq.errors import NotFoundError, UsageError
+
+
+class Use(NamedTuple):
+    """The address of a target, there or to be made, and what of it is meant."""
+
+    #: None: it is to be made, with this routing type.
+    address: Address | None
+    routing: str
+    #: The one name of queues that is meant, on this node or others; empty: all of the address.
+    only: str = ""
+    #: The queue that is to be made; empty: none.
+    makes: str = ""
+
+
+def use_of(router: Router, target: Target) -> Use:
+    """What a message to a target comes upon; nothing is made by looking.
+
+    Raises:
+        NotFoundError: it doesn't exist, and isn't made on first use.
+        UsageError: it can't be made, as another queue has its name.
+    """
+    address = router.addresses.get(target.address)
+    if target.queue is not None:
+        return _named(router, target, target.queue, address)
+    if address is not None and (address.queues or address.routing == "multicast" or address.rings):
+        return Use(address, address.routing)
+    elsewhere = router.remote_routing(target.address)
+    if address is None:
+        if target.address.startswith(TEMPORARY):
+            return _temporary(target.address, elsewhere)
+        settings = router.settings(target.address)
+        if elsewhere is not None and (elsewhere == "multicast" or not settings.auto_create_queues):
+            return Use(None, elsewhere)
+        if not settings.auto_create_queues:
+            raise NotFoundError(f"there is no address {target.address!r}")
+        if elsewhere is None and settings.default_routing == "multicast":
+            return Use(None, "multicast")
+    makes = makeable(router, target.address, target.address)
+    return Use(address, "anycast", makes=makes)
+
+
+def _named(router: Router, target: Target, name: str, address: Address | None) -> Use:
+    """One queue of an address, which may be on other nodes, too, or only there."""
+    names = (f"{target.address}{SEPARATOR}{name}", name)
+    there = router.remote_names(target.address)
+    routing = address.routing if address is not None else router.remote_routing(target.address)
+    for one in names:
+        if routing is not None and there.get(one) == routing:
+            return Use(address, routing, one)
+    queue = router.find_queue(target)
+    if queue is not None:
+        known = router.addresses[target.address]
+        return Use(known, known.routing, queue.name)
+    makes = makeable(router, name, target.address)
+    return Use(address, routing or router.settings(target.address).default_routing, makes, makes)
+
+
+def _temporary(name: str, elsewhere: str | None) -> Use:
+    if elsewhere is None:
+        raise NotFoundError(f"there is no temporary queue {name!r}: it goes with the session that made it")
+    return Use(None, "anycast")
+
+
+def makeable(router: Router, name: str, address: str) -> str:
+    """The name of a queue that nobody has created, and that may be made on first use.
+
+    Raises:
+        NotFoundError: it may not.
+        UsageError: another queue has its name.
+    """
+    if not router.settings(address).auto_create_queues or address.startswith(TEMPORARY):
+        raise NotFoundError(f"there is no queue {name!r}" + (f" on {address!r}" if name != address else ""))
+    other = router.queues.get(name)
+    if other is not None:
+        raise UsageError(f"{name!r} can't be a queue of {address!r}: another address has one of that name")
+    return name

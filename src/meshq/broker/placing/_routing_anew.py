@@ -1,0 +1,115 @@
+"""Where messages go that wait for a node which does not come back: to the other queues that could have had them.
+
+A message that was for queues of certain names goes to other queues of these names.  On an anycast address, where one
+queue gets it, any other queue there will do; on a multicast address the others have theirs already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshq.broker._known_peers import KnownPeers
+from meshq.broker.placing._distribution_plan import Ring, Share, groups_of, plan, takers
+from meshq.broker.placing._router import Address, Router
+from meshq.broker.placing._sharing import wants_of
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import StoredRun
+
+
+class Anew:
+    """The places for messages that wait for a node, without that node and all that are gone."""
+
+    def __init__(self, router: Router, peers: KnownPeers) -> None:
+        self._router = router
+        self._peers = peers
+
+    def movable(self, forward: Queue, run: StoredRun, remote: Sequence[int], rows: Sequence[int]) -> list[int]:
+        """The rows of a run, for these queues of the node, that have a place."""
+        address = self._router.addresses.get(run.address)
+        if address is None:
+            routings = {kept["routing"] for kept in self._kept(forward, remote).values()}
+            return [] if "multicast" in routings else list(rows)
+        rings = self._rings(address, forward)
+        if address.routing == "anycast" and not rings:
+            # One is made.
+            return list(rows)
+        first, others = self._choice(address, forward, remote, rings)
+        return [row for row in rows if _taken(run, row, first, address) or _taken(run, row, others, address)]
+
+    def offers(self, address: Address, forward: Queue) -> bool:
+        """Whether an address has any other queue."""
+        return bool(self._rings(address, forward))
+
+    def shares(self, forward: Queue, run: StoredRun, remote: Sequence[int], address: Address) -> list[Share]:
+        """Who gets what of a run all of which has a place."""
+        rings = self._rings(address, forward)
+        first, others = self._choice(address, forward, remote, rings)
+        anycast = address.routing == "anycast"
+        rows = range(run.content.rows)
+        here = [row for row in rows if _taken(run, row, first, address)]
+        there = sorted({*rows} - {*here})
+        shares = []
+        for part, some in ((here, first), (there, others)):
+            if part and some:
+                shares += plan(some, part, anycast=anycast, turn=address.turn, wants=wants_of(run))
+        address.turn += len(rows)
+        for name, ring in rings.items():
+            if name in address.rings:
+                address.rings[name].turn = ring.turn
+        return shares
+
+    def _choice(
+        self, address: Address, forward: Queue, remote: Sequence[int], rings: dict[str, Ring]
+    ) -> tuple[list[Ring], list[Ring]]:
+        """The names that come first, and those that will do."""
+        names = self._names(forward, remote)
+        known = [rings[name] for name in names if name in rings]
+        if address.routing == "anycast":
+            return known, list(rings.values())
+        # Each of them is owed one.
+        return (known, []) if known and len(known) == len(names) else ([], [])
+
+    def _rings(self, address: Address, forward: Queue) -> dict[str, Ring]:
+        """The queues of an address here, and on nodes that are there."""
+        rings: dict[str, Ring] = {}
+        for queue in address.queues:
+            _ring(rings, address, queue.name).local = queue
+        for binding in self._router.bindings(address.name):
+            if binding.routing != address.routing or binding.mode == "off" or binding.gone:
+                continue
+            if node_of(binding.forward) != node_of(forward):
+                _ring(rings, address, binding.name).remotes.append(binding)
+        return rings
+
+    def _names(self, forward: Queue, remote: Sequence[int]) -> list[str]:
+        """The names of a node's queues; one that nobody knows any more is empty."""
+        told = {binding.number: binding.name for binding in self._router.remote(forward.number.to_bytes(8, "big"))}
+        kept = self._kept(forward, remote)
+        return [told.get(number) or kept.get(number, {}).get("name", "") for number in remote]
+
+    def _kept(self, forward: Queue, remote: Sequence[int]) -> dict[int, dict[str, str]]:
+        known = self._peers.peers.get(forward.number)
+        if known is None:
+            return {}
+        return {number: dict(known.queues[number][0]) for number in remote if number in known.queues}
+
+
+def node_of(forward: Queue) -> str:
+    """The id of the node for which a store-and-forward queue is."""
+    return forward.name.rpartition(".")[2]
+
+
+def _taken(run: StoredRun, row: int, rings: Sequence[Ring], address: Address) -> bool:
+    """Whether a message has a place in each of the groups of some names."""
+    wants = wants_of(run)
+    groups = groups_of(rings, anycast=address.routing == "anycast") if rings else []
+    found = [any(taker.gets for taker in takers(group, lambda filters: wants(filters, row))) for group in groups]
+    return bool(found) and all(found)
+
+
+def _ring(rings: dict[str, Ring], address: Address, name: str) -> Ring:
+    ring = rings.get(name)
+    if ring is None:
+        ring = rings[name] = Ring(name)
+        ring.turn = address.rings[name].turn if name in address.rings else 0
+    return ring

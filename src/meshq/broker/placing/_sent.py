@@ -1,0 +1,69 @@
+"""Who has sent what, as a start reads it: from the last checkpoint on, each run in its order and its user's name."""
+
+from __future__ import annotations
+
+from meshq.broker.placing._producers import ProducerMarks
+from meshq.broker.records import ProducersRecord, RunRecord, UserProducersRecord
+
+
+class Sent:
+    """What the journal says of producers."""
+
+    __slots__ = ("_checkpoint_position", "_checkpoints", "_runs", "_turns", "_users")
+
+    def __init__(self) -> None:
+        # Position, producer, and the numbers of its first and last message, of all runs.
+        self._runs: list[tuple[int, bytes, int, int]] = []
+        # Position, producer and user where runs of the producer begin to be this user's.
+        self._turns: list[tuple[int, bytes, str]] = []
+        # What the last checkpoint says, and where it stands.
+        self._checkpoints: list[ProducersRecord] = []
+        self._users: list[UserProducersRecord] = []
+        self._checkpoint_position = 0
+
+    def run(self, record: RunRecord, position: int) -> None:
+        """A client has sent a run."""
+        self._runs.append((position, record.producer, record.number, record.number + record.content.rows - 1))
+
+    def everybody(self, record: ProducersRecord, position: int) -> None:
+        """A checkpoint says what was stored while nobody was asked who they are."""
+        self._checkpoints.append(record)
+        self._checkpoint_position = position
+
+    def of_user(self, record: UserProducersRecord, position: int) -> None:
+        """A record says what a user has stored, or which runs behind it are the user's."""
+        if record.whole:
+            self._users.append(record)
+            self._checkpoint_position = position
+        else:
+            self._turns += [(position, producer, record.user) for producer, _, _ in record.marks]
+
+    def restore(self, producers: ProducerMarks) -> None:
+        """A checkpoint says all of what was sent before it; behind it, every run that was sent is here to be seen."""
+        for record in self._checkpoints:
+            if record.forgotten:
+                producers.restore_forgotten()
+            for producer, mark in record.marks:
+                producers.restore(producer, mark)
+            for producer, first, last in record.gaps:
+                producers.restore_gap(producer, first, last)
+        for said in self._users:
+            if said.forgotten:
+                producers.restore_forgotten(said.user)
+            for producer, mark, speaks in said.marks:
+                producers.restore(producer, mark, said.user)
+                if speaks:
+                    producers.speaks(producer, said.user)
+            for producer, first, last in said.gaps:
+                producers.restore_gap(producer, first, last, said.user)
+        turns = iter(sorted(turn for turn in self._turns if turn[0] > self._checkpoint_position))
+        turn = next(turns, None)
+        for position, producer, first, last in sorted(self._runs):
+            if position > self._checkpoint_position:
+                while turn is not None and turn[0] < position:
+                    producers.speaks(turn[1], turn[2])
+                    turn = next(turns, None)
+                producers.raise_to(producer, first, last, producers.speaker(producer))
+        while turn is not None:
+            producers.speaks(turn[1], turn[2])
+            turn = next(turns, None)

@@ -1,0 +1,62 @@
+"""How much may be on its way to one client: said and not known to have arrived, or unsent since nobody reads it.
+
+All links together have a part of the node's memory, each of them an equal share.  A client whose share is used up is
+given nothing more until it has read, or said what it has read, half of that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from meshq import limits
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+    from meshq.wire import Link, Outgoing
+
+#: The part of a node's memory that may be on its way to clients.
+OUTGOING_SHARE: Final = 4
+#: A broker that kept less would stop after every few deliveries.
+LEAST_BYTES: Final = 64 * limits.KIB
+
+
+class OutgoingBound:
+    """The share of one session."""
+
+    __slots__ = ("_core", "_least", "_outgoing", "_window_bytes", "link")
+
+    def __init__(self, core: Core, outgoing: Outgoing, window_bytes: int) -> None:
+        self._core = core
+        self._outgoing = outgoing
+        # What may be kept for a client that resumes, for it has no more room either; 0: nothing is.
+        self._window_bytes = max(window_bytes, LEAST_BYTES) if window_bytes else 0
+        # It may say nothing before it has heard so much.
+        self._least = LEAST_BYTES + min(self._window_bytes // 4, limits.REPORT_BYTES_MAX)
+        #: Where it goes; None: the client is away.
+        self.link: Link | None = None
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes that are on their way."""
+        kept = self._outgoing.kept_bytes
+        return kept if self.link is None else max(kept, self.link.waiting)
+
+    @property
+    def bytes_max(self) -> int:
+        """The share."""
+        core = self._core
+        share = max(core.memory.limit_bytes // OUTGOING_SHARE // max(1, len(core.sessions)), self._least)
+        return min(share, self._window_bytes) if self._window_bytes else share
+
+    @property
+    def reached(self) -> bool:
+        """Whether nothing more is to be delivered."""
+        link = self.link
+        if self._outgoing.kept_bytes <= LEAST_BYTES and (link is None or link.waiting <= LEAST_BYTES):
+            return False
+        return self.used_bytes > self.bytes_max
+
+    @property
+    def left(self) -> bool:
+        """Whether so much of it has arrived that deliveries go on."""
+        return self.used_bytes <= self.bytes_max // 2

@@ -1,0 +1,101 @@
+"""What a bridge alone asks of a client: to send under ids of its own, and to give back what does not count."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+from meshq.client._inbox import returning
+from meshq.client._sending import Bridged
+from meshq.client._sources import source_of
+from meshq.client._uploading import send_large
+from meshq.errors import UsageError, invariant
+from meshq.wire import FLAG_UNCOUNTED
+
+if TYPE_CHECKING:
+    from meshq.client._client import Client
+    from meshq.client._consumer import Consumer
+    from meshq.client._delivery import Delivery
+    from meshq.message import Message
+
+
+#: Addresses whose windows are kept; whoever sends to more of them asks again.
+WINDOWS_MAX: Final = 1_024
+
+
+async def window_at(client: Client, address: str, window: int) -> int:
+    """How many messages a bridge may have under way to an address: ``window``, but no more than its target remembers.
+
+    From here on the target is told of that number, and refuses settings by which it would remember fewer.  A target
+    that does not say how many it remembers judges the window itself.
+
+    Checkpoint: always, unless it is known.  Cancellation: nothing has changed.
+    Raises:
+        UsageError: nothing is remembered there.
+        MeshqError: as ``client.producer``.
+    """
+    known = client._implicit.windows.get(address)
+    if known is not None:
+        return known
+    async with client.producer(address, window=1) as probe:
+        remembered = probe._outbox.remembered
+    if remembered == 0:
+        raise UsageError(
+            f"window={window}: {address!r} remembers the last 0 duplicate ids (duplicate_id_cache_size), "
+            f"so what a bridge sends again is stored again; use_duplicate_detection=False allows that"
+        )
+    if len(client._implicit.windows) >= WINDOWS_MAX:
+        client._implicit.windows.clear()
+    bound = client._implicit.windows[address] = window if remembered is None else min(window, remembered)
+    return bound
+
+
+def forget_window(client: Client, address: str) -> None:
+    """The target has refused something: how much it remembers is asked anew."""
+    client._implicit.windows.pop(address, None)
+
+
+async def send_bridged(client: Client, address: str, messages: Sequence[Bridged]) -> None:
+    """Send messages of a bridge together; as ``client.send_many``.
+
+    Checkpoint: always.  Cancellation: each frame may have been sent or not.
+    Raises:
+        MeshqError: as ``client.send_many``.
+    """
+    await client.send_many(address, cast("Sequence[Message]", messages))
+
+
+async def stream_bridged(client: Client, address: str, message: Bridged, body: AsyncIterable[bytes]) -> None:
+    """Send one message of a bridge, whose body is read while it is sent; as ``client.send``.
+
+    Checkpoint: always.  Cancellation: the message may have been sent or not.
+    Raises:
+        MeshqError: as ``client.send``.
+    """
+    about, durable = message.row(client._encoder), message.message.durable
+    source = source_of(body, client._env.threads)
+    large_from = client._settings.min_large_message_size + 1
+    run = await send_large(client, address, source, about, durable=durable, large_from=large_from)
+    if run is not None:
+        client._session.submit(client._implicit.to(address), run)
+        client._session.flush()
+        await client._wait_run(run)
+        run.result()
+
+
+def put_back(consumer: Consumer, deliveries: Sequence[Delivery], delay: float | None = None) -> None:
+    """Give messages back with which nothing was done: they count as never delivered, and come again in their old place,
+    at once or after ``delay`` seconds.  The link is one within the process."""
+    session = consumer._session
+    invariant(session.link is None or session.link.lossless, "what does not count is given back within a process")
+    if deliveries:
+        # What is stale has gone back already, with its session.
+        consumer._inbox.settle(deliveries, returning(delay) | FLAG_UNCOUNTED)
+        session.gathered(consumer._inbox)
+
+
+def acknowledge(consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
+    """Acknowledge, and wait for nothing."""
+    if deliveries:
+        consumer._inbox.settle(deliveries, 0)
+        consumer._session.gathered(consumer._inbox)

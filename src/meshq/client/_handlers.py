@@ -1,0 +1,114 @@
+"""Handlers of messages, as all faces of ``client.serve`` call them: what is checked, and what a failed one leaves."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import PurePath
+from typing import Any, Final
+
+import trio
+
+from meshq.errors import SettingsError
+from meshq.logs import Warnings
+
+#: Handlers of one ``serve`` that may run at a time.
+CONCURRENCY_MAX: Final = 10_000
+
+_NOT_ASYNC: Final = "a function that is not async: its coroutine would be awaited by nobody"
+
+
+def check_serving(
+    handler: object, concurrency: object, on_error: object, window: object, *, threads: bool = False
+) -> int:
+    """Check what a worker was asked for; returns the window of its consumer.
+
+    ``window`` None: twice the concurrency, so that the next message is here when a handler ends, and the others stay
+    for other workers.  ``threads``: handlers run in threads, where nobody would await an async function.
+
+    Raises:
+        SettingsError: one of the settings is not allowed.
+    """
+    if not callable(handler):
+        raise SettingsError("handler", handler, "a function of a delivery")
+    if threads and inspect.iscoroutinefunction(handler):
+        raise SettingsError("handler", handler, _NOT_ASYNC)
+    if type(concurrency) is not int or not 1 <= concurrency <= CONCURRENCY_MAX:
+        raise SettingsError("concurrency", concurrency, f"a whole number from 1 to {CONCURRENCY_MAX}")
+    if on_error is not None and not callable(on_error):
+        raise SettingsError("on_error", on_error, "a function of a delivery and an exception, or None")
+    if inspect.iscoroutinefunction(on_error):
+        raise SettingsError("on_error", on_error, _NOT_ASYNC)
+    if window is None:
+        return 2 * concurrency
+    if type(window) is not int or window < 1:
+        raise SettingsError("window", window, "a whole number from 1, or None")
+    return window
+
+
+class HandlerErrors:
+    """What is done about an exception that a handler has raised: a warning, and the program's own function.
+
+    The warning names the type and the place of the exception; its text may be of the message, and is not logged.
+    """
+
+    def __init__(self, queue: str, on_error: Callable[[Any, Exception], object] | None) -> None:
+        self._queue = queue
+        self._on_error = on_error
+        self._warnings = Warnings("client", trio.current_time)
+        # A function of the wrong kind was given: this ends the worker.
+        self._misuse: SettingsError | None = None
+
+    def awaitable(self, returned: object) -> Awaitable[object]:
+        """What an async handler has returned, to be awaited.
+
+        Raises:
+            SettingsError: the handler is not async, and has run: waiting for its end is not possible.
+        """
+        if isinstance(returned, Awaitable):
+            return returned
+        raise self._misused("handler", returned, "an async function of a delivery")
+
+    def finished(self, returned: object, what: str = "handler") -> None:
+        """See that a function which is not to be awaited has ended with its call.
+
+        Raises:
+            SettingsError: it has returned a coroutine, and has done nothing yet.
+        """
+        if inspect.iscoroutine(returned):
+            returned.close()
+            raise self._misused(what, returned, _NOT_ASYNC)
+
+    def _misused(self, what: str, returned: object, allowed: str) -> SettingsError:
+        value = f"a function that returns {type(returned).__name__}"
+        self._misuse = SettingsError(what, value, allowed)
+        return self._misuse
+
+    def passed_on(self, delivery: Any, error: Exception) -> bool:
+        """Tell the program's own function of ``error``; False if there is none, and a warning is due.
+
+        Raises: whatever that function raises, which ends the worker; and ``error`` itself, if a function of the wrong
+        kind was given.
+        """
+        if error is self._misuse:
+            raise error
+        if self._on_error is None:
+            return False
+        self.finished(self._on_error(delivery, error), "on_error")
+        return True
+
+    def warn(self, place: str) -> None:
+        """Log that a handler has failed; to be called in the client's own thread.  ``place``: see ``place_of``."""
+        text = f"a handler of {self._queue!r} raised {place}; the message is given back"
+        self._warnings.say("handler_failed", text, place)
+
+
+def place_of(error: BaseException) -> str:
+    """The type of an exception, and the file, line and function that raised it."""
+    kind = type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    if not frames:
+        return kind
+    last = frames[-1]
+    return f"{kind} in {last.name} ({PurePath(last.filename).name}:{last.lineno})"

@@ -1,0 +1,40 @@
+"""Why a session has no link, or had to be made anew: the cause of what its calls raise."""
+
+from __future__ import annotations
+
+from meshq.client._waiting import fresh
+from meshq.errors import MeshqError, UnblockedError, caused
+
+
+class Losses:
+    """What one session remembers of the ends of its links, and of the attempts to get another one."""
+
+    __slots__ = ("absent", "lost")
+
+    def __init__(self) -> None:
+        #: Why the last link was lost.
+        self.lost: MeshqError | None = None
+        #: Why there is no link: the loss of the last one, or what became of the last attempt; None while there is one.
+        self.absent: MeshqError | None = None
+
+    def attached(self) -> None:
+        """There is a link."""
+        self.absent = None
+
+    def ended(self, error: MeshqError, *, attached: bool) -> None:
+        """A link has ended, or an attempt to get one has failed."""
+        # Kept without the frames in which it was raised.
+        self.absent = fresh(error)
+        if attached:
+            self.lost = self.absent
+
+    def cut_off(self, text: str) -> UnblockedError:
+        """The error of what the session that is gone has taken with it."""
+        return caused(UnblockedError(text), self.lost)
+
+    def late(self, waited_s: float, *, attached: bool) -> BaseException:
+        """The cause of a timeout: without a link, why there is none; else only the silence."""
+        if self.absent is not None and not attached:
+            return self.absent
+        whom = "an answer" if attached else "a connection"
+        return TimeoutError(f"waited {waited_s:g} s for {whom}")

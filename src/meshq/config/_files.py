@@ -1,0 +1,56 @@
+"""What a configuration names of the file system: files with secrets, and the directory of the store.
+
+A secret that others may change is not one, and a store that everybody may write to keeps nothing that can be relied on:
+as ssh does with its keys, both are refused and not only warned of.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final
+
+#: Far more than any secret has.
+SECRET_FILE_BYTES_MAX: Final = 64 * 1024
+
+
+def read_secret(name: str) -> str:
+    """The text of a file with a secret.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it is no such file, or is not what a secret may stand in; says why.
+    """
+    # What is no file may never give an end, or never begin.
+    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is no regular file")
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise ValueError(f"others may write to it (mode {stat.S_IMODE(found.st_mode):o}); allowed: chmod go-w")
+        data = b"".join(iter(lambda: os.read(descriptor, SECRET_FILE_BYTES_MAX), b"")) if _short(found) else b""
+    finally:
+        os.close(descriptor)
+    if not _short(found):
+        raise ValueError(f"it has more than {SECRET_FILE_BYTES_MAX} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        # What is in it is not shown.
+        raise ValueError("it is no text") from None
+
+
+def _short(found: os.stat_result) -> bool:
+    return found.st_size <= SECRET_FILE_BYTES_MAX
+
+
+def why_unsafe(directory: str) -> str:
+    """Why a directory is not one for a store; empty: it is one, or is not there."""
+    try:
+        mode = os.stat(directory).st_mode
+    except OSError:
+        return ""
+    if stat.S_ISDIR(mode) and mode & stat.S_IWOTH:
+        return f"everybody may write to {directory!r} (mode {stat.S_IMODE(mode):o}); allowed: chmod o-w"
+    return ""

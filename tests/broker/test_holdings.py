@@ -1,0 +1,173 @@
+"""What consumers hold stays in memory: their windows say how much they want, and the node how much they get."""
+
+from __future__ import annotations
+
+import pytest
+
+from meshq.broker.session._outgoing_bound import LEAST_BYTES, OutgoingBound
+from meshq.settings import AddressSettings
+from meshq.wire import KIND_PROPERTIES, Envelope, Frame, FrameType, Outgoing, encode_map
+from tests.broker.kit import House, RawClient, make_house
+from tests.broker.logs import FakeLog
+
+MIB = 1 << 20
+SIZE = 100_000
+#: Half of memory may be held, and half of that by one that is alone.
+MEMORY = 16 * MIB
+
+
+def filled(count: int = 100, rows: int = 1, **options: object) -> tuple[House, RawClient]:
+    house = make_house(FakeLog(), memory=MEMORY, **options)  # type: ignore[arg-type]
+    client = house.client(lossless=True)
+    sender = client.produce()
+    for number in range(0, count, rows):
+        bodies = [b"%d " % row + bytes(SIZE) for row in range(number, number + rows)]
+        envelopes = [Envelope(4 << 8 | KIND_PROPERTIES, b"", b"", encode_map({"k": row})) for row in range(rows)]
+        client.put(sender, *bodies, envelopes=envelopes)
+    return house, client
+
+
+def got(client: RawClient, channel: int) -> list[int]:
+    return [int(body.split(b" ")[0]) for body in client.bodies(channel)]
+
+
+def wide(client: RawClient, **options: object) -> int:
+    return client.consume(window=1_000_000, window_bytes=1 << 40, **options)
+
+
+def test_one_consumer_gets_half_of_what_may_be_held_and_the_next_ones_what_is_left() -> None:
+    house, client = filled()
+    holdings = house.core.holdings
+    first = wide(client)
+    assert holdings.bound_bytes == MEMORY // 2
+    assert abs(holdings.used_bytes - MEMORY // 4) < 2 * SIZE
+    others = [wide(client) for _ in range(6)]
+    assert all(len(got(client, channel)) >= 1 for channel in others)
+    assert holdings.used_bytes <= holdings.bound_bytes + len(others) * 2 * SIZE
+    house.check()
+    # What is settled makes room, and in the end everything has come.
+    open_tags = dict.fromkeys([first, *others], 1)
+    for _ in range(1_000):
+        if house.queue().ready + house.queue().held == 0:
+            break
+        for channel, tag in open_tags.items():
+            if len(client.bodies(channel)) >= tag:
+                client.settle(channel, (tag, tag))
+                open_tags[channel] += 1
+    assert sorted(number for channel in open_tags for number in got(client, channel)) == list(range(100))
+    assert holdings.used_bytes == 0 and not any(one.pins for one in house.queue().consumers)
+
+
+def test_one_message_of_a_run_keeps_the_whole_run_and_counts_as_that() -> None:
+    house, client = filled(rows=10)
+    channel = wide(client, filter="k = 3")
+    held = len(got(client, channel))
+    # Of ten runs of a megabyte not more than a quarter of memory, and one.
+    assert 4 <= held <= 6
+    assert house.core.holdings.used_bytes > 10 * (held - 1) * SIZE
+    for tag in range(1, 11):
+        client.settle(channel, (tag, tag))
+    assert got(client, channel) == list(range(3, 100, 10))
+
+
+def test_one_that_holds_nothing_gets_something_however_much_the_others_hold() -> None:
+    house, client = filled()
+    holders = [wide(client) for _ in range(12)]
+    assert house.core.holdings.free_bytes < SIZE
+    late = wide(client)
+    assert len(got(client, late)) == 1
+    client.settle(late, (1, 1))
+    assert len(got(client, late)) == 2
+    # Those who had no room hear of it when somebody else goes.
+    before = sum(len(got(client, channel)) for channel in holders[1:])
+    client.leave(holders[0])
+    assert sum(len(got(client, channel)) for channel in holders[1:]) > before
+    house.check()
+
+
+def test_what_a_consumer_holds_is_let_go_however_it_ends() -> None:
+    for ending in ("leave", "drop", "end"):
+        house, _ = filled(20)
+        reader = house.client()
+        channel = wide(reader)
+        reader.settle(channel, (3, 4), (7, 7))
+        assert house.core.holdings.used_bytes > 5 * SIZE
+        if ending == "leave":
+            reader.leave(channel)
+        else:
+            reader.drop()
+            if ending == "drop":
+                assert house.core.holdings.used_bytes > 5 * SIZE, "it may come back for them"
+            assert reader.attached is not None
+            house.sessions.end(house.core.sessions[reader.attached.session])
+        assert house.core.holdings.used_bytes == 0
+        house.check()
+
+
+def test_the_default_windows_are_no_different_where_there_is_memory() -> None:
+    house = make_house(FakeLog())
+    client = house.client(lossless=True)
+    sender = client.produce()
+    for _ in range(20):
+        client.put(sender, *[bytes(1_000)] * 100)
+    channel = client.consume()
+    assert len(client.bodies(channel)) == 1_000
+
+
+def test_several_consumers_of_a_run_count_it_once() -> None:
+    house, client = filled(10, rows=10)
+    for _ in range(5):
+        client.consume(window=2)
+    assert house.queue().held == 10
+    assert SIZE * 10 <= house.core.holdings.used_bytes < SIZE * 10 + 10_000
+
+
+def test_a_client_that_says_nothing_of_what_it_has_got_is_given_its_share_and_no_more() -> None:
+    house, _ = filled(100)
+    reader = house.client()
+    reader.mute = True
+    others = [house.client() for _ in range(6)]
+    channel = wide(reader)
+    share = MEMORY // 4 // (len(others) + 2)
+    assert share < 1 * MIB
+    session = house.core.sessions[reader.attached.session]  # type: ignore[union-attr]
+    # A step grants a megabyte at most.
+    assert share < session.outgoing_bound.used_bytes <= share + MIB + 2 * SIZE
+    before = len(got(reader, channel))
+    # Acknowledging without saying what has arrived frees nothing.
+    reader.settle(channel, (1, before))
+    assert len(got(reader, channel)) == before
+    reader.mute = False
+    reader.send(FrameType.PING)
+    assert len(got(reader, channel)) > before
+
+
+class _Link:
+    waiting = 0
+
+
+@pytest.mark.parametrize("window", [0, 256, 1 * MIB, 64 * MIB])
+def test_a_share_is_never_so_small_that_the_client_stays_silent(window: int) -> None:
+    house = make_house(memory=1 * MIB)
+    outgoing = Outgoing()
+    bound = OutgoingBound(house.core, outgoing, window)
+    if window:
+        reports = min(max(window, LEAST_BYTES) // 4, 1 * MIB)
+        while not bound.reached:
+            outgoing.number(Frame(FrameType.DELIVER, body=bytes(10_000)), keep=True)
+        assert reports < bound.used_bytes <= max(1 * MIB // 4, reports + LEAST_BYTES) + 20_000
+        outgoing.arrived(outgoing.last)
+        assert bound.left
+        return
+    bound.link = link = _Link()  # type: ignore[assignment]
+    assert not bound.reached
+    link.waiting = 300_000
+    assert bound.reached
+    link.waiting = 100_000
+    assert bound.left
+
+
+def test_an_address_setting_does_not_matter() -> None:
+    house, client = filled(40, settings={"q": AddressSettings(full_policy="block")})
+    wide(client)
+    assert house.core.holdings.used_bytes < MEMORY // 4 + 2 * SIZE

@@ -1,0 +1,161 @@
+"""What a node knows of the others in its next life: durable queues of nodes that it has not met again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from meshq import Message
+from tests.cluster.hosts import Hosts, hosts
+from tests.cluster.kit import bodies, until
+from tests.cluster.test_gone import FAST, FINITE, numbered, state
+
+
+async def subscribed(nodes: Hosts, name: str = "sub", **settings: Any) -> None:
+    """Make a durable subscription at b, which nobody consumes from then."""
+    async with nodes.client("b") as client, client.subscribe("news", name=name, durable=True, **settings):
+        pass
+
+
+async def known(nodes: Hosts) -> None:
+    await nodes.joined()
+    async with nodes.client("a") as client:
+        await client.create_address("news", routing="multicast")
+    await trio.sleep(0.2)
+
+
+async def publish(nodes: Hosts, count: int, **properties: Any) -> None:
+    async with nodes.client("a") as client:
+        await client.send_many("news", [Message(body, properties=properties) for body in numbered(count)])
+
+
+@pytest.mark.parametrize("mode", ["on_demand", "strict"])
+@pytest.mark.parametrize("how", ["crash", "stop"])
+async def test_a_restart_of_the_sender_forgets_no_durable_subscription_elsewhere(how: str, mode: str) -> None:
+    async with hosts(mode=mode, cluster=FAST) as nodes:
+        await subscribed(nodes)
+        await known(nodes)
+        await nodes.crash("b")
+        for life in range(2):
+            await (nodes.crash("a") if how == "crash" else nodes.stop("a"))
+            await nodes.start("a")
+            await publish(nodes, 10)
+            assert nodes.known("a").peers()[0].waiting == 10 * (life + 1)
+            assert nodes.known("a").nodes() == 1
+        await nodes.start("b")
+        await nodes.joined()
+        got = await nodes.drain("b", "news::sub")
+        assert bodies(got) == numbered(10) * 2
+
+
+async def test_a_filter_of_a_durable_subscription_elsewhere_is_known_after_a_restart() -> None:
+    async with hosts(cluster=FAST) as nodes:
+        await subscribed(nodes, filter="colour = 'red'")
+        await known(nodes)
+        await nodes.crash("b")
+        await nodes.crash("a")
+        await nodes.start("a")
+        await publish(nodes, 5, colour="blue")
+        await publish(nodes, 7, colour="red")
+        assert nodes.known("a").peers()[0].waiting == 7
+
+
+async def test_a_subscription_that_ended_is_forgotten_over_a_restart_and_what_is_not_durable_never_kept() -> None:
+    async with hosts(cluster=FAST) as nodes:
+        await subscribed(nodes, "one")
+        await subscribed(nodes, "two")
+        async with nodes.client("b") as client:
+            await client.create_queue("passing", address="news", routing="multicast", durable=False)
+            await known(nodes)
+            await client.unsubscribe("news", "one")
+        await trio.sleep(0.5)
+        # Something is written after that.
+        await nodes.send("a", [b"x"], "own")
+        await nodes.crash("b")
+        await nodes.crash("a")
+        await nodes.start("a")
+        await publish(nodes, 10)
+        await nodes.start("b")
+        await nodes.joined()
+        await until(lambda: nodes.known("a").peers()[0].waiting == 0)
+        assert await nodes.left("b") == {"b/news::two": 10}
+        assert nodes.brokers["b"].statistics().unrouted == 0
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_what_a_node_had_that_left_goes_with_a_restart_unless_something_waits(waits: bool) -> None:
+    async with hosts(cluster=FAST) as nodes:
+        await subscribed(nodes)
+        await known(nodes)
+        await nodes.stop("b")
+        await until(lambda: state(nodes, "a") == "left")
+        if waits:
+            await publish(nodes, 1)
+        await trio.sleep(0.5)
+        for _ in range(2):
+            await nodes.crash("a")
+            await nodes.start("a")
+        await publish(nodes, 10)
+        assert nodes.brokers["a"].statistics().ready == (11 if waits else 0)
+
+
+async def test_a_node_that_is_given_up_is_known_again_in_the_next_life() -> None:
+    async with hosts(cluster={**FINITE, "initial_connect_attempts": 100}) as nodes:
+        await subscribed(nodes)
+        await known(nodes)
+        await nodes.crash("b")
+        await until(lambda: state(nodes, "a") == "down")
+        await publish(nodes, 5)
+        await nodes.crash("a")
+        await nodes.start("a")
+        await publish(nodes, 3)
+        assert nodes.known("a").peers()[0].waiting == 3
+
+
+async def test_of_a_node_in_whose_place_another_one_is_nothing_is_known_after_a_restart() -> None:
+    async with hosts(cluster=FAST) as nodes:
+        await subscribed(nodes)
+        await known(nodes)
+        await nodes.crash("b")
+        nodes.own["b"] = {"data_dir": "/data/new"}
+        await nodes.start("b")
+        await nodes.joined()
+        await trio.sleep(0.5)
+        await nodes.crash("b")
+        await nodes.crash("a")
+        await nodes.start("a")
+        await publish(nodes, 3)
+        assert nodes.brokers["a"].statistics().ready == 0
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_a_node_that_moved_to_another_url_gets_what_waits_for_it(*, restarted: bool) -> None:
+    old, new = "tcp://b:5000?insecure=true", "tcp://b:5001?insecure=true"
+    async with hosts(cluster=FAST, others={"a": [old, new]}) as nodes:
+        await subscribed(nodes)
+        await known(nodes)
+        await nodes.crash("b")
+        await until(lambda: nodes.known("a").peers()[0].state == "away")
+        await publish(nodes, 10)
+        if restarted:
+            await nodes.crash("a")
+            await nodes.start("a")
+        nodes.urls["b"] = new
+        await nodes.start("b")
+        with trio.fail_after(30):
+            await nodes.joined()
+        await until(lambda: all(not peer.waiting for peer in nodes.known("a").peers()))
+        assert [peer.state for peer in nodes.known("a").peers()][1] == "linked"
+        await publish(nodes, 5)
+        # And back again.
+        await nodes.crash("b")
+        await until(lambda: nodes.known("a").peers()[1].state == "away")
+        nodes.urls["b"] = old
+        await nodes.start("b")
+        with trio.fail_after(30):
+            await nodes.joined()
+        assert nodes.known("a").peers()[0].state == "linked"
+        got = await nodes.drain("b", "news::sub")
+        assert bodies(got) == numbered(10) + numbered(5)

@@ -1,0 +1,352 @@
+"""What each setting of a cluster connection does to nodes that run, each on a machine of its own."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.lowlevel
+
+from meshq import Broker, ClusterConnection, SettingsError, abc
+from meshq.env import real_env
+from meshq.settings import Acceptor
+from meshq.testing import SimDisk
+from meshq.testing._network import MemoryNetwork, NetworkSettings
+from tests.cluster.kit import bodies, mesh, until
+from tests.wire.test_refusals_of_a_node import InlineThreads
+
+NETWORK = NetworkSettings(latency_s_min=0.001, latency_s_max=0.001, split_chance=0.0, short_read_chance=0.0)
+LOGIN = {"user": "u", "password": "p"}
+
+
+@attrs.define(eq=False)
+class Dials(abc.Network):
+    """The network of a machine that remembers when it dialed."""
+
+    inner: abc.Network
+    dialed_at: list[float] = attrs.field(factory=list)
+
+    async def connect(self, host: str, port: int) -> Any:
+        self.dialed_at.append(trio.current_time())
+        return await self.inner.connect(host, port)
+
+    async def listen(self, host: str, port: int) -> Any:
+        return await self.inner.listen(host, port)
+
+
+@attrs.define(eq=False)
+class Machines:
+    """Brokers by name, each on a machine of its own; ``dials`` of each."""
+
+    network: MemoryNetwork
+    nursery: trio.Nursery
+    settings: dict[str, dict[str, Any]]
+    brokers: dict[str, Broker] = attrs.field(factory=dict)
+    dials: dict[str, Dials] = attrs.field(factory=dict)
+
+    async def start(self, name: str, **about: Any) -> None:
+        self.dials[name] = Dials(self.network.host(name))
+        urls = {one: f"tcp://{one}:5000?insecure=true" for one in self.settings}
+        given = {**LOGIN, "static_connectors": [one for one in urls if one != name], **self.settings[name]}
+        connection = ClusterConnection("mesh", connector=name, **given)
+        env = attrs.evolve(real_env(), disk=SimDisk().mount(), threads=InlineThreads(), local={})
+        self.brokers[name] = Broker(
+            name,
+            **{
+                "data_dir": f"/data/{name}",
+                "acceptors": [Acceptor(f"tcp://{name}:5000", insecure=True)],
+                "connectors": urls,
+                "services": [connection],
+                "queues": ["q"],
+                "env": attrs.evolve(env, network=self.dials[name]),
+                **about,
+            },
+        )
+        await self.nursery.start(self.brokers[name].run)
+
+    def known(self, name: str) -> ClusterConnection:
+        return self.brokers[name].cluster("mesh")
+
+    async def joined(self, *names: str) -> None:
+        for name in names or self.brokers:
+            await self.known(name).wait_for(nodes=len(names or self.brokers), queue="q", timeout=60)
+
+    def waits(self, name: str, since: float) -> list[float]:
+        """How long a node waited between its dials from a time on."""
+        return [later - earlier for earlier, later in pairwise(self.since(name, since))]
+
+    def since(self, name: str, since: float) -> list[float]:
+        """When a node dialed from a time on."""
+        return [at for at in self.dials[name].dialed_at if at >= since]
+
+
+@asynccontextmanager
+async def machines(start: str = "ab", **settings: dict[str, Any]) -> AsyncIterator[Machines]:
+    """Machines of which those in ``start`` are started; settings of each one's cluster connection."""
+    with trio.fail_after(3_600):
+        async with trio.open_nursery() as nursery:
+            network = MemoryNetwork(random.Random(0), NETWORK)
+            nursery.start_soon(network.run)
+            made = Machines(network, nursery, settings)
+            for name in start:
+                await made.start(name)
+            yield made
+            nursery.cancel_scope.cancel()
+
+
+# -- whom it links to, and as whom
+
+
+async def test_a_node_links_to_those_that_are_listed_by_name_or_by_url_and_to_nobody_else() -> None:
+    listed = {"a": {"static_connectors": ["b"]}, "b": {"static_connectors": ["tcp://c:5000?insecure=true"]}}
+    async with machines("abc", **listed, c={"static_connectors": []}) as nodes:
+        await nodes.known("a").wait_for(nodes=2, timeout=5)
+        await nodes.known("b").wait_for(nodes=2, timeout=5)
+        await trio.sleep(5)
+        names = {name: [peer.node_name for peer in nodes.known(name).peers()] for name in "abc"}
+        assert names == {"a": ["b"], "b": ["c"], "c": []}
+        assert nodes.dials["c"].dialed_at == []
+
+
+@pytest.mark.parametrize("differs", ["user", "password"])
+async def test_nodes_with_another_user_or_password_do_not_link(differs: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with machines("abc", a={}, b={differs: "x"}, c={}) as nodes:
+        await nodes.known("a").wait_for(nodes=2, timeout=5)
+        await trio.sleep(5)
+        names = {name: [peer.node_name for peer in nodes.known(name).peers() if peer.connected] for name in "abc"}
+        assert names == {"a": ["c"], "b": [], "c": ["a"]}
+        async with nodes.brokers["a"].client() as client:
+            await client.send_many("q", [b"x"] * 10)
+            assert (await client.queue("q")).ready == 10
+    assert {getattr(record, "event", "") for record in caplog.records} >= {"peer_lost"}
+
+
+async def test_the_connector_is_where_a_node_says_that_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    same = bytes(range(16))
+    with caplog.at_level(logging.WARNING, "meshq"):
+        async with machines("", a={"static_connectors": ["b"]}, b={"static_connectors": []}) as nodes:
+            for name in "ab":
+                await nodes.start(name, node_id=same)
+            await trio.sleep(1)
+            assert nodes.known("a").nodes() == 1
+    (text, *_) = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "duplicate_node"]
+    assert "tcp://a:5000" in text
+
+
+@pytest.mark.parametrize("name", ["one", "another"])
+async def test_the_name_is_that_of_the_queues_in_which_messages_wait_for_other_nodes(name: str) -> None:
+    async with mesh("", root="simulated") as nodes:
+        nodes.urls |= {"x": "inproc://x", "y": "inproc://y"}
+        for one, other in (("x", "y"), ("y", "x")):
+            nodes.own[one] = {"services": [ClusterConnection(name, connector=one, static_connectors=[other], **LOGIN)]}
+            await nodes.start(one)
+        await nodes.brokers["x"].cluster(name).wait_for(nodes=2, timeout=5)
+        async with nodes.client("x") as client:
+            queues = await client.queues()
+        assert queues == [f"$meshq.cluster.{name}.{bytes(nodes.brokers['y'].node_id).hex()}"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "url"),
+    [
+        ({"static_connectors": ["tcp://192.0.2.1:1?insecure=true"]}, "192.0.2.1"),
+        ({"static_connectors": ["far"]}, "192.0.2.2"),
+        ({"connector": "far"}, "192.0.2.2"),
+    ],
+)
+async def test_the_default_password_is_refused_where_a_link_leads_off_the_machine(
+    settings: dict[str, Any], url: str
+) -> None:
+    connectors = {"me": "tcp://127.0.0.1:1", "far": "tcp://192.0.2.2:1?insecure=true"}
+
+    async def start(**login: str) -> None:
+        service = ClusterConnection("mesh", **{"connector": "me", **settings, **login})
+        async with Broker("n", data_dir=None, connectors=connectors, services=[service]):
+            pass
+
+    for login in ({}, {"user": "ACTIVEMQ.CLUSTER.ADMIN.USER", "password": "CHANGE ME!!"}):
+        with pytest.raises(SettingsError, match=rf"password.*another one than the default.*{url}") as told:
+            await start(**login)
+        assert "CHANGE" not in str(told.value)
+    # One of the two is another one: nobody else knows it.
+    await start(password="another")
+    await start(user="another")
+
+
+# -- which addresses it is for
+
+ADDRESSES = (
+    "eu",
+    "eu.uk",
+    "eu.uk.london",
+    "eu.de",
+    "eu.fr",
+    "europe",
+    "us.x",
+    "a.eu",
+    "eu.*",
+    "eu.#.x",
+    "news.*.sport",
+)
+
+
+@pytest.mark.parametrize(
+    ("address", "inside", "later"),
+    [
+        ("", ADDRESSES, (True, True)),
+        ("eu", ("eu", "eu.uk", "eu.uk.london", "eu.de", "eu.fr", "europe", "eu.*", "eu.#.x"), (True, False)),
+        ("!eu", ("us.x", "a.eu", "news.*.sport"), (False, True)),
+        ("eu.uk,eu.de", ("eu.uk", "eu.uk.london", "eu.de"), (True, False)),
+        ("eu,!eu.uk", ("eu", "eu.de", "eu.fr", "europe", "eu.*", "eu.#.x"), (False, False)),
+        ("!eu.uk,eu", ("eu", "eu.de", "eu.fr", "europe", "eu.*", "eu.#.x"), (False, False)),
+        (" eu.uk , ! eu.uk.l ,eu.de", ("eu.uk", "eu.de"), (True, False)),
+        ("eu.*", ("eu.*",), (False, False)),
+        ("eu.#", ("eu.#.x",), (False, False)),
+        ("news.*", ("news.*.sport",), (False, False)),
+    ],
+)
+async def test_an_address_is_the_beginning_of_the_names_that_cross(
+    address: str, inside: tuple[str, ...], later: tuple[bool, bool]
+) -> None:
+    async with mesh("ab", root="simulated", mode="strict", cluster={"address": address}) as nodes:
+        for node in "ab":
+            async with nodes.client(node) as client:
+                for name in ADDRESSES:
+                    await client.create_queue(name)
+        await nodes.joined("a", "b")
+        for name in ADDRESSES:
+            await nodes.send("a", [b"1", b"2"], name)
+        await trio.sleep(1)
+        left = await nodes.left()
+        assert left == {f"a/{name}": 1 if name in inside else 2 for name in ADDRESSES} | {
+            f"b/{name}": 1 for name in inside
+        }
+        # What is described later is judged in the same way, and so are subscriptions.
+        async with nodes.client("b") as there, there.subscribe("eu.uk.new") as one, there.subscribe("us.new") as other:
+            await trio.sleep(1)
+            for name in ("eu.uk.new", "us.new"):
+                async with nodes.client("a") as here:
+                    await here.create_address(name, routing="multicast")
+                await nodes.send("a", [b"3"], name)
+            await trio.sleep(1)
+            got = [bodies(await consumer.receive_many(1, timeout=0.1)) for consumer in (one, other)]
+        assert got == [[b"3"] if crosses else [] for crosses in later]
+
+
+# -- when it dials
+
+
+WAITS = {"retry_interval": 0.1, "retry_interval_multiplier": 2, "max_retry_interval": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [
+        (WAITS, [0.1, 0.2, 0.4, 0.4]),
+        ({"retry_interval": 0.3, "retry_interval_multiplier": 1, "max_retry_interval": 10}, [0.3] * 4),
+        ({"retry_interval": 0.1, "retry_interval_multiplier": 3, "max_retry_interval": 10}, [0.1, 0.3, 0.9, 2.7]),
+    ],
+)
+async def test_after_a_loss_a_link_dials_at_once_and_then_waits_as_it_was_told(
+    waits: dict[str, Any], expected: list[float]
+) -> None:
+    async with machines("ab", a=waits, b={}) as nodes:
+        await nodes.joined()
+        # A link that was hardly there is not dialed at once.
+        await trio.sleep(20)
+        lost = trio.current_time()
+        nodes.network.kill_host("b")
+        await trio.sleep(6)
+        # The first dial is at once; what a dial takes itself is a few milliseconds.
+        assert nodes.dials["a"].dialed_at[-1] > lost
+        assert nodes.waits("a", lost)[:4] == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+@pytest.mark.parametrize("linked_first", [False, True])
+async def test_a_node_is_given_up_after_so_many_attempts_at_first_or_after_a_loss(
+    attempts: int, linked_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"initial_connect_attempts": attempts, "reconnect_attempts": 7 - attempts}
+    if linked_first:
+        settings = {"initial_connect_attempts": 7 - attempts, "reconnect_attempts": attempts}
+    waits = {"retry_interval": 0.1, "max_retry_interval": 0.1, "check_period": 500.0}
+    async with machines("ba", a={**waits, **settings}, b={}) as nodes:
+        if linked_first:
+            await nodes.joined()
+            await trio.sleep(1)
+            before = trio.current_time()
+            nodes.network.kill_host("b")
+        else:
+            nodes.network.kill_host("b")
+            await trio.lowlevel.checkpoint()
+            before = 0.0
+        await trio.sleep(60)
+        assert len(nodes.since("a", before)) == attempts
+        assert [getattr(one, "event", "") for one in caplog.records].count("peer_down") == 1
+        # One look in each check period, and no more word of it.
+        await trio.sleep(1_100)
+        assert len(nodes.since("a", before)) == attempts + 2
+        assert [getattr(one, "event", "") for one in caplog.records].count("peer_down") == 1
+
+
+@pytest.mark.parametrize("pause", [0.5, 3.0])
+async def test_a_node_that_refuses_is_asked_again_when_the_longest_wait_is_over(pause: float) -> None:
+    async with machines("ba", a={"user": "x", "retry_interval": 0.1, "max_retry_interval": pause}, b={}) as nodes:
+        await trio.sleep(20)
+        assert nodes.known("a").nodes() == 1
+        # The other node takes its time before it says no, and more of it each time.
+        assert nodes.waits("a", 0.0)[0] == pytest.approx(pause, abs=0.3)
+
+
+@pytest.mark.parametrize("patience", [2.0, 7.0])
+async def test_a_node_that_takes_the_call_and_does_not_answer_is_hung_up_on_in_time(patience: float) -> None:
+    async with machines("b", a={"call_timeout": patience, "retry_interval": 0.5}, b={}) as nodes:
+        nodes.network.pause_host("b")
+        began = trio.current_time()
+        await nodes.start("a")
+        await trio.sleep(40)
+        assert nodes.waits("a", began)[:3] == pytest.approx([patience + 0.5] * 3, abs=0.1)
+        nodes.network.resume_host("b")
+        await until(lambda: nodes.known("a").nodes() == 2)
+
+
+@pytest.mark.parametrize(("check_period", "ttl"), [(1.0, 10.0), (3.0, 10.0), (1.0, 4.0)])
+async def test_a_silent_node_is_noticed_within_the_ttl_and_one_check(check_period: float, ttl: float) -> None:
+    settings = {"check_period": check_period, "connection_ttl": ttl, "retry_interval": 0.01}
+    async with machines("ab", a=settings, b={"connection_ttl": 1_000.0, "check_period": 500.0}) as nodes:
+        await nodes.joined()
+        # Nothing is sent: a link that only says now and then that it is there is kept.
+        await trio.sleep(10 * ttl)
+        began = trio.current_time()
+        assert len(nodes.dials["a"].dialed_at) == 1
+        nodes.network.pause_host("b")
+        await trio.sleep(ttl + check_period + 1)
+        (again, *_) = [at for at in nodes.dials["a"].dialed_at if at >= began]
+        assert ttl - check_period <= again - began <= ttl + check_period + 0.1
+
+
+@pytest.mark.parametrize(("size", "kept_min", "kept_max"), [(8_192, 8_192, 12_288), (1_048_576, 60_000, 300_000)])
+async def test_what_is_on_its_way_to_a_mute_node_is_bounded_by_the_confirmation_window(
+    size: int, kept_min: int, kept_max: int
+) -> None:
+    settings = {"confirmation_window_size": size, "load_balancing": "strict"}
+    async with machines("ab", a=settings, b={"load_balancing": "strict"}) as nodes:
+        await nodes.joined()
+        link = nodes.known("a")._peers[0].link
+        assert link is not None
+        nodes.network.pause_host("b")
+        async with nodes.brokers["a"].client() as client:
+            for _ in range(100):
+                await client.send_many("q", [bytes(1_000)] * 4)
+            assert kept_min <= link._session.outgoing.kept_bytes <= kept_max
+            nodes.network.resume_host("b")
+            await until(lambda: nodes.known("a").peers()[0].waiting == 0)
+            assert (await client.queue("q")).ready == 200

@@ -1,0 +1,79 @@
+"""What a node moves itself asks for room on the disk, too: what finds none stays, and nobody else stands still."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import trio
+
+from meshq import AddressFullError, AddressSettings, Client, Message
+from meshq.limits import KIB, MIB
+from meshq.testing import SimDisk
+from tests.node.lives import Lives, bodies, lives
+from tests.node.test_large_on_a_full_disk import drain, leave, on
+
+#: More than the reserve of so small a segment takes, as one run and as one message.
+SEGMENT_BYTES = 64 * KIB
+RUN = [b"%03d" % number + bytes(1_000) for number in range(60)]
+ONE = [b"one" + bytes(50_000)]
+
+
+async def begun(disk: SimDisk, node: Lives, client: Client, sent: list[bytes]) -> None:
+    """Messages that are to be moved, and others that are to be drained; the disk has no room for more."""
+    await client.send_many("in", [bytes(1_000)] * 50)
+    for _ in range(4):
+        await client.send_many("q", [Message(body, ttl=100) for body in sent])
+    leave(disk, 0)
+
+
+async def again(disk: SimDisk, node: Lives, client: Client, sent: list[bytes]) -> None:
+    """With room everything is in one place, in this life and in the next."""
+    disk.capacity_bytes = math.inf
+    await trio.sleep(300)
+    assert not node.broker.statistics().journal.full
+    await node.again(killed=True)
+    found: list[bytes] = []
+    for name in ("q", "aside"):
+        async with client.consumer(name) as consumer:
+            found += await bodies(consumer)
+    assert sorted(found) == sorted(sent * 4)
+
+
+@pytest.mark.parametrize("sent", [RUN, ONE])
+async def test_an_operators_move_is_refused_and_everything_else_goes_on(sent: list[bytes]) -> None:
+    disk = SimDisk(random.Random(1))
+    settings = {**on(disk, SEGMENT_BYTES), "queues": ["q", "in", "aside"]}
+    async with lives(**settings) as node, node.client(min_large_message_size=4 * MIB) as client:
+        async with node.client() as other:
+            for _ in range(4):
+                await client.send_many("q", sent)
+            await client.send_many("in", [bytes(1_000)] * 50)
+            leave(disk, 0)
+            with trio.fail_after(60), pytest.raises(AddressFullError):
+                for _ in range(20):
+                    await client.move_messages("q", "aside")
+                    await client.move_messages("aside", "q")
+            with trio.fail_after(60):
+                await drain(other, 50)
+        await again(disk, node, client, sent)
+
+
+@pytest.mark.parametrize("sent", [RUN, ONE])
+@pytest.mark.parametrize("why", ["expired", "rejected"])
+async def test_what_expires_or_is_rejected_stays_and_everything_else_goes_on(sent: list[bytes], why: str) -> None:
+    disk = SimDisk(random.Random(1))
+    moves = AddressSettings(expiry_address="aside", dead_letter_address="aside")
+    settings = {**on(disk, SEGMENT_BYTES), "queues": ["q", "in", "aside"], "address_settings": {"q": moves}}
+    async with lives(**settings) as node, node.client(min_large_message_size=4 * MIB) as client:
+        async with node.client() as other:
+            await begun(disk, node, client, sent)
+            if why == "expired":
+                await trio.sleep(200)
+            else:
+                async with client.consumer("q") as consumer:
+                    await consumer.reject(*await consumer.receive_many(1_000))
+            with trio.fail_after(60):
+                await drain(other, 50)
+        await again(disk, node, client, sent)
