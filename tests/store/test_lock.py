@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +18,7 @@ from meshq.store import Journal
 from meshq.store._layout_format import Layout
 from meshq.store._lock import make_directories, parent, take_lock
 from meshq.testing import SimDisk
+from meshq.testing._disk_faults import SimulatedCrash
 
 OPEN = """
 import sys, trio
@@ -74,9 +78,35 @@ def test_directories_are_durable_when_they_are_made(root: str) -> None:
     make_directories(disk, Layout(root))
     assert disk.unsynced() == 0
     assert disk.names(f"{root}/journal") == []
-    calls = disk.calls
-    make_directories(disk, Layout(root))
-    assert disk.calls - calls == 3, "what exists is only looked at"
+
+
+@pytest.mark.parametrize("root", ["/deep/in/the/tree", "relative/place", "/top"])
+def test_directories_that_a_killed_life_made_are_durable_after_the_next_start(root: str) -> None:
+    layout = Layout(root)
+    for call in itertools.count(1):
+        disk = SimDisk()
+        disk.fuse(call, disk.kill)
+        try:
+            make_directories(disk.mount(), layout)
+        except SimulatedCrash:
+            disk.faults.clear()
+        else:
+            break
+        make_directories(disk, layout)
+        assert disk.unsynced() == 0, f"killed at call {call}"
+    assert call > 6
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO])
+def test_a_directory_above_that_belongs_to_others_need_not_be_synced(number: int) -> None:
+    disk = SimDisk()
+    make_directories(disk, Layout("/theirs/ours"))
+    disk.faults.inject("sync_directory", number, path="/theirs")
+    if number == errno.EIO:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            make_directories(disk, Layout("/theirs/ours"))
+    else:
+        make_directories(disk, Layout("/theirs/ours"))
 
 
 def test_relative_directories_can_be_made_on_a_real_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from meshq.abc import Disk, File
 from meshq.errors import BusyError
 from meshq.store._layout_format import Layout
@@ -28,10 +30,21 @@ def make_directory(disk: Disk, path: str) -> None:
     while not _exists(disk, above):
         missing.append(above)
         above = parent(above)
-    if missing:
-        disk.make_directory(path)
-        for made in missing:
-            disk.sync_directory(parent(made))
+    # A life that was killed right here has made it, and its name may be in memory only.
+    if above not in (".", "/"):
+        _sync_if_ours(disk, parent(above))
+    for made in reversed(missing):
+        disk.make_directory(made)
+        disk.sync_directory(parent(made))
+
+
+def _sync_if_ours(disk: Disk, path: str) -> None:
+    try:
+        disk.sync_directory(path)
+    except OSError as error:
+        # Where this process may not read or write, it has made nothing.
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
 
 
 def _exists(disk: Disk, path: str) -> bool:

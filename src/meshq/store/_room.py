@@ -227,8 +227,11 @@ class Room:
                 self._arrived.ring()
                 raise NoRoomError("no room for the whole reserve")
         elif not self._guarded:
-            small, self._reserve = self._reserve, await self._blank(self.reserve_bytes)
-            self._surplus.append(small)
+            whole = await self._blank(self.reserve_bytes)
+            small, self._reserve = self._reserve, whole
+            # Whoever writes may have taken the small one meanwhile.
+            if small is not None:
+                self._surplus.append(small)
         else:
             self._keep(await self._blank(self._segment_bytes))
         if self._spare is not None:
