@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -9,14 +10,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from meshq import (
     BrokenError,
     CallTimeoutError,
     ConnectionBrokenError,
+    JournalBrokenError,
     MeshqError,
+    RefusedError,
+    UnblockedError,
 )
+from meshq.env import FusedDisk, real_env
 from meshq.testing._broker_process import BrokerProcess
 from tests.real.causes_kit import BLOCK, FACES, Call, Found, Program
 
@@ -32,9 +38,10 @@ def face(request: pytest.FixtureRequest) -> Face:
 class Mortal:
     """A broker that can be stopped, killed and started again on the same port."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, syncs: int | None = None) -> None:
         self._directory = str(directory / "real")
-        self._life = BrokerProcess(self._directory)
+        at = {} if syncs is None else {"sync": syncs}
+        self._life = BrokerProcess(self._directory, at=at, action="eio")
         self.url: str = self._life.next_report()
 
     def freeze(self) -> None:
@@ -46,6 +53,12 @@ class Mortal:
         """As ``kill -9``."""
         self._life.process.kill()
         self._life.close()
+
+    def again(self) -> None:
+        """Killed, and started on the same port."""
+        self.kill()
+        self._life = BrokerProcess(self._directory, int(self.url.rpartition(":")[2]))
+        assert self._life.next_report() == self.url
 
 
 @pytest.fixture
@@ -86,7 +99,7 @@ def program(mortal: Mortal, query: str, breaks: Callable[[], None] = lambda: Non
         "queues": lambda client: client.queues(),
         "create_queue": lambda client: client.create_queue("new"),
         "purge_queue": lambda client: client.purge_queue("q"),
-        "explain_route": lambda client: client.explain_route("q", b"x"),
+        "explain_route": lambda client: client.explain_route("q"),
         "commit": lambda client: client.commit(b"xid"),
         "producer": producer,
         "consumer": consumer,
@@ -164,3 +177,112 @@ def test_somebody_else_listens(face: Face) -> None:
         found = broken(face(Program(lambda face: face.connect(url), {})))
     assert type(found[BLOCK].__cause__) is CallTimeoutError
     assert type(last(found[BLOCK])) is TimeoutError
+
+
+def test_a_silent_peer(face: Face, mortal: Mortal) -> None:
+    query = "reconnect_attempts=1&retry_interval=0.01&connection_ttl=0.5&check_period=0.1&call_timeout=5"
+    found = broken(face(program(mortal, query)))
+    assert {"send", "queue", "create_queue", "transaction", BLOCK} <= set(found)
+    # Nothing was refused, and nothing ended: somebody has waited, and says how long.
+    assert all(type(last(error)) is TimeoutError for error in found.values()), found
+    assert all("waited" in str(last(error)) for error in found.values())
+
+
+def test_a_session_that_was_made_anew(face: Face, mortal: Mortal) -> None:
+    unblocked = unblocked_of(face(program(mortal, "retry_interval=0.01", mortal.again)))
+    # What is sent once.
+    assert {"queue", "queues", "create_queue", "purge_queue", "explain_route"} <= set(unblocked)
+
+
+def test_a_send_that_is_not_repeated(face: Face, mortal: Mortal) -> None:
+    async def send(client: Any) -> None:
+        await client.send("q", b"x")
+        mortal.freeze()
+        await client.send("q", b"y")
+
+    url = f"{mortal.url}?retry_interval=0.01&resend=false"
+    calls: dict[str, Call] = {"send": send}
+    assert set(unblocked_of(face(Program(lambda face: face.connect(url), calls, mortal.again)))) == {"send"}
+
+
+def unblocked_of(found: Found) -> dict[str, UnblockedError]:
+    """What was cut off when its session was made anew; each says how the link was lost to a process that was killed."""
+    unblocked = {name: error for name, error in broken(found).items() if isinstance(error, UnblockedError)}
+    for name, error in unblocked.items():
+        assert type(error.__cause__) is (UnblockedError if name == "request" else ConnectionBrokenError), name
+        assert isinstance(last(error), OSError | EOFError), name
+    return unblocked
+
+
+def endless(call: Call) -> Call:
+    """Again and again, until it fails."""
+
+    async def repeated(client: Any) -> None:
+        for _ in range(100_000):
+            await call(client)
+
+    return repeated
+
+
+async def settle(client: Any) -> None:
+    """Send and acknowledge."""
+    await client.send("s", b"x")
+    async with client.consumer("s") as consumer:
+        await consumer.ack(await consumer.receive(timeout=5), confirm=True)
+
+
+async def commit(client: Any) -> None:
+    """Send in a transaction."""
+    async with client.transaction() as transaction:
+        await transaction.send("t", b"x")
+
+
+WRITING: dict[str, Call] = {
+    "send": lambda client: client.send("q", b"x"),
+    "send_many": lambda client: client.send_many("q", [b"x", b"y"]),
+    "settle": settle,
+    "transaction": commit,
+}
+
+
+def test_a_disk_that_fails_elsewhere(face: Face, tmp_path: Path) -> None:
+    mortal = Mortal(tmp_path, syncs=60)
+    try:
+        url = f"{mortal.url}?reconnect_attempts=0"
+        calls = {name: endless(call) for name, call in WRITING.items()}
+        found = broken(face(Program(lambda face: face.connect(url), calls)))
+    finally:
+        mortal.kill()
+    assert {*WRITING, BLOCK} <= set(found)
+    for name, error in found.items():
+        # All that is known of it here is what the peer has said.
+        assert type(last(error)) is RefusedError and "disk failed" in str(last(error)), name
+
+
+def test_a_disk_that_fails_here(face: Face, tmp_path: Path) -> None:
+    env = real_env()
+    disk = FusedDisk(env.disk, at={}, action="eio", forever=True)
+
+    def fail() -> None:
+        disk._at["sync"] = disk.calls["sync"] + 1
+
+    def inside(call: Call) -> Call:
+        async def used(broker: Any) -> None:
+            async with broker.client() as client:
+                await endless(call)(client)
+
+        return used
+
+    found = broken(
+        face(
+            Program(
+                lambda face: face.Broker("hq", data_dir=str(tmp_path / "hq"), env=attrs.evolve(env, disk=disk)),
+                {name: inside(call) for name, call in WRITING.items()},
+                fail,
+            )
+        )
+    )
+    assert {*WRITING, BLOCK} <= set(found)
+    assert type(found[BLOCK]) is JournalBrokenError
+    failed = last(found[BLOCK])
+    assert isinstance(failed, OSError) and failed.errno == errno.EIO

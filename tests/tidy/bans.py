@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
+from meshq.wire import BY_NAME
 from tests.tidy.sources import Problem, Source, within
 
 #: Calls that reach the outside world, and who may make them.
@@ -115,6 +116,8 @@ def state_problems(source: Source) -> Iterator[Problem]:
 BROKEN: Final = frozenset(
     {"BrokenError", "ConnectionBrokenError", "UnblockedError", "JournalBrokenError", "CallTimeoutError"}
 )
+#: How ``decline`` is asked for one of these.
+DECLINED: Final = frozenset(name for name, entry in BY_NAME.items() if entry.error.__name__ in BROKEN)
 
 
 def cause_problems(source: Source) -> Iterator[Problem]:
@@ -127,6 +130,7 @@ def cause_problems(source: Source) -> Iterator[Problem]:
         for node in within(function.body):
             if isinstance(node, ast.Raise) and node.cause is not None and node.exc is not None:
                 known.add(id(node.exc))
+                names.add(ast.unparse(node.exc))
             elif isinstance(node, ast.Call) and ast.unparse(node.func) == "caused" and node.args:
                 known.add(id(node.args[0]))
                 names.add(ast.unparse(node.args[0]))
@@ -134,10 +138,20 @@ def cause_problems(source: Source) -> Iterator[Problem]:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in names:
                 known.add(id(node.value))
         for node in within(function.body):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in BROKEN and id(node) not in known:
-                yield source.problem(node, f"{ast.unparse(node.func)} without a cause: say from what, or use caused()")
+            if isinstance(node, ast.Call) and _says_broken(node) and id(node) not in known:
+                yield source.problem(node, f"{_says_broken(node)} without a cause: say from what, or use caused()")
             if isinstance(node, ast.Raise) and _forgets(node):
                 yield source.problem(node, "a raise of what was caught from None forgets its cause")
+
+
+def _says_broken(node: ast.Call) -> str:
+    """How a call makes an error that says that the outside has failed; empty if it makes none."""
+    name = ast.unparse(node.func)
+    if name in BROKEN:
+        return name
+    entry = node.args[0] if name == "decline" and node.args else None
+    declined = isinstance(entry, ast.Constant) and entry.value in DECLINED
+    return f"decline({ast.unparse(node.args[0])})" if declined else ""
 
 
 def _forgets(node: ast.Raise) -> bool:

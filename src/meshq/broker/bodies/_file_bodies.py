@@ -191,11 +191,11 @@ class FileBodies(Bodies):
         found: bytes | MeshqError
         try:
             found = await self._threads.run(self._files.read, body.body_id, body.size_bytes, job.number, pool=POOL)
-        except FileNotFoundError:
-            found = StaleDeliveryError("the message is gone")
+        except FileNotFoundError as error:
+            found = caused(StaleDeliveryError("the message is gone"), error)
         except (OSError, DamagedError, SettingsError) as error:
             _log.warning("the body of a large message can't be read: %s", error, extra={"event": "body_unreadable"})
-            found = decline("unreadable", _told(error))
+            found = caused(decline("unreadable", _told(error)), error)
         job.then(found)
 
     async def _remove(self, body: Body) -> None:
@@ -209,7 +209,7 @@ class FileBodies(Bodies):
     def _explained(self, failure: OSError) -> MeshqError:
         """Why a body could not be taken; unless the disk is only full, it is of no use any more."""
         if is_full(failure):
-            return AddressFullError(f"there is no room for the body: {failure}")
+            return caused(AddressFullError(f"there is no room for the body: {failure}"), failure)
         text = f"the body of a large message can't be written: {failure}"
         error = caused(JournalBrokenError(text, outcome="not_done"), failure)
         self.failed(error)

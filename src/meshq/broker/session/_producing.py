@@ -13,7 +13,7 @@ from meshq.broker.session._access import permit, permit_run, permit_sending
 from meshq.broker.session._gates import Gates
 from meshq.broker.session._large_runs import check_room
 from meshq.broker.session._requests import Requests
-from meshq.errors import MeshqError, RemoteProtocolError, UsageError
+from meshq.errors import MeshqError, RemoteProtocolError, UsageError, caused
 from meshq.settings import AddressSettings
 from meshq.wire import (
     FLAG_DURABLE,
@@ -222,7 +222,7 @@ class Producing:
         if mark is None:
             if resent and self._core.producers.forgets(producer.user):
                 error = decline("unknown_producer", "whether these messages were stored can't be said")
-                self._refuse(frame, error)
+                self._refuse(frame, caused(error, LookupError(f"there is no producer {producer.producer.hex()}")))
                 return False
             return True
         if frame.first > mark:

@@ -141,7 +141,8 @@ class Uploading:
         """
         channel = header_of(frame, Send).upload
         if not channel and frame.flags & FLAG_RESENT:
-            raise decline("body_missing", "it was sent in a session that is gone, and is not stored")
+            error = decline("body_missing", "it was sent in a session that is gone, and is not stored")
+            raise error from LookupError("this session has no upload of it")
         upload = self._uploads.get(channel)
         # What the row says of its own body: that it ends where its properties do.
         bodiless = frame.count == 1 and bytes(frame.table[-8:-4]) == bytes(frame.table[-4:])
