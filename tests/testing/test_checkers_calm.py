@@ -47,12 +47,16 @@ class Story:
         self.history.settle_ok(self.history.settling(numbers, kind, delay_s=delay_s))
 
 
-@pytest.mark.parametrize("ends", ["settled", "delivered", "lost", "crash"])
+@pytest.mark.parametrize("ends", ["settled", "delivered", "lost", "crash", "crash before the answer"])
 def test_what_is_not_durable_is_kept_until_it_is_settled_or_a_broker_is_started(ends: str) -> None:
     story = Story()
     del story.history.calm["q"]
-    story.sent(1)
+    op = story.history.sent("c", "q", 1, durable=False)
     story.now = 1.0
+    if ends == "crash before the answer":
+        story.history.restarted()
+        story.now = 2.0
+    story.history.send_ok(op)
     if ends in ("settled", "delivered"):
         number = story.got(1)
         if ends == "settled":
@@ -62,13 +66,28 @@ def test_what_is_not_durable_is_kept_until_it_is_settled_or_a_broker_is_started(
     assert len(list(l1_kept_while_it_lives(story.history))) == (ends in ("delivered", "lost"))
 
 
-@pytest.mark.parametrize(("at_s", "left", "wrong"), [(0.5, 2, 0), (0.5, 1, 1), (2.0, 1, 0), (2.0, 2, 1), (2.0, 0, 1)])
-def test_what_expires_is_there_before_its_time_and_gone_after_it(at_s: float, left: int, wrong: int) -> None:
+@pytest.mark.parametrize(
+    ("asked_s", "answered_s", "left", "wrong"),
+    [
+        (0.5, 0.5, 2, 0),
+        (0.5, 0.5, 1, 1),
+        (2.0, 2.0, 1, 0),
+        (2.0, 2.0, 2, 1),
+        (2.0, 2.0, 0, 1),
+        # It was counted before or after the time, and there is no telling.
+        (0.5, 2.0, 2, 0),
+        (0.5, 2.0, 1, 0),
+        (0.5, 2.0, 0, 1),
+    ],
+)
+def test_what_expires_is_there_before_its_time_and_gone_after_it(
+    asked_s: float, answered_s: float, left: int, wrong: int
+) -> None:
     story = Story()
     story.sent(1, ttl_s=1.0)
     story.sent(2)
-    story.now = at_s
-    story.history.looked("q", left)
+    story.now = answered_s
+    story.history.looked("q", left, asked_s)
     assert len(list(l2_gone_at_its_time(story.history))) == wrong
 
 

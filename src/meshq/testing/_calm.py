@@ -141,8 +141,10 @@ class Calm:
         released_s = -math.inf
         for look in range(LOOKS):
             await trio.sleep(self.rng.random() * 0.6)
+            asked_s = trio.current_time()
             statistics = await client.queue(LATE)
-            self.history.looked(LATE, statistics.ready + statistics.delivering + statistics.delayed, released_s)
+            there = statistics.ready + statistics.delivering + statistics.delayed
+            self.history.looked(LATE, there, asked_s, released_s)
             name, began = self._name(LATE), trio.current_time()
             async with client.consumer(LATE) as consumer:
                 batch = await consumer.receive_many(1_000, timeout=0.05)

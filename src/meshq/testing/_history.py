@@ -195,8 +195,8 @@ class History:
         self.recoveries: list[Recovery] = []
         #: Queues of a stage in which nothing fails: what they give is judged to the moment.
         self.calm: dict[str, None] = {}
-        #: (time, queue, messages in it, when its last consumer had closed).
-        self.looks: list[tuple[float, str, int, float]] = []
+        #: (queue, messages in it, when that was asked, when it was answered, when its last consumer had closed).
+        self.looks: list[tuple[str, int, float, float, float]] = []
         #: (time, what, how much of it there was, how much there may be).
         self.bounds: list[tuple[float, str, int, int]] = []
 
@@ -357,9 +357,10 @@ class History:
         """Something that has to be 0 at the end."""
         self.leftovers[what] = number
 
-    def looked(self, queue: str, messages: int, released_s: float = -math.inf) -> None:
-        """So many messages are in a queue now, held ones included; its last consumer closed at ``released_s``."""
-        self.looks.append((self._clock(), queue, messages, released_s))
+    def looked(self, queue: str, messages: int, asked_s: float, released_s: float = -math.inf) -> None:
+        """So many messages were in a queue, held ones included, at some moment between ``asked_s`` and now; its last
+        consumer closed at ``released_s``."""
+        self.looks.append((queue, messages, asked_s, self._clock(), released_s))
 
     def bounded(self, what: str, number: int, most: int) -> None:
         """There is so much of something now, and may be so much."""
