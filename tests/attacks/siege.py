@@ -215,7 +215,9 @@ def main() -> int:
     if report.holds:
         figures = {bound.what: bound.found for bound in report.bounds}
         bounds = {bound.what: f"{bound.sign} {bound.bound:g}" for bound in report.bounds}
-        command = " ".join(["python -m tests.attacks.siege", *sys.argv[1:]])
+        # Where its folder was is nobody's concern.
+        where = ("--folder", str(given.folder), f"--folder={given.folder}")
+        command = " ".join(["python -m tests.attacks.siege", *(word for word in sys.argv[1:] if word not in where)])
         result = {"kind": "siege", "format": 1, "command": command, **about_here(), "siege": figures, "bounds": bounds}
         Path(ROOT, RESULTS, f"{given.result}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 0 if report.holds else 1
