@@ -97,6 +97,9 @@ class CutDisk(abc.Disk):
     def make_directory(self, path: str) -> None:
         self.call(self._disk.make_directory, path)
 
+    def mode(self, directory: str) -> int:
+        return self.call(self._disk.mode, directory)
+
     def sync_directory(self, path: str) -> None:
         self.call(self._disk.sync_directory, path)
 

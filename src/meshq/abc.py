@@ -96,6 +96,10 @@ class Disk(ABC):
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
 
+    @abstractmethod
+    def mode(self, directory: str) -> int:
+        """The permission bits of a directory, as ``chmod`` takes them; ``FileNotFoundError`` if there is none."""
+
 
 class Threads(ABC):
     """Worker threads, for calls that release the interpreter lock."""

@@ -12,6 +12,20 @@ from meshq.errors import SettingsError
 PARTS: Final = ("journal", "bindings", "paging", "large_messages")
 
 
+#: The bit of a mode that lets everybody write.
+WRITABLE_BY_ALL: Final = 0o002
+
+
+def why_exposed(directory: str, mode: int) -> str:
+    """Why a directory of this mode is not one for a store; empty: it is one.
+
+    Whoever may write to it can put files of their own in the place of the store's.
+    """
+    if mode & WRITABLE_BY_ALL:
+        return f"everybody may write to {directory!r} (mode {mode:o}); allowed: chmod o-w"
+    return ""
+
+
 def _text(value: Any) -> Any:
     """The path of a ``os.PathLike``; a directory may end with a slash."""
     path = value.__fspath__() if hasattr(value, "__fspath__") else value

@@ -10,6 +10,9 @@ import os
 import stat
 from typing import Final
 
+from meshq.abc import Disk
+from meshq.directories import why_exposed
+
 #: Far more than any secret has.
 SECRET_FILE_BYTES_MAX: Final = 64 * 1024
 
@@ -45,12 +48,9 @@ def _short(found: os.stat_result) -> bool:
     return found.st_size <= SECRET_FILE_BYTES_MAX
 
 
-def why_unsafe(directory: str) -> str:
+def why_unsafe(disk: Disk, directory: str) -> str:
     """Why a directory is not one for a store; empty: it is one, or is not there."""
     try:
-        mode = os.stat(directory).st_mode
+        return why_exposed(directory, disk.mode(directory))
     except OSError:
         return ""
-    if stat.S_ISDIR(mode) and mode & stat.S_IWOTH:
-        return f"everybody may write to {directory!r} (mode {stat.S_IMODE(mode):o}); allowed: chmod o-w"
-    return ""

@@ -216,7 +216,7 @@ class Reader:
                 return None
             if not isinstance(value, str) or not value or "\0" in value:
                 raise Wrong(f"{_seen(value)} is not allowed; allowed: a directory, or false for memory only")
-            if unsafe := why_unsafe(value):
+            if unsafe := why_unsafe(real_env().disk, value):
                 raise Wrong(unsafe)
             return value
         if Acceptor in kinds and isinstance(value, str):

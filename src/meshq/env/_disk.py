@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -229,6 +230,12 @@ class RealDisk(Disk):
             self.make_directory(parent)
             # Some places that are there take no directories, and say that they are not there.
             _make_directory(path)
+
+    def mode(self, directory: str) -> int:
+        found = os.stat(directory).st_mode
+        if not stat.S_ISDIR(found):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+        return stat.S_IMODE(found)
 
     def sync_directory(self, path: str) -> None:
         _require_posix(path)

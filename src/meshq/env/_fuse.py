@@ -73,6 +73,9 @@ class FusedDisk(Disk):
         self._burn("name", path)
         self._disk.make_directory(path)
 
+    def mode(self, directory: str) -> int:
+        return self._disk.mode(directory)
+
     def sync_directory(self, path: str) -> None:
         self._burn("sync", path)
         self._disk.sync_directory(path)

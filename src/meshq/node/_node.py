@@ -150,7 +150,8 @@ class Node:
         Raises:
             BusyError: another broker has the store open.
             DamagedError: it can't be read.
-            SettingsError: it is of a newer version, or of another node, or encrypted with a key that is not here.
+            SettingsError: it is of a newer version, or of another node, or encrypted with a key that is not here; or
+                everybody may write to its directory.
             JournalBrokenError: the disk failed.
         """
         credentials = await _credentials(settings, env)

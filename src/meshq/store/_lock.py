@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 
 from meshq.abc import Disk, File
-from meshq.errors import BusyError
+from meshq.directories import why_exposed
+from meshq.errors import BusyError, SettingsError
 from meshq.store._layout_format import Layout
 
 
@@ -16,11 +17,30 @@ def parent(path: str) -> str:
 
 
 def make_directories(disk: Disk, layout: Layout) -> None:
-    """Make what is missing of a store's own directory; durable on return.  Raises: OSError."""
+    """Make what is missing of a store's own directory; durable on return.
+
+    Raises:
+        SettingsError: everybody may write to one of its directories; nothing was made.
+        OSError: the disk failed.
+    """
+    _check_private(disk, layout)
     outside = layout.directories.outside.values()
     for path in (layout.root, layout.journal, layout.bindings):
         if path not in outside:
             make_directory(disk, path)
+
+
+def _check_private(disk: Disk, layout: Layout) -> None:
+    places = {"data_dir": layout.root}
+    places |= {f"directories.{part}": path for part, path in layout.directories.outside.items()}
+    for setting, path in places.items():
+        try:
+            exposed = why_exposed(path, disk.mode(path))
+        except FileNotFoundError:
+            # Made by this process, for this process.
+            continue
+        if exposed:
+            raise SettingsError(setting, path, f"a directory that not everybody may write to: {exposed}")
 
 
 def make_directory(disk: Disk, path: str) -> None:

@@ -191,6 +191,16 @@ def _directories_are_made_with_their_parents(disk: Disk, root: str) -> None:
         disk.sync_directory(f"{root}/missing")
 
 
+def _a_new_directory_is_nobody_elses(disk: Disk, root: str) -> None:
+    disk.make_directory(f"{root}/a/b")
+    expect_equal((disk.mode(f"{root}/a"), disk.mode(f"{root}/a/b")), (0o700, 0o700), "directories are made private")
+    disk.open(f"{root}/file", create=True).close()
+    with expect_raises(FileNotFoundError, "a missing directory has no mode"):
+        disk.mode(f"{root}/missing")
+    with expect_raises(NotADirectoryError, "a file is no directory"):
+        disk.mode(f"{root}/file")
+
+
 def _a_closed_file_refuses(disk: Disk, root: str) -> None:
     file = disk.open(f"{root}/file", create=True)
     file.close()
@@ -219,5 +229,6 @@ DISK_CHECKS: Final[tuple[Callable[[Disk, str], None], ...]] = (
     _removing_takes_the_name_away,
     _names_are_sorted,
     _directories_are_made_with_their_parents,
+    _a_new_directory_is_nobody_elses,
     _a_closed_file_refuses,
 )

@@ -26,13 +26,15 @@ class SimDisk(Disk):
     bytes); ``spend`` is told them.  ``watch``, if set, is called after every call.
     """
 
-    __slots__ = ("_home", "_mounts", "calls", "capacity_bytes", "faults", "latency", "spend", "tree", "watch")
+    __slots__ = ("_home", "_mounts", "calls", "capacity_bytes", "faults", "latency", "modes", "spend", "tree", "watch")
 
     def __init__(self, rng: random.Random | None = None, *, capacity_bytes: float = math.inf) -> None:
         self.faults = DiskFaults(random.Random(0) if rng is None else rng)
         self.capacity_bytes = capacity_bytes
         self.tree = Tree()
         self.calls = 0
+        #: Directories whose mode is not 0700.
+        self.modes: dict[str, int] = {}
         self.latency: Callable[[Call, int], float] | None = None
         self.spend: Callable[[float], object] = float
         self.watch: Callable[[Operation], object] | None = None
@@ -64,6 +66,9 @@ class SimDisk(Disk):
 
     def make_directory(self, path: str) -> None:
         self._home.make_directory(path)
+
+    def mode(self, directory: str) -> int:
+        return self._home.mode(directory)
 
     def sync_directory(self, path: str) -> None:
         self._home.sync_directory(path)

@@ -232,6 +232,14 @@ class Mount(Disk):
                 self.device.tree.change_names((parent, part, DIRECTORY))
         self.end("make_directory", path)
 
+    def mode(self, directory: str) -> int:
+        if not self.alive:
+            raise dead(directory)
+        directory = normalize(directory)
+        if directory not in self.device.tree.names:
+            raise os_error(errno.ENOTDIR if self.device.is_file(directory) else errno.ENOENT, directory)
+        return self.device.modes.get(directory, 0o700)
+
     def sync_directory(self, path: str) -> None:
         path = self._start("sync_directory", path)
         if path not in self.device.tree.names:
