@@ -307,7 +307,8 @@ class Connection:
     def _lost(self, error: MeshqError, *, final: bool) -> None:
         # A node that has reached itself by another name leaves it at that: nothing is wrong.
         level = logging.WARNING if final and error.refusal != "same_node" else logging.INFO
-        self._log.say(level, "client_disconnected", f"Disconnected: {self.peer} ({error})", trio.current_time())
+        whom = f"{self.peer}, node {self.node_name}" if self.node_name else self.peer
+        self._log.say(level, "client_disconnected", f"Disconnected: {whom} ({error})", trio.current_time())
         self.on_event(Disconnected(at=trio.current_time(), peer=self.peer, reason=fresh(error), final=final))
 
     # -- time

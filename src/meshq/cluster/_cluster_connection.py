@@ -201,14 +201,14 @@ class ClusterConnection(Service):
                 continue
             if error.refusal is None and settings.gives_up:
                 if peer.state != "down":
-                    self._warnings.say("peer_down", f"node at {url} is given up: {error}", url)
+                    self._warnings.say("peer_down", f"{peer.label} is given up: {error}", url)
                 peer.forget(error)
                 # It may come back: one look now and then, and at once when it links to us.
                 factory = self._factory(url, control, initial_connect_attempts=1)
                 await peer.wait_for_call(settings.check_period)
                 continue
             peer.parted("away", error)
-            self._warnings.say("peer_lost", f"the link to {url} ended: {error}", url)
+            self._warnings.say("peer_lost", f"the link to {peer.label} ended: {error}", url)
             await peer.wait_for_call(settings.max_retry_interval)
 
     def _met(self, node_id: bytes, connector: str) -> None:

@@ -107,10 +107,9 @@ class Peer:
         holder = self._claims.get(node_id)
         if holder is not None and holder.absent:
             holder.move_out()
-        if self._claims.setdefault(node_id, self) is not self:
-            name = node_id.hex()
-            text = f"the node {name} is reached by another connector already: this one is not used"
-            self._warn("peer_twice", text, name)
+        if (reached := self._claims.setdefault(node_id, self)) is not self:
+            text = f"the connector {self._url} is not used: {reached.label} is reached already"
+            self._warn("peer_twice", text, node_id.hex())
             return
         self._forwarding = self._broker.routes.forwarding(f"{self._settings.prefix}{node_id.hex()}")
 
@@ -170,7 +169,7 @@ class Peer:
         self._broker.routes.met(self._forwarding, self._url)
         self._broker.routes.mark(self._forwarding, "")
         self._forwarding.attach(self._take)
-        _log.info("the queues of node %s are known", self.node_id.hex(), extra={"event": "peer_known"})
+        _log.info("the queues of %s are known", self.label, extra={"event": "peer_known"})
         self._become("linked")
 
     def stored(self, number: int) -> None:
@@ -182,9 +181,8 @@ class Peer:
 
     def refused(self, error: MeshqError) -> None:
         """The other node doesn't take the link."""
-        name = self.node_id.hex()
         self.error = error
-        self._warn("peer_refused", f"the link to node {name} is refused: {error}", name)
+        self._warn("peer_refused", f"the link to {self.label} is refused: {error}", self.node_id.hex())
 
     def parted(self, how: str, error: MeshqError) -> None:
         """It has left, or is away: nothing is its own any more that somebody else can take."""
@@ -215,6 +213,11 @@ class Peer:
         if self.link is not None and self.link.node_name:
             self._name = self.link.node_name
         return self._name
+
+    @property
+    def label(self) -> str:
+        """How logs name the other node: by its name once that is known, and by where it is."""
+        return f"node {self.name} at {self._url}" if self.name else f"the node at {self._url}"
 
     def _take(self, held: HeldRun) -> None:
         link = self.link
