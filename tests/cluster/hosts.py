@@ -54,12 +54,12 @@ class Hosts(Mesh):
 
 
 @asynccontextmanager
-async def hosts(names: str = "ab", **settings: Any) -> AsyncIterator[Hosts]:
+async def hosts(names: str = "ab", *, made_as: type[Hosts] = Hosts, **settings: Any) -> AsyncIterator[Hosts]:
     """Nodes that are started, each on a machine of its own with a disk of its own."""
     urls = {name: f"tcp://{name}:5000?insecure=true" for name in names}
     with trio.fail_after(PATIENCE_S * 20):
         async with trio.open_nursery() as nursery:
-            made = Hosts(nursery, simulated(), urls, "/data", simulated=True, **settings)
+            made = made_as(nursery, simulated(), urls, "/data", simulated=True, **settings)
             nursery.start_soon(made.network.run)
             await made.start(*names)
             yield made

@@ -11,7 +11,7 @@ import trio
 
 from meshq.abc import LocalBroker, NodeControl, Service
 from meshq.client import ClientFactory, PeerLink
-from meshq.cluster._peer import Peer
+from meshq.cluster._peer import Peer, SpareError
 from meshq.cluster._settings import ClusterSettings
 from meshq.errors import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, SettingsError
 from meshq.logs import Warnings
@@ -30,8 +30,9 @@ class PeerStatistics:
     node_id: str
     node_name: str
     connected: bool
-    #: ``connecting`` before the first snapshot of its queues, ``linked``, ``left`` (it said goodbye), ``away`` (nobody
-    #: answers there) or ``down`` (all attempts are used up).
+    #: ``connecting`` before the first snapshot of its queues, ``linked``, ``spare`` (the node is linked by another
+    #: connector, and by this one when that fails), ``left`` (it said goodbye), ``away`` (nobody answers there) or
+    #: ``down`` (all attempts are used up).
     state: str
     #: What went wrong last with the link; None: nothing yet.
     error: MeshqError | None
@@ -199,6 +200,12 @@ class ClusterConnection(Service):
                 # may be gone later.
                 await trio.sleep(settings.check_period)
                 continue
+            if isinstance(error, SpareError):
+                # Another node may be there one day.
+                with trio.move_on_after(settings.check_period):
+                    while peer.spare:
+                        await self._changed.wait()
+                continue
             if error.refusal is None and settings.gives_up:
                 if peer.state != "down":
                     self._warnings.say("peer_down", f"{peer.label} is given up: {error}", url)
@@ -226,6 +233,8 @@ class ClusterConnection(Service):
     async def _run(self, link: PeerLink) -> MeshqError | None:
         try:
             return await link.run()
+        except SpareError as error:
+            return error
         except AddressFullError as error:
             # There is no room for the definition of the store-and-forward queue; later there may be.
             error.refusal = "address_full"

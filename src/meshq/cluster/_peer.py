@@ -11,12 +11,16 @@ import trio
 from meshq.abc import FormerPeer, Forwarding, HeldRun, LocalBroker, RemoteQueue
 from meshq.client import ForwardedRun, PeerLink
 from meshq.cluster._settings import ClusterSettings
-from meshq.errors import MeshqError, invariant
+from meshq.errors import MeshqError, RefusedError, invariant
 from meshq.logs import logger
 from meshq.notifications import NodeJoined, NodeLeft
 from meshq.wire import Binding, LinkOpening, RunBytes
 
 _log = logger("cluster")
+
+
+class SpareError(RefusedError):
+    """The node is linked by another connector: this one is for when that fails."""
 
 
 class Peer:
@@ -46,7 +50,7 @@ class Peer:
         self.node_id = b""
         #: Its queues are known.
         self.known = False
-        #: ``connecting``, ``linked``, ``left``, ``away`` or ``down``.
+        #: ``connecting``, ``linked``, ``spare``, ``left``, ``away`` or ``down``.
         self.state = "connecting"
         #: What went wrong last.
         self.error: MeshqError | None = None
@@ -74,7 +78,11 @@ class Peer:
     # -- what comes over the link
 
     def opening(self, node_id: bytes) -> LinkOpening:
-        """There is a session with this node."""
+        """There is a session with this node.
+
+        Raises:
+            SpareError: the node is linked by another connector.
+        """
         control = self._broker.control
         self._let_go()
         self.known = False
@@ -108,15 +116,22 @@ class Peer:
         if holder is not None and holder.absent:
             holder.move_out()
         if (reached := self._claims.setdefault(node_id, self)) is not self:
-            text = f"the connector {self._url} is not used: {reached.label} is reached already"
+            text = f"the connector {self._url} is used when the other one of {reached.label} fails"
             self._warn("peer_twice", text, node_id.hex())
-            return
+            self.error, self.state = SpareError(text), "spare"
+            raise self.error
         self._forwarding = self._broker.routes.forwarding(f"{self._settings.prefix}{node_id.hex()}")
 
     @property
     def absent(self) -> bool:
         """Whether nobody has answered where it was: the node may be somewhere else by now."""
         return self.state != "linked" and (self.link is None or not self.link.connected)
+
+    @property
+    def spare(self) -> bool:
+        """Whether its node is linked by another connector, which has not failed."""
+        holder = self._claims.get(self.node_id)
+        return holder is not None and holder is not self and not holder.absent
 
     def move_out(self) -> None:
         """Its node has answered at another URL, and is reached there from here on."""
@@ -199,7 +214,8 @@ class Peer:
 
     def _become(self, state: str) -> None:
         before, self.state = self.state, state
-        if before != state and self.node_id:
+        # What a spare meets says nothing of the node.
+        if before != state and self._claims.get(self.node_id) is self:
             about = {"node_id": self.node_id.hex(), "node_name": self.name}
             if state == "linked":
                 self._broker.say(NodeJoined, **about)
@@ -274,6 +290,6 @@ class Peer:
             return
         if self._forwarding is not None:
             self._broker.routes.withdraw(self._forwarding)
-        self._yield()
         self._queues.clear()
         self._become("down")
+        self._yield()

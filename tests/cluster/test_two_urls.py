@@ -1,0 +1,130 @@
+"""One node behind two URLs: it is linked by one of them, and by the other when the first fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from meshq import NodeJoined, NodeLeft, abc
+from meshq.errors import ConnectionBrokenError
+from tests.cluster.hosts import Hosts, hosts
+from tests.cluster.kit import until
+from tests.cluster.test_gone import FAST, FINITE, numbered
+
+FIRST, SECOND = (f"tcp://b:{port}?insecure=true" for port in (5000, 5001))
+
+
+@attrs.define(eq=False)
+class Ways(abc.Network):
+    """The network of a machine from which single ports can be closed."""
+
+    inner: abc.Network
+    closed: set[int] = attrs.field(factory=set)
+    #: Another host to which a port leads by now.
+    elsewhere: dict[int, str] = attrs.field(factory=dict)
+    streams: list[tuple[int, abc.Stream]] = attrs.field(factory=list)
+
+    async def connect(self, host: str, port: int) -> abc.Stream:
+        if port in self.closed:
+            raise ConnectionBrokenError(f"{host}:{port} can't be reached", outcome="not_done") from OSError("closed")
+        stream = await self.inner.connect(self.elsewhere.get(port, host), port)
+        self.streams.append((port, stream))
+        return stream
+
+    async def listen(self, host: str, port: int) -> abc.Listener:
+        return await self.inner.listen(host, port)
+
+    def close(self, port: int) -> None:
+        """Break the connections to a port, and let nobody make another one."""
+        self.closed.add(port)
+        for at, stream in self.streams:
+            if at == port:
+                stream.close()
+
+
+@attrs.define(eq=False)
+class TwoUrls(Hosts):
+    """Two nodes, of which a knows b by two URLs."""
+
+    ways: Ways | None = None
+
+    def machine(self, name: str) -> abc.Env:
+        env = super().machine(name)
+        if name != "a":
+            return env
+        self.ways = Ways(env.network)
+        return attrs.evolve(env, network=self.ways)
+
+
+def ways(nodes: Hosts) -> Ways:
+    assert isinstance(nodes, TwoUrls) and nodes.ways is not None
+    return nodes.ways
+
+
+BOTH: dict[str, Any] = {
+    "others": {"a": [FIRST, SECOND]},
+    "own": {"b": {"acceptors": [FIRST, SECOND]}},
+    "made_as": TwoUrls,
+}
+
+
+def states(nodes: Hosts) -> list[str]:
+    return [peer.state for peer in nodes.known("a").peers()]
+
+
+@pytest.mark.parametrize("settings", [FAST, FINITE], ids=["patient", "gives up"])
+async def test_when_the_first_url_fails_the_node_is_reached_by_the_second_and_back(settings: dict[str, object]) -> None:
+    async with hosts(mode="strict", cluster=settings, broker={"queues": ["q"]}, **BOTH) as nodes:
+        await nodes.joined()
+        sent = 0
+        for closed, opened in ((5000, 5001), (5001, 5000), (5000, 5001)):
+            ways(nodes).closed.discard(opened)
+            await trio.sleep(5)
+            assert states(nodes) == (["linked", "spare"] if closed == 5000 else ["spare", "linked"])
+            ways(nodes).close(closed)
+            # Dealt while nobody answers, and after it.
+            await nodes.send("a", numbered(10, sent))
+            with trio.fail_after(60):
+                await nodes.joined()
+            await nodes.send("a", numbered(10, sent + 10))
+            await until(lambda: not any(peer.waiting for peer in nodes.known("a").peers()))
+            sent += 20
+        got = sorted(int(delivery.body) for delivery in [*await nodes.drain("a"), *await nodes.drain("b")])
+        assert got == list(range(sent))
+
+
+@pytest.mark.parametrize("settings", [FAST, FINITE], ids=["patient", "gives up"])
+async def test_what_is_wrong_with_a_spare_url_says_nothing_of_the_node(settings: dict[str, object]) -> None:
+    settings = {**settings, "initial_connect_attempts": 2} if settings is FINITE else settings
+    async with hosts(cluster=settings, **BOTH) as nodes:
+        await nodes.joined()
+        await trio.sleep(1)
+        assert states(nodes) == ["linked", "spare"]
+        assert "used when" in str(nodes.known("a").peers()[1].error)
+        events = nodes.brokers["a"].events()
+        ways(nodes).close(5001)
+        await until(lambda: states(nodes) == ["linked", "down" if settings is not FAST else "away"])
+        assert nodes.known("a").nodes() == 2
+        ways(nodes).closed.clear()
+        await until(lambda: states(nodes) == ["linked", "spare"])
+        await nodes.stop("b")
+        await until(lambda: "left" in states(nodes) or "down" in states(nodes))
+        await nodes.stop("a")
+        told = [event async for event in events if isinstance(event, (NodeJoined, NodeLeft))]
+        assert [getattr(event, "reason", "joined") for event in told][:1] == ["left"]
+        assert not any(isinstance(event, NodeJoined) for event in told)
+
+
+async def test_another_node_that_answers_at_a_spare_url_is_linked() -> None:
+    other = {"acceptors": ["tcp://c:5001?insecure=true"]}
+    async with hosts("abc", cluster=FAST, **{**BOTH, "own": {**BOTH["own"], "c": other}}) as nodes:
+        await nodes.known("a").wait_for(nodes=2, timeout=10)
+        await trio.sleep(1)
+        assert states(nodes) == ["linked", "spare"]
+        # Its name leads somewhere else.
+        ways(nodes).elsewhere[5001] = "c"
+        await until(lambda: states(nodes) == ["linked", "linked"])
+        assert [peer.node_name for peer in nodes.known("a").peers()] == ["b", "c"]
