@@ -113,20 +113,30 @@ def classes_in(annotation: object) -> list[type]:
     return parts
 
 
-@pytest.mark.parametrize("name", ["Broker", "connect", "Journal"])
-def test_what_is_for_trio_says_under_asyncio_what_is_there_for_it(name: str) -> None:
-    made = {
-        "Broker": lambda: meshq.Broker("b", data_dir=None),
-        "connect": lambda: meshq.connect("tcp://127.0.0.1:1"),
-        "Journal": lambda: meshq.Journal("nowhere"),
-    }[name]()
-
-    async def enter() -> None:
-        async with made:  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("entering a broker", "Broker"),
+        ("running a broker", "Broker"),
+        ("entering a client", "connect"),
+        ("entering a journal", "Journal"),
+        ("waiting for nodes", "ClusterConnection"),
+    ],
+)
+def test_what_is_for_trio_says_under_asyncio_what_is_there_for_it(call: str, name: str) -> None:
+    async def enter(made: typing.Any) -> None:
+        async with made:
             raise AssertionError("it was entered")
 
+    calls: dict[str, typing.Callable[[], typing.Coroutine[typing.Any, typing.Any, None]]] = {
+        "entering a broker": lambda: enter(meshq.Broker("b", data_dir=None)),
+        "running a broker": lambda: meshq.Broker("b", data_dir=None).run(),
+        "entering a client": lambda: enter(meshq.connect("tcp://127.0.0.1:1")),
+        "entering a journal": lambda: enter(meshq.Journal("nowhere")),
+        "waiting for nodes": lambda: meshq.ClusterConnection("c", connector="here").wait_for(),
+    }
     instead = (
         "use trio.run" if name == "Journal" else f"use meshq.aio.{name} for asyncio, meshq.blocking.{name} without"
     )
     with pytest.raises(meshq.UsageError, match=f"meshq.{name} needs a task of trio, and this is none; {instead}"):
-        asyncio.run(enter())
+        asyncio.run(calls[call]())

@@ -8,7 +8,7 @@ VOCABULARY = (
     # What settings and notifications are made of stands beside them.
     | {"permissions", "notifications", "directories", "statistics"}
 )
-GROUND = VOCABULARY | {"abc", "logs"}
+GROUND = VOCABULARY | {"abc", "logs", "loops"}
 
 _BROKER = GROUND | {"store", "wire"}
 _CLIENT = GROUND | {"env", "discovery", "lb", "wire"}
@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(sorted(VOCABULARY), VOCABULARY),
     "abc": VOCABULARY,
     "logs": frozenset(),
+    "loops": VOCABULARY,
     "env": GROUND,
     "wire": GROUND,
     "lb": GROUND,

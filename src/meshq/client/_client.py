@@ -33,9 +33,9 @@ from meshq.client._statistics import ClientStatistics
 from meshq.client._transaction import Transaction
 from meshq.client._uploading import send_large
 from meshq.client._waiting import Waiter, fresh, leaf
-from meshq.env import check_in_trio
 from meshq.errors import ClosedError, MeshqError, SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
+from meshq.loops import check_in_trio
 from meshq.message import Message, PropertyValue, check_durable, keywords_of
 from meshq.wire import Link, encode_one
 

@@ -15,6 +15,7 @@ from meshq.cluster._peer import Peer, SpareError
 from meshq.cluster._settings import ClusterSettings
 from meshq.errors import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, SettingsError
 from meshq.logs import Warnings
+from meshq.loops import check_in_trio
 from meshq.settings import Secret, check_tls, check_user, takes_settings
 
 DEFAULT_USER = "ACTIVEMQ.CLUSTER.ADMIN.USER"
@@ -294,6 +295,7 @@ class ClusterConnection(Service):
             CallTimeoutError: the time is up; the error says how far it came.
             NotActiveError: the broker isn't active.
         """
+        check_in_trio("ClusterConnection")
         with trio.move_on_after(timeout):
             await trio.lowlevel.checkpoint()
             while not self._there(nodes, queue, consumers):

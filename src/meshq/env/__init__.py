@@ -1,7 +1,6 @@
 """The real outside world: the implementations of ``meshq.abc`` that production runs on."""
 
 from meshq.env._disk import RealDisk, RealFile
-from meshq.env._event_loop import check_in_trio
 from meshq.env._fuse import FusedDisk
 from meshq.env._host import descriptors, forks, memory_bytes
 from meshq.env._network import TcpListener, TcpNetwork, TcpStream
@@ -20,7 +19,6 @@ __all__ = [
     "TcpStream",
     "TlsStream",
     "WorkerThreads",
-    "check_in_trio",
     "descriptors",
     "forks",
     "memory_bytes",

@@ -14,10 +14,11 @@ from meshq.broker import Notices
 from meshq.client import Client, EventSink, EventStream, Route, leaf
 from meshq.cluster import ClusterConnection
 from meshq.directories import Directories
-from meshq.env import check_in_trio, real_env
+from meshq.env import real_env
 from meshq.errors import MeshqError, NotActiveError, NotFoundError, UsageError
 from meshq.ids import NodeId
 from meshq.logs import logger
+from meshq.loops import check_in_trio
 from meshq.message import PropertyValue
 from meshq.node._hosted import Hosted
 from meshq.node._in_thread import BrokerInThread
@@ -281,6 +282,7 @@ class Broker:
             DamagedError: the store can't be read.
             ConnectionBrokenError: an acceptor can't be bound.
         """
+        check_in_trio("Broker")
         if self._state != "new":
             raise UsageError(f"the broker {self.name!r} was started before; make another one")
         env = self._environment()

@@ -27,6 +27,7 @@ from meshq.errors import (
 from meshq.ids import IDENTITY_BYTES, NodeId, Position
 from meshq.limits import SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES
 from meshq.logs import logger
+from meshq.loops import check_in_trio
 from meshq.settings import EncryptionKey, Secret
 from meshq.settings import encryption_keys as check_keys
 from meshq.statistics import JournalStatistics
@@ -153,7 +154,7 @@ class Journal(Alone):
         self.state = "opening"
         self._layout = _fixed(self._layout)
         if self._env_given is None:
-            from meshq.env import check_in_trio, real_env
+            from meshq.env import real_env
 
             check_in_trio("Journal")
             self._env_given = real_env()
@@ -491,9 +492,8 @@ def _fixed(layout: Layout) -> Layout:
     return attrs.evolve(layout, root=str(Path(layout.root).absolute()), directories=Directories(**outside))
 
 
-def _alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _alone(errors: BaseException) -> BaseException:
     """The one error of a group that matters: not a cancellation, unless there is nothing else."""
-    errors: BaseException = group
     while isinstance(errors, BaseExceptionGroup):
         real = [error for error in errors.exceptions if not isinstance(error, trio.Cancelled)]
         errors = (real or list(errors.exceptions))[0]
