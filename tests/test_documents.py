@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from tools import signatures
+
+from meshq.cli._main import _group
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
@@ -58,6 +61,24 @@ def test_every_file_that_a_page_names_exists() -> None:
     places = [ROOT, ROOT / "src", ROOT / "src" / "meshq", ROOT / "tests"]
     assert len(named) > 10
     assert [(page, path) for page, path in named if not any((place / path).is_file() for place in places)] == []
+
+
+def test_a_menu_of_the_documents_lists_no_page_twice() -> None:
+    listed: Counter[str] = Counter()
+    for page in (ROOT / "docs").rglob("*.md"):
+        for tree in re.findall(r"^```{toctree}\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+            for entry in filter(None, (line for line in tree.splitlines() if not line.startswith(":"))):
+                found = [one for one in page.parent.glob(f"{entry}.md") if one != page]
+                assert found, f"{page}: there is no {entry}"
+                listed.update(one.relative_to(ROOT).as_posix() for one in found)
+    assert listed["docs/how-to/benchmarks.md"] == 1
+    assert [name for name, count in listed.items() if count > 1] == []
+
+
+def test_what_there_is_of_a_command_line_is_named_where_the_rest_is_said_to_be_missing() -> None:
+    lines = (ROOT / "docs" / "not-yet.md").read_text(encoding="utf-8").splitlines()
+    (row,) = [line for line in lines if line.startswith("| management")]
+    assert set(re.findall(r"`meshq ([\w-]+)`", row)) == {*_group.commands, "demo"}
 
 
 def test_the_page_of_signatures_is_the_code() -> None:
