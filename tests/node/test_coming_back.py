@@ -15,6 +15,8 @@ from meshq import Bridge, Broker, ClusterConnection, abc, connect
 from meshq.abc import Env
 from meshq.errors import ConnectionBrokenError
 from tests.node.lives import machine
+from tests.node.wires import URL, wires
+from tests.process import End
 
 TARGET = "tcp://127.0.0.1:1"
 WAITS = {"retry_interval": 0.1, "retry_interval_multiplier": 2, "max_retry_interval": 0.4}
@@ -75,3 +77,50 @@ async def test_the_waits_are_0_1_then_0_2_then_0_4_and_stay_there(
         async with who(machine(network=network)):
             await trio.sleep_forever()
     assert [later - earlier for earlier, later in pairwise(network.dialed_at)] == pytest.approx([0.1, 0.2, 0.4, 0.4])
+
+
+@pytest.mark.parametrize("given", ["settings", "url"])
+@pytest.mark.parametrize("end", ["killed", "power"])
+async def test_a_client_that_has_lost_its_broker_dials_at_once_and_then_waits_the_same(end: End, given: str) -> None:
+    async with wires() as here:
+        url = f"{URL}&{QUERY[1:]}" if given == "url" else URL
+        settings = {"env": here.env} if given == "url" else {"env": here.env, **WAITS}
+        async with connect(url, **settings) as client:
+            await client.send("q", b"1")
+            # A connection that was hardly there is not dialed at once.
+            await trio.sleep(20)
+            lost = trio.current_time()
+            await here.node.end(end)
+            for stream in here.dials.streams:
+                stream.close()
+            await trio.sleep(2)
+            dialed = [at for at in here.dials.dialed_at if at >= lost]
+            assert dialed[0] - lost < 0.02
+            # What a dial takes itself is a few milliseconds.
+            waits = [later - earlier for earlier, later in pairwise(dialed)]
+            assert waits[:5] == pytest.approx([0.1, 0.2, 0.4, 0.4, 0.4], abs=0.01)
+            await here.node.start()
+            await client.send("q", b"2")
+            assert (await client.queue("q")).ready == 2
+
+
+async def test_a_bridge_that_has_lost_its_target_dials_at_once_and_then_waits_the_same() -> None:
+    async with wires() as here:
+        mine = Bridge("b", queue="out", target=URL, **WAITS)
+        async with Broker("near", data_dir=None, services=[mine], env=here.env) as near, near.client() as client:
+            await client.send("out", b"1")
+            await trio.sleep(20)
+            assert mine.statistics().carried == 1
+            lost = trio.current_time()
+            await here.node.end("killed")
+            for stream in here.dials.streams:
+                stream.close()
+            await trio.sleep(2)
+            dialed = [at for at in here.dials.dialed_at if at >= lost]
+            assert dialed[0] - lost < 0.02
+            waits = [later - earlier for earlier, later in pairwise(dialed)]
+            assert waits[:5] == pytest.approx([0.1, 0.2, 0.4, 0.4, 0.4], abs=0.01)
+            await here.node.start()
+            await client.send("out", b"2")
+            await trio.sleep(1)
+            assert mine.statistics().carried == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -86,6 +86,53 @@ async def test_a_restart_keeps_what_is_durable_and_nothing_else(env: abc.Env, en
         assert (await client.queue("orders")).ready == 10
     async with life(env) as client:
         assert bodies(await drain(client, "orders")) == [b"0", b"2", b"4", b"6", b"8"]
+
+
+Sender = Callable[[Client, list[Message]], Awaitable[object]]
+
+
+async def one_by_one(client: Client, messages: list[Message]) -> None:
+    """Each is confirmed before the next."""
+    for message in messages:
+        await client.send("orders", message)
+
+
+async def with_a_producer(client: Client, messages: list[Message]) -> None:
+    """All are confirmed at the end."""
+    async with client.producer("orders") as producer:
+        for message in messages:
+            await producer.send(message)
+
+
+async def in_a_transaction(client: Client, messages: list[Message]) -> None:
+    """All or none."""
+    async with client.transaction() as transaction:
+        for message in messages:
+            await transaction.send("orders", message)
+
+
+SENDERS: dict[str, Sender] = {
+    "one by one": one_by_one,
+    "together": lambda client, messages: client.send_many("orders", messages),
+    "by a producer": with_a_producer,
+    "in a transaction": in_a_transaction,
+}
+
+
+@pytest.mark.parametrize("end", ["killed", "power"])
+@pytest.mark.parametrize("how", SENDERS)
+async def test_a_crash_right_behind_the_confirm_keeps_what_is_durable_and_nothing_else(
+    env: abc.Env, how: str, end: End
+) -> None:
+    expected: list[bytes] = []
+    for number in range(4):
+        # The last of them is durable in every other life: nothing behind it has its confirm wait any longer.
+        messages = [Message(b"%d.%d" % (number, part), durable=(part + number) % 2 == 0) for part in range(6)]
+        expected += [message.body for message in messages if message.durable]
+        async with life(env, end=end) as client:
+            await SENDERS[how](client, messages)
+    async with life(env) as client:
+        assert bodies(await drain(client, "orders")) == expected
 
 
 @pytest.mark.parametrize("leaves", [True, False])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import trio
 
-from meshq import StaleDeliveryError, UnblockedError
+from meshq import Client, StaleDeliveryError, UnblockedError
 from tests.node.lives import lives
-from tests.node.test_transactions import everything, until
+from tests.node.test_failing_over import Kills
+from tests.node.test_transactions import clean, everything, until
+from tests.node.wires import wires
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -68,6 +71,54 @@ async def test_without_transactions_ids_and_repeating_come_to_the_same() -> None
         assert unknown
         assert sorted(await everything(client, "out")) == sorted(sent)
         assert await everything(client, "in") == []
+
+
+@pytest.mark.parametrize("resend", [True, False])
+@pytest.mark.parametrize("seed", range(2))
+async def test_two_hundred_messages_come_through_random_kills_once_each_without_transactions(
+    seed: int, resend: bool
+) -> None:
+    """Over a network that loses requests and replies, and kills of the process and of its machine's power."""
+    bodies = [b"%d" % number for number in range(200)]
+    outcomes: Counter[str] = Counter()
+    arrived: Counter[bytes] = Counter()
+
+    async def once(client: Client, address: str, body: bytes) -> None:
+        while True:
+            try:
+                return await client.send(address, body, duplicate_id=body)
+            except UnblockedError as error:
+                outcomes[f"send {error.outcome}"] += 1
+
+    async def produce(client: Client) -> None:
+        for body in bodies:
+            await once(client, "in", body)
+
+    async with wires() as at, at.client(max_retry_interval=0.05, resend=resend) as client:
+        kills = Kills(seed, at)
+        async with trio.open_nursery() as nursery, client.consumer("in", window=20) as consumer:
+            nursery.start_soon(kills.run)
+            nursery.start_soon(produce, client)
+            while (delivery := await consumer.receive(timeout=2)) is not None:
+                kills.doing = "send"
+                arrived[delivery.body] += 1
+                await once(client, "out", delivery.body)
+                kills.doing = "ack"
+                try:
+                    await delivery.ack(confirm=True)
+                except (StaleDeliveryError, UnblockedError) as error:
+                    # Its message comes again, and is sent on in vain.
+                    outcomes[f"ack {error.outcome}"] += 1
+                kills.doing = "nothing"
+        assert sorted(await everything(client, "out")) == sorted(bodies)
+        assert await everything(client, "in") == []
+        clean(at.node)
+    assert kills.struck.total() == 24
+    # The broker died in the middle of both, and of some nobody knew whether they were done.
+    assert kills.struck["send"] and kills.struck["ack"]
+    assert outcomes.total()
+    assert bool(outcomes["send unknown"]) is not resend
+    assert max(arrived.values()) > 1
 
 
 def test_the_documentation_says_what_may_be_lost_why_and_what_to_do() -> None:
