@@ -130,14 +130,19 @@ class SimDisk(Disk):
 
     def flip_bit(self, path: str, bit: int) -> None:
         """Change one bit of a file's content, in the cache and on the medium."""
+        at = bit // 8
+        self.spoil(path, at, bytes((self._inode(path).cache[at] ^ 1 << bit % 8,)))
+        self.faults.count("disk.bit_flip")
+
+    def spoil(self, path: str, offset: int, data: bytes) -> None:
+        """Put other bytes in the place of some of a file's, in the cache and on the medium; its length stays."""
         node = self._inode(path)
         node.cache = bytearray(node.cache)
-        node.cache[bit // 8] ^= 1 << bit % 8
-        if bit // 8 < len(node.durable):
-            node.durable = bytearray(node.durable)
-            node.shared = False
-            node.durable[bit // 8] ^= 1 << bit % 8
-        self.faults.count("disk.bit_flip")
+        node.cache[offset : offset + len(data)] = data
+        if offset < len(node.durable):
+            durable = bytearray(node.durable)
+            durable[offset : offset + len(data)] = data[: len(durable) - offset]
+            node.durable, node.shared = durable, False
 
     def flip_random_bit(self, rng: random.Random | None = None, *, within: str = "") -> tuple[str, int] | None:
         """Change one random bit of one file whose path contains ``within``; which one, or None without files."""

@@ -26,6 +26,7 @@ from meshq.testing._recovery import record_recoveries
 from meshq.testing._scenario_accounts import barrier, recount, settle_accounts, settle_down
 from meshq.testing._scenario_broker import BrokerNode
 from meshq.testing._scenario_faults import Faults, Machine
+from meshq.testing._scenario_last import damage_to_indexes, power_after_a_repeat
 from meshq.testing._simulation import Simulation, SimulationResult, simulate
 from meshq.testing._workload import ADDRESSES, CLIENT_SETTINGS, SOLE, URL, Actor, Dial, Scene, Sender
 from meshq.testing._workload_odd import ODD, PLACES, OddReceiver, OddSender
@@ -129,6 +130,8 @@ async def scenario(simulation: Simulation) -> Outcome:
     await faults.run(DURATION_S)
     while scene.confirmed < SENDS_MIN:  # noqa: ASYNC110 - looking costs nothing here
         await trio.sleep(1.0)
+    await power_after_a_repeat(scene, broker, simulation.swarm)
+    await damage_to_indexes(broker, simulation.swarm)
     await broker.serving()
     crashed: SimDisk | None = None
     if crashes:
