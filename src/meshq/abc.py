@@ -342,8 +342,9 @@ class Forwarding(ABC):
     number: int
 
     @abstractmethod
-    def attach(self, take: Callable[[HeldRun], None]) -> None:
-        """Give ``take`` what the queue holds, and what comes, in order, as far as the window goes."""
+    def attach(self, take: Callable[[HeldRun], None], stored: int) -> None:
+        """Give ``take`` what the queue holds, and what comes, in order, as far as the window goes.  Of what was given
+        before, the other node has ``stored`` what has numbers up to this one, and will store nothing more."""
 
     @abstractmethod
     def done(self, first_tag: int, last_tag: int) -> None:

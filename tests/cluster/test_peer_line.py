@@ -52,6 +52,7 @@ class Owner:
     def __init__(self) -> None:
         self.openings = 0
         self.bindings: list[Binding] = []
+        self.opened_at: list[int] = []
         self.numbers: list[int] = []
         self.refusals: list[MeshqError] = []
         self.snapshots = 0
@@ -62,6 +63,9 @@ class Owner:
 
     def described(self, binding: Binding) -> None:
         self.bindings.append(binding)
+
+    def opened(self, number: int) -> None:
+        self.opened_at.append(number)
 
     def snapshot(self) -> None:
         self.snapshots += 1
@@ -92,7 +96,7 @@ def test_runs_wait_until_the_link_is_open_and_for_credit() -> None:
     made, session, _ = line()
     made.submit(run(1))
     assert session.said == []
-    made._opened({}, None)
+    made._opened({"number": 0}, None)
     assert [frame.first for frame in session.said] == [1]
     session.runs.open = False
     made.submit(run(3))
@@ -104,7 +108,7 @@ def test_runs_wait_until_the_link_is_open_and_for_credit() -> None:
 
 def test_a_run_for_many_queues_goes_in_parts_each_as_credit_allows() -> None:
     made, session, owner = line()
-    made._opened({}, None)
+    made._opened({"number": 0}, None)
     many = tuple(range(2**32 - 1 - 2 * QUEUES_MAX - 1, 2**32 - 1))
     session.runs.open = False
     made.submit(run(1)._replace(queues=many, address="ü" * 256))
@@ -121,7 +125,7 @@ def test_a_run_for_many_queues_goes_in_parts_each_as_credit_allows() -> None:
 
 def test_a_confirm_is_of_what_was_sent() -> None:
     made, _, owner = line()
-    made._opened({}, None)
+    made._opened({"number": 0}, None)
     made.submit(run(1))
     made.submit(run(3, rows=3, step=2))
     made.confirm(confirm(2))
@@ -135,7 +139,7 @@ def test_a_confirm_is_of_what_was_sent() -> None:
 
 def test_a_confirm_beyond_what_was_sent_settles_nothing() -> None:
     made, _, owner = line()
-    made._opened({}, None)
+    made._opened({"number": 0}, None)
     made.submit(run(1))
     with pytest.raises(RemoteProtocolError):
         made.confirm(confirm(3))
@@ -145,13 +149,24 @@ def test_a_confirm_beyond_what_was_sent_settles_nothing() -> None:
 
 def test_another_session_begins_with_nothing() -> None:
     made, session, owner = line()
-    made._opened({}, None)
+    made._opened({"number": 0}, None)
     made.submit(run(1))
     session.runs.open = False
     made.submit(run(3))
     made.renew()
     assert (len(made.sent), len(made.unsent), made.ready, owner.openings) == (0, 0, False, 2)
     assert made.channel == 2
+
+
+@pytest.mark.parametrize("values", [{}, {"number": -1}, {"number": "1"}, {"number": True}, {"number": 2**63}])
+def test_a_link_that_is_opened_without_its_number_breaks_the_protocol(values: dict[str, Any]) -> None:
+    made, _, owner = line()
+    with pytest.raises(RemoteProtocolError) as caught:
+        made._opened(values, None)
+    assert caught.value.refusal == "bad_header"
+    assert (made.ready, owner.opened_at) == (False, [])
+    made._opened({"number": 7}, None)
+    assert (made.ready, owner.opened_at) == (True, [7])
 
 
 def test_a_node_that_stops_or_a_link_that_ends_is_no_refusal() -> None:

@@ -14,6 +14,7 @@ from meshq.address import INTERNAL, ROUTINGS, SEPARATOR, is_name
 from meshq.client._calls import InnerCall, Values, opening
 from meshq.errors import ClosedError, MeshqError, NotActiveError
 from meshq.wire import (
+    COUNTER_MAX,
     FLAG_DURABLE,
     Binding,
     Forward,
@@ -95,6 +96,10 @@ class PeerEvents(Protocol):
 
     def described(self, binding: Binding) -> None:
         """A queue of the other node, as it is now."""
+
+    def opened(self, number: int) -> None:
+        """The other node takes the link: it has stored everything up to this number, and takes nothing more from an
+        earlier session."""
 
     def snapshot(self) -> None:
         """All its queues have been described."""
@@ -196,5 +201,9 @@ class PeerLine:
         if error is not None:
             self._events.refused(error)
             return
+        number = values.get("number")
+        if type(number) is not int or not 0 <= number <= COUNTER_MAX:
+            raise violation("bad_header", "the link is opened without the number up to which everything is stored")
         self.ready = True
+        self._events.opened(number)
         self.pump()

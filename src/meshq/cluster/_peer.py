@@ -50,6 +50,8 @@ class Peer:
         self.node_id = b""
         #: Its queues are known.
         self.known = False
+        # What it had stored of the link when this session began; None: it has not said so.
+        self._stored: int | None = None
         #: ``connecting``, ``linked``, ``spare``, ``left``, ``away`` or ``down``.
         self.state = "connecting"
         #: What went wrong last.
@@ -85,7 +87,7 @@ class Peer:
         """
         control = self._broker.control
         self._let_go()
-        self.known = False
+        self.known, self._stored = False, None
         if self.state == "linked":
             # Another life of it, perhaps: what it has is known with its snapshot.
             self.state = "connecting"
@@ -183,9 +185,19 @@ class Peer:
         self._broker.routes.replace(self._forwarding, self._settings.load_balancing, list(self._queues.values()))
         self._broker.routes.met(self._forwarding, self._url)
         self._broker.routes.mark(self._forwarding, "")
-        self._forwarding.attach(self._take)
+        self._attach()
         _log.info("the queues of %s are known", self.label, extra={"event": "peer_known"})
         self._become("linked")
+
+    def opened(self, number: int) -> None:
+        """The other node takes the link, and has stored everything up to a number."""
+        self._stored = number
+        self._attach()
+
+    def _attach(self) -> None:
+        """Begin to hand over what waits, once it is known what the other node has, and what it wants."""
+        if self._forwarding is not None and self.known and self._stored is not None:
+            self._forwarding.attach(self._take, self._stored)
 
     def stored(self, number: int) -> None:
         """The other node has stored everything up to a number."""
@@ -280,7 +292,7 @@ class Peer:
     def end(self) -> None:
         """The link is not used any more; what waits for the other node stays."""
         self._let_go()
-        self.known = False
+        self.known, self._stored = False, None
 
     def forget(self, error: MeshqError) -> None:
         """All attempts are used up: nothing new is sent there before it comes back."""

@@ -48,10 +48,11 @@ class ForwardQueue(abc.Forwarding):
         """Messages held, given or not."""
         return self.queue.ready + self.queue.held
 
-    def attach(self, take: Callable[[abc.HeldRun], None]) -> None:
+    def attach(self, take: Callable[[abc.HeldRun], None], stored: int) -> None:
         """Begin to give."""
         self.detach()
         self._take = take
+        self._core.expirer.answered(self.queue, stored)
         window = max(1, min(FORWARD_WINDOW_BYTES, self._core.memory.limit_bytes // FORWARD_SHARE))
         self._consumer = ConsumerState(self.queue, self, 1, FORWARD_WINDOW, window)
         self.queue.add_consumer(self._consumer)
@@ -124,6 +125,7 @@ class ForwardQueue(abc.Forwarding):
     def detach(self) -> None:
         """The link is gone."""
         self._line.clear()
+        self.queue.answered = None
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             self._core.returner.abandon(consumer, None)

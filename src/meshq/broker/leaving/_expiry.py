@@ -2,6 +2,9 @@
 
 A message that a consumer holds stays with it; if it comes back too late, it goes then.  One that can't be moved yet,
 since the disk is full, waits where it is: it is of no use to anybody.
+
+What was given to a link and not answered may be stored, and delivered, by the other node: it becomes nothing else here
+before that node has said how far it has come.  Without an expiry address it goes at its time: nobody gets it then.
 """
 
 from __future__ import annotations
@@ -42,10 +45,24 @@ class Expirer:
         if traits is None or traits.expires is None:
             return
         queue.expires = True
-        states = view.states
-        times = [time for row, time in enumerate(traits.expires) if time and states[row] in UNHELD]
+        times = [traits.expires[row] for row in self._alone(queue, view, traits.expires)]
         if times:
             self._arm(queue, view, min(times))
+
+    def answered(self, queue: Queue, number: int) -> None:
+        """The other node has stored what a link has carried up to a number, and nothing else: no doubt is left."""
+        queue.answered = number
+        if queue.expires:
+            for view in queue.runs():
+                self.watch(queue, view)
+
+    def _alone(self, queue: Queue, view: QueueRun, expires: Sequence[int]) -> list[int]:
+        """The rows that expire one day, or have, and are nobody else's."""
+        states = view.states
+        rows = [row for row, time in enumerate(expires) if time and states[row] in UNHELD]
+        if not queue.forwards or self._target(queue, view) is None:
+            return rows
+        return [row for row in rows if not queue.in_doubt(view, row)]
 
     def _target(self, queue: Queue, view: QueueRun) -> Target | None:
         """Where what has expired goes; what waits for another node has the address to which it was sent."""
@@ -68,8 +85,8 @@ class Expirer:
         expires = view.run.traits.expires if view.run.traits is not None else None
         if expires is None:
             return
-        now, states = self._alarms.now_ms, view.states
-        over = [row for row, time in enumerate(expires) if 0 < time <= now and states[row] in UNHELD]
+        now = self._alarms.now_ms
+        over = [row for row in self._alone(queue, view, expires) if expires[row] <= now]
         target = self._target(queue, view)
         if over and view.run.paged and target is not None:
             # It goes as soon as it is here; until then nobody can get it.

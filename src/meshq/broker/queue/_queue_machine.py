@@ -54,7 +54,8 @@ class Queue:
     """
 
     __slots__ = (
-        "_by_priority", "_handing_over", "_main", "_only", "_sole", "acknowledged", "added", "address", "browsers",
+        "_by_priority", "_handing_over", "_main", "_only", "_sole", "acknowledged", "added", "address", "answered",
+        "browsers",
         "consumers", "delayed", "durable", "expires", "grouped", "held", "last", "last_values", "levels", "name",
         "number", "outdated", "passing", "paused", "pledged", "ready", "redelivered", "removed", "scheduled",
         "scheduled_messages", "settings", "terms", "tiers", "unfinished", "used", "wanted",
@@ -106,6 +107,9 @@ class Queue:
         self.delayed = 0
         # Some of its messages have had a time to live.
         self.expires = False
+        # Of a store-and-forward queue: the other node has stored everything up to this number, and of what was given
+        # before nothing more; None: there is no link, or it has not said so yet.
+        self.answered: int | None = None
         # What its address asks of it.
         self.settings = DEFAULT_ADDRESS_SETTINGS
         self.added = 0
@@ -161,6 +165,12 @@ class Queue:
         """Where the messages of a run stand, or will."""
         traits = run.traits
         return self._main if traits is None or self.forwards else self.level(traits.priority)
+
+    def in_doubt(self, view: QueueRun, row: int) -> bool:
+        """Whether another node may have stored a message that nobody holds here: it was given, and not answered."""
+        if not self.forwards or not view.deliveries(row):
+            return False
+        return self.answered is None or view.first + row <= self.answered
 
     @property
     def forwards(self) -> bool:

@@ -74,6 +74,11 @@ class Demand:
         """A link is gone."""
         self._links.pop(link, None)
 
+    def supersede(self, link: bytes) -> None:
+        """A link begins anew: what comes yet in an older session is not its own any more."""
+        for peering in self._links:
+            peering.supersede(link)
+
     def changed(self, queue: Queue) -> None:
         """A queue was made or deleted, or somebody has begun or ended to consume from it."""
         if _hidden(queue):
@@ -89,7 +94,7 @@ class Peering:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        #: Links by channel.
+        #: Links by channel; empty: it was opened anew in another session.
         self.channels: dict[int, bytes] = {}
         # By channel: the first number of a run whose queues have not all been named, how many messages, and the queues.
         self._named: dict[int, tuple[int, int, tuple[int, ...]]] = {}
@@ -108,6 +113,10 @@ class Peering:
         """Describe a queue anew."""
         self._changed[number] = None
         self._core.talk(self._session)
+
+    def supersede(self, link: bytes) -> None:
+        """A link is read in another session from now on."""
+        self.channels.update(dict.fromkeys((channel for channel, one in self.channels.items() if one == link), b""))
 
     def end(self) -> None:
         """The session is over."""
@@ -133,6 +142,8 @@ class Peering:
         session.open_channel(frame)
 
         def link() -> dict[str, int]:
+            # Whoever links counts on the answer: it decides what becomes of all that is not stored.
+            self._core.demand.supersede(header.link)
             self.channels[frame.channel] = header.link
             self._core.demand.met(header.node_id, header.connector)
             return {"number": self._core.placer.links.get(header.link, 0)}
@@ -154,7 +165,8 @@ class Peering:
         session = self._session
         session.check_credit()
         try:
-            self._take(frame, link)
+            if link:
+                self._take(frame, link)
         except MeshqError:
             # The frame is not stored and has its number: whoever came back to this session would leave it out.
             session.resumable = False
