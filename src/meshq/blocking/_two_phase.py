@@ -21,8 +21,8 @@ class TwoPhase(Administration):
 
         Interrupted: it may have been committed or not: commit it again.
         Raises:
-            RetryTransactionError: it is prepared still, for what it sends can't be stored now; or the call was cut off
-                (``outcome`` is unknown): commit it again.
+            RetryTransactionError: it is prepared still, for what it sends can't be stored now; or nobody knows it, and
+                the disk is too full to remember it; or the call was cut off (``outcome`` is unknown): commit it again.
             TransactionRolledBackError: it was rolled back.
             SecurityError: it is another user's.
             SettingsError: the xid is none.
@@ -38,6 +38,7 @@ class TwoPhase(Administration):
         Interrupted: it may have been rolled back or not: roll it back again.
         Raises:
             UsageError: it was committed, or the node has said so.
+            AddressFullError: nobody knows it, and the disk is too full to remember it.
             RetryTransactionError: this client has prepared it at another node than it is connected to.
             SecurityError: it is another user's.
             SettingsError: the xid is none.

@@ -33,9 +33,9 @@ class TwoPhase(Administration):
 
         Checkpoint: always.  Cancellation: it may have been committed or not: commit it again.
         Raises:
-            RetryTransactionError: it is prepared still, for what it sends can't be stored now; or this client has
-                prepared it at another node than it is connected to; or the call was cut off (``outcome`` is unknown):
-                commit it again.
+            RetryTransactionError: it is prepared still, for what it sends can't be stored now; or the node does not
+                know it, and its disk is too full to remember it; or this client has prepared it at another node than
+                it is connected to; or the call was cut off (``outcome`` is unknown): commit it again.
             TransactionRolledBackError: it was rolled back.
             SecurityError: it is another user's.
             SettingsError: the xid is none.
@@ -55,6 +55,7 @@ class TwoPhase(Administration):
         Checkpoint: always.  Cancellation: it may have been rolled back or not: roll it back again.
         Raises:
             UsageError: it was committed, or the node has said so.
+            AddressFullError: the node does not know it, and its disk is too full to remember it.
             RetryTransactionError: this client has prepared it at another node than it is connected to.
             SecurityError: it is another user's.
             SettingsError: the xid is none.

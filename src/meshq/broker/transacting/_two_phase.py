@@ -164,7 +164,8 @@ class TwoPhase:
         One that nobody knows is taken for committed, and that is remembered as if it were decided.
 
         Raises:
-            RetryTransactionError: it can't be done now, and is prepared still.
+            RetryTransactionError: it can't be done now, and is prepared still; or nobody knows it, and the disk has no
+                room to remember it.
             TransactionRolledBackError: it was rolled back.
             SecurityError: it is another user's.
             JournalBrokenError: the disk has failed.
@@ -174,7 +175,10 @@ class TwoPhase:
             raise decline("rolled_back", f"somebody has decided so of {xid!r}")
         if not isinstance(found, Prepared):
             if found is None:
-                self._remember(xid, asker.owner[1], committed=True)
+                try:
+                    self._remember(xid, asker.owner[1], committed=True)
+                except AddressFullError as error:
+                    raise decline("retry_transaction", _unknown(xid)) from error
             return
         try:
             for _, target, _ in found.transaction.work:
@@ -196,6 +200,7 @@ class TwoPhase:
         Raises:
             UsageError: it was committed.
             SecurityError: it is another user's.
+            AddressFullError: nobody knows it, and the disk has no room to remember it.
             JournalBrokenError: the disk has failed.
         """
         found = self._find(xid, asker.owner[1])
@@ -211,7 +216,10 @@ class TwoPhase:
             self._core.ledger.when_all_is_durable(partial(self._let_go, found))
             self._tell(found, committed=False)
         elif found is None:
-            self._remember(xid, asker.owner[1], committed=False)
+            try:
+                self._remember(xid, asker.owner[1], committed=False)
+            except AddressFullError as error:
+                raise AddressFullError(_unknown(xid)) from error
         yield {}
 
     def _tell(self, prepared: Prepared, *, committed: bool) -> None:
@@ -233,15 +241,23 @@ class TwoPhase:
         return found
 
     def _decide(self, prepared: Prepared, *, committed: bool) -> None:
-        self._remember(prepared.xid, prepared.user, committed=committed, kills=prepared.positions)
+        self._remember(prepared.xid, prepared.user, committed=committed, kills=prepared.positions, vital=True)
         del self._by_xid[prepared.xid]
 
-    def _remember(self, xid: bytes, user: str, *, committed: bool, kills: Sequence[int] = ()) -> None:
-        """Whoever asks again is told the same, in every later life, too."""
+    def _remember(
+        self, xid: bytes, user: str, *, committed: bool, kills: Sequence[int] = (), vital: bool = False
+    ) -> None:
+        """Whoever asks again is told the same, in every later life, too.
+
+        Raises:
+            AddressFullError: the disk is full, and it is not vital; nothing changed.
+            JournalBrokenError: the disk has failed.
+        """
         record = encode_decided(DecidedRecord(xid, user, committed))
-        # Vital: on a full disk, too, may be given back what is held.
         kills = [position for position in kills if position]
-        position = self._core.ledger.write(DECIDED, [record], kills=kills, vital=True)
+        # Vital if it ends something: on a full disk, too, may be given back what is held.  Of what nobody knows there
+        # may be any number, and the reserve is for those who drain.
+        position = self._core.ledger.write(DECIDED, [record], kills=kills, vital=vital)
         self._core.ledger.doom(self.decisions.add(xid, Decision(user, committed, position)))
 
     # -- over a restart
@@ -264,3 +280,7 @@ class TwoPhase:
             }
             for one in self
         ]
+
+
+def _unknown(xid: bytes) -> str:
+    return f"the node does not know the transaction {xid!r}, and its disk has no room to remember what it is told of it"
