@@ -22,7 +22,8 @@ async def set_out(nodes: Hosts, expiry_address: str | None) -> None:
     async with nodes.client("a") as client:
         if expiry_address is not None:
             await client.create_queue(expiry_address)
-        await client.set_address_settings("theirs", AddressSettings(expiry_address=expiry_address, auto_create_queues=False))
+        settings = AddressSettings(expiry_address=expiry_address, auto_create_queues=False)
+        await client.set_address_settings("theirs", settings)
 
 
 async def send(nodes: Hosts, body: bytes) -> None:

@@ -21,15 +21,13 @@ DECISIONS = 3_000
 async def decide(client: Client, name: str, first: int, count: int) -> int:
     """Decide so many transactions that nobody knows; returns how many of them were refused."""
     refused = 0
+    call, error = (client.commit, RetryTransactionError) if name == "commit" else (client.rollback, AddressFullError)
     for number in range(first, first + count):
         xid = b"%06d" % number + bytes(58)
         try:
-            if name == "commit":
-                await client.commit(xid)
-            else:
-                await client.rollback(xid)
-        except (RetryTransactionError if name == "commit" else AddressFullError) as error:
-            assert error.outcome == "not_done"
+            await call(xid)
+        except error as refusal:
+            assert refusal.outcome == "not_done"
             refused += 1
     return refused
 

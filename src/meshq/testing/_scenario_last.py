@@ -58,7 +58,8 @@ class _Repeat:
         self._over = over
         address = rng.choice([address for address in ADDRESSES if address != "kept"])
         self._one, self._other, self._batch = (
-            Batch(address, tuple(scene.uid() for _ in range(size)), True, True) for size in (1, 1, rng.choice((1, 3, 20)))
+            Batch(address, tuple(scene.uid() for _ in range(size)), True, True)
+            for size in (1, 1, rng.choice((1, 3, 20)))
         )
 
     async def run(self) -> None:

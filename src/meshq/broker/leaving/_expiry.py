@@ -62,7 +62,7 @@ class Expirer:
         rows = [row for row, time in enumerate(expires) if time and states[row] in UNHELD]
         if not queue.forwards or self._target(queue, view) is None:
             return rows
-        return [row for row in rows if not queue.in_doubt(view, row)]
+        return [row for row in rows if not _in_doubt(queue, view, row)]
 
     def _target(self, queue: Queue, view: QueueRun) -> Target | None:
         """Where what has expired goes; what waits for another node has the address to which it was sent."""
@@ -122,6 +122,11 @@ class Expirer:
             queue.wake(Span(view, rows.start, rows.stop, rows.step))
         if back:
             self.on_ready(queue)
+
+
+def _in_doubt(queue: Queue, view: QueueRun, row: int) -> bool:
+    """Whether another node may have stored a message that nobody holds here: it was given, and not answered."""
+    return view.deliveries(row) > 0 and (queue.answered is None or view.first + row <= queue.answered)
 
 
 def _ignore(queue: Queue) -> None:

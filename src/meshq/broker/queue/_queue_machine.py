@@ -166,12 +166,6 @@ class Queue:
         traits = run.traits
         return self._main if traits is None or self.forwards else self.level(traits.priority)
 
-    def in_doubt(self, view: QueueRun, row: int) -> bool:
-        """Whether another node may have stored a message that nobody holds here: it was given, and not answered."""
-        if not self.forwards or not view.deliveries(row):
-            return False
-        return self.answered is None or view.first + row <= self.answered
-
     @property
     def forwards(self) -> bool:
         """Whether it is a store-and-forward queue: first in, first out, whatever the messages say."""
