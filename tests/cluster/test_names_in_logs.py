@@ -57,10 +57,10 @@ async def test_a_node_that_was_never_met_is_named_by_its_url(caplog: pytest.LogC
 
 async def test_a_node_that_is_reached_twice_is_named_with_both_urls(caplog: pytest.LogCaptureFixture) -> None:
     async with mesh("ab", others={"a": ["inproc://b", "inproc://x"], "b": []}) as nodes:
-        # One node behind two URLs: the second of them isn't used.
+        # One node behind two URLs: the second of them is a spare.
         nodes.env.local["x"] = nodes.env.local["b"]
         await until(lambda: bool(texts(caplog, "peer_twice")))
         (text,) = set(texts(caplog, "peer_twice"))
         one, other = ("b", "x") if "node b at inproc://x" in text else ("x", "b")
-        assert text == f"the connector inproc://{one} is not used: node b at inproc://{other} is reached already"
+        assert text == f"the connector inproc://{one} is used when the other one of node b at inproc://{other} fails"
         check_no_hex(nodes, caplog)
