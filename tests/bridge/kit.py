@@ -42,6 +42,8 @@ class World:
     #: The settings of each, but for services, which are made anew for each life.
     settings: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     services: dict[str, Callable[[], Sequence[abc.Service]]] = attrs.field(factory=dict)
+    #: Threads of hosts on which a call takes its time.
+    threads: dict[str, abc.Threads] = attrs.field(factory=dict)
     _dark: set[str] = attrs.field(factory=set)
     _scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
     _ended: dict[str, trio.Event] = attrs.field(factory=dict)
@@ -53,7 +55,7 @@ class World:
             real_env(),
             network=self.network.host(name),
             disk=disk.mount(),
-            threads=InlineThreads(),
+            threads=self.threads.get(name, InlineThreads()),
             wall=Wall(),
             local={},
         )

@@ -23,6 +23,8 @@ async def test_a_paused_bridge_carries_nothing_and_leaves_the_queue_to_others() 
         await made.send("near", "out", numbered(10))
         await trio.sleep(20)
         assert (await made.count("far", "in"), bridge.statistics().carried) == (1, 1)
+        async with made.here("near") as client:
+            assert (await client.queue("out")).consumers == 0
         assert len(await made.drain("near", "out")) == 10
         await made.send("near", "out", [b"2"])
         bridge.resume()
@@ -69,6 +71,19 @@ async def test_a_bridge_is_paused_while_it_connects_and_while_it_waits() -> None
         bridge.resume()
         with trio.fail_after(900):
             assert await made.drain("far", "in") == [b"1"]
+
+
+async def test_to_resume_a_bridge_that_is_not_paused_changes_nothing() -> None:
+    async with world() as made:
+        await made.start("far", address_settings={"in": AddressSettings(max_size_messages=1, full_policy="fail")})
+        await made.send("far", "in", [b"first"])
+        await made.start("near", bridge_to("far", retry_interval=1_000))
+        await made.send("near", "out", [b"1"])
+        bridge = bridge_of(made.brokers["near"])
+        await until(lambda: bridge.statistics().state == "waiting")
+        bridge.resume()
+        await trio.sleep(100)
+        assert (bridge.statistics().state, bridge.statistics().refused) == ("waiting", 1)
 
 
 async def test_a_bridge_can_be_paused_before_its_broker_starts_and_says_when_it_has_stopped() -> None:

@@ -42,6 +42,11 @@ async def test_a_window_larger_than_what_is_remembered_is_bounded_and_both_are_n
 ) -> None:
     async with world() as made:
         await made.start("far", address_settings=remembering(100))
+        await made.start("near", bridge_to("far", window=100))
+        await made.send("near", "out", [b"0"])
+        assert await made.drain("far", "in") == [b"0"]
+        assert not [record for record in caplog.records if getattr(record, "event", "") == "bridge_window"]
+        await made.stop("near")
         await made.start("near", bridge_to("far"))
         await made.send("near", "out", [b"1"])
         assert await made.drain("far", "in") == [b"1"]

@@ -62,8 +62,7 @@ class Bridge(Service, Controlled):
         # Between its cancel scope and what must not be torn: a batch is being sent.
         self._scope = trio.CancelScope()
         self._sending = False
-        # Somebody has paused or resumed.
-        self._turned = trio.Event()
+        self._resumed = trio.Event()
 
     def __repr__(self) -> str:
         return f"<Bridge {self.name!r} {self.settings.queue!r} to {self.settings.target!r} {self._state}>"
@@ -91,10 +90,7 @@ class Bridge(Service, Controlled):
 
         What is being sent is finished first.  It holds for this life of the broker.
         """
-        if self._paused:
-            return
         self._paused = True
-        self._turn()
         if not self._sending:
             self._scope.cancel()
             if self._state not in ("new", "stopped"):
@@ -104,11 +100,8 @@ class Bridge(Service, Controlled):
         """Carry again; twice is silent."""
         if self._paused:
             self._paused = False
-            self._turn()
-
-    def _turn(self) -> None:
-        self._turned.set()
-        self._turned = trio.Event()
+            self._resumed.set()
+            self._resumed = trio.Event()
 
     # -- as a service
 
@@ -143,7 +136,7 @@ class Bridge(Service, Controlled):
             while True:
                 while self._paused:
                     self._state = "paused"
-                    await self._turned.wait()
+                    await self._resumed.wait()
                 self._state = "connecting"
                 try:
                     with trio.CancelScope() as self._scope:
@@ -157,11 +150,11 @@ class Bridge(Service, Controlled):
             self._state = "stopped"
 
     async def _rest(self, state: str) -> None:
-        """Wait until it may be tried again, or somebody pauses."""
+        """Wait until it may be tried again, or until it was paused and goes on."""
         if not self._paused:
             self._state = state
             with trio.move_on_after(self.settings.retry_interval):
-                await self._turned.wait()
+                await self._resumed.wait()
 
     def _warn(self, event: str, text: str, cause: str) -> None:
         self._warnings.say(event, text, cause)

@@ -138,7 +138,6 @@ class Carrier:
         finally:
             # Where something broke, or somebody cancels: nobody is waited for.
             acknowledge(self.consumer, self._let_go(self._done))
-            self._done.clear()
             self._put_back(list(self._held), None)
 
     def _goes_one_way(self) -> bool:
@@ -163,13 +162,18 @@ class Carrier:
                     f"window={self.settings.window}: {part.address!r} at its target remembers no more duplicate ids"
                 )
                 self.warn("bridge_window", text, part.address)
+        refused = len(self._refused)
         for piece in part.pieces(most):
             if self.paused():
-                return
+                break
             if self._under_way.get(part.address, 0) + len(piece.places) > most:
                 await self._acknowledge()
             self._under_way[part.address] = self._under_way.get(part.address, 0) + len(piece.places)
             await self._send_piece(piece)
+        if len(self._refused) > refused:
+            # How much is remembered is asked anew, but not before all of the part was sent under the number known now:
+            # what is sent under none the target does not judge.
+            forget_window(self.there, part.address)
 
     async def _send_piece(self, piece: Part) -> None:
         results: Sequence[MeshqError | None] = [None] * len(piece.places)
@@ -231,7 +235,6 @@ class Carrier:
         """Take note of what was refused."""
         self._refused += refused.places
         self.counts.refused += len(refused.places)
-        forget_window(self.there, refused.address)
         text = f"the target of the bridge {self.settings.name} refuses what is for {refused.address!r}: {failure}"
         self._trouble("bridge_refused", text, str(failure))
 

@@ -174,9 +174,8 @@ def plan(
             made.rejected[place] = f"a message of {delivery.size} bytes, which its transformer can't be given"
             continue
         try:
-            message: Message | None = _message(delivery, now, large=large)
-            if transformer is not None and message is not None:
-                message = _transformed(transformer, message)
+            given = _message(delivery, now, large=large)
+            message = given if transformer is None else _transformed(transformer, given)
         except _TransformerFailed as error:
             made.failed[place] = str(error)
             continue
