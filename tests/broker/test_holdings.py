@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from meshq.broker.session._outgoing_bound import LEAST_BYTES, OutgoingBound
@@ -55,7 +57,7 @@ def test_one_consumer_gets_half_of_what_may_be_held_and_the_next_ones_what_is_le
                 client.settle(channel, (tag, tag))
                 open_tags[channel] += 1
     assert sorted(number for channel in open_tags for number in got(client, channel)) == list(range(100))
-    assert holdings.used_bytes == 0 and not any(one.pins for one in house.queue().consumers)
+    assert holdings.used_bytes == 0 and not any(one.pinned_bytes for one in house.queue().consumers)
 
 
 def test_one_message_of_a_run_keeps_the_whole_run_and_counts_as_that() -> None:
@@ -120,6 +122,47 @@ def test_several_consumers_of_a_run_count_it_once() -> None:
         client.consume(window=2)
     assert house.queue().held == 10
     assert SIZE * 10 <= house.core.holdings.used_bytes < SIZE * 10 + 10_000
+
+
+def test_a_consumer_counts_a_run_once_however_many_parts_of_it_it_holds() -> None:
+    house, client = filled(10, rows=10)
+    first, second = client.consume(window=3), client.consume(window=2)
+    shares = house.queue().consumers
+    for tag in (1, 4, 2, 3, 5, 6):
+        # What is settled is followed by another part of the same run, until nothing of it is left.
+        if len(client.bodies(first)) >= tag:
+            client.settle(first, (tag, tag))
+        house.check()
+        for share in shares:
+            assert 0 < share.held <= 3
+            assert SIZE * 10 <= share.pinned_bytes < SIZE * 10 + 10_000, "each has the run, and has it once"
+        assert house.core.holdings.used_bytes == shares[0].pinned_bytes
+    for channel, share in zip((first, second), shares, strict=True):
+        left = range(share.next_tag - share.held, share.next_tag)
+        client.settle(channel, (left[0], left[-1]))
+    house.check()
+    client.leave(first)
+    client.leave(second)
+    assert house.core.holdings.used_bytes == 0
+
+
+def test_parts_of_runs_in_any_order_leave_nothing_counted() -> None:
+    for seed in range(40):
+        house, client = filled(100, rows=10)
+        draw = random.Random(seed)
+        open_tags: dict[int, list[int]] = {client.consume(window=draw.randrange(1, 40)): [] for _ in range(3)}
+        given = dict.fromkeys(open_tags, 0)
+        while house.queue().ready + house.queue().held:
+            for channel, tags in open_tags.items():
+                total = len(client.bodies(channel))
+                tags += range(given[channel] + 1, total + 1)
+                given[channel] = total
+                if tags:
+                    tag = tags.pop(draw.randrange(len(tags)))
+                    client.settle(channel, (tag, tag))
+            house.check()
+        assert house.core.holdings.used_bytes == 0
+        assert not any(one.pinned_bytes for one in house.queue().consumers)
 
 
 def test_a_client_that_says_nothing_of_what_it_has_got_is_given_its_share_and_no_more() -> None:

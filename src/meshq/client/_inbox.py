@@ -280,26 +280,27 @@ class Inbox:
     def take_many(self, most: int) -> list[Delivery]:
         """Hand over up to ``most`` messages."""
         taken: list[Delivery] = []
-        runs = self._runs
+        runs, run, index = self._runs, self._current, self._position
         while most:
-            run = self._current
             if run is None:
                 if not runs:
                     break
-                run = self._current = runs.popleft()
-                self._position = 0
-            index = self._position
-            end = min(run.rows, index + most)
+                run, index = runs.popleft(), 0
+            count = run.rows - index
+            if count > most:
+                count = most
+            end = index + count
             taken += map(Delivery, repeat(run), range(index, end))
-            most -= end - index
-            self._position = end
-            if end == run.rows:
-                self._current = None
+            most -= count
             self.handed = run.first + end
-            self.open += end - index
+            self.open += count
             if self.auto:
-                run.settled |= ((1 << end - index) - 1) << index
+                run.settled |= ((1 << count) - 1) << index
                 self._add(0, run.first + index, run.first + end - 1)
+            index = end
+            if end == run.rows:
+                run = None
+        self._current, self._position = run, index
         return taken
 
     # -- handing over by another thread
@@ -361,8 +362,8 @@ class Inbox:
                 self._add(fate, run.first + index, run.first + index)
                 return None
         done, stale = self.mark(deliveries)
-        for span in done:
-            self._add(fate, span.first, span.last)
+        if done:
+            self._add_all(fate, done)
         return stale
 
     def mark(self, deliveries: Sequence[Received]) -> tuple[list[Span], StaleDeliveryError | None]:
@@ -403,6 +404,17 @@ class Inbox:
             return error
         stale = len(results) - results.count(None)
         return StaleDeliveryError(f"{stale} of {len(results)} deliveries: {text}", results=results)
+
+    def _add_all(self, fate: int, spans: Sequence[Span]) -> None:
+        """Gather spans; those of runs that follow each other, as most do, are one range."""
+        first = following = spans[0].first
+        for run, start, rows in spans:
+            tag = run.first + start
+            if tag != following:
+                self._add(fate, first, following - 1)
+                first = tag
+            following = tag + rows
+        self._add(fate, first, following - 1)
 
     def _add(self, fate: int, first: int, last: int) -> None:
         self.open -= last - first + 1

@@ -133,20 +133,21 @@ class Settler:
         freed = 0
         bodies: list[Body] = []
         for span, view_ended in zip(spans, ended, strict=True):
-            run = span.view.run.origin or span.view.run
+            view = span.view
+            run = view.run.origin or view.run
             position = run.position
             if view_ended:
-                if span.view.timers:
-                    cancel_timers(span.view)
-                if span.view.counted_at:
-                    kills.append(span.view.counted_at)
+                if view.timers:
+                    cancel_timers(view)
+                if view.counted_at:
+                    kills.append(view.counted_at)
                 if self.strays:
-                    self.strays.pop(span.view, None)
+                    self.strays.pop(view, None)
                 run.views -= 1
-                if span.view.run is not run:
+                if view.run is not run:
                     run.share_views -= 1
-                if span.view.run.spill is not None and (span.view.run is not run or not run.views):
-                    self.on_spill_gone(span.view.run)
+                if view.run.spill is not None and (view.run is not run or not run.views):
+                    self.on_spill_gone(view.run)
                 if not run.views:
                     freed += run.size_bytes
                     if run.body is not None:

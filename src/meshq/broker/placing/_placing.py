@@ -89,12 +89,13 @@ class Placer:
             JournalBrokenError: the disk has failed.
         """
         address, only = self._definitions.address_for(target)
-        first, last = run.number, run.number + run.content.rows - 1
+        count = run.content.rows
+        first, last = run.number, run.number + count - 1
         skipped: tuple[int, ...] = ()
         fresh: list[bytes] = []
         if kinds & KIND_ID and address.duplicates.capacity:
             fresh, skipped = _judge(run, address)
-            if len(skipped) == run.content.rows:
+            if len(skipped) == count:
                 self._producers.raise_to(run.producer, first, last, run.user)
                 self.duplicates += len(skipped)
                 self._all_known(then)
@@ -106,7 +107,7 @@ class Placer:
         diverted = only is None and address.name in self._diverts.from_address
         special = kinds & SPECIAL or address.rings or address.filtered
         if diverted or run.body is not None or (special and _apart(address, only, targets, kinds)):
-            rows = _without(run.content.rows, skipped)
+            rows = _without(count, skipped)
             asked = self._asked(run, kinds)
             shares = self._diverted(run, address, rows) if diverted else shared(run, address, only, rows)
             if not shares and rows:
@@ -115,18 +116,19 @@ class Placer:
             self._producers.raise_to(run.producer, first, last, run.user)
             return
         if not targets:
-            self.unrouted += run.content.rows
+            self.unrouted += count
             self._producers.raise_to(run.producer, first, last, run.user)
             self._ledger.release_after(0, (), then)
             return
-        self.attribute(run)
+        if run.durable:
+            self.attribute(run)
         position, views = self._entering.enter(run, address, targets, skipped)
         self._producers.raise_to(run.producer, first, last, run.user)
         if fresh or skipped:
             self._book(run, address, fresh, skipped)
         self.charge(run, views)
         if address.room is not None:
-            then = address.room.placed(run.content.rows - len(skipped), then)
+            then = address.room.placed(count - len(skipped), then)
         self._ledger.release_after(position, views, then)
 
     def weigh_turns(self, runs: Iterable[StoredRun]) -> int:

@@ -104,6 +104,16 @@ class UserMarks:
             return True
         return False
 
+    def follow(self, producer: bytes, first: int, last: int) -> bool:
+        """The messages ``first`` to ``last`` are placed, if they are the next ones of a producer that is remembered;
+        whether they are."""
+        marks = self._marks
+        if marks.get(producer) != first - 1:
+            return False
+        marks[producer] = last
+        marks.move_to_end(producer)
+        return True
+
     def raise_to(self, producer: bytes, first: int, last: int) -> None:
         """The messages ``first`` to ``last`` of a producer that is remembered are placed."""
         marks = self._marks
@@ -210,6 +220,9 @@ class ProducerMarks:
     def raise_to(self, producer: bytes, first: int, last: int, user: str = "") -> None:
         """The messages ``first`` to ``last`` are placed."""
         marks = self._users.get(user)
+        if marks is not None and marks.follow(producer, first, last):
+            # Nearly always: one step, for each run.
+            return
         entered = marks is None or producer not in marks
         if marks is None or entered:
             marks = self._enter(producer, user)
@@ -254,8 +267,8 @@ class ProducerMarks:
         if marks.open_count >= most or (sum(open_counts) >= self._capacity and marks.open_count >= share):
             raise decline("too_many", f"a user has at most {min(most, share)} producers at a time")
 
-    def open(self, producer: bytes, user: str) -> None:
-        """A producer has one more channel: as long as it has one it is remembered."""
+    def open(self, producer: bytes, user: str) -> UserMarks:
+        """A producer has one more channel; returns the marks of its user, which have it as long as it has one."""
         marks = self._users.get(user)
         entered = marks is None or producer not in marks
         if marks is None or entered:
@@ -263,6 +276,7 @@ class ProducerMarks:
         marks.open(producer)
         if entered:
             self._bound(marks, user)
+        return marks
 
     def close(self, producer: bytes, user: str) -> None:
         """A channel is gone."""

@@ -22,12 +22,27 @@ if TYPE_CHECKING:
 _TAG: Final = attrgetter("tag")
 
 
-class Grant:
-    """Rows of one run given to one consumer in one step: ``start``, ``start + step`` … below ``stop``."""
+class Span:
+    """Some rows of one run: ``start``, ``start + step`` … below ``stop``."""
 
-    __slots__ = ("left", "rows", "settled", "size_bytes", "start", "step", "stop", "tag", "view")
+    __slots__ = ("rows", "start", "step", "stop", "view")
+
+    def __init__(self, view: QueueRun, start: int, stop: int, step: int) -> None:
+        self.view = view
+        self.start = start
+        self.stop = stop
+        self.step = step
+        # How many they are.
+        self.rows = stop - start if step == 1 else len(range(start, stop, step))
+
+
+class Grant(Span):
+    """Rows of one run given to one consumer in one step."""
+
+    __slots__ = ("counts", "left", "settled", "size_bytes", "tag")
 
     def __init__(self, view: QueueRun, start: int, stop: int, step: int, tag: int) -> None:
+        # As a span's, without another call for each run.
         self.view = view
         self.start = start
         self.stop = stop
@@ -40,28 +55,13 @@ class Grant:
         self.settled: bytearray | None = None
         # What the rows that are not settled count for in the consumer's window.
         self.size_bytes = 0
+        # Whether the consumer's share of memory has the run's content for it; else it has it for the grant before.
+        self.counts = True
 
 
 def weight(grants: Iterable[tuple[object, Grant]]) -> int:
     """What grants take of a step: their messages, and more if these are large."""
     return sum(grant.rows + grant.size_bytes // limits.STEP_MESSAGE_BYTES for _, grant in grants)
-
-
-class Span:
-    """Rows of a grant that were settled together."""
-
-    __slots__ = ("start", "step", "stop", "view")
-
-    def __init__(self, view: QueueRun, start: int, stop: int, step: int) -> None:
-        self.view = view
-        self.start = start
-        self.stop = stop
-        self.step = step
-
-    @property
-    def rows(self) -> int:
-        """How many messages."""
-        return self.stop - self.start if self.step == 1 else len(range(self.start, self.stop, self.step))
 
 
 class ConsumerState:
@@ -72,8 +72,7 @@ class ConsumerState:
 
     __slots__ = (
         "browser", "exclusive", "filter", "grants", "held", "held_bytes", "holdings", "next_tag", "number", "owner",
-        "pinned_bytes", "pins", "priority",
-        "queue", "served", "willing", "window", "window_bytes",
+        "pinned_bytes", "priority", "queue", "served", "willing", "window", "window_bytes",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, owner: object, number: int, window: int, window_bytes: int) -> None:
@@ -98,19 +97,22 @@ class ConsumerState:
         self.next_tag = 1
         # Grants with unsettled rows, by rising tag.
         self.grants: list[Grant] = []
-        # The bound on what all consumers hold; None: this one is not counted.  Its share of that; and by run how many
-        # of its grants are of it, with what that counts for.
+        # The bound on what all consumers hold; None: this one is not counted.  And its share of that: the content of
+        # each run of which it holds a message.
         self.holdings: Holdings | None = None
         self.pinned_bytes = 0
-        self.pins: dict[StoredRun, list[int]] = {}
 
     def room(self) -> int:
         """How many messages it may be given now, as far as their number goes."""
-        if not self.willing or (self.held and self.held_bytes >= self.window_bytes):
+        if not self.willing:
             return 0
-        if self.holdings is not None and self.pinned_bytes > self.holdings.free_bytes and self.held:
-            self.holdings.limited[self] = None
-            return 0
+        if self.held:
+            if self.held_bytes >= self.window_bytes:
+                return 0
+            holdings = self.holdings
+            if holdings is not None and self.pinned_bytes > holdings.free_bytes:
+                holdings.limited[self] = None
+                return 0
         return self.window - self.held
 
     def fits(self, size: int) -> bool:
@@ -125,39 +127,47 @@ class ConsumerState:
         self.grants.append(grant)
         holdings = self.holdings
         if holdings is not None:
-            run, pins = grant.view.run, self.pins
-            # All but a few grants are the first of their run: that path makes no call.
-            if run in pins:
-                pins[run][0] += 1
-                return
+            run = grant.view.run
             if run.pins:
-                run.pins += 1
-                share = run.pinned_bytes // run.pins
+                self._share(run, grant)
             else:
+                # All but a few grants are the first of their run: that path makes no call.
                 run.pins = 1
-                content = run.content
-                share = run.pinned_bytes = len(content.table) + len(content.body)
-                holdings.free_bytes -= share
-            pins[run] = [1, share]
-            self.pinned_bytes += share
+                size = run.content_bytes
+                holdings.free_bytes -= size
+                self.pinned_bytes += size
 
-    def _unpin(self, run: StoredRun) -> None:
-        """A grant of a run is settled whole."""
-        holdings = self.holdings
-        if holdings is None:
+    def _share(self, run: StoredRun, grant: Grant) -> None:
+        """A grant is the newest, and of a run of which somebody holds a message already."""
+        run.pins += 1
+        grants = self.grants
+        if len(grants) > 1 and grants[-2].view.run is run:
+            grant.counts = False
+        else:
+            self.pinned_bytes += run.content_bytes
+
+    def _unpin(self, grant: Grant, index: int, holdings: Holdings) -> None:
+        """A grant is gone that stood at ``index`` among the consumer's."""
+        run = grant.view.run
+        if run.pins > 1:
+            run.pins -= 1
+            if grant.counts:
+                self._stop_counting(run, index)
             return
-        pins = self.pins
-        pin = pins.pop(run)
-        if pin[0] > 1:
-            pin[0] -= 1
-            pins[run] = pin
-            return
-        self.pinned_bytes -= pin[1]
-        run.pins -= 1
-        if not run.pins:
-            holdings.free_bytes += run.pinned_bytes
-            if holdings.limited:
-                holdings.look_again()
+        run.pins = 0
+        size = run.content_bytes
+        self.pinned_bytes -= size
+        holdings.free_bytes += size
+        if holdings.limited:
+            holdings.look_again()
+
+    def _stop_counting(self, run: StoredRun, index: int) -> None:
+        """The grant that stood at ``index`` counts no more: the one behind it does, if it has relied on that."""
+        following = self.grants[index] if index < len(self.grants) else None
+        if following is not None and not following.counts:
+            following.counts = True
+        else:
+            self.pinned_bytes -= run.content_bytes
 
     def set_willing(self, willing: bool) -> None:
         """Its session can take more, or can't."""
@@ -178,15 +188,15 @@ class ConsumerState:
         found: list[tuple[Grant, int, int]] = []
         tag = first
         while tag <= last:
-            if not 0 <= index < len(grants) or not grants[index].tag <= tag < grants[index].tag + grants[index].rows:
+            grant = grants[index] if 0 <= index < len(grants) else None
+            if grant is None or not 0 <= (low := tag - grant.tag) < grant.rows:
                 raise violation("bad_tag", f"tag {tag} is settled already")
-            grant = grants[index]
-            low = tag - grant.tag
-            high = min(last - grant.tag + 1, grant.rows)
+            following = grant.tag + grant.rows
+            high = grant.rows if following <= last else last + 1 - grant.tag
             if grant.settled is not None and grant.settled.find(1, low, high) >= 0:
                 raise violation("bad_tag", f"one of the tags {tag} to {grant.tag + high - 1} is settled already")
             found.append((grant, low, high))
-            tag = grant.tag + high
+            tag = following
             index += 1
         spans = [self._settle(grant, low, high) for grant, low, high in found]
         if self.filter is not None:
@@ -212,31 +222,33 @@ class ConsumerState:
 
     def _settle(self, grant: Grant, low: int, high: int) -> Span:
         rows = high - low
-        step = grant.step
-        start = grant.start + low * step
-        stop = start + (rows - 1) * step + 1
-        grant.left -= rows
         self.held -= rows
-        if grant.left == 0:
+        grant.left -= rows
+        if not grant.left:
             self.held_bytes -= grant.size_bytes
             self._drop(grant)
-        else:
+            if rows == grant.rows:
+                return grant
+        step = grant.step
+        start = grant.start + low * step
+        span = Span(grant.view, start, start + (rows - 1) * step + 1, step)
+        if grant.left:
             if grant.settled is None:
                 grant.settled = bytearray(grant.rows)
             grant.settled[low:high] = b"\1" * rows
             # Room must not wait for the last message of a grant: its holder may wait for what comes next.
-            size = span_bytes(grant.view, start, stop, step)
+            size = span_bytes(span.view, span.start, span.stop, step)
             grant.size_bytes -= size
             self.held_bytes -= size
-        return Span(grant.view, start, stop, step)
+        return span
 
     def _drop(self, grant: Grant) -> None:
+        """A grant is settled whole."""
         grants = self.grants
-        if grants[0] is grant:
-            del grants[0]
-        else:
-            del grants[bisect_right(grants, grant.tag, key=_TAG) - 1]
-        self._unpin(grant.view.run)
+        index = 0 if grants[0] is grant else bisect_right(grants, grant.tag, key=_TAG) - 1
+        del grants[index]
+        if self.holdings is not None:
+            self._unpin(grant, index, self.holdings)
 
     def unsettled(self) -> list[tuple[int, Span]]:
         """Everything it still holds, with the first tag of each part, and hold nothing more."""
@@ -251,8 +263,11 @@ class ConsumerState:
                 span = Span(grant.view, start, start + (high - low - 1) * grant.step + 1, grant.step)
                 parts.append((grant.tag + low, span))
                 low = high
-            self._unpin(grant.view.run)
-        self.grants.clear()
+        grants, holdings = self.grants, self.holdings
+        while grants:
+            grant = grants.pop()
+            if holdings is not None:
+                self._unpin(grant, len(grants), holdings)
         self.held = self.held_bytes = 0
         return parts
 

@@ -8,7 +8,19 @@ from meshq.broker.queue._run import DELAYED, GONE, HELD, PARKED, READY
 from meshq.errors import invariant
 
 if TYPE_CHECKING:
+    from meshq.broker.queue._consumer_state import ConsumerState
     from meshq.broker.queue._queue_machine import Queue
+
+
+def _check_share(consumer: ConsumerState) -> None:
+    """Assert that a consumer has the content of each run once in its share, as far as grants of it are neighbours."""
+    counted = 0
+    run = None
+    for grant in consumer.grants:
+        invariant(grant.counts or grant.view.run is run, "what is not counted stands behind something of the same run")
+        run = grant.view.run
+        counted += run.content_bytes if grant.counts else 0
+    invariant(consumer.holdings is None or consumer.pinned_bytes == counted, "a consumer's share is what it holds")
 
 
 def check_queue(queue: Queue) -> None:
@@ -33,6 +45,8 @@ def check_queue(queue: Queue) -> None:
     invariant(held == queue.held, "held is what the states say")
     by_consumers = sum(consumer.held for consumer in queue.consumers)
     invariant(held == by_consumers + queue.pledged, "what is held, a consumer or a transaction holds")
+    for consumer in queue.consumers:
+        _check_share(consumer)
     invariant(delayed == queue.delayed, "delayed is what the states say")
     out = queue.acknowledged + sum(queue.removed.values())
     invariant(queue.added == out + queue.ready + held + delayed, "added = acknowledged + removed + what is there")

@@ -341,10 +341,10 @@ class Queue:
 
     def hold(self, consumer: ConsumerState, grant: Grant) -> None:
         """The rows of a grant are the consumer's."""
-        rows = grant.rows
-        grant.view.states[grant.start : grant.stop : grant.step] = HELD_ROWS[:rows]
+        rows, view = grant.rows, grant.view
+        view.states[grant.start : grant.stop : grant.step] = HELD_ROWS[:rows]
         consumer.hold(grant)
-        grant.view.level.ready -= rows  # type: ignore[union-attr]  # what is granted is visible
+        view.level.ready -= rows  # type: ignore[union-attr]  # what is granted is visible
         self.ready -= rows
         self.held += rows
 

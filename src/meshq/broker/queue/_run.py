@@ -58,13 +58,13 @@ class StoredRun:
         "address",
         "body",
         "content",
+        "content_bytes",
         "durable",
         "has_ids",
         "number",
         "number_step",
         "origin",
         "paged",
-        "pinned_bytes",
         "pins",
         "position",
         "producer",
@@ -118,14 +118,15 @@ class StoredRun:
         self.spill: Any = None
         # The room of its address that it takes; None: that is not bounded.
         self.room: Room | None = None
-        # Consumers that hold a message of it, and the bytes that stay in memory for them.
+        # Grants of its messages: for these its content stays in memory.
         self.pins = 0
-        self.pinned_bytes = 0
         # Queues that still hold a message of it.
         self.views = 0
         # Of these, the ones that have shares of it.
         self.share_views = 0
-        self.size_bytes = len(content.body) + len(content.table) + RUN_OVERHEAD_BYTES
+        # What its content takes while it is here.
+        self.content_bytes = size = len(content.body) + len(content.table)
+        self.size_bytes = size + RUN_OVERHEAD_BYTES
 
     def forget(self) -> int:
         """Leave the content to the disk; returns how many bytes that frees."""
@@ -146,6 +147,7 @@ class StoredRun:
         size = len(content.table) + len(content.body)
         invariant(content.rows == self.content.rows and size == self.paged, "what comes back is what went")
         self.content = content
+        self.content_bytes = size
         self.paged = 0
         (self.origin or self).size_bytes += size
         return size

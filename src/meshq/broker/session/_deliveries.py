@@ -24,7 +24,7 @@ def delivery(consumer: ConsumerState, grant: Grant) -> Frame:
     """The DELIVER frame for a grant."""
     view = grant.view
     run = view.run
-    content = granted(grant)
+    content = run.content if grant.rows == run.content.rows else granted(grant)
     counts: tuple[int, ...] = ()
     if view.maybe > grant.start or view.counts:
         counts = _delivery_counts(grant)

@@ -33,18 +33,21 @@ from meshq.wire import (
 )
 
 if TYPE_CHECKING:
+    from meshq.broker.placing._producers import UserMarks
     from meshq.broker.session._session import Session
 
 
 class ProducerState:
     """A producer's channel: whose messages these are, and where they go."""
 
-    __slots__ = ("count", "producer", "requests", "target", "user", "window")
+    __slots__ = ("count", "marks", "producer", "requests", "target", "user", "window")
 
     def __init__(self, producer: bytes, user: str, target: Target, window: int) -> None:
         self.producer = producer
         #: Whose it is: other users' producers of the same id are others.
         self.user = user
+        #: What is stored of that user's producers, of this one, too.
+        self.marks: UserMarks
         self.target = target
         #: Messages that it may have unconfirmed; 0: that is not for us to judge.
         self.window = window
@@ -102,7 +105,7 @@ class Producing:
             opened = ProducerState(header.producer, user, target, header.window)
             settings = self._core.router.settings(target.address)
             check_window(opened, settings)
-            producers.open(header.producer, user)
+            opened.marks = producers.open(header.producer, user)
             self.channels[frame.channel] = opened
             told = {
                 "number": producers.whole(header.producer, user),
@@ -217,15 +220,15 @@ class Producing:
 
     def _is_new(self, frame: Frame, producer: ProducerState, last: int, confirm: Callable[[], None]) -> bool:
         """Whether the run is to be stored: not if the producer's high mark covers it already."""
-        mark = self._core.producers.get(producer.producer, producer.user)
+        mark = producer.marks.mark(producer.producer)
+        if frame.first > mark > 0:
+            return True
         resent = bool(frame.flags & FLAG_RESENT)
-        if mark is None:
-            if resent and self._core.producers.forgets(producer.user):
+        if not mark:
+            if resent and producer.marks.forgets:
                 error = decline("unknown_producer", "whether these messages were stored can't be said")
                 self._refuse(frame, caused(error, LookupError(f"there is no producer {producer.producer.hex()}")))
                 return False
-            return True
-        if frame.first > mark:
             return True
         if not resent or last > mark:
             raise violation("bad_number", f"messages {frame.first} to {last}, after {mark} had come")

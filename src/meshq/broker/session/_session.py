@@ -365,6 +365,10 @@ class Session:
         """Send a consumer what its queue granted."""
         self.put(delivery(consumer, grant))
         self.core.serve(self)
+        link = self.link
+        if link is not None and link.lossless:
+            # It has arrived.
+            return
         if self._willing and self.outgoing_bound.reached:
             self._set_willing(False)
 
