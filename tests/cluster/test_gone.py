@@ -262,6 +262,31 @@ async def test_whoever_watches_is_told_who_joined_and_how_a_node_left() -> None:
         assert {event.successor for event in told if isinstance(event, NodeLeft)} == {""}
 
 
+async def test_a_node_that_is_there_at_once_in_the_place_of_another_one_has_joined() -> None:
+    async with hosts(cluster=FAST) as nodes:
+        await nodes.joined()
+        events = nodes.brokers["a"].events()
+        await nodes.crash("b")
+        nodes.own["b"] = {"data_dir": "/data/new"}
+        await nodes.start("b")
+        await nodes.joined()
+        node_id = bytes(nodes.brokers["b"].node_id).hex()
+        await until(lambda: nodes.known("a").peers()[0].node_id == node_id)
+        await until(lambda: state(nodes, "a") == "linked")
+        await nodes.stop("a")
+        told = [event async for event in events if isinstance(event, NodeJoined)]
+        assert [event.node_id for event in told] == [node_id]
+
+
+async def test_a_subscription_that_ended_has_no_consumers_any_more() -> None:
+    async with hosts() as nodes, nodes.client("b") as client:
+        await nodes.joined()
+        async with client.subscribe("news", name="desk"):
+            (queue,) = [name for name in await client.queues() if "desk" in name]
+            await nodes.known("a").wait_for(queue=queue, consumers=1, timeout=5)
+        await until(lambda: nodes.known("a").consumers(queue) == 0)
+
+
 async def test_peers_say_what_went_wrong_last() -> None:
     async with hosts(cluster=FAST) as nodes:
         await nodes.joined()

@@ -114,11 +114,14 @@ async def test_a_node_that_is_given_up_is_known_again_in_the_next_life() -> None
         assert nodes.known("a").peers()[0].waiting == 3
 
 
-async def test_of_a_node_in_whose_place_another_one_is_nothing_is_known_after_a_restart() -> None:
-    async with hosts(cluster=FAST) as nodes:
+@pytest.mark.parametrize("how", ["at once", "away", "down"])
+async def test_of_a_node_in_whose_place_another_one_is_nothing_is_known_after_a_restart(how: str) -> None:
+    async with hosts(cluster=FINITE if how == "down" else FAST) as nodes:
         await subscribed(nodes)
         await known(nodes)
         await nodes.crash("b")
+        if how != "at once":
+            await until(lambda: state(nodes, "a") == how)
         nodes.own["b"] = {"data_dir": "/data/new"}
         await nodes.start("b")
         await nodes.joined()
@@ -128,6 +131,25 @@ async def test_of_a_node_in_whose_place_another_one_is_nothing_is_known_after_a_
         await nodes.start("a")
         await publish(nodes, 3)
         assert nodes.brokers["a"].statistics().ready == 0
+
+
+async def test_a_node_that_left_has_left_in_the_next_life_too() -> None:
+    async with hosts(mode="strict", cluster=FAST, broker={"queues": ["q"]}) as nodes:
+        await nodes.joined()
+        # Its confirm comes after its good-bye: so something waits, and the node is still known.
+        nodes.network.delay("b", "a", 0.5, 0.5)
+        await nodes.send("a", numbered(10))
+        await nodes.stop("b")
+        await until(lambda: state(nodes, "a") == "left")
+        await nodes.crash("a")
+        await nodes.start("a")
+        before = nodes.known("a").peers()[0].waiting
+        assert before > 0
+        assert state(nodes, "a") == "left"
+        await trio.sleep(5)
+        assert state(nodes, "a") == "left"
+        await nodes.send("a", numbered(10))
+        assert nodes.known("a").peers()[0].waiting == before
 
 
 @pytest.mark.parametrize("restarted", [True, False])

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from meshq import NodeJoined, NodeLeft, abc
+from meshq import Delivery, NodeJoined, NodeLeft, abc
 from meshq.errors import ConnectionBrokenError
 from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.kit import until
@@ -25,9 +25,12 @@ class Ways(abc.Network):
     closed: set[int] = attrs.field(factory=set)
     #: Another host to which a port leads by now.
     elsewhere: dict[int, str] = attrs.field(factory=dict)
+    #: How long it takes to connect.
+    slow_s: dict[int, float] = attrs.field(factory=dict)
     streams: list[tuple[int, abc.Stream]] = attrs.field(factory=list)
 
     async def connect(self, host: str, port: int) -> abc.Stream:
+        await trio.sleep(self.slow_s.get(port, 0))
         if port in self.closed:
             raise ConnectionBrokenError(f"{host}:{port} can't be reached", outcome="not_done") from OSError("closed")
         stream = await self.inner.connect(self.elsewhere.get(port, host), port)
@@ -40,6 +43,10 @@ class Ways(abc.Network):
     def close(self, port: int) -> None:
         """Break the connections to a port, and let nobody make another one."""
         self.closed.add(port)
+        self.reset(port)
+
+    def reset(self, port: int) -> None:
+        """Break the connections to a port."""
         for at, stream in self.streams:
             if at == port:
                 stream.close()
@@ -131,3 +138,52 @@ async def test_another_node_that_answers_at_a_spare_url_is_linked() -> None:
         ways(nodes).elsewhere[5001] = "c"
         await until(lambda: states(nodes) == ["linked", "linked"])
         assert [peer.node_name for peer in nodes.known("a").peers()] == ["b", "c"]
+
+
+async def test_what_waits_is_counted_once_and_what_is_wanted_goes_by_the_second_url() -> None:
+    async with hosts(cluster=FAST, broker={"queues": ["q"]}, **BOTH) as nodes:
+        await linked_by_the_first(nodes)
+        there: list[Delivery] = []
+        await nodes.nursery.start(nodes.serve_queue, "b", there)
+        await nodes.known("a").wait_for(queue="q", consumers=1, timeout=5)
+        ways(nodes).close(5000)
+        await until(lambda: states(nodes)[1] == "linked")
+        # Nobody answers at the first, time and again.
+        await trio.sleep(5)
+        await nodes.send("a", numbered(10))
+        await until(lambda: len(there) == 10)
+        assert (nodes.known("a").nodes(), nodes.known("a").consumers("q")) == (2, 1)
+        nodes.network.pause_host("b")
+        await nodes.send("a", numbered(10, 10))
+        assert [peer.waiting for peer in nodes.known("a").peers()] == [0, 10]
+
+
+async def test_a_link_that_is_about_to_be_resumed_is_not_given_to_the_spare() -> None:
+    async with hosts(cluster={"connection_ttl": 10.0, "check_period": 0.5}, **BOTH) as nodes:
+        await linked_by_the_first(nodes)
+        ways(nodes).slow_s[5000] = 3
+        ways(nodes).reset(5000)
+        seen = set()
+        for _ in range(50):
+            await trio.sleep(0.1)
+            seen.add(tuple(states(nodes)))
+        assert seen == {("linked", "spare")}
+        assert nodes.known("a").peers()[0].connected
+
+
+async def test_when_another_node_answers_at_the_first_url_the_second_links_the_one_that_was_there() -> None:
+    other = {"acceptors": ["tcp://c:5000?insecure=true"]}
+    async with hosts("abc", cluster=FAST, **{**BOTH, "own": {**BOTH["own"], "c": other}}) as nodes:
+        await linked_by_the_first(nodes)
+        ways(nodes).elsewhere[5000] = "c"
+        ways(nodes).reset(5000)
+        await until(lambda: states(nodes) == ["linked", "linked"])
+        assert [peer.node_name for peer in nodes.known("a").peers()] == ["c", "b"]
+
+
+@pytest.mark.parametrize("attempt", range(4))
+async def test_of_two_urls_that_answer_at_once_one_is_a_spare(attempt: int) -> None:
+    settings = {**BOTH, "made_as": Hosts}
+    async with hosts(cluster=FAST, **settings) as nodes:
+        await nodes.joined()
+        await until(lambda: sorted(states(nodes)) == ["linked", "spare"])

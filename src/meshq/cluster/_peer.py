@@ -105,9 +105,8 @@ class Peer:
 
     def _lead_to(self, node_id: bytes) -> None:
         """Another node is there than before, or one that was given up."""
-        mine = self._claims.get(self.node_id) is self
         self._yield()
-        if mine and self._forwarding is not None:
+        if self._forwarding is not None:
             self._broker.routes.met(self._forwarding, "")
             # Where the old one is now nobody knows: what waits for it waits, and nothing more is sent there.
             self._broker.routes.withdraw(self._forwarding)
@@ -133,13 +132,11 @@ class Peer:
     def spare(self) -> bool:
         """Whether its node is linked by another connector, which has not failed."""
         holder = self._claims.get(self.node_id)
-        return holder is not None and holder is not self and not holder.absent
+        return holder is not None and not holder.absent
 
     def move_out(self) -> None:
         """Its node has answered at another URL, and is reached there from here on."""
-        self.end()
         self._yield()
-        self._queues.clear()
         self.node_id, self._forwarding = b"", None
 
     def was(self, former: FormerPeer) -> None:
@@ -216,8 +213,6 @@ class Peer:
         self.end()
         if how == "away" and self.state in ("left", "down"):
             # It is no less gone for not being there.
-            if self.state == "down":
-                self.error = error
             return
         self.error = error
         if self._forwarding is not None:
@@ -297,11 +292,6 @@ class Peer:
     def forget(self, error: MeshqError) -> None:
         """All attempts are used up: nothing new is sent there before it comes back."""
         self.error = error
-        self.end()
-        if self.state == "down":
-            return
         if self._forwarding is not None:
             self._broker.routes.withdraw(self._forwarding)
-        self._queues.clear()
         self._become("down")
-        self._yield()
