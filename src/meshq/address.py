@@ -70,15 +70,38 @@ def parse_target(text: str, what: str = "address") -> Target:
     return Target(address, check_name(what, queue) if separator else None)
 
 
-def check_literal(what: str, address: str) -> str:
-    """The name of an address, checked to be no pattern of addresses.
+def check_literal(what: str, name: str) -> str:
+    """A name, or ``address::queue``, checked to be no pattern of names.
+
+    Nobody who writes a wildcard means a name with such a word in it: taken as one, it would get nothing.
 
     Raises:
         SettingsError: one of its words is a wildcard.
     """
-    if any(word in ("*", "#") for word in address.split(".")):
-        raise SettingsError(what, address, "one address: wildcards ('*' and '#') are not supported in subscribe")
-    return address
+    if any(word in ("*", "#") for part in name.split(SEPARATOR) for word in part.split(".")):
+        allowed = "one name: the wildcards '*' and '#' stand only in patterns, of settings and of permissions"
+        raise SettingsError(what, name, allowed)
+    return name
+
+
+def check_place(what: str, name: object) -> str:
+    """The name of an address or queue that is to be used or made, checked.
+
+    Raises:
+        SettingsError: it isn't a valid name, or is a pattern.
+    """
+    return check_literal(what, check_name(what, name))
+
+
+def parse_place(text: str, what: str = "address") -> Target:
+    """Split ``address`` or ``address::queue``, where messages are sent or taken.
+
+    Raises:
+        SettingsError: a part is not a valid name, or is a pattern.
+    """
+    target = parse_target(text, what)
+    check_literal(what, text)
+    return target
 
 
 def check_routing(what: str, routing: object) -> str:

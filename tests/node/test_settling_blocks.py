@@ -261,6 +261,26 @@ async def test_a_handler_that_fails_gives_its_message_back_and_the_worker_goes_o
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("how", ["ack", "nack", "reject", "nothing"])
+async def test_the_warning_says_what_became_of_the_message(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with lives() as node, node.client() as client, trio.open_nursery() as nursery:
+
+        async def failing(delivery: Delivery) -> None:
+            if delivery.body == b"first" and not delivery.redelivered:
+                if how != "nothing":
+                    await getattr(delivery, how)()
+                raise ValueError
+
+        with caplog.at_level(logging.WARNING, "meshq.client"):
+            nursery.start_soon(client.serve, "q", failing)
+            await client.send("q", b"first")
+            await trio.sleep(1)
+        (record,) = [record for record in caplog.records if record.event == "handler_failed"]  # type: ignore[attr-defined]
+        said = "the message is given back" if how == "nothing" else "the handler had settled the message before"
+        assert record.getMessage().endswith(f"; {said}")
+        nursery.cancel_scope.cancel()
+
+
 async def test_the_programs_own_function_is_told_of_an_exception_and_ends_the_worker_by_raising() -> None:
     async with lives() as node, node.client() as client:
         await client.send_many("q", [b"1", b"2"])

@@ -17,7 +17,7 @@ def test_threads_are_refused_wildcards_by_name() -> None:
         broker.client() as local,
     ):
         for client in (remote, local):
-            with pytest.raises(SettingsError, match=r"'news\.#'.*wildcards.*not supported in subscribe"):
+            with pytest.raises(SettingsError, match=r"'news\.#'.*wildcards"):
                 client.subscribe("news.#")
             assert client.queues() == []
 
@@ -30,6 +30,6 @@ async def test_tasks_of_asyncio_are_refused_wildcards_by_name() -> None:
         broker.client() as local,
     ):
         for client in (remote, local):
-            with pytest.raises(SettingsError, match=r"'news\.#'.*wildcards.*not supported in subscribe"):
+            with pytest.raises(SettingsError, match=r"'news\.#'.*wildcards"):
                 client.subscribe("news.#")
             assert await client.queues() == []

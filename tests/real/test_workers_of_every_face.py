@@ -106,6 +106,27 @@ async def test_a_cancelled_worker_of_asyncio_finishes_what_it_has_begun(tmp_path
 
 
 @asyncio_test
+async def test_a_warning_of_asyncio_says_that_the_message_was_settled_before(tmp_path: Path) -> None:
+    records: list[logging.LogRecord] = []
+    log = logging.getLogger("meshq.client")
+    log.addFilter(records.append)  # type: ignore[arg-type]
+    try:
+        async with clients(tmp_path) as (client, _):
+            await client.send("q", b"x")
+
+            async def handler(delivery: aio.Delivery) -> None:
+                client.stop_serving()
+                await delivery.ack()
+                raise ValueError
+
+            await client.serve("q", handler)
+            (record,) = [one for one in records if getattr(one, "event", "") == "handler_failed"]
+            assert record.getMessage().endswith("; the handler had settled the message before")
+    finally:
+        log.removeFilter(records.append)  # type: ignore[arg-type]
+
+
+@asyncio_test
 async def test_a_second_cancellation_cancels_the_handlers_and_their_messages_come_again(tmp_path: Path) -> None:
     async with clients(tmp_path) as (client, _):
         await client.send("q", b"1")
@@ -317,6 +338,27 @@ class TestThreads:
             client.send("q", b"bad")
             with client.session() as another, pytest.raises(KeyError, match="enough"):
                 another.serve("q", handler, on_error=ends)
+
+    def test_a_warning_says_that_the_message_was_settled_before(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with (
+            caplog.at_level(logging.WARNING, "meshq.client"),
+            blocking.Broker("hq", data_dir=tmp_path) as broker,
+            broker.client() as client,
+        ):
+            client.send("q", b"x")
+
+            def handler(delivery: blocking.Delivery) -> None:
+                client.stop_serving()
+                delivery.ack()
+                raise ValueError
+
+            client.serve("q", handler)
+            client.flush()
+            assert client.queue("q").acknowledged == 1
+            (record,) = caplog.records
+            assert record.getMessage().endswith("; the handler had settled the message before")
 
     def test_a_worker_with_threads_returns_when_another_thread_closes_its_client(self, tmp_path: Path) -> None:
         with blocking.Broker("hq", data_dir=tmp_path) as broker, broker.client() as client:

@@ -104,6 +104,7 @@ class Handling:
         Checkpoint: as ``Delivery.ack``.  Cancellation: the message is settled.
         Raises: what ``on_error`` raises.
         """
+        settled = self._delivery._settled
         # A message of a session that is gone comes again; where the client is closed, nobody is left to be told.
         cause = error
         if isinstance(error, asyncio.CancelledError) and not self._cancelled():
@@ -115,7 +116,7 @@ class Handling:
             return False
         if not self._errors.passed_on(self._delivery, error):
             with suppress(ClosedError):
-                self._loop.soon(self._errors.warn, place_of(cause or error))
+                self._loop.soon(self._errors.warn, place_of(cause or error), settled)
         return True
 
     def _cancelled(self) -> bool:

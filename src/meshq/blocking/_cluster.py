@@ -58,6 +58,7 @@ class ClusterConnection:
 
         Interrupted: nothing has changed.
         Raises:
+            SettingsError: what is waited for is not allowed, or can't be counted.
             CallTimeoutError: the time is up; the error says how far it came.
             NotActiveError: the broker isn't active.
         """

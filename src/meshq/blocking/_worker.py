@@ -96,6 +96,7 @@ class Handling:
 
         Raises: what ``on_error`` raises.
         """
+        settled = self._delivery._settled
         # A message of a session that is gone comes again; where the client is closed, nobody is left to be told.
         with suppress(StaleDeliveryError, ClosedError):
             self._delivery.__exit__(kind, error, trace)
@@ -103,5 +104,5 @@ class Handling:
             return False
         if not self._errors.passed_on(self._delivery, error):
             with suppress(ClosedError):
-                self._loop.soon(self._errors.warn, place_of(error))
+                self._loop.soon(self._errors.warn, place_of(error), settled)
         return True

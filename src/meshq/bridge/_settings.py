@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from meshq import limits
-from meshq.address import check_name, parse_target
+from meshq.address import check_name, parse_place
 from meshq.bridge._link_settings import LinkSettings
 from meshq.errors import SettingsError
 from meshq.selector import parse_filter
@@ -20,7 +20,7 @@ def _name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 
 def _address(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None:
-        parse_target(value, attribute.name)
+        parse_place(value, attribute.name)
 
 
 def _filter(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:

@@ -8,7 +8,17 @@ from typing import Any
 import attrs
 
 from meshq import limits
-from meshq.address import INTERNAL, MANAGEMENT, NOTIFICATIONS, SEPARATOR, TEMPORARY, Target, check_name, check_routing
+from meshq.address import (
+    INTERNAL,
+    MANAGEMENT,
+    NOTIFICATIONS,
+    SEPARATOR,
+    TEMPORARY,
+    Target,
+    check_literal,
+    check_name,
+    check_routing,
+)
 from meshq.broker._notices import Notices
 from meshq.broker.placing._distribution_plan import Ring
 from meshq.broker.placing._diverts import DivertRule
@@ -317,7 +327,7 @@ class Definitions:
         if address is None and target.address.startswith(TEMPORARY):
             address = self._router.add_address(target.address, use.routing)
         elif address is None:
-            address = self._add_address(target.address, use.routing, on_use=True)
+            address = self._add_address(check_literal("address", target.address), use.routing, on_use=True)
         if use.makes:
             self._add_queue(use.makes, address, durable=True, terms=ON_USE)
         return address, self._router.only(address, use.only)
@@ -384,6 +394,7 @@ class Definitions:
             return queue
         if target.queue is None and self._routing_of(target.address) == "multicast":
             raise UsageError(f"the address {target.address!r} is multicast: consume from one of its queues")
+        check_literal("queue", f"{target.address}{SEPARATOR}{target.queue or ''}")
         makes = makeable(self._router, target.queue or target.address, target.address)
         address = self._router.addresses.get(target.address)
         if address is None:
@@ -432,11 +443,12 @@ def check_own(*names: str) -> str:
     """Names that users may give to what they make; the first of them.
 
     Raises:
-        UsageError: one belongs to the broker.
+        UsageError: one belongs to the broker, or is a pattern.
     """
     for name in names:
         if name.startswith(TEMPORARY):
             raise UsageError(f"{name!r} can't be made: names that begin with {TEMPORARY!r} are given by the broker")
+        check_literal("name", name)
     return check_open(*names)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from meshq import limits
-from meshq.address import check_name, check_routing, parse_target
+from meshq.address import check_name, check_place, check_routing, parse_target
 from meshq.client._calls import Call
 from meshq.client._connection import Connection
 from meshq.client._explanations import SIGHTING_KEYS, STEP_KEYS, Route, Sighting, Trace
@@ -63,7 +63,7 @@ class Administration(ABC):
             UsageError: it exists with the other routing type.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        await self._ask("create_address", name=check_name("name", name), routing=check_routing("routing", routing))
+        await self._ask("create_address", name=check_place("name", name), routing=check_routing("routing", routing))
 
     async def create_queue(
         self,
@@ -86,9 +86,9 @@ class Administration(ABC):
             UsageError: it exists otherwise, or its address has the other routing type.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        check_name("name", name)
+        check_place("name", name)
         if address is not None:
-            check_name("address", address)
+            check_place("address", address)
         if type(durable) is not bool:
             raise SettingsError("durable", durable, "True or False")
         text = None if filter is None else parse_filter(filter).text
@@ -313,8 +313,8 @@ class Administration(ABC):
         """
         names = {
             "name": check_name("name", name),
-            "address": check_name("address", address),
-            "forwarding_address": check_name("forwarding_address", forwarding_address),
+            "address": check_place("address", address),
+            "forwarding_address": check_place("forwarding_address", forwarding_address),
         }
         if type(exclusive) is not bool:
             raise SettingsError("exclusive", exclusive, "True or False")

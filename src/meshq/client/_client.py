@@ -10,7 +10,7 @@ import trio
 
 from meshq import limits
 from meshq.abc import Env
-from meshq.address import parse_target
+from meshq.address import parse_place
 from meshq.client._block import Block
 from meshq.client._calls import Call, Opening
 from meshq.client._connection import Connection
@@ -355,7 +355,7 @@ class Client(Patterns):
         Raises:
             SettingsError: a setting is not allowed.
         """
-        parse_target(address)
+        parse_place(address)
         if type(window) is not int or not 1 <= window < 2**31:
             raise SettingsError("window", window, "a whole number from 1 to 2147483647")
         return Producer(self, address, window=window)

@@ -98,9 +98,13 @@ class HandlerErrors:
         self.finished(self._on_error(delivery, error), "on_error")
         return True
 
-    def warn(self, place: str) -> None:
-        """Log that a handler has failed; to be called in the client's own thread.  ``place``: see ``place_of``."""
-        text = f"a handler of {self._queue!r} raised {place}; the message is given back"
+    def warn(self, place: str, settled: bool) -> None:
+        """Log that a handler has failed; to be called in the client's own thread.
+
+        ``place``: see ``place_of``.  ``settled``: the handler had settled its message before it failed.
+        """
+        fate = "the handler had settled the message before" if settled else "the message is given back"
+        text = f"a handler of {self._queue!r} raised {place}; {fate}"
         self._warnings.say("handler_failed", text, place)
 
 

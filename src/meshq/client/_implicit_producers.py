@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from meshq.address import parse_target
+from meshq.address import parse_place
 from meshq.client._outbox import Outbox
 from meshq.client._session import Session
 from meshq.errors import MeshqError
@@ -42,7 +42,7 @@ class ImplicitProducers:
             self._outboxes.move_to_end(address)
             return outbox
         self._check()
-        parse_target(address)
+        parse_place(address)
 
         def failed(error: MeshqError) -> None:
             self._outboxes.pop(address, None)

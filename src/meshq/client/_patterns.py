@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from meshq import limits
-from meshq.address import check_literal, check_name
+from meshq.address import check_name, check_place
 from meshq.client._consumer import Consumer, Subscription, check_consumer
 from meshq.client._delivery import Delivery, Received
 from meshq.client._handlers import HandlerErrors, check_serving
@@ -203,7 +203,7 @@ def check_subscription(address: object, name: object, *, durable: object, shared
     Raises:
         SettingsError: it is not allowed, or contradicts itself.
     """
-    check_literal("address", check_name("address", address))
+    check_place("address", address)
     for setting, value in (("durable", durable), ("shared", shared)):
         if type(value) is not bool:
             raise SettingsError(setting, value, "True or False")

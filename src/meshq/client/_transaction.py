@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Self, cast
 import trio
 
 from meshq import limits
-from meshq.address import parse_target
+from meshq.address import parse_place
 from meshq.client._calls import Call
 from meshq.client._delivery import Delivery, Received
 from meshq.client._envelope import PLAIN_ROW, Row
@@ -176,7 +176,7 @@ class Transaction:
             properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
         )
         if self._address is None or address != self._address:
-            parse_target(address)
+            parse_place(address)
         await self.ready()
         size = len(body) + len(row[1]) + len(row[2]) + len(row[3])
         if self._bodies and (

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from meshq import limits
-from meshq.address import parse_target
+from meshq.address import parse_place
 from meshq.client._calls import Call, Opening
 from meshq.client._envelope import Row
 from meshq.client._losses import Losses
@@ -151,7 +151,7 @@ async def _send_until_stored(
 async def _send_in_turn(client: Client, address: str, blocks: Blocks, envelope: Row, *, durable: bool) -> None:
     """Send once it is this one's turn: the broker takes only so many bodies of a session at a time."""
     # Who asks for what is not allowed is told at once.
-    parse_target(address)
+    parse_place(address)
     client._check()
     session = client._session
     turn = session.uploads.take("a send", session.now())

@@ -83,11 +83,12 @@ class Handling:
         Checkpoint: as ``Delivery.ack``.  Cancellation: the worker shields it.
         Raises: what ``on_error`` raises.
         """
+        settled = self._delivery._settled
         # A message of a session that is gone comes again.
         with suppress(StaleDeliveryError, ClosedError):
             await self._delivery.__aexit__(kind, error, trace)
         if not isinstance(error, Exception):
             return False
         if not self._errors.passed_on(self._delivery, error):
-            self._errors.warn(place_of(error))
+            self._errors.warn(place_of(error), settled)
         return True

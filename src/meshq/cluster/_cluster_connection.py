@@ -13,6 +13,7 @@ from meshq.abc import LocalBroker, NodeControl, Service
 from meshq.client import ClientFactory, PeerLink
 from meshq.cluster._peer import Peer, SpareError
 from meshq.cluster._settings import ClusterSettings
+from meshq.cluster._wanted import check_wanted
 from meshq.errors import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio
@@ -292,12 +293,14 @@ class ClusterConnection(Service):
         Checkpoint: always.
         Cancellation: nothing has changed.
         Raises:
+            SettingsError: what is waited for is not allowed, or can't be counted.
             CallTimeoutError: the time is up; the error says how far it came.
             NotActiveError: the broker isn't active.
         """
         check_in_trio("ClusterConnection")
+        check_wanted(nodes, queue, consumers, timeout)
+        await trio.lowlevel.checkpoint()
         with trio.move_on_after(timeout):
-            await trio.lowlevel.checkpoint()
             while not self._there(nodes, queue, consumers):
                 await self._changed.wait()
             return

@@ -11,7 +11,7 @@ import attrs
 
 from meshq import limits
 from meshq.abc import Controlled, Service
-from meshq.address import check_name
+from meshq.address import check_name, check_place
 from meshq.cluster import ClusterConnection
 from meshq.directories import Directories
 from meshq.errors import SettingsError, UsageError
@@ -113,7 +113,7 @@ def check_settings(
         acceptors=listening,
         connectors=_connectors(connectors),
         services=_services(services),
-        queues=tuple(check_name("queues", queue) for queue in _several("queues", queues)),
+        queues=tuple(check_place("queues", queue) for queue in _several("queues", queues)),
         security=security,
         peers=_peers(services),
         address_settings=check_address_settings(address_settings),
