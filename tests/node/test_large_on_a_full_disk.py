@@ -13,7 +13,7 @@ import trio
 from meshq import AddressFullError, Client, JournalSettings
 from meshq.limits import KIB, MIB
 from meshq.testing import SimDisk
-from tests.node.lives import Lives, bodies, lives, machine
+from tests.node.lives import Lives, TrioWall, bodies, lives, machine
 
 BODY = bytes(100_000)
 LARGE = b"large" + bytes(1_500_000)
@@ -21,7 +21,7 @@ LARGE = b"large" + bytes(1_500_000)
 
 def on(disk: SimDisk, segment_bytes: int = MIB) -> dict[str, Any]:
     """A broker with small segments on this disk."""
-    env = attrs.evolve(machine(), disk=disk.mount())
+    env = attrs.evolve(machine(wall=TrioWall()), disk=disk.mount())
     return {"env": env, "journal": JournalSettings(segment_bytes=segment_bytes), "queues": ["q", "in"]}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import pytest
 import trio
@@ -17,7 +18,7 @@ from tests.node.test_large_on_a_full_disk import drain, leave, on
 #: More than the reserve of so small a segment takes, as one run and as one message.
 SEGMENT_BYTES = 64 * KIB
 RUN = [b"%03d" % number + bytes(1_000) for number in range(60)]
-ONE = [b"one" + bytes(50_000)]
+ONE = [b"one" + bytes(64_000)]
 
 
 async def begun(disk: SimDisk, node: Lives, client: Client, sent: list[bytes]) -> None:
@@ -28,17 +29,32 @@ async def begun(disk: SimDisk, node: Lives, client: Client, sent: list[bytes]) -
     leave(disk, 0)
 
 
-async def again(disk: SimDisk, node: Lives, client: Client, sent: list[bytes]) -> None:
-    """With room everything is in one place, in this life and in the next."""
+async def room_again(disk: SimDisk, node: Lives) -> None:
     disk.capacity_bytes = math.inf
     await trio.sleep(300)
     assert not node.broker.statistics().journal.full
+
+
+async def again(disk: SimDisk, node: Lives, client: Client, sent: list[bytes]) -> None:
+    """With room everything is in one place, in this life and in the next."""
+    await room_again(disk, node)
     await node.again(killed=True)
     found: list[bytes] = []
     for name in ("q", "aside"):
         async with client.consumer(name) as consumer:
             found += await bodies(consumer)
     assert sorted(found) == sorted(sent * 4)
+
+
+def moving(disk: SimDisk) -> dict[str, Any]:
+    moves = AddressSettings(expiry_address="aside", dead_letter_address="aside")
+    return {**on(disk, SEGMENT_BYTES), "queues": ["q", "in", "aside"], "address_settings": {"q": moves}}
+
+
+async def reached(client: Client) -> list[bytes]:
+    """What has arrived where it was to go."""
+    async with client.consumer("aside", browse=True) as consumer:
+        return [message.body async for message in consumer]
 
 
 @pytest.mark.parametrize("sent", [RUN, ONE])
@@ -62,18 +78,43 @@ async def test_an_operators_move_is_refused_and_everything_else_goes_on(sent: li
 
 @pytest.mark.parametrize("sent", [RUN, ONE])
 @pytest.mark.parametrize("why", ["expired", "rejected"])
-async def test_what_expires_or_is_rejected_stays_and_everything_else_goes_on(sent: list[bytes], why: str) -> None:
+@pytest.mark.parametrize("known", [False, True])
+async def test_what_expires_or_is_rejected_stays_and_everything_else_goes_on(
+    sent: list[bytes], why: str, known: bool
+) -> None:
     disk = SimDisk(random.Random(1))
-    moves = AddressSettings(expiry_address="aside", dead_letter_address="aside")
-    settings = {**on(disk, SEGMENT_BYTES), "queues": ["q", "in", "aside"], "address_settings": {"q": moves}}
-    async with lives(**settings) as node, node.client(min_large_message_size=4 * MIB) as client:
+    async with lives(**moving(disk)) as node, node.client(min_large_message_size=4 * MIB) as client:
         async with node.client() as other:
             await begun(disk, node, client, sent)
+            if known:
+                with trio.fail_after(60), pytest.raises(AddressFullError):
+                    while True:
+                        await other.send("in", bytes(1_000))
+            assert node.broker.statistics().journal.full is known
             if why == "expired":
                 await trio.sleep(200)
+                # What finds room in the reserve goes.
+                assert len(await reached(client)) == (len(sent) * 4 if sent is RUN and not known else 0)
             else:
                 async with client.consumer("q") as consumer:
                     await consumer.reject(*await consumer.receive_many(1_000))
             with trio.fail_after(60):
                 await drain(other, 50)
+        if why == "expired":
+            await room_again(disk, node)
+            assert len(await reached(client)) == len(sent) * 4
         await again(disk, node, client, sent)
+
+
+async def test_what_is_larger_than_a_segment_expires_and_is_rejected_while_there_is_room() -> None:
+    disk = SimDisk(random.Random(1))
+    async with lives(**moving(disk)) as node, node.client(min_large_message_size=4 * MIB) as client:
+        await client.send_many("q", [Message(ONE[0], ttl=10)] * 2)
+        await client.send_many("q", ONE)
+        async with client.consumer("q", window=1) as consumer:
+            await trio.sleep(60)
+            # One of the three is held, until it comes back.
+            assert len(await reached(client)) == 1
+            while delivery := await consumer.receive(timeout=30):
+                await consumer.reject(delivery)
+        assert sorted(await reached(client)) == [*ONE * 3]

@@ -6,7 +6,9 @@ they were.  So there is no crash after which a message is in both places, or in 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from meshq.address import Target
@@ -15,7 +17,7 @@ from meshq.broker.placing._placing import Placer
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
-from meshq.broker.queue._run import GONE, QueueRun, StoredRun
+from meshq.broker.queue._run import GONE, UNHELD, QueueRun, StoredRun
 from meshq.broker.queue._traits import Traits
 from meshq.broker.records import SettledRow
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError
@@ -34,6 +36,8 @@ FATES: Final = {
     "redriven": "moved",
     "given_back": "moved",
 }
+#: Why the node moves messages that nobody asked it to move.
+OWN: Final = ("rejected", "attempts", "expired")
 
 
 class Mover:
@@ -98,12 +102,28 @@ class Mover:
             waiting.append(Span(span.view, middle, span.stop, span.step))
             waiting.append(Span(span.view, span.start, middle, span.step))
 
-    def _see_room(self, run: StoredRun) -> None:
-        """Raise ``AddressFullError`` if what is moved has to wait for room that everybody else would wait for, too."""
+    def _see_room(self, run: StoredRun, then: Callable[[int], None]) -> None:
+        """Raise ``AddressFullError`` if what is moved has to wait for room that everybody else would wait for, too.
+
+        ``then`` is told of the bytes when they can be had, or when there is no room for them.
+        """
         need = self._weigh(run.content)
-        if not self._ledger.ask_room(need, _nobody):
+        if not self._ledger.ask_room(need, partial(then, need)):
             raise AddressFullError(f"room for {need} bytes that are to be moved is being made")
         self._ledger.check_room(need)
+
+    def _room_made(self, queue: Queue, span: Span, target: Target, reason: str, need: int) -> None:
+        """There is room as long as this call lasts, or none: what waits for it goes now, unless somebody has it.
+
+        Whoever comes later finds no room for what is larger than a segment: nothing keeps so much.
+        """
+        view = span.view
+        if not view.live or view.run.paged:
+            return
+        rows = [row for row in range(span.start, span.stop, span.step) if view.states[row] in UNHELD]
+        with contextlib.suppress(AddressFullError):
+            self._ledger.check_room(need)
+            self.move(queue, [Span(view, part.start, part.stop, part.step) for part in pieces(rows)], target, reason)
 
     def _place(self, queue: Queue, span: Span, target: Target, reason: str) -> bool:
         """Place the messages; whether the record that does so says that they are gone from here."""
@@ -125,7 +145,9 @@ class Mover:
         moved.traits = Traits(arrival, origin=_origin(queue, run, reason) if reason != "given_back" else None)
         moved.body = run.body
         if run.durable:
-            self._see_room(moved)
+            # Whoever asked for a move is told no, and may ask again.
+            own = reason in OWN
+            self._see_room(moved, partial(self._room_made, queue, span, target, reason) if own else _nobody)
         gone: tuple[SettledRow, ...] = ()
         if whole.position and queue.durable:
             gone = (settled_row(queue, span),)
