@@ -19,6 +19,7 @@ from meshq.testing._checkers_end import check_history
 from meshq.testing._disk import SimDisk
 from meshq.testing._history import History, body_of, place_of
 from meshq.testing._mesh_accounts import settle_mesh
+from meshq.testing._mesh_doubt import expire_in_doubt
 from meshq.testing._mesh_faults import MeshFaults
 from meshq.testing._mesh_node import LINKED_S, MODES, NODES, RETIRED, SPREAD, MeshNode
 from meshq.testing._network import MemoryNetwork
@@ -134,6 +135,7 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
         if node is not retiring:
             await _send_where_it_stands(scene, node)
     await _spread(scene, nodes, mode)
+    await expire_in_doubt(nodes, faults, simulation.swarm)
     for machine in cast.all_machines:
         machine.node.kill()
     for node in nodes:

@@ -61,6 +61,14 @@ MESH_BUGS: Final = (
         mesh=True,
     ),
     Bug(
+        name="let expire what another node may have",
+        file="broker/leaving/_expiry.py",
+        old="        return [row for row in rows if not _in_doubt(queue, view, row)]\n",
+        new="        return rows\n",
+        checkers=("Q14",),
+        mesh=True,
+    ),
+    Bug(
         name="let a settled share stop behind its run",
         file="broker/leaving/_moving.py",
         old="taken.start, taken[-1] + 1, taken.step",
