@@ -54,8 +54,9 @@ async def test_what_is_sent_goes_to_who_is_there_and_not_to_a_node_that_is_gone(
         await end(nodes, how, "b")
         await until(lambda: state(nodes, "a") == ENDS[how])
         assert nodes.known("a").nodes() == nodes.known("a").consumers("q") == 1
-        with pytest.raises(CallTimeoutError):
+        with pytest.raises(CallTimeoutError, match=r"1 of 2 nodes after 0\.5 s") as told:
             await nodes.known("a").wait_for(nodes=2, timeout=0.5)
+        assert told.value.outcome == "not_done"
         await nodes.send("a", numbered(100, 10))
         await until(lambda: len(here) == 105)
         assert nodes.known("a").peers()[0].waiting == 0

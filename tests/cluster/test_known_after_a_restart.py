@@ -152,6 +152,20 @@ async def test_a_node_that_left_has_left_in_the_next_life_too() -> None:
         assert nodes.known("a").peers()[0].waiting == before
 
 
+async def test_a_node_that_is_not_listed_any_more_has_no_share_and_what_only_it_has_waits() -> None:
+    async with hosts(mode="strict", cluster=FAST, broker={"queues": ["q"]}) as nodes:
+        await subscribed(nodes)
+        await known(nodes)
+        await nodes.crash("b")
+        await nodes.crash("a")
+        nodes.others["a"] = []
+        await nodes.start("a")
+        await nodes.send("a", numbered(10))
+        await publish(nodes, 3)
+        assert nodes.known("a").peers() == []
+        assert await nodes.left("a") == {"a/q": 10, f"a/{nodes.forward('b')}": 3}
+
+
 @pytest.mark.parametrize("restarted", [True, False])
 async def test_a_node_that_moved_to_another_url_gets_what_waits_for_it(*, restarted: bool) -> None:
     old, new = "tcp://b:5000?insecure=true", "tcp://b:5001?insecure=true"

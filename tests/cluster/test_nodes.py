@@ -479,8 +479,15 @@ async def test_a_full_disk_keeps_a_node_from_joining_and_not_from_living(monkeyp
         return rightly(self, name)
 
     monkeypatch.setattr(Definitions, "forward_queue", full)
-    async with mesh("ab", root="simulated", mode="strict", cluster={"reconnect_attempts": 1}) as nodes:
+    settings = {"reconnect_attempts": 1, "max_retry_interval": 1}
+    async with mesh("ab", root="simulated", mode="strict", cluster=settings) as nodes:
         await create(nodes, "a", "b")
+
+        def without_room() -> bool:
+            (peer,) = nodes.known("a").peers()
+            return isinstance(peer.error, AddressFullError) and peer.state == "away"
+
+        await until(without_room)
         await nodes.joined("a", "b")
         await nodes.send("a", numbered(10))
         assert await settled(nodes) == {"a/q": 5, "b/q": 5}

@@ -159,6 +159,7 @@ async def test_the_name_is_that_of_the_queues_in_which_messages_wait_for_other_n
         ({"static_connectors": ["tcp://192.0.2.1:1?insecure=true"]}, "192.0.2.1"),
         ({"static_connectors": ["far"]}, "192.0.2.2"),
         ({"connector": "far"}, "192.0.2.2"),
+        ({"static_connectors": ["(tcp://127.0.0.1:1,tcp://192.0.2.3:1)?insecure=true"]}, "192.0.2.3"),
     ],
 )
 async def test_the_default_password_is_refused_where_a_link_leads_off_the_machine(
@@ -295,6 +296,7 @@ async def test_a_node_is_given_up_after_so_many_attempts_at_first_or_after_a_los
         await trio.sleep(1_100)
         assert len(nodes.since("a", before)) == attempts + 2
         assert [getattr(one, "event", "") for one in caplog.records].count("peer_down") == 1
+        assert "peer_lost" not in [getattr(one, "event", "") for one in caplog.records]
 
 
 @pytest.mark.parametrize("pause", [0.5, 3.0])

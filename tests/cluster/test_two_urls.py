@@ -187,3 +187,40 @@ async def test_of_two_urls_that_answer_at_once_one_is_a_spare(attempt: int) -> N
     async with hosts(cluster=FAST, **settings) as nodes:
         await nodes.joined()
         await until(lambda: sorted(states(nodes)) == ["linked", "spare"])
+
+
+async def test_a_url_that_leads_back_to_this_node_is_looked_at_again() -> None:
+    async with hosts(cluster=FAST, **{**BOTH, "others": {"a": [FIRST], "b": []}}) as nodes:
+        await nodes.known("a").wait_for(nodes=2, timeout=10)
+        ways(nodes).elsewhere[5000] = "a"
+        ways(nodes).reset(5000)
+        await until(lambda: not nodes.known("a").peers()[0].connected)
+        await trio.sleep(5)
+        assert nodes.known("a").nodes() == 1
+        ways(nodes).elsewhere.clear()
+        await nodes.known("a").wait_for(nodes=2, timeout=10)
+
+
+@pytest.mark.parametrize("first", ["nobody:5000", "b:5002"])
+async def test_the_second_host_of_a_connector_is_used_while_the_first_is_away(first: str) -> None:
+    url = f"(tcp://{first},tcp://b:5000)?insecure=true"
+    async with hosts(mode="strict", cluster=FAST, broker={"queues": ["q"]}, others={"a": [url]}) as nodes:
+        await nodes.joined()
+        await nodes.send("a", numbered(10))
+        await until(lambda: nodes.known("a").peers()[0].waiting == 0)
+        assert await nodes.left() == {"a/q": 5, "b/q": 5}
+
+
+async def test_after_a_loss_the_other_host_of_a_connector_is_tried() -> None:
+    settings = {**BOTH, "others": {"a": ["(tcp://b:5000,tcp://b:5001)?insecure=true"]}}
+    async with hosts(mode="strict", cluster=FAST, broker={"queues": ["q"]}, **settings) as nodes:
+        await nodes.joined()
+        sent = 0
+        for closed, opened in ((5000, 5001), (5001, 5000)):
+            ways(nodes).closed.discard(opened)
+            ways(nodes).close(closed)
+            await nodes.send("a", numbered(10, sent))
+            await until(lambda: nodes.known("a").peers()[0].waiting == 0)
+            assert nodes.known("a").nodes() == 2
+            sent += 10
+        assert await nodes.left() == {"a/q": 10, "b/q": 10}
