@@ -9,9 +9,12 @@ import pytest
 from tools import draw_wire_tables
 
 from meshq import limits
+from meshq.bridge._carrying_plan import bridged_id
 from meshq.wire import (
     FLAG_DURABLE,
     HEAD_BYTES,
+    HEADER_BRIDGED,
+    KIND_HEADERS,
     KIND_ID,
     KIND_PLAIN,
     KIND_PROPERTIES,
@@ -48,9 +51,10 @@ def layout(title: str) -> list[tuple[int, int, str]]:
     return [(int(offset), int(width), name) for offset, width, name in found]
 
 
-def example() -> bytes:
-    """The worked example, as bytes."""
-    lines = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} )*[0-9a-f]{2})  ", section("A worked example"), re.M)
+def example(number: int = 0) -> bytes:
+    """One of the worked examples, as bytes: the frame, or what a bridge sends."""
+    text = re.findall(r"```text\n(.*?)```", section("A worked example"), re.S)[number]
+    lines = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} )*[0-9a-f]{2})  ", text, re.M)
     data = b""
     for offset, digits in lines:
         assert int(offset, 16) == len(data), "each line stands where it says"
@@ -122,6 +126,18 @@ def test_the_worked_example_is_read_as_the_page_says() -> None:
     assert [view.body(index) for index in range(2)] == [b"42 umbrellas", b"7 hats"]
     assert decode_map(view.properties(0), 99, lists=False) == {"region": "emea"}
     assert (view.duplicate_id(0), view.duplicate_id(1), view.properties(1)) == (b"o-17", b"", b"")
+
+
+@pytest.mark.parametrize("own", [b"o-17", b""])
+def test_what_a_bridge_sends_is_what_the_code_makes_of_it(own: bytes) -> None:
+    headers = encode_map({HEADER_BRIDGED: own})
+    region = Envelope(KIND_PLAIN | KIND_ID | KIND_HEADERS, bridged_id(bytes(range(16)), 3, 7), headers, b"")
+    run = encode_run([b"7 hats"], [region])
+    assert check_run(RunBytes(1, bytes(run.table), 0, run.body)) == KIND_ID | KIND_HEADERS | KIND_PLAIN
+    if own:
+        assert bytes(run.table) + bytes(run.body) == example(1)
+    else:
+        assert f"`{headers.hex(' ')}`" in section("A worked example")
 
 
 def test_the_limits_on_the_page_are_the_limits() -> None:
