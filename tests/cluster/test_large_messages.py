@@ -90,6 +90,28 @@ async def test_what_is_too_large_for_a_link_stays_where_a_queue_takes_it_and_is_
                 assert bodies_of(nodes, "b") == []
 
 
+async def test_who_does_not_get_what_is_too_large_for_a_link_is_named_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "MESSAGE_BYTES_MAX", 2 * BLOCK)
+    async with mesh("ab", root="simulated") as nodes:
+        async with nodes.client("a") as here, nodes.client("b") as there:
+            for client, queues in ((here, ("both", "here")), (there, ("both", "there", "filtered"))):
+                await client.create_address("news", routing="multicast")
+                for queue in queues:
+                    only = "n = 1" if queue == "filtered" else None
+                    await client.create_queue(queue, address="news", routing="multicast", filter=only)
+            await nodes.joined()
+            await trio.sleep(0.5)
+            await here.send("news", BODY[:BLOCK])
+            await there.send("news", BODY)
+            assert [one for one in caplog.records if getattr(one, "event", "") == "too_large_for_links"] != []
+            caplog.clear()
+            await here.send("news", BODY)
+        (text,) = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "too_large_for_links"]
+        assert f"a message of {len(BODY)} bytes to 'news' is not given to 'there' of other nodes" in text
+
+
 async def test_what_is_exactly_as_large_as_a_link_takes_crosses(monkeypatch: pytest.MonkeyPatch) -> None:
     async with mesh("ab", root="simulated", mode="strict") as nodes:
         async with nodes.client("b") as there:

@@ -103,7 +103,7 @@ class Core:
         #: What other nodes have.
         self.peers = KnownPeers(self.ledger, self._warned)
         parts = self.ledger, self.definitions, self.marks, self.producers, self.memory
-        self.placer = Placer(*parts, alarms=self.alarms, peers=self.peers)
+        self.placer = Placer(*parts, alarms=self.alarms, peers=self.peers, warn=self._warned)
         self.scheduler = Scheduler(self.ledger, self.marks, self.alarms)
         #: Tells other nodes which queues there are, and who wants messages.
         self.demand = Demand()

@@ -19,7 +19,7 @@ from meshq.broker.placing._memory import MemoryBound
 from meshq.broker.placing._producers import ProducerMarks
 from meshq.broker.placing._router import Address
 from meshq.broker.placing._routing_anew import Anew
-from meshq.broker.placing._sharing import check_reach, deal, deal_here, shared, wants_of
+from meshq.broker.placing._sharing import check_reach, deal, deal_here, left_out, shared, wants_of
 from meshq.broker.placing._sifting_plan import placed
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
@@ -59,8 +59,11 @@ class Placer:
         *,
         alarms: Alarms,
         peers: KnownPeers,
+        warn: Callable[[str, str], None],
     ) -> None:
         self._alarms = alarms
+        # Event and text.
+        self._warn = warn
         self._ledger = ledger
         self._definitions = definitions
         self._diverts = definitions.router.diverts
@@ -112,6 +115,10 @@ class Placer:
             shares = self._diverted(run, address, rows) if diverted else shared(run, address, only, rows)
             if not shares and rows:
                 check_reach(run, address, only)
+            if only is None and run.body is not None and (names := left_out(run, address, shares)):
+                size, most = run.body.size_bytes, limits.MESSAGE_BYTES_MAX
+                text = f"a message of {size} bytes to {address.name!r} is not given to {', '.join(map(repr, names))} of"
+                self._warn("too_large_for_links", f"{text} other nodes: at most {most} bytes go from node to node")
             self._place_shares(run, address, shares, (fresh, skipped), asked, then)
             self._producers.raise_to(run.producer, first, last, run.user)
             return

@@ -55,6 +55,22 @@ def check_reach(run: StoredRun, address: Address, only: Queue | Ring | None) -> 
         raise UsageError(f"{text}, and no queue here takes it")
 
 
+def left_out(run: StoredRun, address: Address, shares: Sequence[Share]) -> list[str]:
+    """The names of a multicast address whose queues elsewhere would take a run that can't go there.
+
+    ``shares``: who gets it here.
+    """
+    if travels(run) or address.routing != "multicast":
+        return []
+    wants, here = wants_of(run), [share.queue for share in shares]
+    found = [takers([ring], lambda filters: wants(filters, 0)) for ring in address.rings.values()]
+    return [
+        group[0].ring.name
+        for group in found
+        if any(taker.gets for taker in group) and not any(taker.member is queue for taker in group for queue in here)
+    ]
+
+
 def deal_here(run: StoredRun, address: Address, queues: Sequence[Queue], rows: Sequence[int]) -> list[Share]:
     """Who gets what of a run where only this node has queues."""
     anycast = address.routing == "anycast"
