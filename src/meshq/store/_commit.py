@@ -20,6 +20,7 @@ from meshq.abc import Buffer, Env
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError, caused, invariant
 from meshq.ids import Position
 from meshq.limits import BATCH_BYTES_MAX, LAZY_COMMIT_S, RECORD_BYTES_MAX, SECTOR_BYTES, SEGMENT_HEADER_BYTES
+from meshq.store._admission import Admission
 from meshq.store._batch_format import (
     CHECKPOINT,
     CHECKPOINT_BATCH,
@@ -35,7 +36,7 @@ from meshq.store._bell import Bell
 from meshq.store._books import Books
 from meshq.store._gathered import Gathered
 from meshq.store._inline_machine import InlineSync
-from meshq.store._large_batches import bytes_of, large_bytes, left_behind
+from meshq.store._large_batches import bytes_of, head_of, is_sure, large_bytes, left_behind
 from meshq.store._record import INTERNAL, KIND_MAX, Draft
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
 from meshq.store._writer import SegmentWriter, head_blank
@@ -79,8 +80,9 @@ class GroupCommit:
         self._failure: JournalBrokenError | None = None
         #: What ``place`` refuses: NOTHING, ROOTS on a full disk, or ALL.
         self._refusing = ALL
-        #: Batches that are closed and wait their turn, the one that is open, the one being written.
-        self._closed: deque[Gathered] = deque()
+        #: Batches that wait their turn: while there are any, all new roots are asked for.  The open one; that in work.
+        self.queued: deque[Gathered] = deque()
+        self._admission = Admission()
         self._open = Gathered(1, self._batch_room)
         self._in_flight: Gathered | None = None
         #: Somebody waits for what is placed.
@@ -198,8 +200,13 @@ class GroupCommit:
             invariant(self._open.bytes <= BATCH_BYTES_MAX, "records that stand together fit in a batch")
 
     def _fits(self, need: int) -> bool:
-        pending = [batch for batch in (self._in_flight, *self._closed, self._open) if batch is not None and batch.rows]
-        return need <= left_behind(self._writer, pending)
+        return need <= left_behind(self._writer, (self._in_flight, *self.queued, self._open))
+
+    def _is_sure(self, need: int) -> bool:
+        # The reserve has room for a batch; what is refused needs none.
+        if not self.queued or self._refusing != NOTHING:
+            return True
+        return is_sure(self._writer, (self._in_flight, *self.queued, self._open), self._books.room.spare_bytes, need)
 
     def _claim(self, size_bytes: int) -> None:
         """What is placed next in the open batch, which is empty, takes the room that was made for it."""
@@ -208,7 +215,7 @@ class GroupCommit:
 
     def hurry(self) -> None:
         """Somebody waits: commit what is placed without waiting for company."""
-        if not self._urgent and (self._open.rows or self._closed):
+        if not self._urgent and (self._open.rows or self.queued):
             self._urgent = True
             if self._asleep:
                 self._wake()
@@ -236,7 +243,7 @@ class GroupCommit:
     def _batch_with(self, position: int) -> Gathered:
         if self._in_flight is not None and position <= self._in_flight.last:
             return self._in_flight
-        for batch in self._closed:
+        for batch in self.queued:
             if position <= batch.last:
                 return batch
         return self._open
@@ -266,15 +273,11 @@ class GroupCommit:
         kills, refs = targets
         if not 0 < row >> KIND_SHIFT <= KIND_MAX:
             raise UsageError(f"the kind of a record is 1 to {KIND_MAX}, not {row >> KIND_SHIFT}")
-        if kills or refs:
-            if max(*kills, *refs, 0) > self.last or min(*kills, *refs, 1) < 1:
-                raise UsageError("a record speaks about records placed before it only")
-            head = pack_targets(kills, refs)
+        head = head_of(kills, refs, self.last, root=root)
+        if head:
             parts = [head, *parts]
             size += len(head)
             row |= TARGETS
-        elif not root:
-            raise UsageError("a note without kills or refs would never be found again")
         if size > RECORD_BYTES_MAX:
             raise UsageError(f"a record has at most {RECORD_BYTES_MAX} bytes, not {size}")
         batch = self._open
@@ -289,7 +292,7 @@ class GroupCommit:
     def _turn_over(self) -> Gathered:
         """Close the open batch and open the next one."""
         if self._open.rows:
-            self._closed.append(self._open)
+            self.queued.append(self._open)
             self._urgent = True
             if self._asleep:
                 self._wake()
@@ -311,7 +314,7 @@ class GroupCommit:
     async def _commit_loop(self) -> None:
         """Write what gathers until the journal stops; with ``_flushing``, until nothing is left."""
         while self._failure is None:
-            pending = self._closed or self._open.rows
+            pending = self.queued or self._open.rows
             if self._stopping and not (pending and self._flushing):
                 return
             if pending and (self._urgent or self._stopping):
@@ -339,10 +342,10 @@ class GroupCommit:
         self._urgent = True
 
     def _take(self) -> Gathered:
-        if not self._closed:
+        if not self.queued:
             self._turn_over()
-        batch = self._closed.popleft()
-        self._urgent = bool(self._closed or self._open.rows)
+        batch = self.queued.popleft()
+        self._urgent = bool(self.queued or self._open.rows)
         return batch
 
     async def _commit(self, batch: Gathered) -> None:
@@ -365,6 +368,7 @@ class GroupCommit:
         self._enter(batch, writer, offset)
         self._inline.observe(seconds, trio.current_time())
         self._announce(batch)
+        self._admission.go_on(self._is_sure)
 
     async def _write(self, writer: SegmentWriter, sheaf: Sheaf, size: int) -> float:
         env = self._books.env
@@ -468,7 +472,7 @@ class GroupCommit:
         invariant(batch.bytes <= BATCH_BYTES_MAX, "a checkpoint fits in a batch")
         batch.checkpoint = self._checkpoint_positions = tuple(positions)
         self._checkpoint_queued = True
-        self._closed.append(batch)
+        self.queued.append(batch)
         self._urgent = True
         self._open = Gathered(self.last + 1, self._new_room())
 
@@ -481,7 +485,7 @@ class GroupCommit:
         self.state = "failed"
         self._refusing = ALL
         self._failure = caused(JournalBrokenError(f"the journal's disk failed: {error}"), error)
-        for batch in (self._in_flight, *self._closed, self._open):
+        for batch in (self._in_flight, *self.queued, self._open):
             if batch is not None and batch.settled is not None:
                 batch.settled.set()
         self._halt()

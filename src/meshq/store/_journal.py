@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -42,7 +42,7 @@ from meshq.store._keyring_format import Keyring
 from meshq.store._large import LargeFiles
 from meshq.store._large_batches import bytes_of
 from meshq.store._layout_format import Layout
-from meshq.store._lock import make_directories
+from meshq.store._lock import make_directories, root_of
 from meshq.store._pair import NoRoomError
 from meshq.store._places import StoreLock
 from meshq.store._read_back import ReadBack
@@ -85,13 +85,9 @@ class Journal(Alone):
             raise SettingsError("segment_bytes", segment_bytes, f"{segment_bytes_min} to {SEGMENT_BYTES_MAX}")
         if node_id is not None and len(node_id) != IDENTITY_BYTES:
             raise SettingsError("node_id", node_id, f"{IDENTITY_BYTES} bytes")
-        root = fspath(directory)
-        if not isinstance(root, str) or not root or "\0" in root:
-            # Nothing would be the root of the file system.
-            raise SettingsError("directory", directory, "a directory")
         super().__init__(env, segment_bytes)
         keyring = Keyring([key.reveal() for key in check_keys(encryption_keys)])
-        self._layout = Layout(root.rstrip("/") or "/", keyring, directories or Directories())
+        self._layout = Layout(root_of(directory), keyring, directories or Directories())
         self._wanted_node_id = node_id
         self._lock = StoreLock()
         self._recovery: Recovery | None = None
@@ -240,6 +236,7 @@ class Journal(Alone):
         if self.state == "open" and not self._closing:
             self._refusing = ROOTS if self.full else NOTHING
             self._tidy_bell.ring()
+            self._admission.go_on(self._is_sure)
             if self.on_room is not None:
                 self.on_room()
 
@@ -319,14 +316,16 @@ class Journal(Alone):
     def _halt(self) -> None:
         super()._halt()
         self._indexer.stop()
+        self._admission.go_on(self._is_sure)
 
     def ask_room(self, size_bytes: int, then: Callable[[], None]) -> bool:
         """Have room made for a record, or a group of them, that is about to be placed: True if it need not wait.
 
-        Else ``then`` is called once, when there is room for it or the disk has none; what ``has_room`` says is true
-        while that call lasts.
+        Else ``then`` is called once, when there is room or none to be had; ``has_room`` is true while that lasts.
         """
         need = bytes_of(size_bytes)
+        if size_bytes <= self.large_bytes:
+            return self._is_sure(need) or self._admission.wait(need, then)
         return self._refusing != NOTHING or self._fits(need) or self._books.room.ask(SEGMENT_HEADER_BYTES + need, then)
 
     def has_room(self, size_bytes: int) -> bool:
@@ -405,7 +404,7 @@ class Journal(Alone):
     def _end(self) -> None:
         if self._books_or_none is not None:
             self._books.room.close()
-        for batch in (self._in_flight, *self._closed, self._open):
+        for batch in (self._in_flight, *self.queued, self._open):
             if batch is not None and batch.blank is not None:
                 batch.blank.file.close()
         if self._writer is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from meshq.errors import UsageError
 from meshq.limits import SECTOR_BYTES, SEGMENT_HEADER_BYTES
-from meshq.store._batch_format import ROW_BYTES, batch_bytes
+from meshq.store._batch_format import ROW_BYTES, batch_bytes, pack_targets
 from meshq.store._gathered import Gathered
 from meshq.store._writer import SegmentWriter
 
@@ -29,12 +30,46 @@ def large_bytes(segment_bytes: int) -> int:
     return reserve_bytes(segment_bytes) - SEGMENT_HEADER_BYTES - bytes_of(0)
 
 
-def left_behind(writer: SegmentWriter | None, batches: Iterable[Gathered]) -> int:
+def head_of(kills: tuple[int, ...], refs: tuple[int, ...], last: int, *, root: bool) -> bytes:
+    """The head of a record that speaks about others, all of them up to ``last``; empty for one that doesn't.
+
+    Raises:
+        UsageError: it speaks about what is not there, or is a note about nothing.
+    """
+    if kills or refs:
+        if max(*kills, *refs, 0) > last or min(*kills, *refs, 1) < 1:
+            raise UsageError("a record speaks about records placed before it only")
+        return pack_targets(kills, refs)
+    if not root:
+        raise UsageError("a note without kills or refs would never be found again")
+    return b""
+
+
+def is_sure(writer: SegmentWriter | None, batches: Iterable[Gathered | None], spare_bytes: int, need: int) -> bool:
+    """Whether these batches, and behind them one that needs so many bytes, find room in the segment being written and
+    in a spare one of so many bytes."""
+    left = writer.capacity - writer.end if writer is not None else 0
+    for size, blank in [*((batch.bytes + SECTOR_BYTES, batch.blank) for batch in _filled(batches)), (need, None)]:
+        if size > left:
+            left = spare_bytes if blank is None else blank.capacity
+            left -= SEGMENT_HEADER_BYTES
+            spare_bytes = spare_bytes if blank is not None else 0
+        if size > left:
+            return False
+        left -= size
+    return True
+
+
+def left_behind(writer: SegmentWriter | None, batches: Iterable[Gathered | None]) -> int:
     """Bytes that are left in the segment being written when these batches are: 0 if it is not known in which."""
     left = writer.capacity - writer.end if writer is not None else 0
-    for batch in batches:
+    for batch in _filled(batches):
         size = batch.bytes
         if size + SECTOR_BYTES > left:
             left = batch.blank.capacity - SEGMENT_HEADER_BYTES if batch.blank is not None else 0
         left = max(left - size, 0)
     return left
+
+
+def _filled(batches: Iterable[Gathered | None]) -> list[Gathered]:
+    return [batch for batch in batches if batch is not None and batch.rows]

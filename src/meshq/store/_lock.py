@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from os import PathLike, fspath
 
 from meshq.abc import Disk, File
 from meshq.directories import why_exposed
@@ -102,3 +103,16 @@ def take_lock(disk: Disk, layout: Layout) -> File:
         advice = "one broker at a time uses a data_dir; several processes connect to one broker, or have one each"
         raise BusyError(f"{text}: {advice}")
     return file
+
+
+def root_of(directory: str | PathLike[str]) -> str:
+    """The root of a store, without slashes at its end.
+
+    Raises:
+        SettingsError: it is no directory's name.
+    """
+    root = fspath(directory)
+    if not isinstance(root, str) or not root or "\0" in root:
+        # Nothing would be the root of the file system.
+        raise SettingsError("directory", directory, "a directory")
+    return root.rstrip("/") or "/"

@@ -78,6 +78,7 @@ class Room:
         "_asked",
         "_ballast",
         "_bell",
+        "_came_back",
         "_demand",
         "_env",
         "_layout",
@@ -122,6 +123,8 @@ class Room:
         self._asked: deque[tuple[int, Callable[[], None]]] = deque()
         # There while whoever asked for it is called.
         self._offered: Blank | None = None
+        # A blank was given back while the disk was full.
+        self._came_back = False
         # Nobody needed them after all; to be removed.
         self._surplus: list[Blank] = []
         self._bell = Bell()
@@ -167,6 +170,10 @@ class Room:
                     await self._answer()
                     continue
                 if self._complete():
+                    if self._came_back:
+                        # What was missing is there, though nothing had to be made for that.
+                        self._came_back = False
+                        self._set_full(False)
                     self.settled.set()
                     await self._bell.wait()
                     continue
@@ -205,6 +212,11 @@ class Room:
         reserve = self._reserve
         whole = reserve is not None and reserve.capacity >= self.reserve_bytes
         return whole and (self._ballast > 0 or self._lent)
+
+    @property
+    def spare_bytes(self) -> int:
+        """What the next segment holds, if it is there to stay; else 0."""
+        return self._spare.capacity if self._spare is not None and self._guarded else 0
 
     @property
     def pressed(self) -> bool:
@@ -383,6 +395,9 @@ class Room:
         blank, batch.blank = batch.blank, None
         if blank is not None:
             self._keep(blank)
+            if self.full:
+                self._came_back = True
+                self._bell.ring()
 
     def _keep(self, blank: Blank) -> None:
         """It is the spare, unless another one was given back while it was made."""

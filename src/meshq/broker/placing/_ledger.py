@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
@@ -54,6 +54,13 @@ class Log(Protocol):
         """All records that are placed inside, ``size_bytes`` at most, are there after a crash, or none is."""
 
     @property
+    def queued(self) -> Sized:
+        """What waits for the disk behind what is being written: while there is anything, all new records are asked for.
+
+        The same object for as long as the journal lives.
+        """
+
+    @property
     def large_bytes(self) -> float:
         """New records, or groups of them, of more bytes than this are asked for first."""
 
@@ -73,12 +80,14 @@ class Ledger:
     Without a log everything is as durable as it will ever be: it is released at once.
     """
 
-    __slots__ = ("_doomed", "_entries", "_group", "_release_views", "large_bytes", "log")
+    __slots__ = ("_doomed", "_entries", "_group", "_release_views", "large_bytes", "log", "queued")
 
     def __init__(self, log: Log | None, release_views: Callable[[Views], None]) -> None:
         self.log = log
         #: What may take more bytes in the journal is asked for first.
         self.large_bytes = log.large_bytes if log is not None else math.inf
+        #: While it has anything, all of it is.
+        self.queued: Sized = log.queued if log is not None else ()
         self._release_views = release_views
         # (position, views that become visible, what to call then), in the order of placing; whoever is first in line
         # holds up those behind, whatever their positions.
@@ -107,7 +116,9 @@ class Ledger:
         Else ``then`` is called once, in another turn: there is room as long as that call lasts, or the disk has none.
         """
         log = self.log
-        return log is None or size_bytes <= self.large_bytes or log.ask_room(size_bytes, then)
+        if log is None or (size_bytes <= self.large_bytes and not self.queued):
+            return True
+        return log.ask_room(size_bytes, then)
 
     def check_room(self, size_bytes: int) -> None:
         """See that what was asked for can be placed.

@@ -105,6 +105,7 @@ class ServerConnection:
         # say of them: one that does, with those behind it; and one that has room, or gets none.
         self._large_bytes = core.ledger.large_bytes
         self._sieves = core.router.sieves
+        self._queued = core.ledger.queued
         self._held: list[Frame] = []
         self._answered: Frame | None = None
         self.on_closed: Callable[[], None] = nobody
@@ -140,7 +141,8 @@ class ServerConnection:
                 if self.closed or self._machine.state is State.CLOSED:
                     # What the client had sent before it heard the good-bye.
                     return
-                if (frame.size_bytes > self._large_bytes or self._sieves) and self._must_wait(frame, frames):
+                watched = frame.size_bytes > self._large_bytes or self._sieves or self._queued
+                if watched and self._must_wait(frame, frames):
                     break
                 self._one(frame)
         except RemoteProtocolError as error:
@@ -169,10 +171,10 @@ class ServerConnection:
         session = self.session
         if session is None:
             return False
-        if frame.size_bytes > self._large_bytes and frame is not self._answered:
-            if must_wait(self._core, frame, self._go_on):
-                self._held = _from(frame, frames)
-            return bool(self._held)
+        asked = frame is not self._answered and (frame.size_bytes > self._large_bytes or self._queued)
+        if asked and must_wait(self._core, frame, self._go_on):
+            self._held = _from(frame, frames)
+            return True
         steps = must_be_judged(session, frame) if self._sieves else None
         if steps is not None:
             self._held = _from(frame, frames)
