@@ -58,6 +58,8 @@ def test_what_is_not_said_is_this() -> None:
         ({"max_hops": 2}, "max_hops"),
         ({"discovery": "lan"}, "discovery"),
         ({"static_connectors": "one"}, "static_connectors"),
+        ({"static_connectors": ["one", ""]}, "static_connectors"),
+        ({"connector": ""}, "connector"),
         ({"retry_interval": 0}, "retry_interval"),
         ({"reconnect_attempts": 0}, "reconnect_attempts"),
         ({"address": 3}, "address"),
