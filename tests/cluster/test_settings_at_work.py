@@ -192,9 +192,7 @@ ADDRESSES = (
     "europe",
     "us.x",
     "a.eu",
-    "eu.*",
-    "eu.#.x",
-    "news.*.sport",
+    "news.sport",
 )
 
 
@@ -202,15 +200,15 @@ ADDRESSES = (
     ("address", "inside", "later"),
     [
         ("", ADDRESSES, (True, True)),
-        ("eu", ("eu", "eu.uk", "eu.uk.london", "eu.de", "eu.fr", "europe", "eu.*", "eu.#.x"), (True, False)),
-        ("!eu", ("us.x", "a.eu", "news.*.sport"), (False, True)),
+        ("eu", ("eu", "eu.uk", "eu.uk.london", "eu.de", "eu.fr", "europe"), (True, False)),
+        ("!eu", ("us.x", "a.eu", "news.sport"), (False, True)),
         ("eu.uk,eu.de", ("eu.uk", "eu.uk.london", "eu.de"), (True, False)),
-        ("eu,!eu.uk", ("eu", "eu.de", "eu.fr", "europe", "eu.*", "eu.#.x"), (False, False)),
-        ("!eu.uk,eu", ("eu", "eu.de", "eu.fr", "europe", "eu.*", "eu.#.x"), (False, False)),
+        ("eu,!eu.uk", ("eu", "eu.de", "eu.fr", "europe"), (False, False)),
+        ("!eu.uk,eu", ("eu", "eu.de", "eu.fr", "europe"), (False, False)),
         (" eu.uk , ! eu.uk.l ,eu.de", ("eu.uk", "eu.de"), (True, False)),
-        ("eu.*", ("eu.*",), (False, False)),
-        ("eu.#", ("eu.#.x",), (False, False)),
-        ("news.*", ("news.*.sport",), (False, False)),
+        ("eu.*", (), (False, False)),
+        ("eu.#", (), (False, False)),
+        ("news.*", (), (False, False)),
     ],
 )
 async def test_an_address_is_the_beginning_of_the_names_that_cross(
