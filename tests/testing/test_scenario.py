@@ -73,12 +73,14 @@ def check_minimums(reports: list[SeedReport]) -> None:
         assert not report.abandoned, report.seed
 
 
-def check_all_was_met(reports: list[SeedReport], kinds: Sequence[str]) -> dict[str, int]:
+def check_all_was_met(
+    reports: list[SeedReport], kinds: Sequence[str], *, sights: Sequence[str] = SIGHTS
+) -> dict[str, int]:
     """Every fault and every chaos point happened in some seed, and none that nobody knows of; how often each did."""
     expected = [f"fault.{kind}" for kind in kinds]
     expected += [f"chaos.{point}" for point in CHAOS]
     expected += [f"network.{kind}" for kind in (*NETWORK_FAULTS, *EFFECTS)]
-    expected += [f"seen.{sight}" for sight in SIGHTS]
+    expected += [f"seen.{sight}" for sight in sights]
     expected += [*DISK_KINDS, *CONSEQUENCES, "node.kill", "node.pause", "node.power_off"]
     met: dict[str, int] = {}
     for report in reports:

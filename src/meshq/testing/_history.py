@@ -199,6 +199,10 @@ class History:
         self.looks: list[tuple[str, int, float, float, float]] = []
         #: (time, what, how much of it there was, how much there may be).
         self.bounds: list[tuple[float, str, int, int]] = []
+        #: Places to which nothing may come, and why something might.
+        self.spared: dict[str, str] = {}
+        #: Number of a delivery -> the hops it has made, those it had to make, and its sender's duplicate id.
+        self.hops: dict[int, tuple[int, int, str | None]] = {}
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -365,6 +369,10 @@ class History:
     def bounded(self, what: str, number: int, most: int) -> None:
         """There is so much of something now, and may be so much."""
         self.bounds.append((self._clock(), what, number, most))
+
+    def carried(self, number: int, hops: int, expected: int, duplicate_id: str | None) -> None:
+        """The message of this delivery has come over so many bridges."""
+        self.hops[number] = (hops, expected, duplicate_id)
 
     def recovered(self, subject: str, way: str, state: object) -> None:
         """What one way of recovering ``subject`` led to."""

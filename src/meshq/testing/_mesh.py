@@ -20,6 +20,7 @@ from meshq.testing._disk import SimDisk
 from meshq.testing._history import History, body_of, place_of
 from meshq.testing._mesh_accounts import settle_mesh
 from meshq.testing._mesh_doubt import expire_in_doubt
+from meshq.testing._mesh_bridges import MeshBridges
 from meshq.testing._mesh_faults import MeshFaults
 from meshq.testing._mesh_node import LINKED_S, MODES, NODES, RETIRED, SPREAD, MeshNode
 from meshq.testing._network import MemoryNetwork
@@ -44,7 +45,7 @@ TRANSACTING_SHARE: Final = 0.4
 class MeshCast:
     """Who acts: a client machine for each node, all of them receiving, two of them sending, or one from inside."""
 
-    def __init__(self, simulation: Simulation, scene: Scene, nodes: list[MeshNode]) -> None:
+    def __init__(self, simulation: Simulation, scene: Scene, nodes: list[MeshNode], bridges: MeshBridges) -> None:
         rng = simulation.swarm.rng
         self.receivers: list[Actor] = []
         self.machines: dict[str, list[Machine]] = {}
@@ -65,6 +66,7 @@ class MeshCast:
                 )
                 sender.expendable = name == inside
                 (node.hosted if name == inside else actors).append(sender)
+            actors += bridges.actors(scene, name, dial)
             for actor in (*actors, *node.hosted):
                 actor.node, actor.pace, actor.idle_s = name, PACE, IDLE_S
             self.machines[name] = [Machine(machine, actors)]
@@ -95,12 +97,14 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
     history = History(trio.current_time)
     scene = Scene(history)
     mode = rng("mesh").choice(MODES)
-    nodes = [MeshNode(simulation.node(name), history, simulation.swarm, mode) for name in NODES]
+    bridges = MeshBridges(simulation.swarm, NODES)
+    bridges.known(history)
+    nodes = [MeshNode(simulation.node(name), history, simulation.swarm, mode, bridges) for name in NODES]
     history.sole = dict.fromkeys(place_of(queue, name) for queue in CONSUMED for name in NODES)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(NODES) else 0
     for node in nodes:
         await _furnish(node)
-    cast = MeshCast(simulation, scene, nodes)
+    cast = MeshCast(simulation, scene, nodes, bridges)
     for node in nodes:
         node.start()
     faults = MeshFaults(simulation, scene, nodes, cast.machines)
@@ -140,6 +144,7 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
         machine.node.kill()
     for node in nodes:
         node.dismiss()
+        node.rest()
     await settle_mesh(simulation, history, nodes)
     if crashed is not None:
         await record_recoveries(simulation, history, "the store after a crash", crashed, recount, crashes=crashes)

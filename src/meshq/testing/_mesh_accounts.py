@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from meshq.errors import invariant
-from meshq.testing._history import History, place_of
+from meshq.testing._history import History
 from meshq.testing._mesh_node import MeshNode
 from meshq.testing._recovery import record_recoveries
 from meshq.testing._scenario_accounts import COUNTERS, FORWARDING, leftovers, recount
@@ -36,7 +36,7 @@ async def settle_mesh(simulation: Simulation, history: History, nodes: list[Mesh
             for queue in await client.queues():
                 counted = await client.queue(queue)
                 counters = {name: getattr(counted, name) for name in COUNTERS}
-                history.counted(place_of(node.logical(queue), node.place), counters)
+                history.counted(node.place_of(queue, node.place), counters)
                 if queue.startswith(FORWARDING):
                     node.left(f"messages in {queue}", counted.ready + counted.delivering)
     for node in nodes:
@@ -60,7 +60,7 @@ def recount_mesh(history: History, states: dict[str, Any], identities: dict[str,
     ids = {name: bytes.fromhex(node_id) for node_id, name in identities.items()}
     for name, state in states.items():
         for queue, (live, _) in state["queues"].items():
-            history.recounted(place_of(MeshNode.logical(queue), name), live)
+            history.recounted(MeshNode.place_of(queue, name), live)
         for queue, (number, rows) in state["forwarding"].items():
             peer = identities[queue.rpartition(".")[2]]
             link = hashlib.sha256(ids[name] + number.to_bytes(8, "big")).digest()[:16]

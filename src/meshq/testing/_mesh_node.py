@@ -6,11 +6,13 @@ from typing import Final
 
 import trio
 
+from meshq.bridge import Bridge
 from meshq.client import Client, connect
 from meshq.cluster import ClusterConnection
 from meshq.node import Broker
 from meshq.settings import AddressSettings, JournalSettings
-from meshq.testing._history import History
+from meshq.testing._history import History, place_of
+from meshq.testing._mesh_bridges import MeshBridges, logical, place
 from meshq.testing._node import SimNode
 from meshq.testing._scenario_broker import DIRECTORY, MEMORY_BYTES, SEGMENT_BYTES, STOP_S, BrokerNode
 from meshq.testing._swarm import Swarm
@@ -31,8 +33,11 @@ MODES: Final = ("on_demand", "on_demand", "strict")
 class MeshNode(BrokerNode):
     """A broker of the mesh over all its lives."""
 
-    def __init__(self, node: SimNode, history: History, swarm: Swarm, mode: str) -> None:
+    def __init__(self, node: SimNode, history: History, swarm: Swarm, mode: str, bridges: MeshBridges) -> None:
         super().__init__(node, history, swarm)
+        self._ways = bridges
+        #: The bridges of this life.
+        self.bridges: list[Bridge] = []
         self.rng = swarm.rng(f"broker process/{node.name}")
         self.mode = mode
         self._cluster: ClusterConnection | None = None
@@ -60,6 +65,7 @@ class MeshNode(BrokerNode):
             password="the mesh's own",
             **links,
         )
+        self.bridges = self._ways.make(name)
         return Broker(
             name,
             data_dir=DIRECTORY,
@@ -67,19 +73,45 @@ class MeshNode(BrokerNode):
             journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
             acceptors=[f"tcp://{name}:5000?insecure=true"],
             connectors=URLS,
-            services=[self._cluster],
-            queues=[address for address, queues in ADDRESSES.items() if len(queues) == 1],
+            services=[self._cluster, *self.bridges],
+            queues=[
+                *(address for address, queues in ADDRESSES.items() if len(queues) == 1),
+                *self._ways.queues(name),
+            ],
             # A message that comes too late must not make it again.
-            address_settings={name: AddressSettings(auto_create_queues=False) for name in (RETIRED, SPREAD)},
+            address_settings={
+                **{name: AddressSettings(auto_create_queues=False) for name in (RETIRED, SPREAD)},
+                **self._ways.settings(name),
+            },
             memory_limit=MEMORY_BYTES,
             stop_timeout=STOP_S,
             env=self.node.env,
         )
 
+    def drained(self, queue: str) -> bool:
+        """Whether somebody takes all that a queue has, or carries it on."""
+        return super().drained(queue) or logical(queue) is not None
+
     @staticmethod
     def logical(queue: str) -> str:
         """The queue of which this one is a place: those of different names on one address count as one."""
-        return SPREAD if queue.startswith(f"{SPREAD}-") else queue
+        return logical(queue) or (SPREAD if queue.startswith(f"{SPREAD}-") else queue)
+
+    @staticmethod
+    def place_of(queue: str, node: str) -> str:
+        """The place by which the history knows a queue of a node."""
+        return place(queue, node) if logical(queue) else place_of(MeshNode.logical(queue), node)
+
+    def look(self) -> None:
+        """See what has happened inside, and to its bridges."""
+        super().look()
+        if self.active:
+            self._ways.look(self.bridges)
+
+    def rest(self) -> None:
+        """Have its bridges carry nothing more."""
+        for bridge in self.bridges:
+            bridge.pause()
 
     async def linked(self) -> int:
         """Wait for links to all other nodes; returns how many are missing after a while.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from meshq.testing._planted_bridge_bugs import BRIDGE_BUGS
 from meshq.testing._planted_bug import Bug
 from meshq.testing._planted_bugs import BUGS
 
@@ -76,5 +77,6 @@ MESH_BUGS: Final = (
         checkers=("Q1",),
         mesh=True,
     ),
+    *BRIDGE_BUGS,
 )
 ALL_BUGS: Final = (*BUGS, *MESH_BUGS)

@@ -89,7 +89,7 @@ def _undrained(broker: BrokerNode) -> int:
     if broker.core is None:
         return 1
     queues = broker.core.router.queues
-    names = [name for name in queues if name in (*CONSUMED, *PLACES) or name.startswith(FORWARDING)]
+    names = [name for name in queues if broker.drained(name) or name.startswith(FORWARDING)]
     return sum(
         queues[name].ready + queues[name].held + queues[name].delayed + len(queues[name].scheduled) for name in names
     )

@@ -18,7 +18,7 @@ from meshq.testing._disk_faults import Operation
 from meshq.testing._history import History
 from meshq.testing._node import SimNode
 from meshq.testing._swarm import Swarm
-from meshq.testing._workload import ADDRESSES, URL, Actor
+from meshq.testing._workload import ADDRESSES, CONSUMED, URL, Actor
 from meshq.testing._workload_odd import ODD_SETTINGS, PLACES
 
 DIRECTORY: Final = "/data/broker"
@@ -158,6 +158,10 @@ class BrokerNode:
     def place(self) -> str:
         """The node's name in the history; empty: there is only one."""
         return ""
+
+    def drained(self, queue: str) -> bool:
+        """Whether somebody takes all that a queue has."""
+        return queue in (*CONSUMED, *PLACES)
 
     def left(self, what: str, number: int) -> None:
         """Something of this broker's that has to be 0 at the end."""

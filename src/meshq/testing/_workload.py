@@ -224,9 +224,6 @@ class PieceIterator:
 class Sender(Actor):
     """Sends, in every way that there is; what has a duplicate id and failed in doubt is sent again."""
 
-    #: What its batches are made of.
-    batches = Batch
-
     def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial) -> None:
         super().__init__(scene, name, rng, dial)
         # Batches whose fate is not known yet, oldest first.
@@ -268,13 +265,21 @@ class Sender(Actor):
         with_id = self.rng.random() < 0.5
         # What is kept to the end is counted in the journal.
         durable = with_id or address == "kept" or self.rng.random() < 0.8
-        batch = self.batches(address, tuple(self.scene.uid() for _ in range(size)), with_id, durable)
+        batch = self.batch_of(address, tuple(self.scene.uid() for _ in range(size)), with_id, durable)
         if with_id:
             self._old.append(batch)
         return batch
 
+    def batch_of(self, address: str, uids: tuple[int, ...], with_id: bool, durable: bool) -> Batch:
+        """A batch of messages."""
+        return Batch(address, uids, with_id, durable)
+
     def _address(self) -> str:
         return self.rng.choices(tuple(ADDRESSES), WEIGHTS)[0]
+
+    def known_id(self, batch: Batch, uid: int) -> str | None:
+        """The duplicate id of a message by which the history knows it."""
+        return batch.duplicate_id(uid)
 
     # -- what is written down
 
@@ -284,7 +289,7 @@ class Sender(Actor):
             batch.queues,
             uid,
             producer=f"{self.name}/{self.clients}/{batch.address}{stream}",
-            duplicate_id=batch.duplicate_id(uid),
+            duplicate_id=self.known_id(batch, uid),
             durable=batch.durable,
             node=self.node,
             delay_s=batch.extras(uid).get("delay", 0.0),

@@ -54,7 +54,9 @@ class OddBatch(Batch):
 class OddSender(Sender):
     """Sends to the odd queue only."""
 
-    batches = OddBatch
+    def batch_of(self, address: str, uids: tuple[int, ...], with_id: bool, durable: bool) -> Batch:
+        """A batch of messages that ask for something."""
+        return OddBatch(address, uids, with_id, durable)
 
     def _address(self) -> str:
         return ODD

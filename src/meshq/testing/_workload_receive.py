@@ -23,6 +23,8 @@ class Receiver(Actor):
     ends = False
     #: How often it acknowledges, gives back, rejects, and keeps what it has until it leaves.
     kinds = (20, 3, 1, 1)
+    #: Which messages it takes; None: all.
+    filter: str | None = None
 
     def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, queues: Sequence[str]) -> None:
         super().__init__(scene, name, rng, dial)
@@ -47,6 +49,13 @@ class Receiver(Actor):
     def place(self, queue: str) -> tuple[str, str]:
         """The queue and the place by which the history knows a queue."""
         return queue, self.node
+
+    def opened(self, queue: str) -> str:
+        """The name of a queue at its broker."""
+        return queue
+
+    def handed(self, delivery: Delivery, number: int) -> None:
+        """A message was handed over, and has this number in the history."""
 
     async def give_back(self, consumer: Any, batch: list[Delivery]) -> None:
         """Give messages back.  Checkpoint: maybe.  Cancellation: they are not touched."""
@@ -88,7 +97,8 @@ class Receiver(Actor):
         name = f"{self.name}/{queue}/{self._opened}"
         window = self.rng.choice((1, 3, 10, 1000))
         room = self.rng.choice((1_000, 1 << 24))
-        async with client.consumer(queue, window=window, window_bytes=room) as consumer:
+        opened = self.opened(queue)
+        async with client.consumer(opened, filter=self.filter, window=window, window_bytes=room) as consumer:
             holding = False
             for _ in range(self.rng.randrange(3, 60)):
                 if trio.current_time() >= until or (holding and self.scene.closing):
@@ -112,7 +122,7 @@ class Receiver(Actor):
 
     def _delivered(self, stream: str, queue: str, delivery: Delivery, window: int) -> int:
         known, node = self.place(queue)
-        return self.history.delivered(
+        number = self.history.delivered(
             self.name,
             stream.partition("#")[0],
             known,
@@ -126,6 +136,8 @@ class Receiver(Actor):
             node=node,
             line=(delivery.priority, delivery.group),
         )
+        self.handed(delivery, number)
+        return number
 
     async def _settle(self, consumer: Any, batch: list[Delivery], numbers: list[int]) -> bool:
         """Settle them, or keep them until the consumer closes; whether they are off its hands."""

@@ -1,0 +1,268 @@
+"""The bridges of a simulated mesh: a ring, in which messages go round, and one whose target is full most of the time.
+
+In the *ring* each node has a queue and a bridge to the next one.  A transformer counts the hops; after two laps no
+bridge takes a message any more, and it is received where it was sent.  Two senders at two nodes use the same duplicate
+ids for different messages, so a bridge that had its target judge these would lose some.
+
+*Outward* is a queue here and another one there, which may hold a few messages only and says no to all others; what it
+refuses must come in the end, once, and none of it must be a dead letter.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+import attrs
+
+from meshq.bridge import Bridge
+from meshq.client import Delivery
+from meshq.message import Message
+from meshq.settings import AddressSettings
+from meshq.testing._history import History, place_of
+from meshq.testing._swarm import Swarm
+from meshq.testing._workload import SETTINGS, Actor, Batch, Dial, Scene, Sender
+from meshq.testing._workload_receive import Receiver
+
+#: The queues as the history knows them; ``outward`` is also the name of the one on the near side.
+RING: Final = "ring"
+OUTWARD: Final = "outward"
+#: The queue on the far side, and where what is refused must never go, with the place by which the history knows it.
+NARROW: Final = "narrow"
+DEAD: Final = "outward.dead"
+DEAD_PLACE: Final = "dead"
+LAPS: Final = 2
+HOPS: Final = "hops"
+RETRY_S: Final = 0.3
+#: What a seed may have of bridges, and what they may come upon.
+BRIDGE_SIGHTS: Final = ("bridge_broken", "bridge_refused", "bridge_waiting", "bridged", "full_target", "ring")
+
+
+@attrs.frozen
+class Way:
+    """One bridge: from a queue of a node to an address of another node."""
+
+    node: str
+    queue: str
+    there: str
+    address: str
+    #: So many hops a message makes in all; 0: it is not counted.
+    hops: int = 0
+
+
+def _hop(message: Message) -> Message:
+    """The message, one hop further."""
+    properties = dict(message.properties or {})
+    properties[HOPS] = int(properties.get(HOPS) or 0) + 1
+    return attrs.evolve(message, properties=properties)
+
+
+class MeshBridges:
+    """The bridges of one seed: which nodes are in the ring, and which two have the full target."""
+
+    def __init__(self, swarm: Swarm, names: tuple[str, ...]) -> None:
+        self._swarm = swarm
+        rng = swarm.rng("mesh/bridges")
+        order = rng.sample(names, len(names))
+        self.ring = tuple(order[: rng.choice((2, 2, 3))]) if swarm.on("mesh.ring") else ()
+        self.outward = tuple(rng.sample(names, 2)) if swarm.on("mesh.full_target") else ()
+        self._narrow = AddressSettings(
+            full_policy="fail",
+            max_size_messages=rng.choice((1, 5, 30)),
+            duplicate_id_cache_size=rng.choice((20, 100, 2_000)),
+        )
+        self._window = rng.choice((5, 2_000))
+        for sight in BRIDGE_SIGHTS:
+            swarm.count(f"seen.{sight}", 0)
+        swarm.count("seen.ring", int(bool(self.ring)))
+        swarm.count("seen.full_target", int(bool(self.outward)))
+
+    @property
+    def hops(self) -> int:
+        """How many a message of the ring makes."""
+        return LAPS * len(self.ring)
+
+    def ways(self, node: str) -> list[Way]:
+        """The bridges of a node."""
+        found = []
+        if node in self.ring:
+            after = self.ring[(self.ring.index(node) + 1) % len(self.ring)]
+            found.append(Way(node, ring_queue(node), after, ring_queue(after), self.hops))
+        if self.outward[:1] == (node,):
+            found.append(Way(node, OUTWARD, self.outward[1], NARROW))
+        return found
+
+    def make(self, node: str) -> list[Bridge]:
+        """The bridges of a node's life."""
+        links = {key: value for key, value in SETTINGS.items() if key not in ("insecure", "retry_interval")}
+        return [
+            Bridge(
+                f"{way.queue} to {way.there}",
+                queue=way.queue,
+                target=way.there,
+                forwarding_address=way.address,
+                filter=f"{HOPS} IS NULL OR {HOPS} < {way.hops}" if way.hops else None,
+                transformer=_hop if way.hops else None,
+                window=self._window,
+                retry_interval=RETRY_S,
+                **links,
+            )
+            for way in self.ways(node)
+        ]
+
+    def queues(self, node: str) -> list[str]:
+        """The queues that bridges need at a node."""
+        found = [ring_queue(node)] if node in self.ring else []
+        found += [OUTWARD, DEAD] if self.outward[:1] == (node,) else []
+        return found + ([NARROW] if self.outward[1:] == (node,) else [])
+
+    def settings(self, node: str) -> dict[str, AddressSettings]:
+        """How the addresses of these behave; none of them comes into being where it is not."""
+        found = {pattern: AddressSettings(auto_create_queues=False) for pattern in ("ring-*", OUTWARD, DEAD, NARROW)}
+        if self.outward[:1] == (node,):
+            found[OUTWARD] = AddressSettings(
+                auto_create_queues=False, dead_letter_address=DEAD, max_delivery_attempts=3
+            )
+        if self.outward[1:] == (node,):
+            found[NARROW] = attrs.evolve(self._narrow, auto_create_queues=False)
+        return found
+
+    def known(self, history: History) -> None:
+        """Tell the history what moves, and where nothing may come."""
+        if self.ring:
+            history.odd[RING] = None
+        if self.outward:
+            history.odd[OUTWARD] = None
+            history.spared[place_of(OUTWARD, f"{self.outward[0]}.{DEAD_PLACE}")] = "its target says no"
+
+    def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
+        """Who sends into bridges at a node, and who receives what comes out of them."""
+        actors: list[Actor] = []
+
+        def about(role: str) -> tuple[Scene, str, random.Random, Dial]:
+            name = f"{role}-{node}"
+            return scene, name, self._swarm.rng(f"actor/{name}"), dial
+
+        if node in self.ring[:2]:
+            actors += [RingSender(*about("ring-sender")), RingReceiver(*about("ring-receiver"), hops=self.hops)]
+            actors[-2].node = actors[-1].node = node
+        if self.outward[:1] == (node,):
+            actors.append(OutwardSender(*about("outward-sender")))
+        if self.outward[1:] == (node,):
+            actors.append(NarrowReceiver(*about("narrow-receiver"), (NARROW,)))
+        return actors
+
+    def look(self, bridges: list[Bridge]) -> None:
+        """Count what the bridges of a life have come upon."""
+        for bridge in bridges:
+            seen = bridge.statistics()
+            self._swarm.count("seen.bridged", int(seen.carried > 0))
+            self._swarm.count("seen.bridge_refused", int(seen.refused > 0))
+            self._swarm.count("seen.bridge_waiting", int(seen.state == "waiting"))
+            self._swarm.count("seen.bridge_broken", int(seen.state == "connecting"))
+
+
+def ring_queue(node: str) -> str:
+    """The queue of a node in the ring."""
+    return f"{RING}-{node}"
+
+
+@attrs.frozen
+class RingBatch(Batch):
+    """Messages with duplicate ids that are each sender's own count, and so the same at two nodes."""
+
+    first: int
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """There is one, all around."""
+        return (RING,)
+
+    def duplicate_id(self, uid: int) -> str | None:
+        """The sender's count of a message."""
+        return f"ring{self.first + self.uids.index(uid)}" if self.with_id else None
+
+
+class RingSender(Sender):
+    """Sends into the ring at its node, what is durable only: that has to come all the way."""
+
+    _count = 0
+
+    def batch_of(self, address: str, uids: tuple[int, ...], with_id: bool, durable: bool) -> Batch:
+        """A batch of messages that are numbered here."""
+        batch = RingBatch(address, uids, with_id, True, self._count)
+        self._count += len(uids)
+        return batch
+
+    def _address(self) -> str:
+        return ring_queue(self.node)
+
+    def known_id(self, batch: Batch, uid: int) -> str | None:
+        """An id stands for one message at each node where it is sent."""
+        sent = batch.duplicate_id(uid)
+        return None if sent is None else f"{sent}@{self.node}"
+
+
+class RingReceiver(Receiver):
+    """Receives at its node what has been all the way round."""
+
+    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, *, hops: int) -> None:
+        super().__init__(scene, name, rng, dial, (RING,))
+        self._hops = hops
+        self.filter = f"{HOPS} >= {hops}"
+
+    def opened(self, queue: str) -> str:
+        """The queue of its node."""
+        return ring_queue(self.node)
+
+    def handed(self, delivery: Delivery, number: int) -> None:
+        """Write down how far a message has come, and what its sender's id is now."""
+        found = delivery.duplicate_id
+        known = None if found is None else f"{found.decode()}@{self.node}"
+        self.history.carried(number, int((delivery.properties or {})[HOPS]), self._hops, known)
+
+
+class OutwardBatch(Batch):
+    """Messages for the other side."""
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """There is one, on two sides."""
+        return (OUTWARD,)
+
+
+class OutwardSender(Sender):
+    """Sends to the near side, what is durable only."""
+
+    def batch_of(self, address: str, uids: tuple[int, ...], with_id: bool, durable: bool) -> Batch:
+        """A batch of messages for the other side."""
+        return OutwardBatch(address, uids, with_id, True)
+
+    def _address(self) -> str:
+        return OUTWARD
+
+
+class NarrowReceiver(Receiver):
+    """Receives on the far side, so slowly that there is seldom room."""
+
+    def place(self, queue: str) -> tuple[str, str]:
+        """The queue and the place by which the history knows it."""
+        return OUTWARD, self.node
+
+    def died(self) -> None:
+        """Its process has died, and begins anew; the broker may not know that yet."""
+        self.haunt(place_of(OUTWARD, self.node))
+
+
+def logical(queue: str) -> str | None:
+    """The queue as the history knows it; None: it has nothing to do with bridges."""
+    if queue.startswith(f"{RING}-"):
+        return RING
+    return OUTWARD if queue in (OUTWARD, DEAD, NARROW) else None
+
+
+def place(queue: str, node: str) -> str:
+    """The place of a queue of a bridge on a node."""
+    known = logical(queue)
+    assert known is not None
+    return place_of(known, f"{node}.{DEAD_PLACE}" if queue == DEAD else node)
