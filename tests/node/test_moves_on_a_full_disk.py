@@ -76,6 +76,18 @@ async def test_an_operators_move_is_refused_and_everything_else_goes_on(sent: li
         await again(disk, node, client, sent)
 
 
+async def test_room_is_asked_for_as_often_as_a_run_of_large_messages_needs_it() -> None:
+    disk = SimDisk(random.Random(1))
+    settings = {**on(disk, SEGMENT_BYTES), "queues": ["q", "aside"]}
+    sent = [b"%03d" % number + bytes(50_000) for number in range(12)]
+    async with lives(**settings) as node, node.client(min_large_message_size=4 * MIB) as client:
+        await client.send_many("q", sent)
+        with trio.fail_after(60):
+            assert await client.move_messages("q", "aside") == len(sent)
+        async with client.consumer("aside") as consumer:
+            assert await bodies(consumer) == sent
+
+
 @pytest.mark.parametrize("sent", [RUN, ONE])
 @pytest.mark.parametrize("why", ["expired", "rejected"])
 @pytest.mark.parametrize("known", [False, True])

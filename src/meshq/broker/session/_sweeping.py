@@ -74,9 +74,13 @@ def sweep(
                 target = _aimed(aim, view, moved) if rows else None
                 spans = pieces(rows[: limit - moved]) if target is not None else []
                 left = core.mover.move(queue, [_span(view, found) for found in spans], target, reason)
-                moved += sum(map(len, spans)) - sum(span.rows for span in left)
-                if left:
+                gone = sum(map(len, spans)) - sum(span.rows for span in left)
+                moved += gone
+                if left and not gone:
                     raise _refused(core.mover.refused, moved, target)
+                if left:
+                    # There was room for some of them, and there may be for the others: it is asked for anew.
+                    row = min(span.start for span in left)
                 if looks <= 0:
                     looks = limits.STEP_MESSAGES_MAX
                     yield None
