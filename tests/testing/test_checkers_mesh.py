@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from meshq.testing._checkers_mesh import b1_no_dead_letter_by_refusal, b2_carried_all_the_way
+from meshq.testing._checkers_end import violations_of
+from meshq.testing._checkers_mesh import (
+    b1_no_dead_letter_by_refusal,
+    b2_carried_all_the_way,
+    m1_nothing_for_who_is_gone,
+)
 from meshq.testing._history import History, body_of
 
 
@@ -33,3 +38,53 @@ def test_what_comes_out_of_bridges_has_made_all_its_hops_and_has_its_senders_id(
     assert list(b2_carried_all_the_way(bridged())) == []
     for wrong in (bridged(hops=3), bridged(hops=5), bridged(duplicate_id=None), bridged(duplicate_id="d1@b")):
         assert [violation.uid for violation in b2_carried_all_the_way(wrong)] == [1]
+
+
+def test_only_strict_deals_to_a_node_that_is_gone_and_only_while_it_is_away() -> None:
+    for mode, state, number, kept in (
+        ("on_demand", "away", 0, True),
+        ("on_demand", "away", 1, False),
+        ("on_demand", "left", 1, False),
+        ("strict", "away", 1, True),
+        ("strict", "away", 0, False),
+        ("strict", "left", 0, True),
+        ("strict", "left", 1, False),
+        ("strict", "down", 1, False),
+        ("on_demand", "", 0, False),
+        ("strict", "connecting", 0, False),
+    ):
+        history = bridged()
+        history.dealt("a", mode, state, number)
+        assert (list(m1_nothing_for_who_is_gone(history)) == []) is kept, (mode, state, number)
+
+
+def given_back(doubted: bool) -> History:
+    """Message 1 waited at a for c, which is gone, and was given back; c had stored it all the same."""
+    history = History(lambda: 0.0)
+    history.send_ok(history.sent("s", "q", 1, duplicate_id="d1", node="a"))
+    history.recounted("q@c", [(1, 8)])
+    history.recounted("q@b", [(1, 3)])
+    if doubted:
+        history.doubtful("c")
+    return history
+
+
+def test_what_was_given_back_may_stand_once_more_on_the_node_that_is_gone_and_only_there() -> None:
+    assert {violation.checker for violation in violations_of(given_back(False))} == {"Q4", "Q5"}
+    assert violations_of(given_back(True)) == []
+    thrice = given_back(True)
+    thrice.recounted("q@a", [(1, 5)])
+    assert {violation.checker for violation in violations_of(thrice)} == {"Q4", "Q5"}
+
+
+def test_what_is_given_back_stands_behind_what_was_sent_later() -> None:
+    now = iter(range(1_000))
+    history = History(lambda: float(next(now)))
+    for uid in (1, 2):
+        history.send_ok(history.sent("s", "q", uid, node="a"))
+    history.recounted("q@a", [(2, 5), (1, 6)])
+    assert {violation.checker for violation in violations_of(history)} == {"Q7"}
+    history.overtaken("q@a", 5)
+    assert violations_of(history) == []
+    history.overtaken("q@a", 6)
+    assert {violation.checker for violation in violations_of(history)} == {"Q7"}

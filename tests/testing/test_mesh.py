@@ -9,8 +9,8 @@ import pytest
 
 from meshq.testing._checkers_end import violations_of
 from meshq.testing._history import History, body_of
+from meshq.testing._mesh import MESH_SIGHTS
 from meshq.testing._mesh_accounts import recount_mesh
-from meshq.testing._mesh_bridges import BRIDGE_SIGHTS
 from meshq.testing._mesh_faults import LINK_FAULTS, MESH_KINDS
 from meshq.testing._scenario_broker import SIGHTS
 from meshq.testing._seeds import many_seeds, one_seed
@@ -30,7 +30,7 @@ def test_every_promise_is_kept_on_a_mesh_in_two_hundred_seeds_that_meet_every_fa
     failed = [report.line for report in reports if not report.passed]
     assert not failed, "\n".join(failed)
     check_minimums(reports)
-    check_all_was_met(reports, MESH_KINDS, sights=(*SIGHTS, *BRIDGE_SIGHTS))
+    check_all_was_met(reports, MESH_KINDS, sights=(*SIGHTS, *MESH_SIGHTS, "expired_in_doubt"))
     assert len(LINK_FAULTS) >= 6
 
 
@@ -117,15 +117,16 @@ def test_each_node_has_to_confirm_a_send_after_healing() -> None:
 
 def test_what_a_peer_has_stored_and_its_sender_still_holds_counts_once() -> None:
     ids = {"a": b"a" * 16, "b": b"b" * 16}
-    link = hashlib.sha256(ids["a"] + (9).to_bytes(8, "big")).digest()[:16]
+    stores = {"a": b"A" * 16, "b": b"B" * 16}
+    link = hashlib.sha256(stores["a"] + (9).to_bytes(8, "big")).digest()[:16]
 
-    def state(**parts: object) -> dict[str, object]:
-        return {"queues": {}, "forwarding": {}, "numbers": {"q": 5}, "links": {}, **parts}
+    def state(name: str, **parts: object) -> dict[str, object]:
+        return {"store": stores[name].hex(), "queues": {}, "forwarding": {}, "numbers": {"q": 5}, "links": {}, **parts}
 
     rows = [(1, 1, (5,)), (2, 2, (5,)), (3, 3, (5,))]
     states = {
-        "a": state(forwarding={f"$meshq.cluster.mesh.{ids['b'].hex()}": (9, rows)}),
-        "b": state(queues={"q": ([(1, 4), (2, 5)], 5)}, links={link.hex(): 2}),
+        "a": state("a", forwarding={f"$meshq.cluster.mesh.{ids['b'].hex()}": (9, rows)}),
+        "b": state("b", queues={"q": ([(1, 4), (2, 5)], 5)}, links={link.hex(): 2}),
     }
     history = History(lambda: 0.0)
     recount_mesh(history, states, {value.hex(): name for name, value in ids.items()})

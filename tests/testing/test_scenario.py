@@ -17,6 +17,7 @@ from meshq.testing._network import FAULTS as NETWORK_FAULTS
 from meshq.testing._scenario import DURATION_S, SENDS_MIN, run_seed
 from meshq.testing._scenario_broker import SIGHTS
 from meshq.testing._scenario_faults import FAULTS_MIN, KINDS
+from meshq.testing._scenario_users import USER_SIGHTS
 from meshq.testing._seeds import SeedReport, many_seeds, one_seed, report_of
 from meshq.testing._simulate_command import SEEDS, main, record, recorded
 
@@ -35,6 +36,7 @@ CHAOS = (
 #: What happened besides, as the broker and the disk tell it.
 CONSEQUENCES = (
     "disk.create.EMFILE",
+    "disk.create.ENFILE",
     "disk.create.ENOSPC",
     "disk.sync.EIO",
     "disk.write.EIO",
@@ -43,7 +45,10 @@ CONSEQUENCES = (
     "seen.harmless_damage",
     "seen.refused_damage",
     "seen.store_apart",
+    "seen.waited_for_descriptors",
 )
+#: What is done to the broker when its minute is over.
+LAST_SIGHTS = ("damaged_indexes", "power_after_a_repeat")
 #: What can't happen here, and why.
 IMPOSSIBLE = {"network.timed_out": "a client gives a connection attempt up long before its system does"}
 
@@ -59,7 +64,7 @@ def test_every_promise_is_kept_in_two_hundred_seeds_that_meet_every_fault() -> N
     failed = [report.line for report in reports if not report.passed]
     assert not failed, "\n".join(failed)
     check_minimums(reports)
-    met = check_all_was_met(reports, KINDS)
+    met = check_all_was_met(reports, KINDS, sights=(*SIGHTS, *USER_SIGHTS, *LAST_SIGHTS))
     assert [kind for kind in IMPOSSIBLE if met.get(kind)] == []
 
 

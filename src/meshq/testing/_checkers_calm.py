@@ -22,7 +22,7 @@ PROMPT_S: Final = 0.01
 
 def l1_kept_while_it_lives(history: History) -> Iterator[Violation]:
     """L1: a message that is not durable, and was confirmed, is in each of its queues until it is settled, as long as
-    no broker is started again; the queue is drained in the end.
+    no broker is started again after it was sent; the queue is drained in the end.
 
     What a transaction has sent is not judged, nor what has a time to live.
     """

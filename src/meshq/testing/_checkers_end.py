@@ -25,7 +25,11 @@ from meshq.testing._checkers_calm import (
     l6_no_more_than_the_window,
     l7_memory_is_bounded,
 )
-from meshq.testing._checkers_mesh import b1_no_dead_letter_by_refusal, b2_carried_all_the_way
+from meshq.testing._checkers_mesh import (
+    b1_no_dead_letter_by_refusal,
+    b2_carried_all_the_way,
+    m1_nothing_for_who_is_gone,
+)
 from meshq.testing._checkers_order import q7_first_in_first_out
 from meshq.testing._history import History, queue_of
 
@@ -125,6 +129,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "L7": l7_memory_is_bounded,
     "B1": b1_no_dead_letter_by_refusal,
     "B2": b2_carried_all_the_way,
+    "M1": m1_nothing_for_who_is_gone,
 }
 
 

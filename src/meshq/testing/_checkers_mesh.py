@@ -1,4 +1,4 @@
-"""Promises about bridges: what they carry comes whole, and a target that says no costs nothing."""
+"""Promises about bridges (B), and about nodes that are gone (M)."""
 
 from __future__ import annotations
 
@@ -32,3 +32,19 @@ def b2_carried_all_the_way(history: History) -> Iterator[Violation]:
         if sent and duplicate_id not in sent:
             what = f"message {uid} was sent with the duplicate id {' or '.join(map(str, sent))} and came with"
             yield Violation("B2", f"{what} {duplicate_id}", uid)
+
+
+def m1_nothing_for_who_is_gone(history: History) -> Iterator[Violation]:
+    """M1: a node that has left, is away or is down is dealt nothing that somebody else can take; in strict mode one
+    that is only away keeps its share.
+
+    All nodes have all queues that are sent to, and no node comes or goes meanwhile.
+    """
+    for node, mode, state, number in history.deals:
+        share = mode == "strict" and state == "away"
+        if state in ("", "connecting", "linked"):
+            yield Violation("M1", f"{node} does not know that a node is gone")
+        elif number and not share:
+            yield Violation("M1", f"{node} has dealt {number} messages to a node that is {state}")
+        elif share and not number:
+            yield Violation("M1", f"{node} has dealt nothing to a node that is away, which keeps its share")

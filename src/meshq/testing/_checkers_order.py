@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from meshq.testing._checkers import Violation, numbers_of
 from meshq.testing._history import History, Send, Settlement, queue_of
@@ -20,7 +20,8 @@ def q7_first_in_first_out(history: History) -> Iterator[Violation]:
     Where messages wait, move, have priorities or groups, only those of one priority and group are compared, as they
     are delivered.
     On a mesh each place of a queue is such a queue; and messages are compared that were sent to the same node, but for
-    what is not durable, was lost with that node, and was dealt to the others anew.
+    what is not durable, was lost with that node, and was dealt to the others anew, and for what waited for a node that
+    is gone and was given back.
     """
     yield from _numbers_given_once(history)
     yield from _producers_in_order(history)
@@ -43,7 +44,7 @@ def _producers_in_order(history: History) -> Iterator[Violation]:
     sends_of = history.sends_by_uid()
     streams: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
     for place, uid in numbers:
-        if queue_of(place) in history.odd:
+        if _passed(history, place, numbers[place, uid]):
             continue
         sends = [send for send in sends_of.get(uid, ()) if queue_of(place) in send.queues]
         if any(_dealt_anew(history, send, place) for send in sends):
@@ -53,6 +54,11 @@ def _producers_in_order(history: History) -> Iterator[Violation]:
             stream.append((sends[0].op, sends[-1].op, uid))
     for (producer, place), stream in streams.items():
         yield from _stream_in_order(producer, place, sorted(stream), numbers)
+
+
+def _passed(history: History, place: str, numbers: Iterable[int]) -> bool:
+    """Whether a message may stand behind others that were sent later: it has moved, or was given back."""
+    return queue_of(place) in history.odd or max(numbers) > history.behind.get(place, math.inf)
 
 
 def _dealt_anew(history: History, send: Send, place: str) -> bool:
@@ -93,7 +99,7 @@ def _confirmed_before(history: History) -> Iterator[Violation]:
     confirmed: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for place, uid in numbers:
         sends = [send for send in sends_of.get(uid, ()) if queue_of(place) in send.queues]
-        if not sends or queue_of(place) in history.odd:
+        if not sends or _passed(history, place, numbers[place, uid]):
             continue
         ends = [send.ended_s for send in sends if send.outcome == "done" and send.ended_s is not None]
         way = (sends[0].node, place)

@@ -199,6 +199,12 @@ class History:
         self.looks: list[tuple[str, int, float, float, float]] = []
         #: (time, what, how much of it there was, how much there may be).
         self.bounds: list[tuple[float, str, int, int]] = []
+        #: Place -> the number behind which stands what may have been sent before what stands in front of it.
+        self.behind: dict[str, int] = {}
+        #: Nodes that are gone, and may have stored what was given back all the same.
+        self.doubted: dict[str, None] = {}
+        #: (node, mode, how it sees the one that is gone, messages that it has dealt to that one since).
+        self.deals: list[tuple[str, str, str, int]] = []
         #: Places to which nothing may come, and why something might.
         self.spared: dict[str, str] = {}
         #: Number of a delivery -> the hops it has made, those it had to make, and its sender's duplicate id.
@@ -351,6 +357,23 @@ class History:
         self.restarts += 1
         self.starts.setdefault(node, []).append(self._clock())
         self.note("the broker is started again")
+
+    def ended(self, node: str) -> None:
+        """A node has gone for good: what is not durable is lost with it."""
+        self.starts.setdefault(node, []).append(self._clock())
+        self.note(f"{node} is gone for good")
+
+    def doubtful(self, node: str) -> None:
+        """What waited for a node was given back, though it may have stored what it could not confirm."""
+        self.doubted[node] = None
+
+    def overtaken(self, place: str, last: int) -> None:
+        """What this place numbers from now on may have waited elsewhere while others passed it."""
+        self.behind[place] = last
+
+    def dealt(self, node: str, mode: str, state: str, number: int) -> None:
+        """A node has dealt so many messages to one that it knows to be ``state``."""
+        self.deals.append((node, mode, state, number))
 
     def refused(self, why: str) -> None:
         """The broker refused its store, though no bit of it was changed."""

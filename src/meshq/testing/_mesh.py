@@ -17,12 +17,16 @@ import trio
 from meshq.client import Client
 from meshq.testing._checkers_end import check_history
 from meshq.testing._disk import SimDisk
-from meshq.testing._history import History, body_of, place_of
+from meshq.testing._history import History, place_of
 from meshq.testing._mesh_accounts import settle_mesh
+from meshq.testing._mesh_bridges import BRIDGE_SIGHTS, MeshBridges
 from meshq.testing._mesh_doubt import expire_in_doubt
-from meshq.testing._mesh_bridges import MeshBridges
 from meshq.testing._mesh_faults import MeshFaults
-from meshq.testing._mesh_node import LINKED_S, MODES, NODES, RETIRED, SPREAD, MeshNode
+from meshq.testing._mesh_flood import Flood
+from meshq.testing._mesh_gone import GONE_SIGHTS, MeshGone, linked
+from meshq.testing._mesh_node import MODES, NODES, RETIRED, SPREAD, MeshNode
+from meshq.testing._mesh_sends import send_where_it_stands, spread
+from meshq.testing._mesh_watch import WATCH_SIGHTS, watch
 from meshq.testing._network import MemoryNetwork
 from meshq.testing._recovery import record_recoveries
 from meshq.testing._scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOVERY_SHARE, SENDS_MIN, Outcome
@@ -34,6 +38,8 @@ from meshq.testing._workload_receive import Receiver
 from meshq.testing._workload_transacting import TransactingReceiver
 from meshq.testing._workload_two_phase import Ledger, Manager, PreparingReceiver
 
+#: What the seeds of a mesh have to have met, besides what those of a single broker meet.
+MESH_SIGHTS: Final = (*BRIDGE_SIGHTS, *GONE_SIGHTS, *WATCH_SIGHTS, "finite_attempts", "flood", "tcp_only")
 #: Three nodes cost as much as three: so each has less to do than a single one.
 PACE: Final = 0.6
 IDLE_S: Final = 1.0
@@ -52,6 +58,8 @@ class MeshCast:
         order = [node.place for node in nodes]
         rng("cast/senders").shuffle(order)
         inside = order[1] if rng("cast/hosted").random() < 0.5 else ""
+        # Where nobody lives in a broker, its death closes nothing before it.
+        simulation.swarm.count("seen.tcp_only", int(not inside))
         for node in nodes:
             name = node.place
             machine = simulation.node(f"client-{name}")
@@ -67,6 +75,9 @@ class MeshCast:
                 sender.expendable = name == inside
                 (node.hosted if name == inside else actors).append(sender)
             actors += bridges.actors(scene, name, dial)
+            if name == order[0] and simulation.swarm.on("mesh.flood"):
+                actors.append(Flood(scene, f"flood-{name}", rng(f"actor/flood-{name}"), dial))
+                simulation.swarm.count("seen.flood")
             for actor in (*actors, *node.hosted):
                 actor.node, actor.pace, actor.idle_s = name, PACE, IDLE_S
             self.machines[name] = [Machine(machine, actors)]
@@ -107,12 +118,16 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
     cast = MeshCast(simulation, scene, nodes, bridges)
     for node in nodes:
         node.start()
-    faults = MeshFaults(simulation, scene, nodes, cast.machines)
+    gone = MeshGone(simulation.swarm, history, nodes, bridges, mode)
+    faults = MeshFaults(simulation, scene, nodes, cast.machines, gone)
+    simulation.node("watch").spawn(watch, simulation.swarm, history, nodes)
     for machine in cast.all_machines:
         machine.start()
     await faults.run(DURATION_S)
     while scene.confirmed < SENDS_MIN:  # noqa: ASYNC110 - looking costs nothing here
         await trio.sleep(1.0)
+    if gone.done:
+        nodes = [node for node in nodes if node is not gone.node]
     for node in nodes:
         await node.serving()
     crashed: SimDisk | None = None
@@ -125,31 +140,50 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
     retiring = rng("retired").choice(nodes)
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
-    scene.closing = True
-    history.healed()
-    async with trio.open_nursery() as nursery:
-        for receiver in cast.receivers:
-            nursery.start_soon(barrier, receiver)
-    await settle_down(scene, nodes, cast.all_machines)
-    # A link to a life that is over is given up when nothing was heard for its time to live, and a little.
-    await trio.sleep(SETTINGS["connection_ttl"] * 1.5)
-    for node in nodes:
-        node.left("nodes that it is not linked with", await node.linked())
-    for node in nodes:
-        if node is not retiring:
-            await _send_where_it_stands(scene, node)
-    await _spread(scene, nodes, mode)
+    await _peace(scene, cast, nodes, bridges, gone, retiring)
     await expire_in_doubt(nodes, faults, simulation.swarm)
     for machine in cast.all_machines:
         machine.node.kill()
     for node in nodes:
         node.dismiss()
         node.rest()
-    await settle_mesh(simulation, history, nodes)
+    await settle_mesh(simulation, history, nodes, gone)
     if crashed is not None:
         await record_recoveries(simulation, history, "the store after a crash", crashed, recount, crashes=crashes)
     check_history(history)
     return Outcome(history, faults.happened, scene.confirmed)
+
+
+async def _peace(
+    scene: Scene, cast: MeshCast, nodes: list[MeshNode], bridges: MeshBridges, gone: MeshGone, retiring: MeshNode
+) -> None:
+    """Everything works again: what is under way arrives, and the last messages are sent."""
+    if gone.done:
+        for node in nodes:
+            await gone.known(node)
+    dealt = {node.place: await gone.dealt(node) for node in nodes}
+    scene.closing = True
+    scene.history.healed()
+    there = [node.place for node in nodes]
+    async with trio.open_nursery() as nursery:
+        for receiver in cast.receivers:
+            if receiver.node in there:
+                nursery.start_soon(barrier, receiver)
+    machines = [machine for name in there for machine in cast.machines[name]]
+    drained = (*CONSUMED, *bridges.drained)
+    await settle_down(scene, nodes, machines, drained)
+    if gone.done:
+        await gone.rescue(nodes)
+        await settle_down(scene, nodes, machines, drained)
+    # A link to a life that is over is given up when nothing was heard for its time to live, and a little.
+    await trio.sleep(SETTINGS["connection_ttl"] * 1.5)
+    await linked(nodes)
+    for node in nodes:
+        if node is not retiring:
+            await send_where_it_stands(scene, node)
+    await spread(scene, nodes, gone)
+    for node in nodes if gone.done else ():
+        await gone.judge(node, dealt[node.place])
 
 
 async def _furnish(node: MeshNode) -> None:
@@ -173,36 +207,6 @@ async def _retire(node: MeshNode, faults: MeshFaults) -> None:
     async with node.client() as client:
         await client.delete_queue(RETIRED)
     faults.mend()
-
-
-async def _send_where_it_stands(scene: Scene, node: MeshNode) -> None:
-    """Send to the queue that one node has lost: where it stands nothing may be dealt to that node."""
-    async with node.client() as client:
-        for _ in range(2 * len(NODES)):
-            uid = scene.uid()
-            op = scene.history.sent(f"last@{node.place}", RETIRED, uid, node=node.place)
-            await client.send(RETIRED, body_of(uid))
-            scene.history.send_ok(op)
-
-
-async def _spread(scene: Scene, nodes: list[MeshNode], mode: str) -> None:
-    """Send to an address on which each node has a queue of another name: strict deals to all, one's own included."""
-    sent: dict[str, int] = {}
-    for factor, node in enumerate(nodes, 1):
-        async with node.client() as client:
-            sent[node.place] = factor * len(NODES)
-            for _ in range(sent[node.place]):
-                uid = scene.uid()
-                op = scene.history.sent(f"last@{node.place}", SPREAD, uid, node=node.place)
-                await client.send(SPREAD, body_of(uid))
-                scene.history.send_ok(op)
-    # What crosses has crossed.
-    await trio.sleep(LINKED_S)
-    for node in nodes:
-        expected = sum(sent.values()) // len(NODES) if mode == "strict" else sent[node.place]
-        async with node.client() as client:
-            found = (await client.queue(node.spread)).ready
-        node.left(f"messages too few or too many in {node.spread}", abs(found - expected))
 
 
 def run_mesh_seed(seed: int) -> SimulationResult:

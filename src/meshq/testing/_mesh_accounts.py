@@ -9,6 +9,7 @@ import trio
 
 from meshq.errors import invariant
 from meshq.testing._history import History
+from meshq.testing._mesh_gone import MeshGone
 from meshq.testing._mesh_node import MeshNode
 from meshq.testing._recovery import record_recoveries
 from meshq.testing._scenario_accounts import COUNTERS, FORWARDING, leftovers, recount
@@ -16,16 +17,16 @@ from meshq.testing._simulation import Simulation
 from meshq.testing._workload import SETTINGS
 
 
-async def settle_mesh(simulation: Simulation, history: History, nodes: list[MeshNode]) -> None:
+async def settle_mesh(simulation: Simulation, history: History, nodes: list[MeshNode], gone: MeshGone) -> None:
     """What the nodes say is left, what they free, and what their journals say.
 
-    All clients are dead; the nodes are linked with each other.
+    All clients are dead; the nodes are linked with each other, and ``gone`` knows of one that is no more there.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     """
     # The sessions of the killed end after their TTL.
     await trio.sleep(SETTINGS["connection_ttl"] * 2)
-    identities: dict[str, str] = {}
+    identities = gone.identity
     for node in nodes:
         broker = node.broker
         invariant(broker is not None and node.active, "the node runs")
@@ -37,7 +38,7 @@ async def settle_mesh(simulation: Simulation, history: History, nodes: list[Mesh
                 counted = await client.queue(queue)
                 counters = {name: getattr(counted, name) for name in COUNTERS}
                 history.counted(node.place_of(queue, node.place), counters)
-                if queue.startswith(FORWARDING):
+                if queue.startswith(FORWARDING) and node.drained(queue):
                     node.left(f"messages in {queue}", counted.ready + counted.delivering)
     for node in nodes:
         assert node.broker is not None
@@ -45,7 +46,7 @@ async def settle_mesh(simulation: Simulation, history: History, nodes: list[Mesh
         node.left("files open after a stop", node.node.open_files)
         node.node.kill()
     states: dict[str, Any] = {}
-    for node in nodes:
+    for node in gone.everybody(nodes):
         subject = f"the store of {node.place}"
         await record_recoveries(simulation, history, subject, node.node.disk, recount, crashes=0)
         states[node.place] = next(recovery.state for recovery in history.recoveries if recovery.subject == subject)
@@ -57,13 +58,12 @@ def recount_mesh(history: History, states: dict[str, Any], identities: dict[str,
 
     ``identities``: the nodes' names by their ids.
     """
-    ids = {name: bytes.fromhex(node_id) for node_id, name in identities.items()}
     for name, state in states.items():
         for queue, (live, _) in state["queues"].items():
             history.recounted(MeshNode.place_of(queue, name), live)
         for queue, (number, rows) in state["forwarding"].items():
             peer = identities[queue.rpartition(".")[2]]
-            link = hashlib.sha256(ids[name] + number.to_bytes(8, "big")).digest()[:16]
+            link = hashlib.sha256(bytes.fromhex(state["store"]) + number.to_bytes(8, "big")).digest()[:16]
             stored = states[peer]["links"].get(link.hex(), 0)
             there = {number: queue for queue, number in states[peer]["numbers"].items()}
             waiting: dict[str, list[tuple[int, int]]] = {}

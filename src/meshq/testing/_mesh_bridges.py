@@ -72,6 +72,8 @@ class MeshBridges:
             duplicate_id_cache_size=rng.choice((20, 100, 2_000)),
         )
         self._window = rng.choice((5, 2_000))
+        #: A node that is gone for good; empty: all come back.
+        self.gone = ""
         for sight in BRIDGE_SIGHTS:
             swarm.count(f"seen.{sight}", 0)
         swarm.count("seen.ring", int(bool(self.ring)))
@@ -81,6 +83,12 @@ class MeshBridges:
     def hops(self) -> int:
         """How many a message of the ring makes."""
         return LAPS * len(self.ring)
+
+    @property
+    def drained(self) -> list[str]:
+        """Those of its queues, as the history knows them, out of which everything comes in the end."""
+        ways = {RING: self.ring, OUTWARD: self.outward}
+        return [queue for queue, nodes in ways.items() if nodes and self.gone not in nodes]
 
     def ways(self, node: str) -> list[Way]:
         """The bridges of a node."""

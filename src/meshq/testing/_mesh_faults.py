@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from meshq.testing._mesh_gone import MeshGone
 from meshq.testing._mesh_node import MeshNode
 from meshq.testing._scenario_faults import KINDS, Faults, Machine
 from meshq.testing._simulation import Simulation
@@ -29,9 +30,15 @@ class MeshFaults(Faults):
     kinds = MESH_KINDS
 
     def __init__(
-        self, simulation: Simulation, scene: Scene, nodes: list[MeshNode], clients: dict[str, list[Machine]]
+        self,
+        simulation: Simulation,
+        scene: Scene,
+        nodes: list[MeshNode],
+        clients: dict[str, list[Machine]],
+        gone: MeshGone,
     ) -> None:
-        self._nodes = nodes
+        self._nodes = list(nodes)
+        self._gone = gone
         self._machines = clients
         super().__init__(simulation, scene, nodes[0], clients[nodes[0].place])
 
@@ -43,6 +50,9 @@ class MeshFaults(Faults):
 
         Checkpoint: if the node has to be there for it.  Cancellation: it may have begun.
         """
+        if self._gone.due and self._gone.node is not None:
+            await self._gone.go()
+            self._nodes.remove(self._gone.node)
         self._aim(self.rng.choice(self._nodes))
         self.scene.history.note(f"at {self.broker.place}:")
         await super().happens(kind)

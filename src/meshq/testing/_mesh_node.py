@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import trio
@@ -13,7 +14,9 @@ from meshq.node import Broker
 from meshq.settings import AddressSettings, JournalSettings
 from meshq.testing._history import History, place_of
 from meshq.testing._mesh_bridges import MeshBridges, logical, place
+from meshq.testing._mesh_flood import BURST, BURST_BYTES
 from meshq.testing._node import SimNode
+from meshq.testing._scenario_accounts import FORWARDING
 from meshq.testing._scenario_broker import DIRECTORY, MEMORY_BYTES, SEGMENT_BYTES, STOP_S, BrokerNode
 from meshq.testing._swarm import Swarm
 from meshq.testing._workload import ADDRESSES, CLIENT_SETTINGS, SETTINGS
@@ -26,6 +29,10 @@ RETIRED: Final = "retired"
 SPREAD: Final = "spread"
 #: Seconds in which nodes that nothing keeps apart are linked.
 LINKED_S: Final = 10.0
+#: What may be used besides the limit: what each session has under way, and what is moved, which is there twice until
+#: the next step.
+SESSION_BYTES: Final = 128 * 1024
+MOVED_BYTES: Final = BURST * BURST_BYTES
 #: The mode of a seed's links is one of these.
 MODES: Final = ("on_demand", "on_demand", "strict")
 
@@ -36,10 +43,16 @@ class MeshNode(BrokerNode):
     def __init__(self, node: SimNode, history: History, swarm: Swarm, mode: str, bridges: MeshBridges) -> None:
         super().__init__(node, history, swarm)
         self._ways = bridges
+        #: The id of another node that is gone for good; empty: all come back.
+        self.given_up = ""
         #: The bridges of this life.
         self.bridges: list[Bridge] = []
         self.rng = swarm.rng(f"broker process/{node.name}")
         self.mode = mode
+        attempts = swarm.rng("mesh/attempts").choice((1, 3))
+        #: After so many attempts to reach another node it is given up, until it is there again.
+        self.attempts = attempts if swarm.on("mesh.finite_attempts") else math.inf
+        swarm.count("seen.finite_attempts", int(self.attempts < math.inf))
         self._cluster: ClusterConnection | None = None
 
     @property
@@ -55,7 +68,7 @@ class MeshNode(BrokerNode):
     def make(self) -> Broker:
         """The broker of this life."""
         name = self.place
-        links = {key: value for key, value in SETTINGS.items() if key != "insecure"}
+        links = {key: value for key, value in SETTINGS.items() if key not in ("insecure", "initial_connect_attempts")}
         self._cluster = ClusterConnection(
             "mesh",
             connector=name,
@@ -63,6 +76,8 @@ class MeshNode(BrokerNode):
             load_balancing=self.mode,
             user="mesh",
             password="the mesh's own",
+            initial_connect_attempts=self.attempts,
+            reconnect_attempts=self.attempts,
             **links,
         )
         self.bridges = self._ways.make(name)
@@ -90,7 +105,12 @@ class MeshNode(BrokerNode):
 
     def drained(self, queue: str) -> bool:
         """Whether somebody takes all that a queue has, or carries it on."""
-        return super().drained(queue) or logical(queue) is not None
+        known = logical(queue)
+        if known is not None:
+            return known in self._ways.drained
+        if queue.startswith(FORWARDING):
+            return not (self.given_up and queue.endswith(self.given_up))
+        return super().drained(queue)
 
     @staticmethod
     def logical(queue: str) -> str:
@@ -108,20 +128,41 @@ class MeshNode(BrokerNode):
         if self.active:
             self._ways.look(self.bridges)
 
+    def lasts(self) -> dict[str, int]:
+        """The last number that each queue has given."""
+        return {queue.name: queue.last for queue in self.core.router.queues.values()}
+
+    def look_at_memory(self) -> None:
+        """Write down how much it holds, and how much it may: its limit, and what each session has under way."""
+        core = self.core
+        if core is not None and self.broker is not None:
+            most = MEMORY_BYTES + MOVED_BYTES + SESSION_BYTES * self.broker.statistics().sessions
+            self.history.bounded("memory", core.memory.used_bytes, most)
+
     def rest(self) -> None:
         """Have its bridges carry nothing more."""
         for bridge in self.bridges:
             bridge.pause()
 
-    async def linked(self) -> int:
-        """Wait for links to all other nodes; returns how many are missing after a while.
+    def states(self) -> dict[str, str]:
+        """How it sees each of the others, ``forgotten`` if it knows nothing of one; empty while it does not serve."""
+        if not self.active or self._cluster is None:
+            return {}
+        names = {url: name for name, url in URLS.items()}
+        return {
+            names[peer.connector]: peer.state if peer.node_id or peer.state == "connecting" else "forgotten"
+            for peer in self._cluster.peers()
+        }
+
+    async def linked(self, nodes: int, patience_s: float) -> int:
+        """Wait for so many nodes, itself included; returns how many are missing after a while.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         """
         assert self._cluster is not None
-        with trio.move_on_after(LINKED_S):
-            await self._cluster.wait_for(nodes=len(NODES))
-        return len(NODES) - self._cluster.nodes()
+        with trio.move_on_after(patience_s):
+            await self._cluster.wait_for(nodes=nodes)
+        return nodes - self._cluster.nodes()
 
     def dial(self, machine: SimNode) -> Client:
         """A client of this node, on another machine."""

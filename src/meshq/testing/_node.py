@@ -80,7 +80,8 @@ class SimNode:
         self._memory_bytes = memory_bytes
         self._spending = Spending(world.clock.advance)
         self.disk = SimDisk(world.swarm.rng(f"{name}/disk")) if disk is None else disk
-        self.disk.latency = DiskLatency(world.swarm.rng(f"{name}/latency"))
+        self.latency = DiskLatency(world.swarm.rng(f"{name}/latency"))
+        self.disk.latency = self.latency
         self.disk.spend = self._spend
         self.wall = SimWall()
         self.life = Life(name, 0)

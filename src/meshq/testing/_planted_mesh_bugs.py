@@ -7,6 +7,7 @@ from typing import Final
 from meshq.testing._planted_bridge_bugs import BRIDGE_BUGS
 from meshq.testing._planted_bug import Bug
 from meshq.testing._planted_bugs import BUGS
+from meshq.testing._planted_gone_bugs import GONE_BUGS
 
 MESH_BUGS: Final = (
     Bug(
@@ -78,5 +79,6 @@ MESH_BUGS: Final = (
         mesh=True,
     ),
     *BRIDGE_BUGS,
+    *GONE_BUGS,
 )
 ALL_BUGS: Final = (*BUGS, *MESH_BUGS)

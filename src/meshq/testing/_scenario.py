@@ -27,8 +27,9 @@ from meshq.testing._scenario_accounts import barrier, recount, settle_accounts, 
 from meshq.testing._scenario_broker import BrokerNode
 from meshq.testing._scenario_faults import Faults, Machine
 from meshq.testing._scenario_last import damage_to_indexes, power_after_a_repeat
+from meshq.testing._scenario_users import APP, THIEF, USER_SIGHTS, Thief
 from meshq.testing._simulation import Simulation, SimulationResult, simulate
-from meshq.testing._workload import ADDRESSES, CLIENT_SETTINGS, SOLE, URL, Actor, Dial, Scene, Sender
+from meshq.testing._workload import ADDRESSES, CLIENT_SETTINGS, CONSUMED, SOLE, URL, Actor, Dial, Scene, Sender
 from meshq.testing._workload_odd import ODD, PLACES, OddReceiver, OddSender
 from meshq.testing._workload_receive import Clerk, Receiver
 from meshq.testing._workload_transacting import TransactingReceiver
@@ -61,12 +62,20 @@ class Cast:
     def __init__(self, simulation: Simulation, scene: Scene, broker: BrokerNode) -> None:
         rng = simulation.swarm.rng
         self.clerks: list[Clerk] = []
+        users = broker.users
 
-        def dial(node: SimNode) -> Dial:
+        def dial(node: SimNode, user: str = APP) -> Dial:
             window = math.inf if rng(f"window/{node.name}").random() < WINDOWLESS_SHARE else CONFIRMATION_WINDOW_BYTES
 
             def dialled() -> Client:
-                return connect(URL, env=node.env, client_id=node.name, confirmation_window=window, **CLIENT_SETTINGS)
+                return connect(
+                    URL,
+                    env=users.env(node.env, user),
+                    client_id=node.name,
+                    confirmation_window=window,
+                    **users.login(user),
+                    **CLIENT_SETTINGS,
+                )
 
             return dialled
 
@@ -102,6 +111,15 @@ class Cast:
         else:
             parts.append(news)
         self.machines = [Machine(first, [self.sender]), Machine(second, others), Machine(third, parts)]
+        self.thief: Thief | None = None
+        if users.on:
+            outside = simulation.node("thief")
+            self.thief = Thief(scene, "thief", rng("actor/thief"), dial(outside, THIEF))
+            self.machines.append(Machine(outside, [self.thief]))
+
+    def met(self) -> dict[str, int]:
+        """What there was of users."""
+        return dict.fromkeys(USER_SIGHTS, 0) if self.thief is None else {**self.thief.met, "users": 1}
 
 
 async def scenario(simulation: Simulation) -> Outcome:
@@ -144,13 +162,15 @@ async def scenario(simulation: Simulation) -> Outcome:
     scene.closing = True
     history.healed()
     await barrier(cast.sender)
-    await settle_down(scene, [broker], cast.machines)
+    await settle_down(scene, [broker], cast.machines, (*CONSUMED, *history.odd))
     for machine in cast.machines:
         machine.node.kill()
     broker.dismiss()
     await settle_accounts(simulation, scene, broker, cast.clerks)
     if crashed is not None:
         await record_recoveries(simulation, history, "the store after a crash", crashed, recount, crashes=crashes)
+    for sight, number in cast.met().items():
+        simulation.swarm.count(f"seen.{sight}", number)
     check_history(history)
     return Outcome(history, faults.happened, scene.confirmed)
 

@@ -64,13 +64,15 @@ def known_as(queue: str) -> str:
     return place_of(ODD, PLACES[queue]) if queue in PLACES else queue
 
 
-async def settle_down(scene: Scene, brokers: Sequence[BrokerNode], machines: list[Machine]) -> None:
+async def settle_down(
+    scene: Scene, brokers: Sequence[BrokerNode], machines: list[Machine], drained: Sequence[str] = CONSUMED
+) -> None:
     """Let what is under way come to its end, and the queues be emptied; the checkers say what is left after a while.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     """
     history = scene.history
-    for queue in (*CONSUMED, *history.odd):
+    for queue in drained:
         history.drains(queue)
     actors = [actor for machine in machines for actor in machine.actors]
     actors += [actor for broker in brokers for actor in broker.hosted]
@@ -89,7 +91,7 @@ def _undrained(broker: BrokerNode) -> int:
     if broker.core is None:
         return 1
     queues = broker.core.router.queues
-    names = [name for name in queues if broker.drained(name) or name.startswith(FORWARDING)]
+    names = [name for name in queues if broker.drained(name)]
     return sum(
         queues[name].ready + queues[name].held + queues[name].delayed + len(queues[name].scheduled) for name in names
     )
@@ -198,6 +200,7 @@ async def recount(env: Env) -> dict[str, Any]:
             queues[queue.name] = ([(uid, number) for uid, number, _ in live], queue.last)
     ids = {name: len(address.duplicates) for name, address in core.router.addresses.items()}
     return {
+        "store": journal.journal_id.hex(),
         "queues": queues,
         "forwarding": forwarding,
         "numbers": {queue.name: queue.number for queue in core.router.queues.values()},

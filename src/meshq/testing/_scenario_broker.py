@@ -17,6 +17,7 @@ from meshq.testing._checkers_end import check_history
 from meshq.testing._disk_faults import Operation
 from meshq.testing._history import History
 from meshq.testing._node import SimNode
+from meshq.testing._scenario_users import Users
 from meshq.testing._swarm import Swarm
 from meshq.testing._workload import ADDRESSES, CONSUMED, URL, Actor
 from meshq.testing._workload_odd import ODD_SETTINGS, PLACES
@@ -111,6 +112,7 @@ class BrokerNode:
         self.full_policy = "block" if swarm.rng("full policy").random() < BLOCK_SHARE else "page"
         self.directories = APART if swarm.rng("directories").random() < APART_SHARE else Directories()
         swarm.count("seen.store_apart", int(self.directories is APART))
+        self.users = Users(swarm.on("users"))
         self.broker: Broker | None = None
         #: Actors in this process: they die with it.
         self.hosted: list[Actor] = []
@@ -175,7 +177,12 @@ class BrokerNode:
             directories=self.directories,
             journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
             acceptors=[f"{URL}?insecure=true"],
-            queues=[*(address for address, queues in ADDRESSES.items() if len(queues) == 1), *PLACES],
+            security=self.users.security,
+            queues=[
+                *(address for address, queues in ADDRESSES.items() if len(queues) == 1),
+                *PLACES,
+                *self.users.queues,
+            ],
             # A producer that comes back would make a deleted queue again.
             address_settings={
                 "#": AddressSettings(full_policy=self.full_policy, page_size_bytes=PAGE_BYTES_MIN),

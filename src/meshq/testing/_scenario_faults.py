@@ -21,7 +21,7 @@ FAULTS_MIN: Final = 3
 #: What happens to the broker's process; each ends in a restart.
 BROKER_FAULTS: Final = ("kill", "power", "fuse_kill", "fuse_power", "fuse_write", "stop", "rot", "full_kill")
 #: What happens to its disk.
-DISK_FAULTS: Final = ("sync_eio", "write_eio", "write_enospc", "create_enospc", "disk_full")
+DISK_FAULTS: Final = ("sync_eio", "write_eio", "write_enospc", "create_enospc", "no_descriptors", "disk_full")
 #: What happens to connections.
 NETWORK_FAULTS: Final = ("reset", "half_open", "cut_there", "cut_back", "partition", "slow", "delay", "no_files")
 #: What happens to processes besides: stopped ones, dead clients, clocks, consumers that don't receive.
@@ -120,6 +120,18 @@ class Faults:
 
     def _write_enospc(self) -> None:
         self._inject("write", errno.ENOSPC)
+
+    def _no_descriptors(self) -> None:
+        """No file can be made and no connection accepted, and whatever opens a file that is there waits."""
+        node = self.broker.node
+        error = self.rng.choice((errno.EMFILE, errno.ENFILE))
+        node.disk.faults.inject("create", error, times=math.inf)
+        node.latency.opening_s = 0.2 + self.rng.random()
+        self.fabric.exhaust_files(node.name)
+        if self.rng.random() < 0.3:
+            # It starts like that.
+            node.kill()
+            self.broker.start()
 
     def _create_enospc(self) -> None:
         """No room for a new file, or no descriptor."""
@@ -253,5 +265,8 @@ class Faults:
         disk.faults.clear()
         disk.faults.short_write_rate = self._short_writes
         disk.capacity_bytes = math.inf
+        latency = self.broker.node.latency
+        self.swarm.count("seen.waited_for_descriptors", latency.waited)
+        latency.opening_s, latency.waited = 0.0, 0
         if self.broker.node.life.dead:
             self.broker.start()

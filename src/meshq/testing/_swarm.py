@@ -70,15 +70,21 @@ class Swarm:
 class DiskLatency:
     """Seconds that calls of a simulated disk take: a device with a speed of its own, and now and then a stall."""
 
-    __slots__ = ("_rng", "_stall_rate", "_sync_s")
+    __slots__ = ("_rng", "_stall_rate", "_sync_s", "opening_s", "waited")
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         #: From a fast device with a battery to a slow one.
         self._sync_s = rng.choice((0.0001, 0.001, 0.01))
         self._stall_rate = rng.choice((0.0, 0.001, 0.02))
+        #: For so long whatever opens a file that is there waits for a descriptor; and how often that was.
+        self.opening_s = 0.0
+        self.waited = 0
 
     def __call__(self, call: str, size: int) -> float:
+        if call == "open" and self.opening_s:
+            self.waited += 1
+            return self.opening_s
         if call not in ("sync", "sync_directory"):
             return 0.00001 + size * 1e-9
         seconds = self._sync_s * (0.5 + self._rng.random())

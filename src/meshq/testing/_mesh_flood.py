@@ -1,0 +1,57 @@
+"""Who sends more at a time to a simulated mesh than its nodes have memory for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from meshq.client import Client
+from meshq.errors import MeshqError
+from meshq.message import Message
+from meshq.testing._history import body_of
+from meshq.testing._workload import Actor
+
+#: A burst is more than half of the memory that a node may have, and what a link may have under way, ten times.
+BURST: Final = 40
+BURST_BYTES: Final = 15_000
+ADDRESS: Final = "shared"
+
+
+class Flood(Actor):
+    """Sends bursts of large messages to one queue, which go to the disk, or wait, or are refused."""
+
+    async def use(self, client: Client) -> None:
+        """Some bursts.  Checkpoint: always.  Cancellation: ends it.  Raises: nothing."""
+        for _ in range(self.rng.randrange(1, 10)):
+            if self.finished:
+                return
+            await self._burst(client)
+            await trio.sleep(self.rng.expovariate(0.3))
+
+    async def _burst(self, client: Client) -> None:
+        history, ops, messages = self.history, list[int](), list[Message]()
+        durable = self.rng.random() < 0.7
+        for _ in range(BURST):
+            uid = self.scene.uid()
+            messages.append(Message(body_of(uid, BURST_BYTES), duplicate_id=f"d{uid}", durable=durable))
+            op = history.sent(
+                self.name,
+                ADDRESS,
+                uid,
+                producer=f"{self.name}/{self.clients}",
+                duplicate_id=f"d{uid}",
+                durable=durable,
+                node=self.node,
+            )
+            ops.append(op)
+        try:
+            await client.send_many(ADDRESS, messages)
+        except MeshqError as error:
+            self.history.note(f"{self.name}: {error!r}")
+            for op in ops:
+                history.send_failed(op, "unknown")
+        else:
+            for op in ops:
+                history.send_ok(op)
+            self.scene.confirmed += BURST
