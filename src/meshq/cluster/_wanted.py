@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from meshq.address import check_place
+from meshq.address import parse_place
 from meshq.errors import SettingsError
 
 
-def check_wanted(nodes: object, queue: object, consumers: object, timeout: object) -> None:
+def check_wanted(nodes: object, queue: Any, consumers: object, timeout: object) -> None:
     """Check what is waited for.
 
     Raises:
@@ -17,7 +18,8 @@ def check_wanted(nodes: object, queue: object, consumers: object, timeout: objec
     if type(nodes) is not int or nodes < 1:
         raise SettingsError("nodes", nodes, "a whole number from 1; the node itself is one")
     if queue is not None:
-        check_place("queue", queue)
+        # A subscription's queue bears its address, too.
+        parse_place(queue, "queue")
     if type(consumers) is not int or consumers < 0:
         raise SettingsError("consumers", consumers, "a whole number from 0")
     if consumers and queue is None:
