@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import shutil
 
 import attrs
@@ -10,6 +11,7 @@ import pytest
 
 from benchmarks.runner import measure
 from benchmarks.workload import Workload
+from meshq import Client
 
 HERE = shutil.which("redis-server") is not None and importlib.util.find_spec("redis") is not None
 pytestmark = [pytest.mark.real, pytest.mark.skipif(not HERE, reason="needs redis-server and the extra 'bench'")]
@@ -30,3 +32,10 @@ def test_redis_in_memory_has_no_syncs_to_tell() -> None:
 def test_redis_keeps_a_backlog_through_sigkill() -> None:
     figures = measure("redis", attrs.evolve(PIPELINED, kind="backlog"))
     assert figures["restart_s"] > 0
+
+
+def test_the_anchor_keeps_as_much_under_way_as_a_user_of_meshq_gets_by_default() -> None:
+    from benchmarks.redis_anchor import READ_COUNT, READS
+
+    windows = [inspect.signature(call).parameters["window"].default for call in (Client.consumer, Client.producer)]
+    assert windows == [READ_COUNT * READS, Workload().window]

@@ -36,6 +36,11 @@ async def test_what_a_full_target_refuses_is_tried_again_and_nothing_becomes_a_d
         assert (len(got), doubled(got)) == (1_000, {})
         assert await made.count("near", "dead") == 0
         assert bridge.statistics().carried == 1_000
+        async with made.here("near") as client:
+            await client.create_queue("dead")
+            # Nothing is there that would be sent a second time.
+            assert await client.redrive("dead") == 0
+        assert await made.drain("far", "in") == []
 
 
 async def test_what_a_target_refuses_goes_back_as_never_delivered_and_in_order() -> None:

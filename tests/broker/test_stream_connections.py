@@ -14,7 +14,7 @@ import trio
 
 from meshq.abc import Listener, Network, Stream
 from meshq.broker import Credentials, Listeners
-from meshq.broker.session._bounds_plan import connection_bounds
+from meshq.broker.session._bounds_plan import ConnectionBounds, connection_bounds
 from meshq.broker.session._connection import HANDSHAKE_S
 from meshq.broker.session._guard_machine import DELAY_S_MIN
 from meshq.errors import ConnectionBrokenError
@@ -143,11 +143,11 @@ class FlushSpy:
         self.flushed = True
 
 
-async def connect(parts: Parts, *, reads: bool = True, host: str = "broker") -> Peer:
+async def connect(parts: Parts, *, reads: bool = True, host: str = "broker", source: str = "client") -> Peer:
     """A client's connection."""
     _, listeners, network, nursery = parts
     port = int(listeners.urls[0].rpartition(":")[2])
-    peer = Peer(await network.host("client").connect(host, port))
+    peer = Peer(await network.host(source).connect(host, port))
     if reads:
         nursery.start_soon(peer.read)
     return peer
@@ -388,16 +388,21 @@ async def test_little_is_read_of_somebody_who_does_not_say_who_they_are() -> Non
         assert "it is not known who says them" in header_of(peer.last(FrameType.CLOSE), Close).text
 
 
+async def guarded_doors(parts: Parts, bounds: ConnectionBounds) -> Parts:
+    """Doors of the same house where one says who one is, with bounds of their own."""
+    house, _, network, nursery = parts
+    credentials = Credentials.derive({"client": {"app": Secret("right")}}, b"secret")
+    guarded = Listeners(
+        house.core, house.sessions, network.host("broker"), house.counts, credentials=credentials, bounds=bounds
+    )
+    await guarded.listen((Acceptor("tcp://broker:0", insecure=True),), nursery)
+    return house, guarded, network, nursery
+
+
 async def test_who_failed_waits_and_who_is_known_makes_room() -> None:
     async with listening() as parts:
-        house, _, network, nursery = parts
-        credentials = Credentials.derive({"client": {"app": Secret("right")}}, b"secret")
         bounds = connection_bounds(256)
-        guarded = Listeners(
-            house.core, house.sessions, network.host("broker"), house.counts, credentials=credentials, bounds=bounds
-        )
-        await guarded.listen((Acceptor("tcp://broker:0", insecure=True),), nursery)
-        doors = (house, guarded, network, nursery)
+        doors = await guarded_doors(parts, bounds)
         known = []
         for _ in range(bounds.per_address + 4):
             peer = await log_in(await connect(doors), "right")
@@ -412,7 +417,7 @@ async def test_who_failed_waits_and_who_is_known_makes_room() -> None:
             assert peer.reason == "not_authenticated"
             expected = DELAY_S_MIN * 2 ** (failures - 1) if failures else 0.0
             assert trio.current_time() - began == pytest.approx(expected, abs=0.05)
-        guarded.close()
+        doors[1].close()
 
 
 class Refusing(Network, Listener):
@@ -481,4 +486,4 @@ async def test_a_crowd_does_not_come_in_without_the_delay_where_only_peers_are_a
         assert [peer.frames for peer in crowd] == [[]] * len(crowd)
         await trio.sleep(0.02)
         assert [peer.types() for peer in crowd] == [[FrameType.WELCOME]] * len(crowd)
-        guarded.close()
+        doors[1].close()

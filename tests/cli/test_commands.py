@@ -29,6 +29,17 @@ def test_a_bad_file_is_told_line_by_line(tmp_path: Path, capsys: pytest.CaptureF
     )
 
 
+def test_a_certificate_that_is_not_there_is_found_by_the_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "broker.toml"
+    acceptor = '[[acceptors]]\nurl = "tls://127.0.0.1:61616"\ntls = { certificate = "/nowhere/cert.pem" }'
+    file.write_text(f'name = "hq"\ndata_dir = false\n{acceptor}')
+    assert main(["check-config", str(file)]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("/nowhere/cert.pem")) == ("", 1)
+
+
 @pytest.mark.parametrize(("arguments", "status"), [([], 2), (["walk"], 2), (["run"], 2), (["--help"], 0)])
 def test_whoever_calls_it_wrongly_is_told_how(
     capsys: pytest.CaptureFixture[str], arguments: list[str], status: int

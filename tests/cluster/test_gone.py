@@ -212,6 +212,21 @@ async def test_what_waits_for_an_absent_node_is_held_by_nobody_and_expires(how: 
             assert (first.origin.address, first.origin.reason) == ("q", "expired")
 
 
+async def test_what_was_dealt_to_two_absent_nodes_expires_as_well() -> None:
+    async with hosts("abc", mode="strict", cluster=FAST, broker={"queues": ["q"]}) as nodes:
+        await nodes.joined()
+        for name in "bc":
+            await nodes.crash(name)
+        async with nodes.client("a") as client:
+            await client.send_many("q", [Message(body, ttl=20) for body in numbered(300)])
+            peers = nodes.known("a").peers
+            await until(lambda: {peer.state for peer in peers()} == {"away"})
+            assert [peer.waiting for peer in peers()] == [100, 100]
+            await trio.sleep(30)
+            assert [peer.waiting for peer in peers()] == [0, 0]
+            assert (await client.queue("q")).expired == 100
+
+
 async def test_what_expired_for_an_absent_node_stays_so_over_a_restart() -> None:
     async with hosts(mode="strict", cluster=FAST, broker={"queues": ["q"]}) as nodes:
         await nodes.joined()

@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from meshq import Broker, Permissions, RemoteProtocolError, Security, SecurityError, connect
+from meshq.limits import MIB
 from meshq.statistics import BrokerStatistics
 from tests.node.lives import machine
 
@@ -26,6 +27,14 @@ async def test_state_and_counters_are_the_same_in_process_and_over_a_connection(
         assert (there.ready, there.delivering, there.consumers, there.queues) == (2, 1, 1, 1)
         assert (there.journal is None) is (data_dir is None)
         assert there.journal is None or there.journal.state == "open"
+
+
+@pytest.mark.parametrize(("given", "limit"), [({}, 100 * MIB), ({"memory_limit": 30 * MIB}, 30 * MIB)])
+async def test_the_bound_of_memory_is_a_quarter_of_the_machines_unless_it_is_given(
+    given: dict[str, int], limit: int
+) -> None:
+    async with Broker("hq", data_dir=None, env=machine(memory_bytes=400 * MIB), **given) as broker:
+        assert broker.statistics().memory_limit == limit
 
 
 async def test_it_takes_the_permission_to_manage() -> None:

@@ -29,7 +29,9 @@ async def fill(disk: SimDisk, client: Client, room: int = 1024 * KIB) -> int:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-async def test_call_timeout_holds_for_a_send_that_waits_for_room(killed: bool) -> None:
+async def test_call_timeout_holds_for_a_send_that_waits_for_room(
+    killed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = SimDisk(random.Random(1))
     async with lives(**on(disk, 128 * KIB)) as node, node.client(call_timeout=5) as client:
         sent = await fill(disk, client)
@@ -40,6 +42,8 @@ async def test_call_timeout_holds_for_a_send_that_waits_for_room(killed: bool) -
             sent += await fill(disk, client, 0)
         await trio.sleep(1)
         assert node.broker.statistics().journal.full
+        (said,) = {one.getMessage() for one in caplog.records if getattr(one, "event", "") == "disk_full"}
+        assert said == "the disk of /data/hq is full: consumers are served, senders wait or are refused"
         async with node.client(call_timeout=5) as late:
             begun = trio.current_time()
             with pytest.raises(CallTimeoutError, match="no room on the broker's disk") as caught:
