@@ -49,6 +49,8 @@ class Mover:
         self._ledger = ledger
         #: Why messages could not be moved the last time.
         self.refused: MeshqError | None = None
+        #: Bytes for which room was being made when messages could not be moved the last time; 0: not for want of that.
+        self.waits_for = 0
         #: Called when messages have left a queue: what stood behind them may be granted, or the queue goes by itself.
         self.on_taken: Callable[[Queue], None] = _nobody
         #: Called when messages have been moved: from where, to where, why, and how many.
@@ -60,7 +62,7 @@ class Mover:
         Returns those that could not be moved: nothing has changed for them.
         """
         left: list[Span] = []
-        moved = 0
+        moved = self.waits_for = 0
         for span in self._cut(spans) if target is not None else spans:
             try:
                 logged = target is not None and self._place(queue, span, target, reason)
@@ -109,6 +111,7 @@ class Mover:
         """
         need = self._weigh(run.content)
         if not self._ledger.ask_room(need, partial(then, need)):
+            self.waits_for = need
             raise AddressFullError(f"room for {need} bytes that are to be moved is being made")
         self._ledger.check_room(need)
 

@@ -76,11 +76,13 @@ def sweep(
                 left = core.mover.move(queue, [_span(view, found) for found in spans], target, reason)
                 gone = sum(map(len, spans)) - sum(span.rows for span in left)
                 moved += gone
-                if left and not gone:
+                if left and not gone and not core.mover.waits_for:
                     raise _refused(core.mover.refused, moved, target)
                 if left:
-                    # There was room for some of them, and there may be for the others: it is asked for anew.
+                    # There was room for some of them, or is being made: it is asked for anew.
                     row = min(span.start for span in left)
+                if left and not gone:
+                    yield RoomOnDisk(core.mover.waits_for)
                 if looks <= 0:
                     looks = limits.STEP_MESSAGES_MAX
                     yield None
