@@ -9,8 +9,8 @@ import pytest
 from meshq import limits
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run_messages import RunMessages
-from meshq.wire import KIND_PROPERTIES, Consume, Envelope, FrameType, Transact, encode_map, encode_run
-from tests.broker.kit import PRODUCER, House, RawClient, make_house
+from meshq.wire import KIND_PROPERTIES, Consume, Envelope, FrameType, encode_map
+from tests.broker.kit import RawClient, make_house
 from tests.broker.queues import dealt, join, leave, make_queue, numbers, put
 
 TEXT = "a" * 60_000
@@ -123,9 +123,9 @@ def test_light_filters_take_whole_runs_whatever_their_bodies_are(looks: Counter[
 # -- at a broker
 
 
-def fill(client: RawClient, queue: str, rows: int = 12, producer: bytes = PRODUCER) -> None:
+def fill(client: RawClient, queue: str, rows: int = 12) -> None:
     envelopes = [Envelope(4 << 8 | KIND_PROPERTIES, b"", b"", encode_map(values)) for values in MIXED[:rows]]
-    client.put(client.produce(queue, producer), *(b"%d" % row for row in range(1, rows + 1)), envelopes=envelopes)
+    client.put(client.produce(queue), *(b"%d" % row for row in range(1, rows + 1)), envelopes=envelopes)
 
 
 def consume(client: RawClient, queue: str, **options: bool) -> int:
@@ -205,132 +205,3 @@ def test_a_light_message_costs_a_unit(monkeypatch: pytest.MonkeyPatch, looks: Co
     for looked in (100, 200):
         assert step(queue) == [] and queue.unfinished and looks["moved"] == looked
     assert step(queue) == [] and not queue.unfinished and looks["moved"] == 250
-
-
-# -- where messages are placed
-
-
-def sieve(house: House, client: RawClient, kind: str, filter: str = HEAVY) -> str:
-    """Something that sorts what is sent to ``in``; where that goes."""
-    if kind == "queue":
-        client.call("create_queue", name="some", address="in", routing="multicast", filter=filter)
-        return "some"
-    client.call("create_queue", name="in")
-    client.call("create_queue", name="out")
-    client.call("create_divert", name="d", address="in", forwarding_address="out", filter=filter, exclusive=True)
-    return "out"
-
-
-@pytest.mark.parametrize("kind", ["queue", "divert"])
-def test_a_run_for_filters_that_cost_much_is_put_to_them_in_steps_before_it_is_placed(
-    looks: Counter[str], kind: str
-) -> None:
-    house = make_house()
-    house.core.on_unfinished = lambda: looks.update(["asked"])
-    client, other = house.client(), house.client()
-    target = sieve(house, client, kind)
-    plain = other.produce("elsewhere", b"another producer")
-    before = looks["moved"]
-    fill(client, "in")
-    channel = client.channels
-    client.put(channel, b"13")
-    client.send(FrameType.PING)
-    assert client.all(FrameType.PONG), "a link that waits is not dead"
-    for steps in range(12):
-        assert looks["moved"] - before == steps and not client.all(FrameType.CONFIRM)
-        other.put(plain, b"%d" % steps)
-        assert len(other.all(FrameType.CONFIRM)) == steps + 1, "nobody else waits"
-        house.core.go_on()
-    while looks["asked"] and house.core._jobs:
-        house.core.go_on()
-    assert client.all(FrameType.CONFIRM)[-1].first == 13
-    # Nothing was asked again, but for the message behind, which is asked when it is placed.
-    assert looks["moved"] - before <= 14
-    assert client.bodies(client.consume(target)) == [b"1", b"4", b"7", b"10"]
-    house.check()
-
-
-def test_of_many_runs_for_filters_that_cost_much_one_is_looked_at_in_a_step(looks: Counter[str]) -> None:
-    house = make_house()
-    house.core.on_unfinished = lambda: looks.update(["asked"])
-    clients = [house.client() for _ in range(5)]
-    sieve(house, clients[0], "queue")
-    for number, client in enumerate(clients):
-        fill(client, "in", 3, b"%16d" % number)
-    steps = 0
-    while house.core._jobs:
-        before = looks["moved"]
-        house.core.go_on()
-        assert looks["moved"] - before <= 1
-        steps += 1
-    assert steps >= 15 and all(client.all(FrameType.CONFIRM) for client in clients)
-
-
-def test_a_filter_that_comes_while_others_are_asked_is_asked_too(looks: Counter[str]) -> None:
-    house = make_house()
-    house.core.on_unfinished = lambda: looks.update(["asked"])
-    client, other = house.client(), house.client()
-    sieve(house, client, "queue")
-    fill(client, "in")
-    for _ in range(6):
-        house.core.go_on()
-    late = " OR ".join(["p LIKE '%_ab'"] * 110)
-    other.call("create_queue", name="late", address="in", routing="multicast", filter=late)
-    while house.core._jobs:
-        before = looks["moved"]
-        house.core.go_on()
-        assert looks["moved"] - before <= 1
-    for queue in ("some", "late"):
-        assert other.bodies(other.consume(queue)) == [b"1", b"4", b"7", b"10"]
-
-
-def test_a_link_that_goes_while_its_run_is_looked_at_leaves_nothing(looks: Counter[str]) -> None:
-    house = make_house()
-    house.core.on_unfinished = lambda: looks.update(["asked"])
-    client, other = house.client(), house.client()
-    sieve(house, client, "queue")
-    fill(client, "in")
-    house.core.go_on()
-    client.drop()
-    while house.core._jobs:
-        house.core.go_on()
-    assert house.core.router.queues["some"].added == 0
-    fill(other, "in", 1)
-    while house.core._jobs:
-        house.core.go_on()
-    assert other.bodies(other.consume("some")) == [b"1"]
-
-
-def test_what_a_transaction_sends_is_put_to_filters_when_it_comes_and_not_when_it_is_committed(
-    looks: Counter[str],
-) -> None:
-    house = make_house()
-    house.core.on_unfinished = lambda: looks.update(["asked"])
-    client = house.client()
-    sieve(house, client, "queue")
-    for number in (1, 13):
-        envelopes = [Envelope(4 << 8 | KIND_PROPERTIES, b"", b"", encode_map(values)) for values in MIXED]
-        run = encode_run([b"%d" % row for row in range(number, number + 12)], envelopes)
-        client.calls += 1
-        header = Transact(transaction=1, address="in", producer=PRODUCER, number=number, sent=number - 1)
-        client.send(
-            FrameType.TRANSACT, header, first=client.calls, flags=4, count=run.rows, table=run.table, body=run.body
-        )
-    while house.core._jobs:
-        before = looks["moved"]
-        house.core.go_on()
-        assert looks["moved"] - before <= 1
-    before = looks["moved"]
-    assert client.call("commit", transaction=1, sent=24, acked=0) is not None
-    assert looks["moved"] == before == 24
-    wanted = [b"%d" % (number + more) for more in (0, 12) for number in WANTED]
-    assert client.bodies(client.consume("some")) == wanted
-
-
-def test_light_filters_are_asked_in_placing(looks: Counter[str]) -> None:
-    house = make_house()
-    house.core.on_unfinished = lambda: looks.update(["asked"])
-    client = house.client()
-    sieve(house, client, "queue", "p LIKE '%b'")
-    fill(client, "in", 3)
-    assert client.all(FrameType.CONFIRM) and not looks["asked"]

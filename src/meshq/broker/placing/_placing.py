@@ -280,7 +280,6 @@ class Placer:
         then: Callable[[], None],
     ) -> None:
         """Place a run of a client's whose messages don't all go the same way."""
-        run.verdicts = None
         rows = run.content.rows - len(judged[1])
         taken = placed(shares)
         if not taken:
@@ -335,7 +334,6 @@ class Placer:
         shares = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, turn=0)]
         if not targets:
             shares = self._route_again(run, rows)
-        run.verdicts = None
         if not shares:
             self.unrouted += len(rows)
             self.links[link[0]] = link[1]

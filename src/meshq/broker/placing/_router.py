@@ -60,11 +60,7 @@ class Router:
 
     def __init__(self, patterns: dict[str, AddressSettings]) -> None:
         self.table = SettingsTable(patterns)
-        #: Whatever sorts messages before they are placed, or may: queues with filters, diverts, queues of other nodes.
-        self.sieves: dict[object, None] = {}
-        self.diverts = Diverts(self.sieves)
-        #: How many queues take only some messages.
-        self.filtered = 0
+        self.diverts = Diverts()
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.by_number: dict[int, Queue] = {}
@@ -103,10 +99,7 @@ class Router:
         self.skip_numbers(queue.number)
         self._rule(queue)
         address.queues.append(queue)
-        if queue.terms.filter is not None:
-            address.filtered += 1
-            self.filtered += 1
-            self.sieves[queue] = None
+        address.filtered += queue.terms.filter is not None
         self.queues[queue.name] = self.by_number[queue.number] = queue
         self._form_rings(address.name)
         self.on_queue(queue)
@@ -161,10 +154,7 @@ class Router:
         """Take a queue out of all tables."""
         del self.queues[queue.name], self.by_number[queue.number]
         self.addresses[queue.address].queues.remove(queue)
-        if queue.terms.filter is not None:
-            self.addresses[queue.address].filtered -= 1
-            self.filtered -= 1
-            del self.sieves[queue]
+        self.addresses[queue.address].filtered -= queue.terms.filter is not None
         self._form_rings(queue.address)
         self._forget_temporary(queue.address)
         self.on_queue(queue)
@@ -175,7 +165,6 @@ class Router:
         """A link has described a queue of its peer, for the first time or anew."""
         self._unbind(link, binding.number)
         self._by_link.setdefault(link, {})[binding.number] = binding
-        self.sieves[link, binding.number] = None
         self._remote.setdefault(binding.address, {})[link, binding.number] = binding
         self._form_rings(binding.address)
 
@@ -223,7 +212,7 @@ class Router:
         binding = self._by_link.get(link, {}).pop(number, None)
         if binding is not None:
             known = self._remote[binding.address]
-            del known[link, number], self.sieves[link, number]
+            del known[link, number]
             if not known:
                 del self._remote[binding.address]
         return binding

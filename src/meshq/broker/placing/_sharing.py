@@ -96,20 +96,13 @@ def deal(run: StoredRun, queues: Sequence[Queue], rows: Sequence[int], *, anycas
 def wants_of(run: StoredRun) -> Wants:
     """Judges the messages of a run by filters; each message is read once."""
     messages = RunMessages(run)
-    verdicts = run.verdicts or {}
     seen = -1
 
     def wants(filters: tuple[Filter, ...], row: int) -> bool:
         nonlocal seen
-        unknown = filters
-        if verdicts:
-            # They were asked before, in steps.
-            unknown = tuple(filter for filter in filters if filter not in verdicts)
-            if any(row in verdicts[filter] for filter in filters if filter in verdicts):
-                return True
-        if row != seen and unknown:
+        if row != seen:
             seen = row
             messages.move(row, properties=True)
-        return any(filter.matches(messages) for filter in unknown)
+        return any(filter.matches(messages) for filter in filters)
 
     return wants

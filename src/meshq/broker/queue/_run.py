@@ -76,7 +76,6 @@ class StoredRun:
         "stamp",
         "traits",
         "user",
-        "verdicts",
         "views",
     )
 
@@ -109,8 +108,6 @@ class StoredRun:
         self.body: Body | None = None
         # What its messages ask for besides being kept; None: nothing.
         self.traits: Traits | None = None
-        # What filters have said of its messages, until it is placed.
-        self.verdicts: dict[Filter, dict[int, None]] | None = None
         # Whether duplicate ids of it stand in the window of its address.
         self.has_ids = False
         # Where its record stands in the journal; 0: nowhere.

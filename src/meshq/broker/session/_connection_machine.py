@@ -9,9 +9,9 @@ import attrs
 
 from meshq.broker._core import Core
 from meshq.broker.session._credentials import Credentials
+from meshq.broker.session._large_runs import must_wait
 from meshq.broker.session._session import Session, nobody
 from meshq.broker.session._sessions import Sessions
-from meshq.broker.session._waiting_runs import must_be_judged, must_wait
 from meshq.errors import MeshqError, RemoteProtocolError
 from meshq.notifications import LoginRefused
 from meshq.wire import (
@@ -101,10 +101,9 @@ class ServerConnection:
         #: Seconds of silence after which the link is given up; known once attached.
         self.ttl = 0.0
         self.closed = False
-        # Larger frames may have to wait for room on the disk, and all where something sorts messages for what filters
-        # say of them: one that does, with those behind it; and one that has room, or gets none.
+        # Larger frames may have to wait for room on the disk: one that does, with those behind it; and one whose
+        # waiting is over.
         self._large_bytes = core.ledger.large_bytes
-        self._sieves = core.router.sieves
         self._queued = core.ledger.queued
         self._held: list[Frame] = []
         self._answered: Frame | None = None
@@ -127,22 +126,16 @@ class ServerConnection:
     def frames(self, frames: list[Frame]) -> None:
         """A batch of frames has arrived."""
         if self._held:
-            for frame in frames:
-                if frame.type is FrameType.PING and not frame.number:
-                    # Whoever waits must not take the link for dead.
-                    self._machine.received(frame.type)
-                    self.send(FrameType.PONG)
-                    self._link.flush()
-                else:
-                    self._held.append(frame)
+            self._held += frames
             return
         try:
             for frame in frames:
                 if self.closed or self._machine.state is State.CLOSED:
                     # What the client had sent before it heard the good-bye.
                     return
-                watched = frame.size_bytes > self._large_bytes or self._sieves or self._queued
-                if watched and self._must_wait(frame, frames):
+                watched = frame.size_bytes > self._large_bytes or self._queued
+                if watched and self._must_wait(frame):
+                    self._held = _from(frame, frames)
                     break
                 self._one(frame)
         except RemoteProtocolError as error:
@@ -162,32 +155,18 @@ class ServerConnection:
             self.session.drained()
             self._core.turn()
 
-    def _must_wait(self, frame: Frame, frames: list[Frame]) -> bool:
-        """Whether something has to be done before a frame is looked at; what comes behind it waits, too.
-
-        Raises:
-            RemoteProtocolError: it can't be read.
-        """
-        session = self.session
-        if session is None:
+    def _must_wait(self, frame: Frame) -> bool:
+        """Whether there has to be room on the disk before a frame is looked at; what comes behind it waits, too."""
+        if frame is self._answered or self.session is None:
             return False
-        asked = frame is not self._answered and (frame.size_bytes > self._large_bytes or self._queued)
-        if asked and must_wait(self._core, frame, self._go_on):
-            self._held = _from(frame, frames)
-            return True
-        steps = must_be_judged(session, frame) if self._sieves else None
-        if steps is not None:
-            self._held = _from(frame, frames)
-            self._sessions.judging.begin(steps, self._go_on)
-        return steps is not None
+        return must_wait(self._core, frame, self._go_on)
 
     def _go_on(self) -> None:
-        """What the frame that waits first has waited for is there, or is not to be had."""
+        """There is room for the frame that waits first, or none."""
         held, self._held = self._held, []
         self._answered = held[0]
         self.frames(held)
-        if not self._held or self._held[0] is not held[0]:
-            self._answered = None
+        self._answered = None
 
     def _one(self, frame: Frame) -> None:
         self._machine.received(frame.type)

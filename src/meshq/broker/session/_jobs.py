@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -56,45 +55,3 @@ class Job:
             return values or False
         self._then(values)
         return True
-
-
-class ByTurns:
-    """Steps of many, of which one at a time is done; whose turn it was is the last one then.
-
-    ``pursue`` begins a job.
-    """
-
-    def __init__(self, pursue: Callable[[Job], None]) -> None:
-        self._pursue = pursue
-        self._waiting: deque[tuple[Iterator[None], Callable[[], None]]] = deque()
-        self._at_work = False
-
-    def begin(self, steps: Iterator[None], then: Callable[[], None]) -> None:
-        """Do some steps, and call ``then`` after the last; not at all once the node stops."""
-        self._waiting.append((steps, then))
-        if not self._at_work:
-            self._at_work = True
-            self._pursue(Job(self._steps(), _done, self._stopped))
-
-    def _steps(self) -> Steps:
-        # Whoever begins is in the middle of something: ``then`` must not come before ``begin`` has returned.
-        yield None
-        while self._waiting:
-            steps, then = self._waiting.popleft()
-            try:
-                next(steps)
-            except StopIteration:
-                then()
-            else:
-                self._waiting.append((steps, then))
-            yield None
-        self._at_work = False
-        yield {}
-
-    def _stopped(self, error: MeshqError) -> None:
-        self._waiting.clear()
-        self._at_work = False
-
-
-def _done(_: dict[str, Any]) -> None:
-    """Nobody waits for the end of all."""

@@ -13,7 +13,7 @@ from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS, is_name
 from meshq.broker.placing._distribution_plan import filters_of
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.session._waiting_runs import check_room, use_verdicts
+from meshq.broker.session._large_runs import check_room
 from meshq.errors import MeshqError
 from meshq.wire import (
     COUNTER_MAX,
@@ -207,7 +207,6 @@ class Peering:
             stamp=frame.stamp,
             number_step=stride,
         )
-        use_verdicts(self._session, frame, run)
         rows = range(stored, content.rows)
         asked = self._core.placer.asked_of_forwarded(run, kinds, header.arrival)
         if frame.size_bytes > self._core.ledger.large_bytes:

@@ -11,8 +11,8 @@ from meshq.broker.placing._settings_table import SettingsTable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit, permit_run, permit_sending
 from meshq.broker.session._gates import Gates
+from meshq.broker.session._large_runs import check_room
 from meshq.broker.session._requests import Requests
-from meshq.broker.session._waiting_runs import check_room, use_verdicts
 from meshq.errors import MeshqError, RemoteProtocolError, UsageError, caused
 from meshq.settings import AddressSettings
 from meshq.wire import (
@@ -180,8 +180,6 @@ class Producing:
             stamp=frame.stamp,
         )
         run.user = producer.user
-        if self._core.router.sieves:
-            use_verdicts(self._session, frame, run)
         if self._core.closing is not None:
             # Neither confirmed nor refused: the client sends it again, here after the restart or elsewhere.
             return

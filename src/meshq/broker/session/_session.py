@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from meshq import limits
 from meshq.broker._core import Core
-from meshq.broker.placing._verdicts import Verdicts
 from meshq.broker.queue._browsing import Browser
 from meshq.broker.queue._consumer_state import ConsumerState, Grant
 from meshq.broker.queue._queue_machine import Queue
@@ -99,8 +98,6 @@ class Session:
         self.owned: dict[Queue, None] = {}
         self.producing = Producing(self)
         self.uploading = Uploading(self)
-        #: A run that is about to come, and what filters have said of its messages.
-        self.judged: tuple[Frame | None, Verdicts] = (None, {})
         self.transacting = Transacting(self)
         self._consumers: dict[int, ConsumerState] = {}
         # Channels whose consumers were lost, the oldest first.  What the client had sent before it heard of that may
@@ -136,7 +133,8 @@ class Session:
         return self.link.peer if self.link is not None else "nowhere"
 
     def __repr__(self) -> str:
-        return f"<Session {self.number} {self.label!r} at {self.peer} producers={len(self.producing.channels)} " + (
+        where = self.link.peer if self.link is not None else "nowhere"
+        return f"<Session {self.number} {self.label!r} at {where} producers={len(self.producing.channels)} " + (
             f"consumers={len(self._consumers)}>"
         )
 
@@ -367,8 +365,11 @@ class Session:
         """Send a consumer what its queue granted."""
         self.put(delivery(consumer, grant))
         self.core.serve(self)
-        # Where nothing can be lost it has arrived.
-        if self._willing and not (self.link is not None and self.link.lossless) and self.outgoing_bound.reached:
+        link = self.link
+        if link is not None and link.lossless:
+            # It has arrived.
+            return
+        if self._willing and self.outgoing_bound.reached:
             self._set_willing(False)
 
     def _set_willing(self, willing: bool) -> None:

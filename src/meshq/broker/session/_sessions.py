@@ -8,7 +8,6 @@ from collections.abc import Callable
 from meshq import limits
 from meshq.broker._core import Core
 from meshq.broker.session._deadlines import Deadlines
-from meshq.broker.session._jobs import ByTurns
 from meshq.broker.session._session import Session
 from meshq.errors import NotActiveError
 from meshq.ids import IDENTITY_BYTES
@@ -43,8 +42,6 @@ class Sessions:
         # Of the sessions that wait for their clients, by number.
         self._deadlines = Deadlines()
         self.on_detached: Callable[[], None] = lambda: None
-        #: What filters say of runs before they are placed.
-        self.judging = ByTurns(core.pursue)
         #: Sessions that were resumed, made and ended for want of their client.
         self.resumed = 0
         self.made = 0

@@ -14,7 +14,6 @@ from meshq.broker.placing._placing import MARK_RECORD_BYTES, PART_RECORD_BYTES
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit_replies, permit_sending
 from meshq.broker.session._jobs import RoomOnDisk, Steps
-from meshq.broker.session._waiting_runs import use_verdicts
 from meshq.broker.transacting._transaction import Transaction, Work
 from meshq.errors import MeshqError, UsageError
 from meshq.ids import check_xid
@@ -125,7 +124,6 @@ class Transacting:
                 stamp=frame.stamp,
             )
             run.user = self._session.owner[1]
-            use_verdicts(self._session, frame, run)
             try:
                 self._core.transactions.add(transaction or self._begin(header.transaction), Work(run, target, kinds))
             except MeshqError:
