@@ -85,8 +85,9 @@ def value_of(field: attrs.Attribute[Any]) -> str:
         return "whole number"
     if kind is bool:
         return "boolean"
-    size, size_max = field.metadata["size"], field.metadata["size_max"]
-    return f"{'text' if kind is str else 'bytes'}, {size if size is not None else f'≤ {size_max:,}'}"
+    size, size_max = field.metadata.get("size"), field.metadata["size_max"]
+    word = "name" if field.metadata.get("named") else "text" if kind is str else "bytes"
+    return f"{word}, {size if size is not None else f'≤ {size_max:,}'}"
 
 
 def default_of(field: attrs.Attribute[Any]) -> str:

@@ -37,6 +37,8 @@ RECEIVE_BYTES: Final = 256 * KIB
 
 # -- names and properties ---------------------------------------------------------------------------------------
 ADDRESS_BYTES_MAX: Final = 512
+#: Characters of the name of a node: what the first frame to each client has room for.
+NODE_NAME_CHARACTERS_MAX: Final = 256
 #: URLs within a client's URL: a list in a list in an agent is three.
 URL_DEPTH_MAX: Final = 8
 DUPLICATE_ID_BYTES_MAX: Final = 255

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from meshq import limits
 from meshq.errors import SettingsError, UsageError
 from meshq.node._settings import (
     MEMORY_BYTES_MIN,
-    NODE_NAME_CHARACTERS_MAX,
     BrokerSettings,
     check_settings,
     refuse_later,
@@ -60,7 +60,7 @@ def test_what_is_good_is_taken() -> None:
     [
         ("name", ""),
         ("name", "a::b"),
-        ("name", "x" * (NODE_NAME_CHARACTERS_MAX + 1)),
+        ("name", "x" * (limits.NODE_NAME_CHARACTERS_MAX + 1)),
         ("name", 7),
         ("data_dir", ""),
         ("data_dir", 7),
@@ -97,7 +97,7 @@ def test_what_may_hold_a_secret_is_not_shown(setting: str) -> None:
 
 
 def test_the_longest_name_fits_into_what_a_client_is_told_first() -> None:
-    name = checked(name="x" * NODE_NAME_CHARACTERS_MAX).name
+    name = checked(name="x" * limits.NODE_NAME_CHARACTERS_MAX).name
     assert Welcome(version=1, node_id=b"n" * 16, node_name=name).encode()
 
 

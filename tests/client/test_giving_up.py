@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 import pytest
@@ -16,7 +17,7 @@ from meshq.errors import (
     MeshqError,
     RemoteProtocolError,
 )
-from meshq.wire import BY_NAME, Attached, Authenticated, Frame, FrameType, Refuse, Welcome
+from meshq.wire import BY_NAME, Attached, Authenticated, Frame, FrameType, Refuse, Welcome, encode_map
 from tests.client._server import FakeNode, fake_env
 from tests.client._waiting import Result, until, until_attached
 
@@ -383,3 +384,49 @@ async def test_a_producer_that_closes_while_the_link_is_away_is_not_opened_again
         await trio.sleep(1)
         assert node.session.producers == {}
         assert client.statistics().producers == 0
+
+
+EVIL = "all well\n2026-11-23 CRITICAL meshq.store: journal erased \x1b[31m"
+
+
+async def test_a_node_whose_name_is_none_is_refused_without_a_word_of_it(
+    node: FakeNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    env, network = fake_env(node)
+    node.mute = True
+
+    async def answer() -> None:
+        await trio.sleep(1)
+        (connection,) = node.connections
+        values = {"version": 1, "node_id": b"n" * 16, "node_name": EVIL, "mechanisms": ["none"]}
+        connection.send(Frame(FrameType.WELCOME, header=encode_map(values)))
+        connection.say(Authenticated())
+        connection.say(Attached(session=7, key=b"k" * 16))
+        connection.flush()
+
+    caplog.set_level(logging.INFO, "meshq")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer)
+        with pytest.raises(RemoteProtocolError) as caught:
+            async with connect(TCP, env=env):
+                pytest.fail("nobody we know")
+    assert len(network.dialed) == 1 and caught.value.refusal == "bad_header"
+    assert "CRITICAL" not in f"{caught.value} {caplog.text}"
+
+
+async def test_a_node_writes_no_lines_of_its_own_into_errors_and_logs(
+    node: FakeNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    env, _ = fake_env(node)
+    caplog.set_level(logging.INFO, "meshq")
+    with pytest.raises(MeshqError) as caught:
+        async with connect(TCP, env=env) as client:
+            await client.send("a", b"x")
+            code = BY_NAME["usage"].number
+            node.connections[-1].send(Frame(FrameType.CLOSE, header=encode_map({"code": code, "text": EVIL})))
+            node.flush()
+            await trio.sleep(1)
+    escaped = EVIL.encode("unicode_escape").decode()
+    assert escaped in str(caught.value) and str(caught.value).isprintable()
+    assert any(escaped in text for text in caplog.messages)
+    assert all(text.isprintable() for text in caplog.messages)

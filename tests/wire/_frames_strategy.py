@@ -16,6 +16,7 @@ import attrs
 from hypothesis import strategies as st
 
 from meshq import limits
+from meshq.address import is_name
 from meshq.wire import (
     COUNTER_MAX,
     FLAG_DURABLE,
@@ -111,6 +112,8 @@ def _key_strategy(field: attrs.Attribute[Any]) -> st.SearchStrategy[Any]:
         return st.lists(st.integers(field.metadata["item_min"], 99), max_size=3).map(tuple)
     if kind is list:
         return st.lists(_text, max_size=3).map(tuple)
+    if field.metadata.get("named"):
+        return _text.filter(is_name)
     if field.name == "key":
         return _identity
     if size := field.metadata.get("size"):

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshq import limits
-from meshq.errors import InvariantError, LocalProtocolError, RemoteProtocolError
+from meshq import Broker, limits
+
+from meshq.errors import InvariantError, LocalProtocolError, RemoteProtocolError, SettingsError
 from meshq.wire import (
     COUNTER_MAX,
     SCHEMAS,
@@ -22,12 +23,14 @@ from meshq.wire import (
     Call,
     Close,
     Consume,
+    ConsumerLost,
     Deliver,
     Frame,
     FrameType,
     Header,
     Hello,
     Leave,
+    LinkOpening,
     Produce,
     Refuse,
     Welcome,
@@ -198,6 +201,37 @@ def test_an_explanation_is_cut_to_what_fits_and_never_fails() -> None:
     assert Close(text="x" * 5_000).text == "x" * 1_024
     assert Close(text="\U0001f600" * 5_000).text == "\U0001f600" * 256
     assert Close(text="ab" + "\U0001f600" * 256).text == "ab" + "\U0001f600" * 255
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\x1b[31m", "a::b", "a\x00", "\u202egnp", "é" * 257, "\U0001f600" * 129])
+def test_a_node_has_the_name_that_a_broker_may_have(name: str) -> None:
+    values = {"version": 1, "node_id": PRODUCER}
+    assert "node_name" in refused(Welcome, **values, node_name=name)
+    opening = {"link": PRODUCER, "node_id": PRODUCER, "instance": PRODUCER}
+    assert "node_name" in refused(LinkOpening, **opening, node_name=name)
+    with pytest.raises(LocalProtocolError, match="node_name"):
+        Welcome(**values, node_name=name).encode()
+    with pytest.raises(SettingsError):
+        Broker(name, data_dir=None)
+    # As long as a broker's may be.
+    for longest in ("é" * 256, "\U0001f600" * 128, "hq 1"):
+        assert Welcome.decode(encode_map({**values, "node_name": longest})).node_name == longest
+        Broker(longest, data_dir=None)
+
+
+def test_an_explanation_of_the_other_side_is_one_line_without_control_characters() -> None:
+    text = "all well\n2026 CRITICAL: gone\r\x1b[31m\x00\u2028\u202eé \\n"
+    plain = "all well\\n2026 CRITICAL: gone\\r\\x1b[31m\\x00\\u2028\\u202eé \\n"
+    for schema, values in (
+        (Close, {}),
+        (Answer, {}),
+        (Refuse, {"messages": 1, "code": 5}),
+        (ConsumerLost, {"code": 5}),
+    ):
+        assert schema.decode(encode_map({**values, "text": text})).text == plain
+        # Whoever is older and sees it sees that as well, and reading it again changes nothing.
+        assert schema(**values, text=text).encode() == schema(**values, text=plain).encode()
+    assert Close.decode(encode_map({"text": "\n" * 1_024})).text == "\\n" * 512
 
 
 def test_items_of_another_type_are_refused_on_both_sides() -> None:

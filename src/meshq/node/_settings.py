@@ -28,8 +28,6 @@ from meshq.settings import (
 
 T = TypeVar("T")
 
-#: What the first frame to each client has room for.
-NODE_NAME_CHARACTERS_MAX = 256
 #: The least memory that a broker can work in: a session's credit and one large message.
 MEMORY_BYTES_MIN = 1 * limits.MIB
 
@@ -96,8 +94,8 @@ def check_settings(
     if type(transaction_timeout) not in (int, float) or not 0 < transaction_timeout <= limits.TIME_S_MAX:
         raise SettingsError("transaction_timeout", transaction_timeout, f"seconds above 0, at most {limits.TIME_S_MAX}")
     _check_sessions(max_session_ttl, max_sessions_per_user)
-    if len(check_name("name", name)) > NODE_NAME_CHARACTERS_MAX:
-        raise SettingsError("name", name[:32] + "…", f"at most {NODE_NAME_CHARACTERS_MAX} characters")
+    if len(check_name("name", name)) > limits.NODE_NAME_CHARACTERS_MAX:
+        raise SettingsError("name", name[:32] + "…", f"at most {limits.NODE_NAME_CHARACTERS_MAX} characters")
     if security is not None and type(security) is not Security:
         # Whatever it is, a password may be in it.
         raise SettingsError("security", "***", "Security(users={...}), or None")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 import attrs
 
 from meshq import limits
+from meshq.address import is_name
 from meshq.errors import LocalProtocolError
 from meshq.wire._codec import decode_map, encode_map
 from meshq.wire._frames import COUNTER_MAX, FrameType
@@ -32,15 +33,26 @@ def list_of(*items: type, item_min: int | None = None) -> Any:
     return attrs.field(default=(), metadata={"types": (list,), "items": items, "item_min": item_min})
 
 
-def _clipped(text: str) -> str:
-    """An explanation cut to what a header may hold: whoever says why must not fail for saying too much."""
-    data = text.encode("utf-8", "replace")
-    return data[:TEXT_BYTES_MAX].decode("utf-8", "ignore")
+def _one_line(text: str) -> str:
+    """An explanation cut to what a header may hold: whoever says why must not fail for saying too much.
+
+    Explanations of the other side end in errors and logs.  What can't be printed is escaped, as Python writes it in
+    a literal: the other side adds no line to a log, and nothing that a terminal obeys.
+    """
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return text.encode()[:TEXT_BYTES_MAX].decode("utf-8", "ignore")
+
+
+def name_of_node() -> Any:
+    """A required field for the name of a node, as that of a ``Broker`` has to be."""
+    named = {"types": (str,), "size": None, "size_max": limits.NODE_NAME_CHARACTERS_MAX, "named": True}
+    return attrs.field(metadata=named)
 
 
 def sentence() -> Any:
-    """A field for an explanation, cut to what fits."""
-    return scalar((str,), default="", size_max=TEXT_BYTES_MAX, converter=_clipped)
+    """A field for an explanation, in one line and cut to what fits."""
+    return scalar((str,), default="", size_max=TEXT_BYTES_MAX, converter=_one_line)
 
 
 @attrs.frozen(kw_only=True)
@@ -108,6 +120,7 @@ class _Field(NamedTuple):
     size_max: int
     items: tuple[type, ...]
     item_min: int | None
+    named: bool
 
 
 @cache
@@ -122,6 +135,7 @@ def _fields(schema: Any) -> tuple[_Field, ...]:
             field.metadata.get("size_max", 0),
             field.metadata.get("items", ()),
             field.metadata.get("item_min"),
+            field.metadata.get("named", False),
         )
         for field in attrs.fields(schema)
     )
@@ -145,4 +159,6 @@ def _problem(field: _Field, value: Any) -> str | None:
             return f"{len(value)} bytes under {field.name!r}, not {field.size}"
         if len(value) > field.size_max:
             return f"{len(value)} characters or bytes under {field.name!r}, more than {field.size_max}"
+        if field.named and not is_name(value):
+            return f"a text under {field.name!r} that is no name"
     return None

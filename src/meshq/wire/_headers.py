@@ -16,7 +16,7 @@ from meshq.errors import invariant
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire._codec import by_name, decode_map, encode_map
 from meshq.wire._frames import COUNTER_MAX, FORMS, Frame, FrameType
-from meshq.wire._header_schema import Header, list_of, scalar, sentence
+from meshq.wire._header_schema import Header, list_of, name_of_node, scalar, sentence
 from meshq.wire._refusals import violation
 
 Role = Literal["client", "peer"]
@@ -51,7 +51,7 @@ class Welcome(Header):
     frame_type: ClassVar[FrameType] = FrameType.WELCOME
     version: int = scalar((int,))
     node_id: bytes = scalar((bytes,), size=IDENTITY_BYTES)
-    node_name: str = scalar((str,), size_max=256)
+    node_name: str = name_of_node()
     features: tuple[str, ...] = list_of(str)
     mechanisms: tuple[str, ...] = list_of(str)
 
@@ -355,7 +355,7 @@ class LinkOpening(Header):
     link: bytes = scalar((bytes,), size=IDENTITY_BYTES)
     node_id: bytes = scalar((bytes,), size=IDENTITY_BYTES)
     instance: bytes = scalar((bytes,), size=IDENTITY_BYTES)
-    node_name: str = scalar((str,), size_max=256)
+    node_name: str = name_of_node()
     connector: str = scalar((str,), default="", size_max=TARGET_CHARACTERS_MAX)
 
 

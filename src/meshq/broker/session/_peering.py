@@ -132,7 +132,7 @@ class Peering:
             own = header.instance == settings.instance
             name = "same_node" if own else "duplicate_node"
             where = header.connector or self._session.peer
-            error = decline(name, f"{settings.name!r} was reached by {header.node_name!r} at {where}")
+            error = decline(name, f"{settings.name!r} was reached by {header.node_name!r} at {where!r}")
             self._core.on_stranger(header, error)
             raise error
         if not any(header.link):

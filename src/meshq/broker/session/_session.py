@@ -133,8 +133,7 @@ class Session:
         return self.link.peer if self.link is not None else "nowhere"
 
     def __repr__(self) -> str:
-        where = self.link.peer if self.link is not None else "nowhere"
-        return f"<Session {self.number} {self.label!r} at {where} producers={len(self.producing.channels)} " + (
+        return f"<Session {self.number} {self.label!r} at {self.peer} producers={len(self.producing.channels)} " + (
             f"consumers={len(self._consumers)}>"
         )
 
