@@ -27,7 +27,8 @@ class FakeLog:
     failed: bool = False
     #: What is larger is asked for; and what there is room for, as soon as it is asked.
     large_bytes: float = math.inf
-    queued: tuple[()] = ()
+    #: While it has anything, all of it is.
+    queued: list[int] = attrs.field(factory=list)
     room_bytes: float = math.inf
     #: Who has asked and waits for an answer: ``answer``.
     asked: list[tuple[int, Callable[[], None]]] = attrs.field(factory=list)

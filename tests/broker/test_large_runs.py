@@ -127,6 +127,28 @@ def test_a_large_commit_waits_for_room_and_keeps_nobody() -> None:
     clean(house)
 
 
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_small_commit_waits_for_room_while_batches_wait_for_the_disk(prepared: bool) -> None:
+    house = house_for()
+    client = house.client()
+    channel = client.consume("out")
+    tx = Tx(client)
+    tx.send("out", b"small")
+    house.log.queued.append(1)
+    if prepared:
+        assert client.call("prepare", transaction=1, sent=1, acked=0, xid=b"x") is None
+        house.log.answer()
+        assert client.call("commit_prepared", xid=b"x") is None
+    else:
+        assert tx.commit() is None
+    assert client.bodies(channel) == []
+    house.log.answer()
+    house.rest()
+    assert client.code == 0
+    assert client.bodies(channel) == [b"small"]
+    clean(house)
+
+
 def test_a_commit_that_finds_no_room_is_rolled_back() -> None:
     house = house_for()
     house.log.room_bytes = 30_000

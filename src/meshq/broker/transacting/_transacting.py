@@ -68,14 +68,15 @@ class Transacting:
     def _with_room(
         self, operation: str, arguments: Values, work: Callable[[], Values | Steps | None]
     ) -> Values | Steps | None:
-        """What places much at once waits before it does anything: for room on the disk, or for that there is none."""
+        """What asks for room, as a run does, waits before it does anything: for that room, or for that there is none."""
         if operation in ("commit", "prepare"):
             found = self._open.get(arguments["transaction"])
         elif operation == "commit_prepared":
             found = self._core.transactions.two_phase.known(arguments["xid"])
         else:
             return work()
-        if found is None or self._most(found) <= self._core.ledger.large_bytes:
+        ledger = self._core.ledger
+        if found is None or (not ledger.queued and self._most(found) <= ledger.large_bytes):
             return work()
         return self._when_there_is_room(found, work)
 
