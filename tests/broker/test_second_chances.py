@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from meshq import limits
 from meshq.broker.records import COUNTED, PLACED, decode_placed
 from meshq.settings import AddressSettings
 from meshq.wire import (
+    BY_NAME,
+    COUNTER_MAX,
     FLAG_REJECT,
     FLAG_RETURN,
+    FLAG_UNCOUNTED,
     KIND_CONTROL,
     KIND_HEADERS,
     Deliver,
@@ -86,6 +90,28 @@ class Shop:
 
 
 DEAD = {"dead_letter_address": "dead"}
+
+
+@pytest.mark.parametrize("flags", [FLAG_RETURN, FLAG_RETURN | FLAG_UNCOUNTED])
+def test_no_delay_is_longer_than_a_user_may_ask_for_and_the_longest_holds_over_a_restart(flags: int) -> None:
+    most = limits.TIME_S_MAX * 1_000
+    shop = Shop()
+    shop.send(b"a")
+    # The stamp is one more than the delay: 0 says that there is none.
+    shop.settle(1, flags=FLAG_RETURN, stamp=most + 1)
+    assert (shop.client.all_closed(), shop.count("delayed")) == (False, 1)
+    shop.next_life()
+    assert (shop.got, shop.count("delayed")) == ([], 1)
+    shop.pass_time(most - 1)
+    assert shop.got == []
+    shop.pass_time(1)
+    assert shop.got == [(b"a", 2)]
+    for stamp in (most + 2, COUNTER_MAX):
+        shop.settle(shop.client.got(shop.reader)[-1].tag, flags=flags, stamp=stamp)
+        assert shop.client.good_bye().code == BY_NAME["too_large"].number
+        assert f"allowed: {most}" in shop.client.good_bye().text
+        shop.next_life()
+        assert [body for body, _ in shop.got] == [b"a"] and shop.count("delayed") == 0
 
 
 def test_what_is_rejected_goes_to_the_dead_letters_and_says_where_it_was() -> None:

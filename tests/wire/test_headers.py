@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshq import Broker, limits
-
 from meshq.errors import InvariantError, LocalProtocolError, RemoteProtocolError, SettingsError
 from meshq.wire import (
     COUNTER_MAX,

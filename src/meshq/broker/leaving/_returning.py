@@ -17,9 +17,12 @@ from meshq.broker.queue._run import DELAYED, UNHELD, QueueRun
 from meshq.broker.queue._timers import NEVER, Alarms, Due
 from meshq.broker.records import COUNT_MAX, COUNTED, CountedRecord, CountedRow, encode_counted
 from meshq.errors import ClosedError, JournalBrokenError
+from meshq.wire import violation
 
 #: On a full disk nothing can be moved: what should be waits for so many ms and is tried again.
 RETRY_MS = 1_000
+#: As for users: a time that is further away could be no due time of a record.
+DELAY_MS_MAX = limits.TIME_S_MAX * 1_000
 
 
 class Returner:
@@ -47,8 +50,11 @@ class Returner:
         None: by its settings; at once if they don't count.
 
         Raises:
-            RemoteProtocolError: a tag was not given or is settled already; the ranges before it are settled.
+            RemoteProtocolError: a tag was not given or is settled already; the ranges before it are settled.  Or the
+                delay is longer than any may be; nothing changed.
         """
+        if delay_ms is not None and delay_ms > DELAY_MS_MAX:
+            raise violation("too_large", f"SETTLE with a delay of {delay_ms} ms; allowed: {DELAY_MS_MAX}")
         queue = consumer.queue
         for first, last in ranges:
             spans = consumer.take(first, last)
