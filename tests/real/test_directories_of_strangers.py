@@ -60,6 +60,27 @@ async def test_the_parts_elsewhere_are_judged_alike(tmp_path: Path, part: str) -
     assert os.listdir(elsewhere) == [] and not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("part", ["journal", "bindings", "paging", "large"])
+@pytest.mark.parametrize("linked", [False, True])
+async def test_every_part_within_is_judged_alike_and_so_is_what_a_link_leads_to(
+    tmp_path: Path, part: str, linked: bool
+) -> None:
+    data = made(tmp_path / "data", 0o755)
+    place = made(tmp_path / "place" if linked else data / part, 0o777)
+    if linked:
+        (data / part).symlink_to(place)
+    before = sorted(os.listdir(data))
+    with pytest.raises(SettingsError) as caught:
+        async with Broker("hq", data_dir=data):
+            pass
+    assert (caught.value.setting, caught.value.value) == ("data_dir", str(data / part))
+    assert f"everybody may write to '{data / part}' (mode 777); allowed: chmod o-w" in str(caught.value)
+    assert sorted(os.listdir(data)) == before and os.listdir(place) == []
+    place.chmod(0o755)
+    async with Broker("hq", data_dir=data) as broker:
+        assert broker.durable
+
+
 async def test_a_journal_alone_refuses_it_as_well(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="everybody may write to"):
         async with Journal(str(made(tmp_path / "data", 0o777))):

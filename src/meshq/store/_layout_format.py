@@ -81,6 +81,11 @@ class Layout:
         return self.directories.large_messages or f"{self.root}/large"
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The directories of all parts, wherever they lie."""
+        return (self.journal, self.bindings, self.paging, self.large)
+
+    @property
     def lock(self) -> str:
         """The lock file."""
         return f"{self.root}/{LOCK}"

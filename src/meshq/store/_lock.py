@@ -34,7 +34,9 @@ def make_directories(disk: Disk, layout: Layout) -> None:
 def _check_private(disk: Disk, layout: Layout) -> None:
     places = {"data_dir": layout.root}
     places |= {f"directories.{part}": path for part, path in layout.directories.outside.items()}
-    for setting, path in places.items():
+    # Whoever may write to a part has what is in it, whatever the directory above says; a link may lead anywhere.
+    inside = [path for path in layout.parts if path not in places.values()]
+    for setting, path in (*places.items(), *(("data_dir", path) for path in inside)):
         try:
             exposed = why_exposed(path, disk.mode(path))
         except FileNotFoundError:
