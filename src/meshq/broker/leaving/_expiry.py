@@ -85,8 +85,7 @@ class Expirer:
         expires = view.run.traits.expires if view.run.traits is not None else None
         if expires is None:
             return
-        now = self._alarms.now_ms
-        over = [row for row in self._alone(queue, view, expires) if expires[row] <= now]
+        over = self._over(queue, view, expires)
         target = self._target(queue, view)
         if over and view.run.paged and target is not None:
             # It goes as soon as it is here; until then nobody can get it.
@@ -94,7 +93,7 @@ class Expirer:
             self.fetch(queue, view, partial(self._due, queue, view, due_ms))
             return
         spans = [Span(view, rows.start, rows.stop, rows.step) for rows in pieces(over)]
-        left = self._mover.move(queue, spans, target, "expired")
+        left = self._mover.move(queue, spans, target, "expired", partial(self._still, queue, view, expires))
         if not queue.forwards:
             # On the way to another node nothing overtakes; what goes late expires there.
             self._keep_back(queue, view, left)
@@ -103,6 +102,16 @@ class Expirer:
             self._alarms.at(Due(self._alarms.elapsed_ms + RETRY_MS), view, partial(self._due, queue, view, due_ms))
         elif view.live:
             self.watch(queue, view)
+
+    def _over(self, queue: Queue, view: QueueRun, expires: Sequence[int]) -> list[int]:
+        """The rows that have expired and are nobody else's."""
+        now = self._alarms.now_ms
+        return [row for row in self._alone(queue, view, expires) if expires[row] <= now]
+
+    def _still(self, queue: Queue, view: QueueRun, expires: Sequence[int], rows: Sequence[int]) -> list[int]:
+        """Of rows that waited for room those that may go: a link may have carried some meanwhile."""
+        over = set(self._over(queue, view, expires))
+        return [row for row in rows if row in over]
 
     def _keep_back(self, queue: Queue, view: QueueRun, left: Sequence[Span]) -> None:
         """What has expired and could not be moved waits; what did so, and has not expired any more, needn't."""

@@ -38,6 +38,8 @@ FATES: Final = {
 }
 #: Why the node moves messages that nobody asked it to move.
 OWN: Final = ("rejected", "attempts", "expired")
+#: Of some rows that nobody holds those that may still go.
+Still = Callable[[Sequence[int]], Sequence[int]]
 
 
 class Mover:
@@ -56,16 +58,24 @@ class Mover:
         #: Called when messages have been moved: from where, to where, why, and how many.
         self.on_moved: Callable[[Queue, Target | None, str, int], None] = _nobody
 
-    def move(self, queue: Queue, spans: Sequence[Span], target: Target | None, reason: str) -> list[Span]:
+    def move(
+        self,
+        queue: Queue,
+        spans: Sequence[Span],
+        target: Target | None,
+        reason: str,
+        still: Still | None = None,
+    ) -> list[Span]:
         """Move messages that a consumer has held, or that wait; ``target`` None: they are gone.
 
-        Returns those that could not be moved: nothing has changed for them.
+        Returns those that could not be moved: nothing has changed for them.  What the node moves goes when room has
+        been made for it, unless somebody has it by then; ``still`` says which of such rows may go even so.
         """
         left: list[Span] = []
         moved = self.waits_for = 0
         for span in self._cut(spans) if target is not None else spans:
             try:
-                logged = target is not None and self._place(queue, span, target, reason)
+                logged = target is not None and self._place(queue, span, target, reason, still)
             except (AddressFullError, UsageError, JournalBrokenError, ClosedError) as error:
                 # There is no room, or nobody there takes it, or the node is ending, for which it says why.
                 self.refused = error
@@ -115,7 +125,7 @@ class Mover:
             raise AddressFullError(f"room for {need} bytes that are to be moved is being made")
         self._ledger.check_room(need)
 
-    def _room_made(self, queue: Queue, span: Span, target: Target, reason: str, need: int) -> None:
+    def _room_made(self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, need: int) -> None:
         """There is room as long as this call lasts, or none: what waits for it goes now, unless somebody has it.
 
         Whoever comes later finds no room for what is larger than a segment: nothing keeps so much.
@@ -123,12 +133,15 @@ class Mover:
         view = span.view
         if not view.live or view.run.paged:
             return
-        rows = [row for row in range(span.start, span.stop, span.step) if view.states[row] in UNHELD]
+        rows: Sequence[int] = [row for row in range(span.start, span.stop, span.step) if view.states[row] in UNHELD]
+        if still is not None:
+            rows = still(rows)
+        parts = [Span(view, part.start, part.stop, part.step) for part in pieces(rows)]
         with contextlib.suppress(AddressFullError):
             self._ledger.check_room(need)
-            self.move(queue, [Span(view, part.start, part.stop, part.step) for part in pieces(rows)], target, reason)
+            self.move(queue, parts, target, reason, still)
 
-    def _place(self, queue: Queue, span: Span, target: Target, reason: str) -> bool:
+    def _place(self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None) -> bool:
         """Place the messages; whether the record that does so says that they are gone from here."""
         run = span.view.run
         whole = run.origin or run
@@ -149,8 +162,8 @@ class Mover:
         moved.body = run.body
         if run.durable:
             # Whoever asked for a move is told no, and may ask again.
-            own = reason in OWN
-            self._see_room(moved, partial(self._room_made, queue, span, target, reason) if own else _nobody)
+            then = partial(self._room_made, queue, span, target, reason, still) if reason in OWN else _nobody
+            self._see_room(moved, then)
         gone: tuple[SettledRow, ...] = ()
         if whole.position and queue.durable:
             gone = (settled_row(queue, span),)

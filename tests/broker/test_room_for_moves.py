@@ -1,0 +1,59 @@
+"""What is moved waits for room on the disk: when it is there it is looked at anew, and goes if it still may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from meshq import abc
+from meshq.node._local_broker import LocalRoutes
+from meshq.settings import AddressSettings
+from meshq.wire import BY_NAME, KIND_HEADERS, Envelope, encode_map
+from tests.broker.kit import House, make_house
+from tests.broker.logs import FakeLog
+
+FULL = BY_NAME["address_full"].number
+
+
+class BusyLog(FakeLog):
+    """Whoever is answered has its room while that call lasts, also if it asks again: as in the journal."""
+
+    def ask_room(self, size_bytes: int, then: Callable[[], None]) -> bool:
+        return self.has_room(size_bytes) or super().ask_room(size_bytes, then)
+
+
+def expiring(ms: int) -> Envelope:
+    return Envelope(4 << 8 | KIND_HEADERS | 16, b"", encode_map({"x": ms}), b"")
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_what_a_link_carries_while_room_is_made_does_not_expire_here(carried: bool) -> None:
+    now = [1_000_000]
+    settings = {"theirs": AddressSettings(expiry_address="late", auto_create_queues=False)}
+    house = make_house(BusyLog(large_bytes=1_000), now_ms=lambda: now[0], settings=settings)
+    client = house.client()
+    client.call("create_queue", name="late")
+    routes = LocalRoutes(house.core)
+    forwarding = routes.forwarding("$meshq.cluster.x")
+    theirs = abc.RemoteQueue(number=7, name="theirs", address="theirs", routing="anycast", consumers=1)
+    routes.replace(forwarding, "on_demand", [theirs])
+    client.put(client.produce("theirs"), bytes(5_000), envelopes=[expiring(4_000)])
+    house.log.answer()
+    house.rest()
+    now[0] += 5_000
+    house.core.clock_moved()
+    assert len(house.log.asked) == 1
+    given: list[Any] = []
+    if carried:
+        # It goes out, and nobody knows what has become of it.
+        forwarding.attach(given.append, 0)
+        house.rest()
+        forwarding.detach()
+    house.log.answer()
+    house.rest()
+    assert len(given) == carried
+    assert house.queue("late").ready == (not carried)
+    assert forwarding.queue.ready == carried
+    house.check()
