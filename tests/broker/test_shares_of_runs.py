@@ -72,3 +72,18 @@ def test_each_queue_of_a_peer_gets_its_messages_of_a_run_in_their_order(
         assert found == sorted(found)
     for found in stood.values():
         assert len(found) == len(set(found))
+
+
+def test_what_has_been_settled_of_a_dealt_run_takes_no_memory_while_the_rest_of_it_waits() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    producer, consumer = client.produce(), client.consume()
+    bind(house, b"1", 7)
+    rows = limits.RUN_MESSAGES_MAX
+    client.put(producer, *([bytes(1_000)] * rows))
+    tags = house.queue().held
+    assert rows // 3 <= tags < rows
+    before = house.core.memory.used_bytes
+    client.settle(consumer, (1, tags))
+    assert before - house.core.memory.used_bytes >= 1_000 * tags
+

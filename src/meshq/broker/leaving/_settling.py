@@ -162,6 +162,8 @@ class Settler:
                         if position and not self._move_ids(run):
                             kills.append(position)
                         continue
+                else:
+                    freed += _strip(run, view.run)
             if position and queue.durable and not logged:
                 rows.append(settled_row(queue, span))
                 refs.append(position)
@@ -193,6 +195,17 @@ class Settler:
             return None
         address = self._router.addresses.get(run.address)
         return address.duplicates.surviving(run.position) if address is not None else None
+
+
+def _strip(run: StoredRun, part: StoredRun) -> int:
+    """Drop what nobody needs of a run that lives on, one part of which has ended; returns how many bytes that frees.
+
+    A share has one queue; and who has nothing but shares doesn't need the whole.
+    """
+    freed = part.strip() if part is not run else run.strip() if run.views == run.share_views else 0
+    if freed and run.room is not None:
+        run.room.freed(freed)
+    return freed
 
 
 def _nobody(_: object) -> None:

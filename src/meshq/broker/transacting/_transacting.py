@@ -68,7 +68,7 @@ class Transacting:
     def _with_room(
         self, operation: str, arguments: Values, work: Callable[[], Values | Steps | None]
     ) -> Values | Steps | None:
-        """What asks for room, as a run does, waits before it does anything: for that room, or for that there is none."""
+        """What asks for room, as a run does, waits before it does anything until there is some, or is none."""
         if operation in ("commit", "prepare"):
             found = self._open.get(arguments["transaction"])
         elif operation == "commit_prepared":
