@@ -10,8 +10,8 @@ import pytest
 from meshq import abc
 from meshq.node._local_broker import LocalRoutes
 from meshq.settings import AddressSettings
-from meshq.wire import BY_NAME, KIND_HEADERS, Envelope, encode_map
-from tests.broker.kit import House, make_house
+from meshq.wire import BY_NAME, FLAG_REJECT, KIND_HEADERS, Envelope, encode_map
+from tests.broker.kit import make_house
 from tests.broker.logs import FakeLog
 
 FULL = BY_NAME["address_full"].number
@@ -56,4 +56,52 @@ def test_what_a_link_carries_while_room_is_made_does_not_expire_here(carried: bo
     assert len(given) == carried
     assert house.queue("late").ready == (not carried)
     assert forwarding.queue.ready == carried
+    house.check()
+
+
+SMALL = [b"%d" % number + bytes(100) for number in range(3)]
+
+
+@pytest.mark.parametrize("operation", ["move_messages", "redrive"])
+def test_an_operators_move_waits_for_room_on_a_busy_journal(operation: str) -> None:
+    house = make_house(BusyLog(large_bytes=10_000), settings={"in": AddressSettings(dead_letter_address="dead")})
+    client = house.client()
+    for name in ("dead", "in"):
+        client.call("create_queue", name=name)
+    client.put(client.produce("in"), *SMALL)
+    if operation == "redrive":
+        consumer = client.consume("in")
+        client.settle(consumer, (1, 3), flags=FLAG_REJECT)
+        client.leave(consumer)
+        assert house.queue("dead").ready == 3
+    # Batches wait behind the one that is being written.
+    house.log.queued.append(1)
+    source, target = ("dead", "in") if operation == "redrive" else ("in", "dead")
+    arguments = {} if operation == "redrive" else {"address": "dead"}
+    assert client.call(operation, name=source, filter=None, limit=1_000, **arguments) is None
+    assert house.queue(source).ready == 3
+    while house.log.asked:
+        house.log.answer()
+        house.rest()
+    assert client.code == 0
+    assert (house.queue(source).ready, house.queue(target).ready) == (0, 3)
+    house.check()
+
+
+def test_an_operators_move_ends_when_the_room_that_it_asks_for_is_not_to_be_had() -> None:
+    house = make_house(BusyLog(large_bytes=1_000))
+    client = house.client()
+    client.call("create_queue", name="there")
+    client.put(client.produce("q"), bytes(5_000))
+    house.log.answer()
+    house.rest()
+    # Small records are placed still: nobody knows that the disk is full.
+    house.log.room_bytes = 4_000
+    assert client.call("move_messages", name="q", address="there", filter=None, limit=1_000) is None
+    for _ in range(20):
+        if house.log.asked:
+            house.log.answer()
+            house.rest()
+    assert client.code == FULL
+    assert (house.queue("q").ready, house.queue("there").ready) == (1, 0)
     house.check()

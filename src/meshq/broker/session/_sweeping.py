@@ -53,7 +53,8 @@ def sweep(
         view = level.head
         while view is not None and view.first <= last and moved < limit:
             following = view.next
-            row = 0
+            # Bytes of room that are to be asked for before the next move, though a small one.
+            row = need = 0
             while row < len(view.states) and view.live and moved < limit:
                 asked = False
                 while view.live and (view.run.paged or not asked):
@@ -61,7 +62,8 @@ def sweep(
                         yield Absent(queue, view)
                         continue
                     asked = True
-                    if need := core.mover.room_for(view):
+                    need = max(need, core.mover.room_for(view))
+                    if need:
                         yield RoomOnDisk(need)
                 rows, row, work = _wanted(view, filter, range(row, last - view.first + 1), looks)
                 looks -= work
@@ -76,13 +78,13 @@ def sweep(
                 left = core.mover.move(queue, [_span(view, found) for found in spans], target, reason)
                 gone = sum(map(len, spans)) - sum(span.rows for span in left)
                 moved += gone
-                if left and not gone and not core.mover.waits_for:
+                if left and not gone and core.mover.waits_for <= need:
+                    # So much was asked for, and is not to be had.
                     raise _refused(core.mover.refused, moved, target)
+                need = core.mover.waits_for if not gone else 0
                 if left:
-                    # There was room for some of them, or is being made: it is asked for anew.
+                    # There was room for some of them, or there may be when it was waited for: it is asked for anew.
                     row = min(span.start for span in left)
-                if left and not gone:
-                    yield RoomOnDisk(core.mover.waits_for)
                 if looks <= 0:
                     looks = limits.STEP_MESSAGES_MAX
                     yield None
