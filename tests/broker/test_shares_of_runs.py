@@ -86,4 +86,3 @@ def test_what_has_been_settled_of_a_dealt_run_takes_no_memory_while_the_rest_of_
     before = house.core.memory.used_bytes
     client.settle(consumer, (1, tags))
     assert before - house.core.memory.used_bytes >= 1_000 * tags
-

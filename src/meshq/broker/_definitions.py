@@ -56,7 +56,7 @@ class Definitions:
         Raises:
             UsageError: it exists with the other routing type, or the name is not valid.
         """
-        check_own(check_name("address", name))
+        check_made(check_name("address", name))
         if check_routing("routing", routing) != "multicast" and name == NOTIFICATIONS:
             raise UsageError(f"the address {name!r} is multicast, and stays it: {routing} is not possible")
         address = self._router.check_address(name, routing)
@@ -83,7 +83,7 @@ class Definitions:
             UsageError: it, or its address, exists in another way; or a name is not valid.
         """
         bound_to = check_name("queue", name) if address is None else check_name("address", address)
-        check_own(check_name("queue", name), bound_to)
+        check_made(check_name("queue", name), bound_to)
         if f"{bound_to}{SEPARATOR}{name}" in self._router.queues:
             raise UsageError(f"there is a subscription {name!r} on {bound_to!r}")
         queue = self._router.check_queue(name, bound_to, durable)
@@ -112,7 +112,7 @@ class Definitions:
             NotFoundError: the address doesn't exist, and isn't made on first use.
             UsageError: it exists in another way, or can't be made.
         """
-        check_own(check_name("address", address), check_name("name", name))
+        check_made(check_name("address", address), check_name("name", name))
         if kind not in SUBSCRIPTIONS:
             raise UsageError(f"a subscription is one of {', '.join(SUBSCRIPTIONS)}, not {kind!r}")
         if kind == "own" and durable:
@@ -207,8 +207,8 @@ class Definitions:
         Raises:
             UsageError: it exists in another way, would close a loop, or there is no room; or a name is not valid.
         """
-        check_own(check_name("name", name))
-        check_own(check_name("address", address), check_name("forwarding_address", forwarding_address))
+        check_made(check_name("name", name))
+        check_made(check_name("address", address), check_name("forwarding_address", forwarding_address))
         check_sendable(forwarding_address)
         diverts = self._router.diverts
         text = filter.text if filter is not None else ""
@@ -440,16 +440,18 @@ def _kept_filter(text: str, position: int) -> Filter | None:
 
 
 def check_own(*names: str) -> str:
-    """Names that users may give to what they make; the first of them.
-
-    Raises:
-        UsageError: one belongs to the broker, or is a pattern.
-    """
+    """Names, and patterns of names, that users may speak of; the first.  Raises: UsageError (the broker's own)."""
     for name in names:
         if name.startswith(TEMPORARY):
             raise UsageError(f"{name!r} can't be made: names that begin with {TEMPORARY!r} are given by the broker")
-        check_literal("name", name)
     return check_open(*names)
+
+
+def check_made(*names: str) -> str:
+    """Names that users may give to what they make; the first.  Raises: UsageError, SettingsError (a pattern)."""
+    for name in names:
+        check_literal("name", name)
+    return check_own(*names)
 
 
 def check_sendable(address: str) -> str:
