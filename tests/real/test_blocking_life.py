@@ -222,17 +222,29 @@ def test_an_interrupted_send_is_cancelled_and_the_block_ends() -> None:
 def test_an_interrupted_producer_has_not_taken_its_message() -> None:
     with Broker("hq", data_dir=None, acceptors=["tcp://127.0.0.1:0"]) as broker:
         client = connect(broker.urls[0])
+        sent, main = 0, threading.get_ident()
+
+        def interrupt_the_last() -> None:
+            deadline = time.monotonic() + 30
+            while producer.statistics().sent < 4 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            # It waits for the window, or will in a moment.
+            time.sleep(0.3)
+            signal.pthread_kill(main, signal.SIGINT)
+
         with pytest.raises(KeyboardInterrupt), client, client.producer("q", window=3) as producer:
             producer.send(b"0")
             producer.flush()
             broker.stop()
-            timer = interrupt_soon(0.5)
+            timer = threading.Thread(target=interrupt_the_last)
+            timer.start()
             try:
                 for _ in range(4):
                     producer.send(b"x")
             finally:
                 timer.join()
-                assert producer.statistics().sent == 4
+                sent = producer.statistics().sent
+        assert sent == 4
 
 
 def test_an_interrupted_connect_leaves_nothing() -> None:
