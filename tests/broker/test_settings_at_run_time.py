@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from meshq import limits
-from meshq.settings import AddressSettings
+from meshq.address import NOTIFICATIONS
+from meshq.errors import SettingsError
+from meshq.settings import AddressSettings, kept_address_settings_of
 from meshq.wire import BY_NUMBER, FLAG_REJECT
 from tests.broker.kit import House, RawClient, make_house, with_ids
 from tests.broker.logs import FakeLog
@@ -43,6 +45,53 @@ def test_what_is_set_takes_the_place_of_what_the_pattern_said_and_others_hold() 
     assert holds(house, "a.b", *names) == [7, 0.0, "dead"] and holds(house, "a.c", *names) == [5, 0.0, "dead"]
     later = next_life(house)
     assert holds(later, "a.b", *names) == [7, 0.0, "dead"] and holds(later, "b", *names) == [5, 0.0, None]
+
+
+@pytest.mark.parametrize("pattern", ["#", "*", "orders.*", "a.#.b", "orders"])
+def test_any_pattern_is_taken_in_this_life_and_the_next(pattern: str) -> None:
+    house = house_of()
+    house.client().call("set_address_settings", pattern=pattern, max_delivery_attempts=3)
+    assert list(house.core.router.table.set) == [pattern]
+    house = next_life(house)
+    assert house.core.router.table.set[pattern].max_delivery_attempts == 3
+    client = house.client()
+    client.call("remove_address_settings", pattern=pattern)
+    assert client.code == 0 and not house.core.router.table.set
+
+
+@pytest.mark.parametrize("setting", ["dead_letter_address", "expiry_address"])
+@pytest.mark.parametrize("name", ["dlq.*", "#", "a.#.b"])
+def test_no_message_is_taken_away_to_where_nobody_can_take_it(
+    setting: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SettingsError, match="wildcards") as caught:
+        AddressSettings(**{setting: name})
+    assert (caught.value.setting, caught.value.value) == (setting, name)
+    house = house_of()
+    client = house.client()
+    before = house.log.last
+    client.call("set_address_settings", pattern="#", **{setting: name})
+    assert BY_NUMBER[client.code].name == "usage" and house.log.last == before
+    # An earlier version took it literally: its store opens, and goes on as it was.
+    with monkeypatch.context() as earlier:
+        earlier.setattr("meshq.broker._definitions.address_settings_of", kept_address_settings_of)
+        client.call("set_address_settings", pattern="#", **{setting: name})
+    house = next_life(house)
+    assert getattr(house.core.router.table.set["#"], setting) == name
+    assert holds(house, "q", setting) == holds(house, NOTIFICATIONS, setting) == [name]
+    if setting == "dead_letter_address":
+        client = house.client()
+        client.put(client.produce(), b"x")
+        reader = client.consume()
+        house.rest()
+        client.settle(reader, (1, 1), flags=FLAG_REJECT)
+        house.rest()
+        dead = client.consume(name)
+        house.rest()
+        assert client.bodies(dead) == [b"x"]
+    # No other queue of such a name is made.
+    client.consume(name + ".more")
+    assert BY_NUMBER[client.code].name == "usage"
 
 
 def test_what_is_removed_gives_way_to_what_the_node_was_built_with() -> None:

@@ -51,15 +51,18 @@ CALLS: dict[str, Callable[[Client, str], Awaitable[object]]] = {
     "create_address": lambda client, name: client.create_address(name, routing="multicast"),
 }
 ONE_NAME = frozenset({"create_queue", "create_address"})
+#: What may find a queue of an earlier version: the node says no where it would have to make one.
+ASKS = frozenset({"consumer", "browse", "serve"})
 
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_wildcard_is_refused_by_name_and_nothing_is_made(call: str) -> None:
     async with lives() as node, node.client() as client:
         for name in WILD:
-            with pytest.raises(SettingsError) as caught:
+            with pytest.raises(UsageError) as caught:
                 await CALLS[call](client, name)
-            assert caught.value.value == name
+            assert f"={name!r} is not allowed" in str(caught.value)
+            assert isinstance(caught.value, SettingsError) is (call not in ASKS)
             if call not in ONE_NAME or "::" not in name:
                 assert "the wildcards '*' and '#' stand only in patterns" in str(caught.value)
         # Where answers would have come to.
@@ -94,13 +97,37 @@ async def test_what_is_made_otherwise_is_checked_alike() -> None:
 
 
 async def test_a_broker_refuses_them_from_whoever_does_not_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("_admin", "_implicit_producers", "_consumer"):
+    for module in ("_admin", "_implicit_producers"):
         monkeypatch.setattr(f"meshq.client.{module}.{'check_place' if module == '_admin' else 'parse_place'}", passed)
     async with lives() as node, node.client() as client:
         for call in ("create_queue", "create_address", "send", "consumer"):
             with pytest.raises(UsageError, match="wildcards"):
                 await CALLS[call](client, "a.*")
         assert await client.queues() == []
+
+
+async def test_a_queue_of_an_earlier_version_can_be_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        for module in ("client._admin", "broker._definitions"):
+            for name in ("check_place", "check_literal"):
+                earlier.setattr(f"meshq.{module}.{name}", passed, raising=False)
+        earlier.setattr("meshq.client._implicit_producers.parse_place", passed)
+        async with lives() as node, node.client() as client:
+            await client.create_queue("dlq.*")
+            await client.send("dlq.*", b"x")
+            earlier.undo()
+            async with node.client() as other:
+                with pytest.raises(SettingsError, match="wildcards"):
+                    await other.send("dlq.*", b"x")
+            async with client.consumer("dlq.*", browse=True) as browser:
+                assert (await browser.receive(timeout=1)).body == b"x"
+            async with client.consumer("dlq.*") as consumer:
+                delivery = await consumer.receive(timeout=1)
+                assert delivery.body == b"x"
+                await consumer.ack(delivery, confirm=True)
+            await client.delete_queue("dlq.*")
+            with pytest.raises(UsageError, match="wildcards"):
+                await consume(client, "dlq.*")
 
 
 def passed(one: str, other: str = "") -> str:

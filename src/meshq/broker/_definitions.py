@@ -34,7 +34,7 @@ from meshq.broker.session._subscribing import check_same
 from meshq.errors import DamagedError, FilterError, NotFoundError, SettingsError, UsageError
 from meshq.notifications import QueueCreated, QueueDeleted
 from meshq.selector import Filter, parse_filter
-from meshq.settings import address_settings_of, check_pattern
+from meshq.settings import address_settings_of, check_pattern, kept_address_settings_of
 
 
 class Definitions:
@@ -287,7 +287,7 @@ class Definitions:
         elif kind == "settings":
             fields = {name: value for name, value in values.items() if name not in ("kind", "pattern")}
             try:
-                settings = address_settings_of(fields)
+                settings = kept_address_settings_of(fields)
             except SettingsError as error:
                 raise DamagedError("journal", position, "settings that can be", str(error)) from error
             self._router.table.put(values["pattern"], settings, position)
@@ -394,7 +394,7 @@ class Definitions:
             return queue
         if target.queue is None and self._routing_of(target.address) == "multicast":
             raise UsageError(f"the address {target.address!r} is multicast: consume from one of its queues")
-        check_literal("queue", f"{target.address}{SEPARATOR}{target.queue or ''}")
+        check_literal("queue", target.address if target.queue is None else f"{target.address}{SEPARATOR}{target.queue}")
         makes = makeable(self._router, target.queue or target.address, target.address)
         address = self._router.addresses.get(target.address)
         if address is None:

@@ -19,7 +19,7 @@ from meshq.errors import SettingsError
 from meshq.ids import IDENTITY_BYTES, MessageId, NodeId
 from meshq.message import PropertyValue, check_durable, check_priority, check_properties, check_text
 from meshq.selector import parse_filter
-from meshq.settings import AddressSettings, check_address_settings, check_pattern, check_user
+from meshq.settings import AddressSettings, check_address_settings, check_pattern, check_user, kept_address_settings_of
 from meshq.statistics import BridgeStatistics, BrokerStatistics
 from meshq.wire import COUNTER_MAX, Frame, FrameType, encode_map, violation
 from meshq.wire import Call as WireCall
@@ -178,7 +178,7 @@ class Administration(ABC):
         """
         values = await self._ask("address_settings", address=check_name("address", address))
         known = {field.name for field in attrs.fields(AddressSettings)}
-        return AddressSettings(**{name: value for name, value in values.items() if name in known})
+        return kept_address_settings_of({name: value for name, value in values.items() if name in known})
 
     async def move_messages(
         self, name: str, address: str, *, filter: str | None = None, limit: int | None = None

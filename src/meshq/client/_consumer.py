@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from meshq import limits
-from meshq.address import SEPARATOR, parse_place
+from meshq.address import SEPARATOR, parse_target
 from meshq.client._block import Block
 from meshq.client._calls import Opening
 from meshq.client._delivery import Delivery
@@ -64,7 +64,8 @@ def check_consumer(
         SettingsError: one of it is not allowed.
         FilterError: the filter is no condition.
     """
-    parse_place(queue, "queue")  # type: ignore[arg-type]
+    # A queue of such a name may be there, of an earlier version: the node refuses to make one.
+    parse_target(queue, "queue")  # type: ignore[arg-type]
     for name, value in (("window", window), ("window_bytes", window_bytes)):
         if type(value) is not int or not 1 <= value < 2**31:
             raise SettingsError(name, value, "a whole number from 1 to 2147483647")

@@ -7,6 +7,7 @@ from meshq.settings._address_settings import (
     address_settings_of,
     check_address_settings,
     check_pattern,
+    kept_address_settings_of,
     settings_for,
 )
 from meshq.settings._journal_settings import JournalSettings
@@ -35,6 +36,7 @@ __all__ = [
     "encryption_keys",
     "in_range",
     "is_bool",
+    "kept_address_settings_of",
     "only",
     "settings_for",
     "takes_settings",

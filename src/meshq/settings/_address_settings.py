@@ -10,7 +10,16 @@ from typing import Any
 import attrs
 
 from meshq import limits
-from meshq.address import INTERNAL, TEMPORARY, check_name, check_routing, is_pattern, matches, specificity
+from meshq.address import (
+    INTERNAL,
+    TEMPORARY,
+    check_literal,
+    check_name,
+    check_routing,
+    is_pattern,
+    matches,
+    specificity,
+)
 from meshq.errors import SettingsError
 from meshq.settings._secrets import fits
 from meshq.settings._validators import in_range, is_bool, only
@@ -25,10 +34,16 @@ def _routing(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None
     check_routing(attribute.name, value)
 
 
-def _address(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value is not None and check_name(attribute.name, value).startswith((INTERNAL, TEMPORARY)):
+def _check_own(setting: str, value: object) -> None:
+    if value is not None and check_name(setting, value).startswith((INTERNAL, TEMPORARY)):
         own = f"{INTERNAL!r} and {TEMPORARY!r} begin those of the broker"
-        raise SettingsError(attribute.name, value, f"an address of one's own: {own}")
+        raise SettingsError(setting, value, f"an address of one's own: {own}")
+
+
+def _address(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    _check_own(attribute.name, value)
+    if value is not None:
+        check_literal(attribute.name, value)
 
 
 def _full_policy(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -144,6 +159,20 @@ def address_settings_of(fields: Mapping[str, Any]) -> AddressSettings:
     return AddressSettings(**fields)
 
 
+def kept_address_settings_of(fields: Mapping[str, Any]) -> AddressSettings:
+    """Settings that a store has kept: earlier versions took an address with a wildcard as a word literally.
+
+    Raises:
+        SettingsError: a name is not known, or a value was never allowed.
+    """
+    places = {name: fields[name] for name in ("dead_letter_address", "expiry_address") if name in fields}
+    made = address_settings_of({**fields, **dict.fromkeys(places)})
+    for name, value in places.items():
+        _check_own(name, value)
+        object.__setattr__(made, name, value)
+    return made
+
+
 def check_address_settings(value: object) -> dict[str, AddressSettings]:
     """``address_settings`` of a broker, checked: patterns to settings.
 
@@ -168,4 +197,4 @@ def settings_for(patterns: Mapping[str, AddressSettings], address: str) -> Addre
     for pattern in fitting:
         settings = patterns[pattern]
         values.update((name, getattr(settings, name)) for name in settings.given)
-    return AddressSettings(**values) if values else DEFAULT_ADDRESS_SETTINGS
+    return kept_address_settings_of(values) if values else DEFAULT_ADDRESS_SETTINGS

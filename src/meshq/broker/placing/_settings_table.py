@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meshq.address import NOTIFICATIONS
-from meshq.settings import AddressSettings, settings_for
+from meshq.settings import AddressSettings, kept_address_settings_of, settings_for
 
 
 class SettingsTable:
@@ -25,7 +25,7 @@ class SettingsTable:
         if address != NOTIFICATIONS:
             return found
         given = {name: getattr(found, name) for name in found.given}
-        return AddressSettings(**{**given, "default_routing": "multicast", "auto_create_queues": True})
+        return kept_address_settings_of({**given, "default_routing": "multicast", "auto_create_queues": True})
 
     def pattern(self, pattern: str) -> AddressSettings | None:
         """What holds for a pattern; None: it is not there."""
