@@ -140,6 +140,10 @@ PRODUCERS_OF_USER_MAX: Final = PRODUCERS_MAX // 2
 #: Bytes that wait for a client to read them before nothing more is taken of it, until they have gone: the windows of
 #: four consumers.  Whoever reads what it has asked for hardly gets there.
 UNREAD_BYTES_MAX: Final = 64 * MIB
+#: Bytes of frames, and of what it costs to keep each, that wait behind one for room on the disk before nothing more is
+#: read of a client; what it was granted to send is not counted.
+HELD_BYTES_MAX: Final = 1 * MIB
+HELD_FRAME_BYTES: Final = 512
 #: Bytes of answers that a client may not know to have arrived, and ask on: more than answers to everything that it may
 #: ask for at a time, and each question says what has arrived.
 UNREPORTED_BYTES_MAX: Final = 32 * MIB

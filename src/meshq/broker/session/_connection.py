@@ -42,6 +42,8 @@ class StreamConnection:
         self._phase = self.server.phase
         self._backlog = trio.Event()
         self._link.on_backlog = self._backlogged
+        self._taken_in = trio.Event()
+        self.server.on_taken_in = self._has_taken_in
         # When the last bytes came: a part of a large frame is a sign of life, too.
         self._heard_at = 0.0
         # What waited for the client has gone out; and how much did when it was looked at last.
@@ -60,6 +62,9 @@ class StreamConnection:
 
     def _backlogged(self) -> None:
         self._backlog.set()
+
+    def _has_taken_in(self) -> None:
+        self._taken_in.set()
 
     async def serve(self) -> None:
         """Serve until either side ends the connection.
@@ -92,6 +97,9 @@ class StreamConnection:
                         self._shaken(len(data))
                     if link.waiting > limits.UNREAD_BYTES_MAX:
                         await self._wait_until_read()
+                    while self.server.crowded:
+                        self._taken_in = trio.Event()
+                        await self._taken_in.wait()
                     continue
             except RemoteProtocolError as error:
                 self.server.violated(error)
@@ -169,7 +177,8 @@ class StreamConnection:
             now = trio.current_time()
             # While this process stood still nobody could be heard: what was said then waits to be read.
             self._heard_at += now - due
-            if self._reads():
+            if self._reads() or server.crowded:
+                # Or it is not listened to.
                 self._heard_at = now
             if self._heard_at + server.ttl <= now:
                 server.say_close(BY_NAME["silent"].number, f"nothing was heard for {now - self._heard_at:.1f} s")

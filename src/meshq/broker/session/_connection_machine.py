@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from meshq import limits
 from meshq.broker._core import Core
 from meshq.broker.session._credentials import Credentials
 from meshq.broker.session._large_runs import must_wait
@@ -45,6 +46,8 @@ from meshq.wire import (
     violation,
 )
 
+#: What is sent against credit.
+_CREDITED: Final = frozenset({FrameType.SEND, FrameType.FORWARD})
 _HANDSHAKE: Final = frozenset({FrameType.HELLO, FrameType.AUTHENTICATE, FrameType.PROOF, FrameType.ATTACH})
 
 
@@ -106,6 +109,10 @@ class ServerConnection:
         self._large_bytes = core.ledger.large_bytes
         self._queued = core.ledger.queued
         self._held: list[Frame] = []
+        # Their bytes: of those that were granted, and of the others.
+        self._held_granted_bytes = self._held_bytes = 0
+        #: Called when those that waited are taken in, or will not be.
+        self.on_taken_in: Callable[[], None] = nobody
         self._answered: Frame | None = None
         self.on_closed: Callable[[], None] = nobody
         self.on_attached: Callable[[], None] = nobody
@@ -125,17 +132,17 @@ class ServerConnection:
 
     def frames(self, frames: list[Frame]) -> None:
         """A batch of frames has arrived."""
-        if self._held:
-            self._held += frames
-            return
         try:
+            if self._held:
+                self._hold(frames)
+                return
             for frame in frames:
                 if self.closed or self._machine.state is State.CLOSED:
                     # What the client had sent before it heard the good-bye.
                     return
                 watched = frame.size_bytes > self._large_bytes or self._queued
                 if watched and self._must_wait(frame):
-                    self._held = _from(frame, frames)
+                    self._hold(_from(frame, frames))
                     break
                 self._one(frame)
         except RemoteProtocolError as error:
@@ -161,12 +168,40 @@ class ServerConnection:
             return False
         return must_wait(self._core, frame, self._go_on)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits for room on the disk that no more should be read."""
+        return self._held_bytes > limits.HELD_BYTES_MAX
+
+    def _hold(self, frames: list[Frame]) -> None:
+        """Keep what waits for room on the disk, and what comes behind it.
+
+        Raises:
+            RemoteProtocolError: more than was granted.
+        """
+        for frame in frames:
+            if frame.type not in _CREDITED:
+                self._held_bytes += frame.size_bytes + limits.HELD_FRAME_BYTES
+            elif self.session is not None:
+                self.session.check_credit(self._held_granted_bytes)
+                self._held_granted_bytes += frame.size_bytes
+            self._held.append(frame)
+
+    def _release(self) -> list[Frame]:
+        """Everything that has waited."""
+        held, self._held = self._held, []
+        self._held_granted_bytes = self._held_bytes = 0
+        return held
+
     def _go_on(self) -> None:
         """There is room for the frame that waits first, or none."""
-        held, self._held = self._held, []
-        self._answered = held[0]
-        self.frames(held)
-        self._answered = None
+        held = self._release()
+        if held:
+            # The connection is there still.
+            self._answered = held[0]
+            self.frames(held)
+            self._answered = None
+        self.on_taken_in()
 
     def _one(self, frame: Frame) -> None:
         self._machine.received(frame.type)
@@ -352,6 +387,8 @@ class ServerConnection:
         if session is not None:
             session.on_taken = nobody
             self._sessions.detached(session)
+        # What was not taken in comes again, if anybody does.
+        self._release()
 
 
 def _from(frame: Frame, frames: list[Frame]) -> list[Frame]:

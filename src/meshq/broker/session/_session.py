@@ -165,9 +165,9 @@ class Session:
         if not self._willing and self.outgoing_bound.left:
             self._set_willing(self.link is not None)
 
-    def check_credit(self) -> None:
-        """A run has come: was it granted?"""
-        if self.sent_bytes >= self.granted_bytes:
+    def check_credit(self, ahead_bytes: int = 0) -> None:
+        """A run has come, behind others of so many bytes that are not taken in yet: was it granted?"""
+        if self.sent_bytes + ahead_bytes >= self.granted_bytes:
             raise violation("no_credit", f"{self.granted_bytes} bytes were granted")
 
     def begin_call(self, frame: Frame) -> None:
