@@ -299,3 +299,13 @@ def test_no_limit_is_inf_and_numbers_are_as_in_a_program(tmp_path: Path) -> None
     found = settings_of(tmp_path, text).address_settings["#"]  # type: ignore[attr-defined]
     assert (found.max_delivery_attempts, found.redelivery_delay) == (math.inf, 1.5)
     assert settings_of(tmp_path, WHOLE + f'node_id = "{"ab" * 16}"').node_id == b"\xab" * 16  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("setting", ["dead_letter_address", "expiry_address"])
+def test_no_file_moves_messages_to_a_pattern(tmp_path: Path, setting: str) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text(f'name = "hq"\ndata_dir = false\n\n[address_settings."#"]\n{setting} = "dlq.*"\n')
+    with pytest.raises(ConfigError, match="wildcards") as caught:
+        load_broker(file)
+    ((_, line, key, _),) = caught.value.problems
+    assert line == 5 and key.endswith(setting)
