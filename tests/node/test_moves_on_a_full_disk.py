@@ -105,8 +105,9 @@ async def test_what_expires_or_is_rejected_stays_and_everything_else_goes_on(
             assert node.broker.statistics().journal.full is known
             if why == "expired":
                 await trio.sleep(200)
-                # What finds room in the reserve goes.
-                assert len(await reached(client)) == (len(sent) * 4 if sent is RUN and not known else 0)
+                # What finds room in the reserve goes, until the disk is known to be full.
+                gone = len(await reached(client))
+                assert gone >= len(sent) if sent is RUN and not known else gone == 0
             else:
                 async with client.consumer("q") as consumer:
                     await consumer.reject(*await consumer.receive_many(1_000))
