@@ -85,8 +85,8 @@ BUGS: Final = (
     Bug(
         name="store again what was resent",
         file="broker/session/_producing.py",
-        old="        if frame.first > mark:\n",
-        new="        if frame.first:\n",
+        old="        if frame.first > mark > 0:\n",
+        new="        if mark:\n",
         checkers=("Q5",),
     ),
     Bug(

@@ -15,4 +15,20 @@ GONE_BUGS: Final = (
         checkers=("M1",),
         mesh=True,
     ),
+    Bug(
+        name="look no more for a node that was given up",
+        file="cluster/_cluster_connection.py",
+        old="                await peer.wait_for_call(settings.check_period)\n",
+        new="                return\n",
+        checkers=("Q14",),
+        mesh=True,
+    ),
+    Bug(
+        name="give back what waits for a node and keep it",
+        file="broker/leaving/_moving.py",
+        old="place_anew(moved, (queue, span.view.remote), gone)",
+        new="place_anew(moved, (queue, span.view.remote), ())",
+        checkers=("Q4", "Q5"),
+        mesh=True,
+    ),
 )
