@@ -184,7 +184,8 @@ def test_every_thread_that_waits_is_told(mortal: Mortal) -> None:
 @pytest.mark.parametrize("ending", ["send", "flush", "close", "block"])
 def test_a_refused_run_is_told_once_with_what_became_of_every_later_message(ending: str) -> None:
     node = FakeNode()
-    node.refuse = lambda frame: "address_full" if frame.first == 257 else None
+    # How many messages go together depends on the machine.
+    node.refuse = lambda frame: "address_full" if frame.first <= 257 < frame.first + frame.count else None
     env, _ = fake_env(node)
     sent = 0
     with connect("tcp://127.0.0.1:1", env=env) as client:

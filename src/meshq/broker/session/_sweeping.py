@@ -53,18 +53,19 @@ def sweep(
         view = level.head
         while view is not None and view.first <= last and moved < limit:
             following = view.next
-            # Bytes of room that are to be asked for before the next move, though a small one.
+            # Bytes for want of which the last move was refused; 0: it was not.
             row = need = 0
             while row < len(view.states) and view.live and moved < limit:
                 asked = False
                 while view.live and (view.run.paged or not asked):
                     if view.run.paged:
+                        # Meanwhile others may take the room that was there.
+                        asked, need = False, 0
                         yield Absent(queue, view)
                         continue
                     asked = True
-                    need = max(need, core.mover.room_for(view))
-                    if need:
-                        yield RoomOnDisk(need)
+                    if wanted := need or core.mover.room_for(view):
+                        yield RoomOnDisk(wanted)
                 rows, row, work = _wanted(view, filter, range(row, last - view.first + 1), looks)
                 looks -= work
                 if movable is not None and rows:
@@ -78,8 +79,8 @@ def sweep(
                 left = core.mover.move(queue, [_span(view, found) for found in spans], target, reason)
                 gone = sum(map(len, spans)) - sum(span.rows for span in left)
                 moved += gone
-                if left and not gone and core.mover.waits_for <= need:
-                    # So much was asked for, and is not to be had.
+                if left and not gone and core.mover.waits_for in (0, need):
+                    # Just that was asked for, and is not to be had.
                     raise _refused(core.mover.refused, moved, target)
                 need = core.mover.waits_for if not gone else 0
                 if left:
