@@ -147,10 +147,14 @@ def _listed(stands: Iterable[tuple[str, int]]) -> str:
 
 def _most_stands(history: History, queue: str, once: int, places: Iterable[str]) -> int:
     """How often a message may stand in a queue that may stand there ``once``: where messages move, in each place; and
-    once more on a node that is gone and could not confirm what it had stored, before that was given back."""
+    once more on a node that is gone and could not confirm what it had stored, before that was given back.
+
+    What was carried over a bridge, and came back from there, stands at its source once more if it was killed before the
+    acknowledgement was durable: a node that is gone for good can't say any more that it had it.
+    """
     known = dict.fromkeys(places)
     doubted = any(place.rpartition("@")[2] in history.doubted for place in known) if len(known) > 1 else False
-    return (once * len(known) if queue in history.odd else once) + int(doubted)
+    return (once * len(known) if queue in history.odd else once) + int(doubted) + int(queue in history.parted)
 
 
 def q4_exactly_once(history: History) -> Iterator[Violation]:

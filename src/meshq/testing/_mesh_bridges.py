@@ -143,6 +143,11 @@ class MeshBridges:
             history.odd[OUTWARD] = None
             history.spared[place_of(OUTWARD, f"{self.outward[0]}.{DEAD_PLACE}")] = "its target says no"
 
+    def parted(self, history: History, node: str) -> None:
+        """Tell the history that a node is gone for good."""
+        if node in self.ring:
+            history.parted[RING] = None
+
     def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
         """Who sends into bridges at a node, and who receives what comes out of them."""
         actors: list[Actor] = []
