@@ -88,3 +88,16 @@ def test_what_is_given_back_stands_behind_what_was_sent_later() -> None:
     assert violations_of(history) == []
     history.overtaken("q@a", 6)
     assert {violation.checker for violation in violations_of(history)} == {"Q7"}
+
+
+def test_what_was_carried_to_a_node_that_is_gone_may_stand_at_its_source_once_more() -> None:
+    for parted, places in ((False, 2), (True, 2), (True, 3)):
+        history = History(lambda: 0.0)
+        history.odd["ring"] = None
+        history.send_ok(history.sent("s", "ring", 1, node="b"))
+        # It came back from there, and its first place came back with the disk that had failed.
+        history.recounted("ring@b", [(1, number) for number in range(1, places + 1)])
+        if parted:
+            history.parted["ring"] = None
+        found = {violation.checker for violation in violations_of(history)}
+        assert found == (set() if parted and places == 2 else {"Q5"}), (parted, places)

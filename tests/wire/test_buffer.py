@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import struct
 import zlib
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from meshq import limits
 from meshq.errors import RemoteProtocolError
 from meshq.wire import (
+    BY_NAME,
     COUNTER_MAX,
     FLAG_BODY_CHECKED,
     FLAG_REJECT,
@@ -255,9 +255,11 @@ def test_the_order_of_checks_does_not_depend_on_the_chunking() -> None:
 def test_no_bytes_at_all_raise_anything_but_a_violation(data: bytes) -> None:
     for start in (b"", b"MQ\x01", STREAM[:120]):
         buffer = ReceiveBuffer()
-        with contextlib.suppress(RemoteProtocolError):
+        try:
             buffer.feed(start + data)
             buffer.end()
+        except RemoteProtocolError as error:
+            assert error.refusal in BY_NAME
 
 
 def test_a_large_frame_in_small_pieces_is_checked_once_when_it_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
