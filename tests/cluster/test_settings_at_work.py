@@ -248,6 +248,9 @@ WAITS = {"retry_interval": 0.1, "retry_interval_multiplier": 2, "max_retry_inter
 @pytest.mark.parametrize(
     ("waits", "expected"),
     [
+        ({}, [0.5, 0.5, 0.5, 0.5]),
+        ({"retry_interval_multiplier": 2}, [0.5, 1, 2, 2]),
+        ({"retry_interval_multiplier": 2, "max_retry_interval": 0.7}, [0.5, 0.7, 0.7, 0.7]),
         (WAITS, [0.1, 0.2, 0.4, 0.4]),
         ({"retry_interval": 0.3, "retry_interval_multiplier": 1, "max_retry_interval": 10}, [0.3] * 4),
         ({"retry_interval": 0.1, "retry_interval_multiplier": 3, "max_retry_interval": 10}, [0.1, 0.3, 0.9, 2.7]),
@@ -263,9 +266,23 @@ async def test_after_a_loss_a_link_dials_at_once_and_then_waits_as_it_was_told(
         lost = trio.current_time()
         nodes.network.kill_host("b")
         await trio.sleep(6)
-        # The first dial is at once; what a dial takes itself is a few milliseconds.
-        assert nodes.dials["a"].dialed_at[-1] > lost
+        # What a dial takes itself is a few milliseconds.
+        assert nodes.since("a", lost)[0] == pytest.approx(lost, abs=0.02)
         assert nodes.waits("a", lost)[:4] == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [({}, [0.5, 0.5, 0.5, 0.5]), ({"retry_interval_multiplier": 2}, [0.5, 1, 2, 2]), (WAITS, [0.1, 0.2, 0.4, 0.4])],
+)
+async def test_a_link_to_a_node_that_was_never_there_waits_the_same(
+    waits: dict[str, Any], expected: list[float]
+) -> None:
+    async with machines("a", a=waits, b={}) as nodes:
+        await trio.sleep(20)
+        assert nodes.waits("a", 0.0)[:4] == pytest.approx(expected, abs=0.02)
+        # Without an end: the last wait is the one that stays.
+        assert nodes.waits("a", 0.0)[-1] == pytest.approx(expected[-1], abs=0.02)
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
