@@ -99,7 +99,7 @@ class BodyFormatError(UsageError, ValueError):
 
 
 class BusyError(UsageError):
-    """Two tasks used a thing that is made for one."""
+    """Two tasks used a thing that is made for one; or a prepared transaction still needs the thing."""
 
     code = "busy"
 

@@ -315,22 +315,28 @@ def test_a_full_address_leaves_it_prepared() -> None:
     clean(house)
 
 
-def test_a_queue_that_went_is_made_anew_if_it_may_be() -> None:
-    house, client, _, _ = prepared_house()
-    client.call("create_queue", name="out")
-    client.call("delete_queue", name="out")
+def test_a_queue_that_went_with_its_life_is_made_anew_if_it_may_be() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    client.call("create_queue", name="out", durable=False)
+    tx = Tx(client)
+    tx.send("out", b"a", b"b")
+    assert prepare(tx) == 0
+    house, client = next_life(house)
     assert decide(client, "commit") == 0
     assert client.bodies(client.consume("out")) == [b"a", b"b"]
     clean(house)
 
 
 def test_a_queue_that_may_not_be_made_is_waited_for() -> None:
-    house, client, _ = house_with(b"1", settings={"gone": AddressSettings(auto_create_queues=False)})
-    client.call("create_queue", name="gone")
+    settings = {"gone": AddressSettings(auto_create_queues=False)}
+    house = make_house(FakeLog(), settings=settings)
+    client = house.client()
+    client.call("create_queue", name="gone", durable=False)
     tx = Tx(client)
     tx.send("gone::gone", b"a")
     assert prepare(tx) == 0
-    client.call("delete_queue", name="gone")
+    house, client = next_life(house, settings=settings)
     assert decide(client, "commit") == RETRY
     assert recovered(client) == [XID]
     client.call("create_queue", name="gone")

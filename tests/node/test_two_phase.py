@@ -274,6 +274,37 @@ async def test_a_queue_with_messages_of_a_prepared_transaction_stays() -> None:
         clean(node)
 
 
+@pytest.mark.parametrize("end", ENDS)
+async def test_what_is_to_get_prepared_messages_is_not_deleted_and_gets_them(end: End) -> None:
+    async with lives() as node, node.client() as client:
+        await client.create_queue("audit", address="news", routing="multicast")
+        await client.create_queue("copies", address="copy", routing="multicast")
+        await client.create_divert("copying", address="news", forwarding_address="copy")
+        async with client.subscribe("news", name="me", durable=True):
+            pass
+        async with client.transaction(XID) as tx:
+            await tx.send("news", b"1")
+            await tx.prepare()
+        await node.again(killed=end == "killed")
+        for attempt in (
+            lambda: client.delete_queue("audit"),
+            lambda: client.unsubscribe("news", "me"),
+            lambda: client.delete_divert("copying"),
+            lambda: client.delete_queue("copies"),
+        ):
+            with pytest.raises(BusyError, match="is to get messages of the transaction b'order-7'") as caught:
+                await attempt()
+            assert caught.value.outcome == "not_done"
+        await client.commit(XID)
+        for queue in ("audit", "copies"):
+            async with client.consumer(queue) as consumer:
+                assert await bodies(consumer) == [b"1"]
+        assert await client.unsubscribe("news", "me") == 1
+        await client.delete_divert("copying")
+        await client.delete_queue("copies")
+        clean(node)
+
+
 async def test_messages_acknowledged_before_the_prepare_do_not_come_again() -> None:
     """Acknowledgements are at the broker before it is prepared, however late in the loop turn they were made."""
     async with lives() as node, node.client() as client:

@@ -83,6 +83,7 @@ class Administration(ABC):
         Raises:
             NotFoundError: there is no such subscription.
             RefusedError: it has a consumer.
+            BusyError: a prepared transaction still needs it.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         return self._call(self._inner.unsubscribe, address, name)
@@ -93,6 +94,7 @@ class Administration(ABC):
         Interrupted: it may exist afterwards or not.
         Raises:
             NotFoundError: there is no such queue.
+            BusyError: a prepared transaction still needs it.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         self._call(self._inner.delete_queue, name)
@@ -262,6 +264,7 @@ class Administration(ABC):
         Interrupted: it may exist afterwards or not.
         Raises:
             NotFoundError: there is no such divert.
+            BusyError: a prepared transaction still needs it.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         self._call(self._inner.delete_divert, name)

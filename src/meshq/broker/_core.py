@@ -398,8 +398,7 @@ class Core:
 
     def _is_over(self, queue: Queue) -> bool:
         """Whether a queue without consumers goes by itself."""
-        if self.transactions.two_phase.holder(queue) is not None:
-            # Somebody may still want back what is prepared.
+        if self.transactions.two_phase.keeps(queue):
             return False
         owner = queue.terms.owner
         if owner is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
@@ -12,20 +12,17 @@ from meshq import limits
 from meshq.address import check_name, check_place, check_routing, parse_target
 from meshq.client._calls import Call
 from meshq.client._connection import Connection
-from meshq.client._explanations import SIGHTING_KEYS, STEP_KEYS, Route, Sighting, Trace
+from meshq.client._explanations import SIGHTING_KEYS, STEP_KEYS, Route, Sighting, Trace, told_of
 from meshq.client._session import Session
 from meshq.client._statistics import Divert, QueueStatistics
 from meshq.errors import SettingsError
 from meshq.ids import IDENTITY_BYTES, MessageId, NodeId
-from meshq.message import PropertyValue, check_durable, check_priority, check_properties, check_text
+from meshq.message import PropertyValue
 from meshq.selector import parse_filter
 from meshq.settings import AddressSettings, check_address_settings, check_pattern, check_user, kept_address_settings_of
 from meshq.statistics import BridgeStatistics, BrokerStatistics
-from meshq.wire import COUNTER_MAX, Frame, FrameType, encode_map, violation
+from meshq.wire import COUNTER_MAX, Frame, FrameType, violation
 from meshq.wire import Call as WireCall
-
-#: Properties and headers of a message whose way is asked for: they have to fit in the header of one frame.
-_EXPLAINED_BYTES_MAX: Final = 2 * limits.KIB
 
 
 class Administration(ABC):
@@ -115,6 +112,7 @@ class Administration(ABC):
         Raises:
             NotFoundError: there is no such subscription.
             RefusedError: it has a consumer.
+            BusyError: a prepared transaction still needs it.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         names = {"address": check_name("address", address), "name": check_name("name", name)}
@@ -126,6 +124,7 @@ class Administration(ABC):
         Checkpoint: always.  Cancellation: it may exist afterwards or not.
         Raises:
             NotFoundError: there is no such queue.
+            BusyError: a prepared transaction still needs it.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         await self._ask("delete_queue", name=_check_queue(name))
@@ -327,6 +326,7 @@ class Administration(ABC):
         Checkpoint: always.  Cancellation: it may exist afterwards or not.
         Raises:
             NotFoundError: there is no such divert.
+            BusyError: a prepared transaction still needs it.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         await self._ask("delete_divert", name=check_name("name", name))
@@ -423,18 +423,8 @@ class Administration(ABC):
         parse_target(address)
         if user is not None:
             check_user("user", user)
-        if properties is not None:
-            check_properties(properties)
         texts = {"correlation_id": correlation_id, "group": group, "content_type": content_type}
-        headers = {name: check_text(name, text) for name, text in texts.items() if text is not None}
-        told = properties is not None or headers or durable is not True or priority != limits.PRIORITY_DEFAULT
-        about: dict[str, Any] = {"address": address, "user": user}
-        if told:
-            about |= {"properties": encode_map(dict(properties or {})), "headers": encode_map(headers)}
-            size = len(about["properties"]) + len(about["headers"])
-            if size > _EXPLAINED_BYTES_MAX:
-                raise SettingsError("properties", f"{size} bytes, encoded", f"at most {_EXPLAINED_BYTES_MAX} bytes")
-            about |= {"durable": check_durable(durable), "priority": check_priority(priority)}
+        about = {"address": address, "user": user, **told_of(properties, texts, durable=durable, priority=priority)}
         values, steps = await self._pages("explain_route", STEP_KEYS, **about)
         return Route.of(values, steps)
 

@@ -7,8 +7,43 @@ from typing import Any, Final
 
 import attrs
 
+from meshq import limits
+from meshq.errors import SettingsError
 from meshq.ids import MessageId
-from meshq.message import Origin
+from meshq.message import (
+    Origin,
+    PropertyValue,
+    check_durable,
+    check_priority,
+    check_properties,
+    check_text,
+)
+from meshq.wire import encode_map
+
+#: Properties and headers of a message whose way is asked for: they have to fit in the header of one frame.
+_EXPLAINED_BYTES_MAX: Final = 2 * limits.KIB
+
+
+def told_of(
+    properties: Mapping[str, PropertyValue] | None, texts: Mapping[str, str | None], *, durable: bool, priority: int
+) -> dict[str, Any]:
+    """What is told of a message whose way is asked for; nothing: it is asked of any message.
+
+    ``texts``: its headers, by name.
+
+    Raises:
+        SettingsError: a part of it is not allowed.
+    """
+    if properties is not None:
+        check_properties(properties)
+    headers = {name: check_text(name, text) for name, text in texts.items() if text is not None}
+    if properties is None and not headers and durable is True and priority == limits.PRIORITY_DEFAULT:
+        return {}
+    about = {"properties": encode_map(dict(properties or {})), "headers": encode_map(headers)}
+    size = len(about["properties"]) + len(about["headers"])
+    if size > _EXPLAINED_BYTES_MAX:
+        raise SettingsError("properties", f"{size} bytes, encoded", f"at most {_EXPLAINED_BYTES_MAX} bytes")
+    return about | {"durable": check_durable(durable), "priority": check_priority(priority)}
 
 
 @attrs.frozen(kw_only=True)

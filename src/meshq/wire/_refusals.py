@@ -103,7 +103,7 @@ _ENTRIES: Final = (
     Refusal(76, "duplicate", errors.DuplicateError, "a duplicate id of the transaction is known already"),
     Refusal(77, "rolled_back", errors.TransactionRolledBackError, "the transaction was rolled back"),
     Refusal(78, "retry_transaction", errors.RetryTransactionError, "the transaction is prepared still", may_retry=True),
-    Refusal(79, "undecided", errors.BusyError, "a prepared transaction holds messages of it"),
+    Refusal(79, "undecided", errors.BusyError, "a prepared transaction waits for its decision"),
     Refusal(80, "not_owner", errors.RefusedError, "the queue is another session's"),
     Refusal(81, "in_use", errors.RefusedError, "somebody else uses it"),
     Refusal(90, "forbidden", errors.SecurityError, "it is not permitted"),

@@ -89,6 +89,19 @@ class Diverts:
         self._visit(address, found)
         return list(reversed(found))
 
+    def sources(self, address: str) -> list[str]:
+        """The other addresses whose messages may reach one by diverts."""
+        found: dict[str, None] = {address: None}
+        news = [address]
+        while news:
+            name = news.pop()
+            for rule in self.by_name.values():
+                if rule.forwarding_address == name and rule.address not in found:
+                    found[rule.address] = None
+                    news.append(rule.address)
+        del found[address]
+        return list(found)
+
     def _visit(self, address: str, found: dict[str, None]) -> None:
         for rule in self.from_address.get(address, ()):
             if rule.forwarding_address not in found:

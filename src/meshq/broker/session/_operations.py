@@ -108,6 +108,9 @@ def create_divert(
 
 def delete_divert(core: Core, name: str) -> Values:
     """Delete a divert."""
+    rule = core.router.diverts.by_name.get(name)
+    if rule is not None:
+        core.transactions.two_phase.check_divert(rule)
     core.definitions.delete_divert(name)
     return {}
 

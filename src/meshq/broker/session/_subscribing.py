@@ -106,7 +106,7 @@ def unsubscribe(core: Core, address: str, name: str) -> int:
     Raises:
         NotFoundError: there is none of this name.
         RefusedError: somebody consumes from it.
-        BusyError: a prepared transaction holds messages of it.
+        BusyError: a prepared transaction holds messages of it, or sends there.
     """
     queue = core.router.queues.get(f"{address}{SEPARATOR}{name}")
     if queue is None or not queue.terms.subscription:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from meshq import limits
+from meshq.address import TEMPORARY, Target
 from meshq.broker.leaving._moving import settled_row
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.records import (
@@ -28,6 +29,7 @@ from meshq.broker.session._access import permit_making
 from meshq.broker.session._jobs import Absent, Steps
 from meshq.broker.transacting._decisions import Decision, Decisions
 from meshq.broker.transacting._prepared import Prepared
+from meshq.broker.transacting._prepared_sends import PreparedSends
 from meshq.broker.transacting._transaction import Transaction
 from meshq.errors import AddressFullError, MeshqError, NotFoundError, SecurityError, UsageError
 from meshq.notifications import TransactionDecided, TransactionPrepared
@@ -35,6 +37,7 @@ from meshq.wire import decline
 
 if TYPE_CHECKING:
     from meshq.broker._core import Core
+    from meshq.broker.placing._diverts import DivertRule
     from meshq.broker.session._session import Session
     from meshq.broker.transacting._transactions import Transactions
 
@@ -55,6 +58,7 @@ class TwoPhase:
         self._by_xid: dict[bytes, Prepared] = {}
         # Those that are rolled back as soon as that is durable; an ordered set.
         self._leaving: dict[Prepared, None] = {}
+        self._sends = PreparedSends(core.router.diverts)
         self.decisions = Decisions()
 
     def __len__(self) -> int:
@@ -75,15 +79,29 @@ class TwoPhase:
         return next((one for one in (*self, *self._leaving) if queue in one.transaction.pledged), None)
 
     def check_free(self, queue: Queue) -> None:
-        """See that nothing in a queue waits for a decision.
+        """See that nothing in a queue waits for a decision, and nothing that is to come there.
 
         Raises:
             BusyError: something does.
         """
-        holder = self.holder(queue)
-        if holder is not None:
-            text = f"the queue {queue.name!r} has messages of the transaction {holder.xid!r}: commit it or roll it back"
-            raise decline("undecided", text)
+        if (holder := self.holder(queue)) is not None:
+            raise _undecided(f"the queue {queue.name!r} has messages of", holder)
+        if (sender := self._sends.for_queue(queue)) is not None:
+            raise _undecided(f"the queue {queue.name!r} is to get messages of", sender)
+
+    def check_divert(self, rule: DivertRule) -> None:
+        """See that nothing waits for a decision that a divert may take.
+
+        Raises:
+            BusyError: something does.
+        """
+        if (sender := self._sends.for_divert(rule)) is not None:
+            raise _undecided(f"the divert {rule.name!r} is to get messages of", sender)
+
+    def keeps(self, queue: Queue) -> bool:
+        """Whether a queue without consumers, which would go by itself, stays until a decision."""
+        # A temporary queue, or a subscription that isn't durable, is of no use to anybody else.
+        return self.holder(queue) is not None or (queue.terms.on_use and self._sends.for_queue(queue) is not None)
 
     def xids(self, user: str, after: bytes) -> tuple[list[bytes], bool]:
         """Some of the xids that wait for this user, in order, behind ``after``; and whether there are more."""
@@ -120,6 +138,7 @@ class TwoPhase:
             raise
         self._transactions.keep(transaction)
         self._by_xid[xid] = prepared
+        self._sends.add(prepared)
         about = {"sent": transaction.sent, "acked": transaction.acked}
         core.notices.say(TransactionPrepared, xid=xid, user=user, **about)
 
@@ -180,12 +199,14 @@ class TwoPhase:
                 except AddressFullError as error:
                     raise decline("retry_transaction", _unknown(xid)) from error
             return
+        targets = [target for _, target, _ in found.transaction.work]
+        self._leave_out_temporary(found)
         try:
             for _, target, _ in found.transaction.work:
                 permit_making(asker, target)
             with self._core.ledger.together(self._weigh(found)):
                 later = self._transactions.apply(found.transaction)
-                self._decide(found, committed=True)
+                self._decide(found, targets, committed=True)
         except (AddressFullError, NotFoundError, UsageError, SecurityError) as error:
             raise decline("retry_transaction", str(error)) from error
         self._core.settler.move_ids(later)
@@ -210,7 +231,7 @@ class TwoPhase:
         if isinstance(found, Decision) and found.committed:
             raise UsageError(f"the transaction {xid!r} was committed")
         if isinstance(found, Prepared):
-            self._decide(found, committed=False)
+            self._decide(found, [target for _, target, _ in found.transaction.work], committed=False)
             # Nobody gets what a crash could still bring back as prepared.
             self._leaving[found] = None
             self._core.ledger.when_all_is_durable(partial(self._let_go, found))
@@ -240,9 +261,32 @@ class TwoPhase:
             raise decline("forbidden", f"the transaction {xid!r} is another user's")
         return found
 
-    def _decide(self, prepared: Prepared, *, committed: bool) -> None:
+    def _decide(self, prepared: Prepared, targets: list[Target], *, committed: bool) -> None:
         self._remember(prepared.xid, prepared.user, committed=committed, kills=prepared.positions, vital=True)
         del self._by_xid[prepared.xid]
+        self._sends.remove(prepared, targets)
+        for target in targets:
+            # It may have been what kept queues that go by themselves.
+            for name in self._core.router.diverts.order(target.address):
+                address = self._core.router.addresses.get(name)
+                for queue in address.queues if address is not None else ():
+                    self._core.touch(queue)
+
+    def _leave_out_temporary(self, prepared: Prepared) -> None:
+        """Forget what a transaction sends to temporary queues that are gone: they never come again, and nobody could
+        commit it."""
+        core = self._core
+        if any(peer.gone == "away" for peer in core.peers.peers.values()):
+            # They may be there.
+            return
+        kept = []
+        for work in prepared.transaction.work:
+            name = work.target.address
+            if name.startswith(TEMPORARY) and name not in core.router.addresses and not core.router.bindings(name):
+                core.placer.unrouted += work.run.content.rows
+            else:
+                kept.append(work)
+        prepared.transaction.work = kept
 
     def _remember(
         self, xid: bytes, user: str, *, committed: bool, kills: Sequence[int] = (), vital: bool = False
@@ -265,6 +309,7 @@ class TwoPhase:
     def take_up(self, prepared: Prepared) -> None:
         """It was prepared in an earlier life."""
         self._by_xid[prepared.xid] = prepared
+        self._sends.add(prepared)
         self._transactions.take_up(prepared.transaction)
 
     def statistics(self) -> list[dict[str, Any]]:
@@ -280,6 +325,10 @@ class TwoPhase:
             }
             for one in self
         ]
+
+
+def _undecided(what: str, prepared: Prepared) -> MeshqError:
+    return decline("undecided", f"{what} the transaction {prepared.xid!r}: commit it or roll it back")
 
 
 def _unknown(xid: bytes) -> str:
