@@ -57,6 +57,18 @@ def test_one_producer_waits_and_the_other_does_not() -> None:
     assert bodies(line)[3:] == [b"3", b"4"] and full.queued == 0
 
 
+def test_who_waits_stands_aside_at_once_and_not_when_the_line_moves_next() -> None:
+    """Nothing may come for a long time that moves the line: the others do not wait for it."""
+    session, line, full, other = two()
+    allow(session, full, 1)
+    runs = [Run(encode_one(body), False, 0, plain=True) for body in (b"1", b"2", b"3", b"free")]
+    for run, outbox in zip(runs, (full, full, full, other), strict=True):
+        session.submit(outbox, run)
+    assert bodies(line) == [b"1", b"free"] and full.queued == 2
+    allow(session, full, 9)
+    assert bodies(line) == [b"1", b"free", b"2", b"3"] and full.queued == 0
+
+
 def test_a_mark_stands_behind_what_waits() -> None:
     session, _, full, _ = two()
     allow(session, full, 0)

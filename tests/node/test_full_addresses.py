@@ -35,6 +35,29 @@ async def test_two_producers_of_a_client_one_of_them_to_a_full_address() -> None
         assert (found.added, found.dropped, found.ready) == (20, 0, 0)
 
 
+@pytest.mark.parametrize("inside", [True, False])
+async def test_a_send_that_waits_holds_up_no_send_to_an_address_that_was_used_before(inside: bool) -> None:
+    settings = {"slow": AddressSettings(full_policy="block", max_size_messages=2)}
+    async with lives(address_settings=settings) as node, node.broker.client() if inside else node.client() as client:
+        for address in ("free", "slow", "slow"):
+            await client.send(address, b"early")
+        # The broker has said how far this producer may send; nothing else comes from it.
+        await client.flush()
+        async with client.consumer("slow") as consumer:
+            assert len(await bodies(consumer)) == 2
+        for _ in range(2):
+            await client.send("slow", b"fills it")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send, "slow", b"waits")
+            await trio.sleep(1)
+            with trio.fail_after(1):
+                await client.send("free", b"late")
+                await client.send_many("free", [b"later", b"latest"])
+            assert (await client.queue("slow")).ready == 2
+            await client.purge_queue("slow")
+        assert (await client.queue("slow")).ready == 1
+
+
 async def test_who_waits_for_room_goes_on_after_a_restart() -> None:
     settings = {"slow": AddressSettings(full_policy="block", max_size_messages=2)}
     async with lives(address_settings=settings) as node, node.client() as client:

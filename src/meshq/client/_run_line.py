@@ -97,6 +97,9 @@ class RunLine:
 
     def _line_up(self, outbox: Outbox, run: Run) -> None:
         run.in_line = outbox.ready
+        if outbox.ready and not self.backlog and (outbox.gated or outbox.passed >= outbox.until) and outbox.gate(run):
+            # Its address is full: in the line it would keep others waiting, and nothing else may come to move that.
+            return
         if outbox.ready:
             self.backlog.append((outbox, run))
         else:
