@@ -227,6 +227,9 @@ PAGE_READ_BYTES: Final = 4 * MIB
 DUPLICATE_IDS_DEFAULT: Final = 20_000
 #: Sequence numbers reserved at a time for messages that leave no trace on disk.
 SEQUENCE_RESERVE: Final = 65_536
+#: Numbers reserved at a time for queues that leave none: a record in so many temporary queues.  A number has 32 bits:
+#: they are enough for sixteen million lives.
+QUEUE_NUMBERS_RESERVE: Final = 256
 
 # -- large messages -----------------------------------------------------------------------------------------------
 #: Bodies above this size are streamed, and lie in files of their own; below it the journal is cheaper.

@@ -7,6 +7,7 @@ import trio
 
 from meshq import limits
 from meshq.message import Message
+from meshq.settings import AddressSettings
 from tests.bridge.kit import World, bridge_of, bridge_to, doubled, numbered, until, world
 
 
@@ -198,3 +199,19 @@ async def _has(made: World, name: str, queue: str, count: int) -> bool:
 
 async def _has_more(made: World, name: str, queue: str, count: int) -> bool:
     return await made.count(name, queue) > count or not await made.count("near", "out")
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+async def test_a_queue_that_goes_with_its_life_repeats_no_ids_in_the_next_one(end: str) -> None:
+    async with world() as made:
+        await made.start("far")
+        settings = {"out": AddressSettings(auto_create_queues=False)}
+        await made.start("near", bridge_to("far"), address_settings=settings)
+        for life in range(2):
+            async with made.here("near") as client:
+                await client.create_queue("out", durable=False)
+            await made.send("near", "out", numbered(10, life * 10))
+            await until(lambda: _has(made, "near", "out", 0))
+            await made.kill("near") if end == "kill" else await made.stop("near")
+            await made.start("near")
+        assert sorted(await made.drain("far", "in")) == sorted(numbered(20))

@@ -194,6 +194,25 @@ def test_the_number_of_a_queue_is_never_given_again(order: tuple[str, ...]) -> N
     assert len([record for record in log.living() if b"last" in record.payload]) == 1
 
 
+def test_the_number_of_a_queue_that_goes_with_its_life_is_never_given_again() -> None:
+    log = FakeLog()
+    core = make_core(log)
+    most = limits.QUEUE_NUMBERS_RESERVE
+    for index in range(most):
+        queue(core, f"fleeting {index}", durable=False)
+    numbers = [*core.router.by_number]
+    assert len(log.living()) == most + 1, "the addresses, and one record for all numbers"
+    for _ in range(2):
+        core = again(log)
+        assert not core.router.queues
+        for durable in (False, True, False):
+            queue(core, f"in the next life {len(numbers)}", durable=durable)
+            numbers.append(core.router.last_number)
+        core.definitions.delete_queue(core.router.by_number[numbers[-2]])
+        log = core.ledger.log  # type: ignore[assignment]
+    assert len(dict.fromkeys(numbers)) == len(numbers)
+
+
 def test_a_durable_queue_stays_paused_over_a_crash_and_one_record_says_so() -> None:
     log = FakeLog()
     core = make_core(log)
@@ -208,7 +227,7 @@ def test_a_durable_queue_stays_paused_over_a_crash_and_one_record_says_so() -> N
     assert log.last == before
     found = again(log)
     assert {name: queue.paused for name, queue in found.router.queues.items()} == {"a": True, "b": False}
-    assert len([record for record in log.living() if b"number" in record.payload]) == 2
+    assert len([record for record in log.living() if b"address" in record.payload and b"number" in record.payload]) == 2
     found.definitions.pause(found.router.queues["a"], False)
     found.definitions.delete_queue(found.router.queues["b"])
     last = again(found.ledger.log)  # type: ignore[arg-type]

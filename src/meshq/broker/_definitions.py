@@ -20,6 +20,7 @@ from meshq.address import (
     check_routing,
 )
 from meshq.broker._notices import Notices
+from meshq.broker._queue_numbers import QueueNumbers
 from meshq.broker.placing._distribution_plan import Ring
 from meshq.broker.placing._diverts import DivertRule
 from meshq.broker.placing._first_use_plan import makeable, use_of
@@ -47,8 +48,7 @@ class Definitions:
         self._marks = marks
         #: Asked whether settings that somebody wants fit whoever is there.  Raises: UsageError: they don't.
         self.check_settings: Callable[[SettingsTable], None] = _anything
-        # Position of the record that keeps the highest queue number that was ever given.
-        self._numbers_position = 0
+        self._numbers = QueueNumbers(ledger)
 
     def create_address(self, name: str, routing: str) -> Address:
         """The address; made unless it exists.
@@ -141,7 +141,11 @@ class Definitions:
         number = self._router.last_number + 1
         # The journal may refuse: it is asked before anything has changed.
         made = Queue(number, name, address.name, durable=durable, terms=terms)
-        position = self._write(_definition_of(made)) if durable else 0
+        position = 0
+        if durable:
+            position = self._write(_definition_of(made))
+        else:
+            self._numbers.reserve(number)
         queue = self._router.add_queue(made, address)
         self._router.positions[number] = position
         self._marks.open(queue)
@@ -195,9 +199,7 @@ class Definitions:
 
     def _forget_at(self, positions: list[int]) -> None:
         """Have these records die, by the one that keeps the highest queue number that was ever given."""
-        kills = [kill for kill in (*positions, self._numbers_position) if kill]
-        values = {"kind": "numbers", "last": self._router.last_number}
-        self._numbers_position = self._write(values, kills, vital=True)
+        self._numbers.write(self._router.last_number, positions)
 
     def create_divert(
         self, name: str, *, address: str, forwarding_address: str, filter: Filter | None, exclusive: bool
@@ -306,7 +308,7 @@ class Definitions:
             self._router.positions[queue.number] = position
         else:
             self._router.skip_numbers(values["last"])
-            self._numbers_position = position
+            self._numbers.restore(values["last"], position)
 
     def address_for(self, target: Target) -> tuple[Address, Queue | Ring | None]:
         """Where a message to ``target`` goes: an address, and one queue of it or those of one name on several nodes;
@@ -401,10 +403,9 @@ class Definitions:
             address = self._add_address(target.address, self._routing_of(target.address), on_use=True)
         return self._add_queue(makes, address, durable=True, terms=ON_USE)
 
-    def _write(self, values: dict[str, Any], kills: list[int] | None = None, *, vital: bool = False) -> int:
-        # What is deleted may be deleted on a full disk, too.
-        payload = encode_definition(values)
-        return self._ledger.write(DEFINITION, [payload], kills=kills or [], vital=vital or bool(kills))
+    def _write(self, values: dict[str, Any], kills: list[int] | None = None) -> int:
+        # What ends another record is taken on a full disk, too.
+        return self._ledger.write(DEFINITION, [encode_definition(values)], kills=kills or [], vital=bool(kills))
 
 
 def _definition_of(queue: Queue) -> dict[str, Any]:

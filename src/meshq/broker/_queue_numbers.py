@@ -1,0 +1,49 @@
+"""The numbers of queues, of which none is given twice, in whichever life.
+
+Other brokers know a queue, and the messages in it, by its number.  A durable queue has a record that says its number;
+one that goes with the life of its node has none, so numbers for such queues are reserved by blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshq import limits
+from meshq.broker.placing._ledger import Ledger
+from meshq.broker.records import DEFINITION, encode_definition
+
+
+class QueueNumbers:
+    """The record that says up to which number none is given again."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        # Where it stands, 0 is nowhere, and what it says.
+        self._position = 0
+        self._last = 0
+
+    def restore(self, last: int, position: int) -> None:
+        """Take up the record from the journal."""
+        self._last, self._position = last, position
+
+    def reserve(self, number: int) -> None:
+        """See that no later life gives a number again of which nothing else is written.
+
+        Raises:
+            JournalBrokenError: nothing changed.
+        """
+        if number > self._last:
+            self.write(number + limits.QUEUE_NUMBERS_RESERVE)
+
+    def write(self, last: int, kills: Sequence[int] = ()) -> None:
+        """Say that numbers up to ``last`` were given, and have the records at ``kills`` die by that.
+
+        Raises:
+            JournalBrokenError: nothing changed.
+        """
+        last = max(last, self._last)
+        payload = encode_definition({"kind": "numbers", "last": last})
+        old = [self._position] if self._position else []
+        # Vital: what is deleted may be deleted on a full disk, too, and requests need queues for their answers.
+        self._position = self._ledger.write(DEFINITION, [payload], kills=[*filter(None, kills), *old], vital=True)
+        self._last = last
