@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from meshq import limits
 from meshq.settings import AddressSettings
 from meshq.wire import FLAG_REJECT, KIND_CONTROL, KIND_HEADERS, Envelope, encode_map
 from tests.broker.kit import make_house
@@ -168,3 +169,28 @@ def test_of_one_run_an_earlier_expiry_counts_also_if_a_later_one_is_waited_for()
     assert shop.count("expired") == 0
     shop.pass_time(150)
     assert shop.count("expired") == 1
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_nobody_gets_what_has_expired_if_more_has_than_one_step_takes(at_once: bool) -> None:
+    clock = WallClock()
+    house = make_house(now_ms=clock)
+    steps: list[None] = []
+    if not at_once:
+        house.core.on_unfinished = lambda: steps.append(None)
+    client = house.client()
+    sender = client.produce("q")
+    messages = 2 * limits.STEP_MESSAGES_MAX + 1
+    for number in range(messages):
+        envelope = Envelope(4 << 8 | KIND_CONTROL | KIND_HEADERS, b"", encode_map({"x": 100}), b"")
+        client.put(sender, b"%d" % number, envelopes=[envelope])
+    client.put(sender, b"lives on")
+    clock.now += 100
+    reader = client.consume("q", window=2 * messages)
+    while not at_once and steps:
+        assert client.got(reader) == []
+        steps.pop()
+        house.core.go_on()
+    assert [got.body for got in client.got(reader)] == [b"lives on"]
+    assert house.queue().removed["expired"] == messages
+    house.check()

@@ -306,15 +306,18 @@ class Core:
         if queue in self._unfinished:
             # It has had its turn, and has the next one when others have had theirs.
             return
-        if queue.expires:
-            # The alarm may be late: nobody gets what has expired.
-            self.alarms.expire()
+        # The alarm may be late: nobody gets what has expired.
+        overdue = queue.expires and self.alarms.expire()
         if queue.outdated:
             self.settler.settle_outdated(queue)
         if queue.browsers:
             self._show(queue)
         if queue.passing and not queue.consumers and not queue.browsers and self._is_over(queue):
             self.remove(queue)
+            return
+        if overdue:
+            # It is more than a step may take.
+            self._look_later(queue)
             return
         while queue.ready and ((grants := queue.dispatch()) or queue.unfinished):
             for consumer, grant in grants:
@@ -368,7 +371,7 @@ class Core:
                 break
 
     def _look_later(self, queue: Queue) -> None:
-        """There is more to look at, when others have had their turn."""
+        """There is more to do for a queue, when others have had their turn."""
         if self.on_unfinished is None:
             self._dirty[queue] = None
         else:

@@ -151,11 +151,12 @@ class Alarms:
         budget = self._delays.run(self._elapsed_ms(), budget)
         return not self._expiries.run(self._now_ms(), budget)
 
-    def expire(self) -> None:
-        """Do what is due by the time of day."""
+    def expire(self, budget: int = limits.STEP_MESSAGES_MAX) -> bool:
+        """Do what is due by the time of day, at most ``budget`` calls; returns whether some may be left."""
         due = self._expiries.next_ms
-        if due is not None and due <= self._now_ms():
-            self._expiries.run(self._now_ms(), limits.STEP_MESSAGES_MAX)
+        if due is None or due > self._now_ms():
+            return False
+        return not self._expiries.run(self._now_ms(), budget)
 
 
 def cancel_timers(view: QueueRun) -> None:
