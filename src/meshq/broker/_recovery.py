@@ -268,13 +268,13 @@ class Recovery:
                 # It may have been defined anew since.
                 self._asked[view] = asked
             self._runs[position][1].setdefault(target.queue, []).append(view)
-        if not record.routed.link and origin is None:
+        if not record.routed.link and not record.moved:
             self._take_ids(_with_skipped(record.routed), run)
         self._keep(run, self._runs[position][1])
 
     def _note_placed(self, record: PlacedRecord, position: int) -> None:
         self._settle(record.settled, position)
-        if record.origin is None:
+        if not record.moved:
             self._note_routed(record.routed, position)
 
     def _due(self, payload: bytes, position: int) -> None:

@@ -182,6 +182,12 @@ class PlacedRecord(NamedTuple):
     routed: RoutedRecord
     body: tuple[bytes, int] | None = None
 
+    @property
+    def moved(self) -> bool:
+        """Whether it was in a queue here: who has sent it, and under which duplicate ids, was said when it came."""
+        # What is given back has no origin.
+        return self.origin is not None or bool(self.settled)
+
 
 def encode_placed_head(record: PlacedRecord) -> bytes:
     """The record without the run's own bytes, which follow it as they are: table, then body."""

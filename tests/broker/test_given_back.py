@@ -1,0 +1,54 @@
+"""What waited for another node and was routed anew: what it says of who sent it, and what not, over a restart."""
+
+from __future__ import annotations
+
+from meshq.settings import AddressSettings
+from tests.broker.kit import PRODUCER, House, make_house, with_ids
+from tests.broker.logs import FakeLog
+from tests.broker.peers import bind, peer_of
+
+REMEMBERED = 4
+SETTINGS = {"q": AddressSettings(duplicate_id_cache_size=REMEMBERED)}
+NAMES = [str(number) for number in range(2 * REMEMBERED)]
+
+
+def given_back() -> House:
+    """As many messages as ids are remembered wait for a node, as many others come, and the first are given back."""
+    house = make_house(FakeLog(), settings=SETTINGS)
+    house.core.definitions.create_queue("q", address=None, routing="anycast", durable=True)
+    forward = bind(house)
+    client = house.client()
+    sender = client.produce("q")
+    for names in (NAMES[:REMEMBERED], NAMES[REMEMBERED:]):
+        client.put(sender, *(name.encode() for name in names), envelopes=with_ids(*names))
+        house.core.router.replace(forward.number.to_bytes(8, "big"), [])
+    assert (forward.ready, house.queue().ready) == (REMEMBERED, REMEMBERED)
+    assert client.call("give_back", node_id="there", force=True) == {"moved": REMEMBERED}
+    house.rest()
+    assert (forward.ready, house.queue().ready) == (0, 2 * REMEMBERED)
+    return house
+
+
+def test_the_last_duplicate_ids_are_known_in_the_next_life_whatever_was_given_back() -> None:
+    log = given_back().log.after_crash()
+    house = make_house(log, records=log.recovered(), settings=SETTINGS)
+    client = house.client()
+    client.put(client.produce("q", b"p" * 16), *[b"again"] * REMEMBERED, envelopes=with_ids(*NAMES[REMEMBERED:]))
+    assert (house.core.placer.duplicates, house.queue().ready) == (REMEMBERED, 2 * REMEMBERED)
+
+
+def test_who_sent_something_elsewhere_has_stored_nothing_here_though_it_was_given_back_here() -> None:
+    settings = {"q": AddressSettings(auto_create_queues=False)}
+    house = make_house(FakeLog(), settings=settings)
+    forward = bind(house)
+    peer = peer_of(house)
+    # For a queue that is gone: a node further on has another one.
+    peer.forward(peer.open(), 1, b"1", b"3", b"5", queues=(99,), number=1, stride=2)
+    house.core.router.replace(forward.number.to_bytes(8, "big"), [])
+    assert forward.ready == 3
+    assert house.client().call("give_back", node_id="there", force=True) == {"moved": 3}
+    house.rest()
+    for _ in range(2):
+        assert (house.queue().ready, house.core.producers.get(PRODUCER)) == (3, None)
+        log = house.log.after_crash()
+        house = make_house(log, records=log.recovered(), settings=settings)
