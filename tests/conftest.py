@@ -13,6 +13,7 @@ import gc
 import inspect
 import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -34,6 +35,10 @@ _grown_from = 0
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=2_000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs behind it so, and tests that interrupt a process, or themselves, would wait for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
