@@ -21,7 +21,7 @@ BATCHES = 6
 
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("room", [448, 512, 640, 768])
-@pytest.mark.parametrize("size", [150, 300])
+@pytest.mark.parametrize("size", [150, 300, 900])
 async def test_more_than_the_reserve_sent_at_once_is_stored_or_refused_and_what_is_stored_comes(
     killed: bool, room: int, size: int
 ) -> None:

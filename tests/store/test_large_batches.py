@@ -11,7 +11,7 @@ import trio
 from meshq.errors import ClosedError
 from meshq.store import Journal
 from meshq.store._gathered import Gathered
-from meshq.store._large_batches import bytes_of, large_bytes, left_behind, reserve_bytes
+from meshq.store._large_batches import bytes_of, large_bytes, left_behind, reserve_bytes, stays
 from meshq.store._room import Room
 from meshq.store._writer import Blank, SegmentWriter
 from tests.store.kit import SEGMENT_BYTES, Store
@@ -236,3 +236,74 @@ def test_what_is_left_behind_those_that_wait() -> None:
 @pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 64 * 1024, 10 << 20])
 def test_what_is_not_large_fits_in_the_reserve(segment_bytes: int) -> None:
     assert 4096 + bytes_of(large_bytes(segment_bytes)) <= reserve_bytes(segment_bytes)
+
+
+async def test_what_counts_on_the_room_behind_a_large_batch_keeps_it(store: Store) -> None:
+    """A small batch before it begins a segment in which there is room for the large one, but not for what follows."""
+    seen: list[int | None] = []
+    async with store.journal() as journal:
+        await settled(journal)
+        # Less is left in the segment being written than the small batch takes, and the next segment is there.
+        await journal.append_many([bytes(900)] * 10)
+        await trio.sleep(2)
+
+        def more(durable: int) -> None:
+            # The segment that the small one begins is the last for which the disk has room.
+            store.disk.capacity_bytes = min(store.disk.capacity_bytes, store.disk.tree.used_bytes())
+            if len(seen) == 2 and durable >= (seen[0] or 0):
+                asking(journal, 7_000, seen)
+
+        journal.on_durable = more
+        journal.place(1, [bytes(1_900)])
+        for size in (7_000, 4_000):
+            asking(journal, size, seen)
+        assert len(seen) == 2 and None not in seen
+        with trio.fail_after(30):
+            await journal.wait_durable(journal.last)
+        assert len(seen) == 3
+        store.disk.capacity_bytes = math.inf
+
+
+async def test_a_blank_that_comes_back_while_the_disk_is_found_full_makes_it_full_no_more(store: Store) -> None:
+    async with store.journal() as journal:
+        await settled(journal)
+        room = journal._books.room
+        room.want()
+        await trio.sleep(1)
+        batch = Gathered(1, 0)
+        batch.blank = room.claim(SEGMENT_BYTES)
+        assert batch.blank is not None
+        store.disk.capacity_bytes = store.disk.tree.used_bytes()
+        full: list[bool] = []
+
+        def meanwhile(operation: object) -> None:
+            if not full:
+                full.append(room.full)
+                room.give_back(batch)
+
+        store.disk.watch = meanwhile
+        await trio.sleep(10)
+        store.disk.watch = None
+        assert full == [False] and not journal.full
+        store.disk.capacity_bytes = math.inf
+
+
+def test_a_large_batch_leaves_the_room_that_was_made_for_it_only_if_nobody_counts_on_that() -> None:
+    def batch(size: int, blank: int = 0) -> Gathered:
+        found = Gathered(1, 0, rows=[size])
+        if blank:
+            found.blank = Blank(1, blank, None)  # type: ignore[arg-type]
+        return found
+
+    writer: SegmentWriter = _Writer()  # type: ignore[assignment]
+    large, next_one = batch(8_000, 30_000), batch(5_000)
+    assert stays(writer, large, [])
+    assert stays(writer, large, [next_one])
+    assert not stays(writer, large, [next_one, next_one])
+    # What has a segment of its own needs nothing of this one, nor does what follows it.
+    assert stays(writer, large, [batch(5_000, 20_000), next_one, next_one])
+    # Its own is no better.
+    assert stays(writer, batch(8_000, 19_000), [next_one, next_one])
+    # It has none, or has to have one.
+    assert stays(writer, batch(8_000), [next_one, next_one])
+    assert not stays(writer, batch(15_000), []) and not stays(writer, batch(15_000, 30_000), [])

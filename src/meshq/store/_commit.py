@@ -36,7 +36,7 @@ from meshq.store._bell import Bell
 from meshq.store._books import Books
 from meshq.store._gathered import Gathered
 from meshq.store._inline_machine import InlineSync
-from meshq.store._large_batches import bytes_of, head_of, is_sure, large_bytes, left_behind
+from meshq.store._large_batches import bytes_of, head_of, is_sure, large_bytes, left_behind, stays
 from meshq.store._record import INTERNAL, KIND_MAX, Draft
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
 from meshq.store._writer import SegmentWriter, head_blank
@@ -354,7 +354,7 @@ class GroupCommit:
         # One sector is always left, so that a watermark finds room.
         size = batch.bytes + SECTOR_BYTES
         early = writer is not None and writer.batches and self._books.env.chaos("journal.roll_early")
-        if writer is None or writer.end + size > writer.capacity or early:
+        if writer is None or early or not stays(writer, batch, (*self.queued, self._open)):
             writer = await self._roll(batch, size)
             if batch.checkpoint is None and not self._checkpoint_queued:
                 self._ask_checkpoint()

@@ -71,5 +71,24 @@ def left_behind(writer: SegmentWriter | None, batches: Iterable[Gathered | None]
     return left
 
 
+def stays(writer: SegmentWriter, batch: Gathered, behind: Iterable[Gathered]) -> bool:
+    """Whether a batch goes into the segment being written, and not into the one that was made for it.
+
+    What is placed behind it counts on the room there: it may stay only if nothing behind it loses its place.
+    """
+    left = writer.capacity - writer.end - batch.bytes
+    if left < SECTOR_BYTES:
+        return False
+    if batch.blank is None or left + batch.bytes >= batch.blank.capacity - SEGMENT_HEADER_BYTES:
+        return True
+    for one in _filled(behind):
+        if one.blank is not None:
+            break
+        left -= one.bytes
+        if left < SECTOR_BYTES:
+            return False
+    return True
+
+
 def _filled(batches: Iterable[Gathered | None]) -> list[Gathered]:
     return [batch for batch in batches if batch is not None and batch.rows]

@@ -123,7 +123,7 @@ class Room:
         self._asked: deque[tuple[int, Callable[[], None]]] = deque()
         # There while whoever asked for it is called.
         self._offered: Blank | None = None
-        # A blank was given back while the disk was full.
+        # A blank was given back, and nobody has looked since whether the disk counts as full for want of it.
         self._came_back = False
         # Nobody needed them after all; to be removed.
         self._surplus: list[Blank] = []
@@ -395,9 +395,9 @@ class Room:
         blank, batch.blank = batch.blank, None
         if blank is not None:
             self._keep(blank)
-            if self.full:
-                self._came_back = True
-                self._bell.ring()
+            # Also if the disk is not known to be full yet: that may be found out while this was claimed.
+            self._came_back = True
+            self._bell.ring()
 
     def _keep(self, blank: Blank) -> None:
         """It is the spare, unless another one was given back while it was made."""
