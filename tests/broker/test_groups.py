@@ -443,6 +443,7 @@ def test_what_comes_while_a_filter_has_to_look_at_the_disk_is_not_offered_before
     house.rest()
     put(b"second", 2)
     assert client.bodies(reader) == []
+    house.check()
     pages.rest()
     house.rest()
     house.check()
