@@ -191,6 +191,7 @@ def test_a_deleted_queue_ends_the_transactions_that_have_messages_of_it() -> Non
     answer = tx.commit()
     assert answer is not None
     assert answer.code == ROLLED_BACK
+    assert "the queue 'in', of which it had acknowledged messages, was deleted" in answer.text
     clean(house)
 
 
@@ -210,6 +211,20 @@ def test_an_idle_transaction_is_rolled_back_and_a_used_one_is_not() -> None:
     answer = tx.commit()
     assert answer is not None
     assert answer.code == ROLLED_BACK
+    assert "timed out: it was idle for longer than transaction_timeout=300 seconds" in answer.text
+
+
+def test_why_the_node_has_rolled_one_back_is_remembered_for_the_last_of_a_session() -> None:
+    house = make_house()
+    client = house.client()
+    txs = [Tx(client, number=number) for number in range(1, limits.TRANSACTIONS_MAX + 2)]
+    for tx in txs:
+        tx.send("out", b"x")
+        for _ in range(301):
+            house.core.transactions.tick()
+    told = [answer.text for tx in txs if (answer := tx.commit()) is not None]
+    assert "no longer had all" in told[0]
+    assert len(told) == len(txs) and all("timed out" in text for text in told[1:])
 
 
 def test_a_known_duplicate_id_rejects_all_of_it_and_a_rollback_forgets_the_ids() -> None:

@@ -121,7 +121,8 @@ async def test_what_is_over_is_not_rolled_back(node: FakeNode) -> None:
         async with tx:
             await tx.rollback()
             for call in (tx.rollback, tx.commit):
-                with pytest.raises(UsageError, match="the transaction is rolled back") as caught:
+                over = "the transaction is rolled back: it is over, make another one"
+                with pytest.raises(UsageError, match=over) as caught:
                     await call()
                 assert caught.value.outcome == "not_done"
 

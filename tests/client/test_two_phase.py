@@ -39,14 +39,16 @@ async def prepared(client: Client) -> object:
 
 async def rolled_back_once_prepared(client: Client) -> None:
     tx = await client.transaction(XID).__aenter__()
-    tx._state, tx._node_id = "prepared", client.statistics().node_id
+    tx._end("prepared")
+    tx._node_id = client.statistics().node_id
     await tx.rollback()
 
 
 async def committed_once_prepared(client: Client) -> None:
     tx = await client.transaction(XID).__aenter__()
     statistics = client.statistics()
-    tx._state, tx._epoch, tx._node_id = "prepared", statistics.epoch, statistics.node_id
+    tx._end("prepared")
+    tx._epoch, tx._node_id = statistics.epoch, statistics.node_id
     await tx.commit()
 
 

@@ -189,6 +189,7 @@ async def test_an_idle_transaction_is_rolled_back_and_its_client_told_at_the_nex
                 await trio.sleep(1.1)
                 await tx.send("out", b"2")
         assert caught.value.outcome == "not_done"
+        assert "it timed out: it was idle for longer than transaction_timeout=2 seconds" in str(caught.value)
         clean(node)
         async with client.transaction() as tx:
             await tx.send("out", b"3")

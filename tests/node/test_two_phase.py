@@ -305,6 +305,25 @@ async def test_what_is_to_get_prepared_messages_is_not_deleted_and_gets_them(end
         clean(node)
 
 
+async def test_an_open_transaction_is_not_decided_by_its_xid_before_it_is_prepared() -> None:
+    """The broker does not know it yet, and would answer "committed" where nothing was."""
+    async with lives() as node, node.client() as client:
+        async with client.transaction(XID) as tx:
+            await tx.send("out", b"1")
+            for decide in (client.rollback, client.commit):
+                with pytest.raises(UsageError, match="b'order-7' is open in this client and not prepared") as caught:
+                    await decide(XID)
+                assert caught.value.outcome == "not_done"
+            await tx.prepare()
+        await client.commit(XID)
+        assert await everything(client, "out") == [b"1"]
+        async with client.transaction(b"another") as tx:
+            await tx.send("out", b"2")
+        # It is over: of another one that has this xid the broker is asked.
+        await client.rollback(b"another")
+        clean(node)
+
+
 async def test_messages_acknowledged_before_the_prepare_do_not_come_again() -> None:
     """Acknowledgements are at the broker before it is prepared, however late in the loop turn they were made."""
     async with lives() as node, node.client() as client:

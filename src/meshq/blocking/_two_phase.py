@@ -24,6 +24,7 @@ class TwoPhase(Administration):
             RetryTransactionError: it is prepared still, for what it sends can't be stored now; or nobody knows it, and
                 the disk is too full to remember it; or the call was cut off (``outcome`` is unknown): commit it again.
             TransactionRolledBackError: it was rolled back.
+            UsageError: it is open in this client, and not prepared.
             SecurityError: it is another user's.
             SettingsError: the xid is none.
             CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
@@ -37,7 +38,7 @@ class TwoPhase(Administration):
 
         Interrupted: it may have been rolled back or not: roll it back again.
         Raises:
-            UsageError: it was committed, or the node has said so.
+            UsageError: it was committed, or the node has said so; or it is open in this client, and not prepared.
             AddressFullError: nobody knows it, and the disk is too full to remember it.
             RetryTransactionError: this client has prepared it at another node than it is connected to.
             SecurityError: it is another user's.

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from meshq import limits
+from meshq.errors import UsageError
 
 if TYPE_CHECKING:
     from meshq.client._transaction import Transaction
@@ -19,18 +20,31 @@ class Transacting:
     def __init__(self) -> None:
         # The node at which each xid was prepared, the latest last; also after its decision, which no other node knows.
         self._nodes: OrderedDict[bytes, bytes] = OrderedDict()
-        self._open: dict[Transaction, None] = {}
+        # With their xids, if they have any.
+        self._open: dict[Transaction, bytes | None] = {}
         self._last = self._last_message = 0
 
-    def begin(self, transaction: Transaction) -> int:
+    def begin(self, transaction: Transaction, xid: bytes | None) -> int:
         """A transaction begins; returns its number."""
-        self._open[transaction] = None
+        self._open[transaction] = xid
         self._last += 1
         return self._last
 
     def end(self, transaction: Transaction) -> None:
         """It is over."""
         self._open.pop(transaction, None)
+
+    def check_prepared(self, xid: bytes) -> None:
+        """See that a transaction which is to be decided by its xid is not one that this client has open.
+
+        Raises:
+            UsageError: it is open, and not prepared.
+        """
+        if xid in self._open.values():
+            raise UsageError(
+                f"the transaction {xid!r} is open in this client and not prepared: prepare it first, or end it by its "
+                "own commit() or rollback()"
+            )
 
     def number(self, count: int) -> int:
         """Number ``count`` messages that a transaction sends; returns the first number."""

@@ -15,7 +15,7 @@ from meshq.client._calls import Call
 from meshq.client._delivery import Delivery, Received
 from meshq.client._envelope import PLAIN_ROW, Row
 from meshq.client._outbox import outcome_of
-from meshq.client._transaction_calls import CUT, RunCall, lost, settle_by_consumer, told
+from meshq.client._transaction_calls import CUT, RunCall, lost, not_open, settle_by_consumer, told
 from meshq.errors import (
     BusyError,
     MeshqError,
@@ -115,7 +115,7 @@ class Transaction:
         self._client._check()
         await trio.lowlevel.checkpoint()
         self._state = "active"
-        self._number = self._session.transacting.begin(self)
+        self._number = self._session.transacting.begin(self, self._xid)
         self._used_at = trio.current_time()
         return self
 
@@ -237,10 +237,8 @@ class Transaction:
         self._fail(TransactionRolledBackError("the transaction was marked as rollback-only"))
 
     def _check(self) -> None:
-        if self._state == "prepared":
-            raise UsageError("the transaction is prepared: all that is left is to commit it or to roll it back")
         if self._state != "active":
-            raise UsageError(f"the transaction is {self._state}: use it in 'async with'")
+            raise not_open(self._state)
         if self._busy:
             raise BusyError("two tasks use one transaction")
 

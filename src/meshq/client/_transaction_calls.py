@@ -13,6 +13,7 @@ from meshq.errors import (
     StaleDeliveryError,
     TransactionRolledBackError,
     UnblockedError,
+    UsageError,
 )
 from meshq.wire import Frame
 
@@ -54,6 +55,15 @@ def told(error: MeshqError, operation: str = "commit") -> MeshqError:
 def lost() -> TransactionRolledBackError:
     """Nothing of it was applied."""
     return TransactionRolledBackError("the session was lost, and with it the work of the transaction")
+
+
+def not_open(state: str) -> UsageError:
+    """Why nothing can be done in a transaction that is in this state."""
+    hints = {
+        "new": "use it in 'async with'",
+        "prepared": "all that is left is to commit it or to roll it back",
+    }
+    return UsageError(f"the transaction is {state}: {hints.get(state, 'it is over, make another one')}")
 
 
 def settle_by_consumer(

@@ -37,6 +37,7 @@ class TwoPhase(Administration):
                 know it, and its disk is too full to remember it; or this client has prepared it at another node than
                 it is connected to; or the call was cut off (``outcome`` is unknown): commit it again.
             TransactionRolledBackError: it was rolled back.
+            UsageError: it is open in this client, and not prepared.
             SecurityError: it is another user's.
             SettingsError: the xid is none.
             CallTimeoutError, ConnectionBrokenError, ClosedError: see ``outcome``.
@@ -54,7 +55,7 @@ class TwoPhase(Administration):
 
         Checkpoint: always.  Cancellation: it may have been rolled back or not: roll it back again.
         Raises:
-            UsageError: it was committed, or the node has said so.
+            UsageError: it was committed, or the node has said so; or it is open in this client, and not prepared.
             AddressFullError: the node does not know it, and its disk is too full to remember it.
             RetryTransactionError: this client has prepared it at another node than it is connected to.
             SecurityError: it is another user's.
@@ -65,11 +66,12 @@ class TwoPhase(Administration):
 
     async def _decide(self, operation: str, xid: bytes) -> None:
         """Ask the node at which the transaction was prepared, as far as this client knows."""
+        self._check()
+        self._session.transacting.check_prepared(xid)
         node_id = self._session.transacting.node_of(xid)
         if node_id is None:
             await self._ask(operation, xid=xid)
             return
-        self._check()
         error = self._elsewhere(xid, node_id)
         if error is not None:
             await trio.lowlevel.checkpoint()

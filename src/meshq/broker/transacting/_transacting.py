@@ -41,6 +41,8 @@ class Transacting:
         self._session = session
         self._core = session.core
         self._open: dict[int, Transaction] = {}
+        # Why the node has rolled some back, by number; the oldest first.
+        self._ended: dict[int, str] = {}
         #: What a client may ask for, by name, and what it gives with that.
         self.operations: dict[str, tuple[Callable[..., Values | Steps | None], dict[str, type]]] = {
             "commit": (self.commit, {"transaction": int, "sent": int, "acked": int}),
@@ -115,7 +117,7 @@ class Transacting:
             transaction = self._open.get(header.transaction)
             if (transaction.sent if transaction is not None else 0) != header.sent:
                 self._drop(header.transaction)
-                raise decline("rolled_back", "the node did not have all that it had sent")
+                raise self._lost(header.transaction, "the node did not have all that it had sent")
             run = StoredRun(
                 target.address,
                 content,
@@ -161,8 +163,15 @@ class Transacting:
         self._open[number] = transaction
         return transaction
 
-    def _forget(self, number: int) -> None:
+    def _forget(self, number: int, why: str) -> None:
         self._open.pop(number, None)
+        self._ended[number] = why
+        if len(self._ended) > limits.TRANSACTIONS_MAX:
+            del self._ended[next(iter(self._ended))]
+
+    def _lost(self, number: int, seen: str) -> MeshqError:
+        """The error of a transaction that is not there, or not all of it.  ``seen``: from what that is seen."""
+        return decline("rolled_back", self._ended.get(number, seen))
 
     def _drop(self, number: int) -> None:
         """Whatever is there of a transaction is rolled back."""
@@ -187,7 +196,7 @@ class Transacting:
             return None
         if transaction is None or (transaction.sent, transaction.acked) != (sent, acked):
             self._drop(number)
-            raise decline("rolled_back", "the node no longer had all of its work")
+            raise self._lost(number, "the node no longer had all of its work")
         del self._open[number]
         return transaction
 
@@ -228,7 +237,7 @@ class Transacting:
         """
         found = self._open.get(transaction)
         if found is None:
-            raise decline("rolled_back", "it was idle for too long")
+            raise self._lost(transaction, "the node no longer has it")
         self._core.transactions.used(found)
 
     def roll_back(self, transaction: int) -> None:
@@ -241,5 +250,5 @@ class Transacting:
             self._drop(number)
 
 
-def _nobody() -> None:
+def _nobody(why: str) -> None:
     """Nobody is to be told."""

@@ -29,7 +29,7 @@ class Transactions:
         # Seconds in which one was open, as whoever has a clock counts them.
         self._ticks = 0
         # Those that are open, as an ordered set, and whom to tell when one is too old.
-        self._open: dict[Transaction, Callable[[], None]] = {}
+        self._open: dict[Transaction, Callable[[str], None]] = {}
         #: Bytes of their runs, and of those that are prepared.
         self.size_bytes = 0
         self.committed = 0
@@ -42,10 +42,10 @@ class Transactions:
 
     # -- life
 
-    def begin(self, on_expired: Callable[[], None]) -> Transaction:
-        """A transaction has its first work."""
+    def begin(self, on_ended: Callable[[str], None]) -> Transaction:
+        """A transaction has its first work.  ``on_ended``: told why, if the node rolls it back by itself."""
         transaction = Transaction()
-        self._open[transaction] = on_expired
+        self._open[transaction] = on_ended
         self.used(transaction)
         return transaction
 
@@ -56,11 +56,11 @@ class Transactions:
     def tick(self) -> None:
         """A second has passed: those that were idle for too long are rolled back."""
         self._ticks += 1
-        for transaction, on_expired in list(self._open.items()):
+        for transaction, on_ended in list(self._open.items()):
             # The second in which it was used may have been all but over.
             if self._ticks - transaction.used_at > self._timeout_s:
                 self.roll_back(transaction)
-                on_expired()
+                on_ended(f"it timed out: it was idle for longer than transaction_timeout={self._timeout_s:g} seconds")
         self._core.turn()
 
     def add(self, transaction: Transaction, work: Work) -> None:
@@ -173,10 +173,10 @@ class Transactions:
 
     def leave_queue(self, queue: Queue) -> None:
         """A queue is being deleted: transactions that have acknowledged messages of it are rolled back."""
-        for transaction, on_expired in list(self._open.items()):
+        for transaction, on_ended in list(self._open.items()):
             if queue in transaction.pledged:
                 self.roll_back(transaction)
-                on_expired()
+                on_ended(f"the queue {queue.name!r}, of which it had acknowledged messages, was deleted")
 
 
 def _nothing() -> None:
