@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from meshq.testing._checkers_end import violations_of
 from meshq.testing._checkers_mesh import (
     b1_no_dead_letter_by_refusal,
@@ -9,6 +13,8 @@ from meshq.testing._checkers_mesh import (
     m1_nothing_for_who_is_gone,
 )
 from meshq.testing._history import History, body_of
+from meshq.testing._mesh_bridges import MeshBridges
+from meshq.testing._swarm import Swarm
 
 
 def bridged(hops: int = 4, duplicate_id: str | None = "d1@a") -> History:
@@ -90,14 +96,78 @@ def test_what_is_given_back_stands_behind_what_was_sent_later() -> None:
     assert {violation.checker for violation in violations_of(history)} == {"Q7"}
 
 
-def test_what_was_carried_to_a_node_that_is_gone_may_stand_at_its_source_once_more() -> None:
-    for parted, places in ((False, 2), (True, 2), (True, 3)):
-        history = History(lambda: 0.0)
-        history.odd["ring"] = None
-        history.send_ok(history.sent("s", "ring", 1, node="b"))
-        # It came back from there, and its first place came back with the disk that had failed.
-        history.recounted("ring@b", [(1, number) for number in range(1, places + 1)])
-        if parted:
-            history.parted["ring"] = None
-        found = {violation.checker for violation in violations_of(history)}
-        assert found == (set() if parted and places == 2 else {"Q5"}), (parted, places)
+def carried(*, stands: str = "ring@b ring@b", parted: str = "ring@b", start: str = "b", ids: bool = False) -> History:
+    """Message 1 went from b over a bridge to c, which is gone for good, and came back from there; its first place came
+    back with the disk of b, which had failed.  ``stands``: each of its places, the numbers rise."""
+    now = iter(range(1_000))
+    history = History(lambda: float(next(now)))
+    history.odd["ring"] = None
+    history.restarted("b")
+    history.send_ok(history.sent("s", "ring", 1, node="b", duplicate_id="d1" if ids else None))
+    history.ended("c")
+    if start:
+        history.restarted(start)
+    for number, place in enumerate(stands.split(), 1):
+        history.recounted(place, [*history.remaining.get(place, ()), (1, number)])
+    history.parted[parted] = None
+    return history
+
+
+def receive(history: History, number: int, *, acknowledged: bool = True) -> None:
+    """Message 1 is received at b; what is acknowledged is not there any more."""
+    delivery = history.delivered("r", "r", "ring", body_of(1), sequence=number, node="b")
+    if acknowledged:
+        history.settle_ok(history.settling([delivery]))
+        history.recounted("ring@b", [(1, left) for _, left in history.remaining["ring@b"] if left != number])
+
+
+@pytest.mark.parametrize("ids", [False, True])
+def test_what_was_carried_to_a_node_that_is_gone_may_stay_at_its_source_once_more(ids: bool) -> None:
+    assert violations_of(carried(ids=ids)) == []
+    came_back = carried(ids=ids)
+    receive(came_back, 2)
+    assert violations_of(came_back) == []
+    elsewhere = carried(ids=ids, stands="ring@b ring@b ring@a")
+    assert violations_of(elsewhere) == []
+
+
+@pytest.mark.parametrize("ids", [False, True])
+@pytest.mark.parametrize(
+    ("about", "how"),
+    [
+        # A third stand, here or at the node behind.
+        ({"stands": "ring@b ring@b ring@b"}, None),
+        ({"stands": "ring@b ring@b ring@a ring@a"}, None),
+        # Once there, and twice somewhere else.
+        ({"stands": "ring@b ring@a ring@a"}, None),
+        # At a place whose bridge leads to a node that is there, or to none.
+        ({"stands": "ring@a ring@a"}, None),
+        ({"parted": "ring@a"}, None),
+        ({"parted": "ring"}, None),
+        # Whoever was killed, it was not its source, or before the message was sent.
+        ({"start": "a"}, None),
+        ({"start": ""}, None),
+        # The first place gave it out: it did not wait there for the node that is gone.
+        ({}, "received"),
+        ({}, "acknowledged"),
+    ],
+)
+def test_nothing_else_may_stand_there_twice(about: dict[str, Any], how: str | None, ids: bool) -> None:
+    history = carried(**about, ids=ids)
+    if how is not None:
+        receive(history, 1, acknowledged=how == "acknowledged")
+    assert {violation.checker for violation in violations_of(history)} == ({"Q4", "Q5"} if ids else {"Q5"})
+
+
+def test_in_a_ring_the_source_of_a_node_that_is_gone_is_the_one_before_it() -> None:
+    names = ("a", "b", "c")
+    seen = set()
+    for seed in range(100):
+        bridges = MeshBridges(Swarm(seed), names)
+        for node in names:
+            history = History(lambda: 0.0)
+            bridges.parted(history, node)
+            sources = [name for name in names for way in bridges.ways(name) if way.there == node and way.hops]
+            assert [*history.parted] == [f"ring@{name}" for name in sources]
+            seen.add(len(sources))
+    assert seen == {0, 1}

@@ -145,16 +145,36 @@ def _listed(stands: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{number}{place[len(queue_of(place)) :]}" for place, number in stands)
 
 
-def _most_stands(history: History, queue: str, once: int, places: Iterable[str]) -> int:
+def _most_stands(history: History, queue: str, once: int, stands: Iterable[tuple[int, tuple[str, int]]]) -> int:
     """How often a message may stand in a queue that may stand there ``once``: where messages move, in each place; and
-    once more on a node that is gone and could not confirm what it had stored, before that was given back.
-
-    What was carried over a bridge, and came back from there, stands at its source once more if it was killed before the
-    acknowledgement was durable: a node that is gone for good can't say any more that it had it.
-    """
-    known = dict.fromkeys(places)
+    once more on a node that is gone and could not confirm what it had stored, before that was given back."""
+    found = list(stands)
+    known = dict.fromkeys(place for _, (place, _) in found)
     doubted = any(place.rpartition("@")[2] in history.doubted for place in known) if len(known) > 1 else False
-    return (once * len(known) if queue in history.odd else once) + int(doubted) + int(queue in history.parted)
+    most = (once * len(known) if queue in history.odd else once) + int(doubted)
+    # Looked for only where it matters.
+    return most if len(found) <= most else most + int(_stays_at_its_source(history, found))
+
+
+def _stays_at_its_source(history: History, stands: Sequence[tuple[int, tuple[str, int]]]) -> bool:
+    """Whether a message that was carried over a bridge, and came back from there, stands at its source once more.
+
+    It does if the source was killed before its acknowledgement was durable: the target, which would know it, is gone
+    for good and can't say so.  Then it waits there to the end, and nobody has received it at that place.
+    """
+    for where in history.parted:
+        here = sorted((number, uid) for uid, (place, number) in stands if place == where)
+        if len(here) < 2:
+            continue
+        number, uid = here[0]
+        deliveries = history.deliveries_by_message().get((queue_of(where), uid), ())
+        received = any((delivery.place, delivery.sequence) == (where, number) for delivery in deliveries)
+        sent_s = min((send.invoked_s for send in history.sends_by_uid().get(uid, ())), default=math.inf)
+        killed = any(at_s >= sent_s for at_s in history.starts.get(where.rpartition("@")[2], ()))
+        # What was never received there is known because it is there at the end.
+        if killed and not received:
+            return True
+    return False
 
 
 def q4_exactly_once(history: History) -> Iterator[Violation]:
@@ -174,7 +194,7 @@ def q4_exactly_once(history: History) -> Iterator[Violation]:
                 for stand in stands.get((queue, uid), ()):
                     places.setdefault((queue, duplicate_id), {})[uid, stand] = None
     for (queue, duplicate_id), found in places.items():
-        if len(found) > _most_stands(history, queue, 1, (place for _, (place, _) in found)):
+        if len(found) > _most_stands(history, queue, 1, found):
             seen = ", ".join(f"message {uid} at {_listed([stand])}" for uid, stand in found)
             what = f"duplicate id {duplicate_id} stands {len(found)} times in {queue}: {seen}"
             yield Violation("Q4", what, next(iter(found))[0])
@@ -192,9 +212,8 @@ def q5_no_more_often_than_failures_explain(history: History) -> Iterator[Violati
         possible = sum(send.possible for send in sends.get(uid, ()))
         if not all(send.durable for send in sends.get(uid, ())):
             possible += history.restarts
-        if uid in sends and len(stands) > _most_stands(
-            history, queue, max(possible, 1), (place for place, _ in stands)
-        ):
+        known = ((uid, stand) for stand in stands)
+        if uid in sends and len(stands) > _most_stands(history, queue, max(possible, 1), known):
             yield Violation("Q5", f"message {uid}, sent {possible} times, stands in {queue} at {_listed(stands)}", uid)
     seen: dict[tuple[str, int, int], Delivery] = {}
     for delivery in history.deliveries:

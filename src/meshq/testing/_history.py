@@ -203,7 +203,7 @@ class History:
         self.behind: dict[str, int] = {}
         #: Nodes that are gone, and may have stored what was given back all the same.
         self.doubted: dict[str, None] = {}
-        #: Queues from which messages were carried to a node that is gone for good.
+        #: Places from which bridges carried messages to a node that is gone for good.
         self.parted: dict[str, None] = {}
         #: (node, mode, how it sees the one that is gone, messages that it has dealt to that one since).
         self.deals: list[tuple[str, str, str, int]] = []

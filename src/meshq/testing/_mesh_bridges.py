@@ -146,7 +146,7 @@ class MeshBridges:
     def parted(self, history: History, node: str) -> None:
         """Tell the history that a node is gone for good."""
         if node in self.ring:
-            history.parted[RING] = None
+            history.parted[place_of(RING, self.ring[self.ring.index(node) - 1])] = None
 
     def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
         """Who sends into bridges at a node, and who receives what comes out of them."""
