@@ -16,6 +16,7 @@ from meshq.env import real_env
 from meshq.message import Message
 from meshq.testing import SimDisk
 from meshq.testing._network import MemoryNetwork
+from tests.process import Process
 from tests.wire.test_refusals_of_a_node import InlineThreads
 
 #: Nothing here takes as long; whatever does is stuck.
@@ -44,17 +45,16 @@ class World:
     services: dict[str, Callable[[], Sequence[abc.Service]]] = attrs.field(factory=dict)
     #: Threads of hosts on which a call takes its time.
     threads: dict[str, abc.Threads] = attrs.field(factory=dict)
-    _dark: set[str] = attrs.field(factory=set)
-    _scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
-    _ended: dict[str, trio.Event] = attrs.field(factory=dict)
+    #: The newest life of each.
+    lives: dict[str, Process] = attrs.field(factory=dict)
 
     def env(self, name: str) -> abc.Env:
-        """The outside of a host in its next life."""
+        """The outside of a host, over all its lives."""
         disk = self.disks.setdefault(name, SimDisk(random.Random(name)))
         return attrs.evolve(
             real_env(),
             network=self.network.host(name),
-            disk=disk.mount(),
+            disk=disk,
             threads=self.threads.get(name, InlineThreads()),
             wall=Wall(),
             local={},
@@ -68,45 +68,34 @@ class World:
             self.services[name] = services
         kept = self.settings.setdefault(name, {})
         kept.update(settings)
-        self._dark.discard(name)
+        life = self.lives[name] = Process(self.env(name))
         broker = self.brokers[name] = Broker(
             name,
             **{
                 "data_dir": "/data" if self.durable else None,
                 "acceptors": [URL.format(name)],
                 "services": self.services.get(name, tuple)(),
-                "env": self.env(name),
+                "env": life.env,
                 **kept,
             },
         )
-        self._ended[name] = trio.Event()
-        await self.nursery.start(self._live, name)
+        await self.nursery.start(life.live, broker)
         return broker
 
-    async def _live(self, name: str, *, task_status: trio.TaskStatus[None]) -> None:
-        try:
-            with trio.CancelScope() as scope:
-                self._scopes[name] = scope
-                await self.brokers[name].run(task_status=task_status)
-        except BaseException:
-            # Who was killed does not end in peace, and what it says of that nobody hears.
-            if name not in self._dark:
-                raise
-        finally:
-            self._ended[name].set()
+    def lose_power(self, name: str) -> None:
+        """A machine goes dark: from here on nothing of its broker is written or sent, and nobody is told."""
+        self.network.power_off(name)
+        self.lives[name].lose_power(self.disks[name].faults.rng)
 
     async def kill(self, name: str) -> None:
-        """End a broker as its machine's power does: from here on nothing of it is written or sent."""
-        self._dark.add(name)
-        self.disks[name].power_loss()
-        self.network.power_off(name)
-        self._scopes[name].cancel()
-        await self._ended[name].wait()
+        """End a broker as its machine's power does."""
+        self.lose_power(name)
+        await self.lives[name].ended()
 
     async def stop(self, name: str) -> None:
         """End a broker in peace."""
         await self.brokers[name].stop()
-        await self._ended[name].wait()
+        await self.lives[name].ended()
 
     def here(self, name: str, **settings: Any) -> Client:
         """A client in a broker's own process."""
@@ -148,7 +137,8 @@ async def world(*, durable: bool = True) -> AsyncIterator[World]:
             made = World(nursery, durable)
             nursery.start_soon(made.network.run)
             yield made
-            made._dark.update(made.brokers)
+            for life in made.lives.values():
+                life.kill()
             nursery.cancel_scope.cancel()
 
 
