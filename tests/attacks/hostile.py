@@ -17,14 +17,13 @@ from meshq.wire import (
     ClientExchange,
     Frame,
     FrameType,
-    Header,
     Hello,
     Opening,
-    ReceiveBuffer,
     encode,
     header_of,
     salted_password,
 )
+from tests.attacks.raw import Conversation
 
 #: Sources of the connections; the whole of 127/8 is this host.
 SOURCES: Final = 50
@@ -112,7 +111,7 @@ class Hostiles:
         return True
 
     async def _log_in(self, stream: trio.SocketStream) -> bool:
-        conversation = _Conversation(stream)
+        conversation = Conversation(stream)
         hello = await conversation.say(Hello(oldest=1, newest=1))
         welcome = await conversation.hear(FrameType.WELCOME)
         if welcome is None:
@@ -132,27 +131,3 @@ class Hostiles:
             return False
         await conversation.say(Attach(ttl_ms=3_600_000, window_bytes=64 * KIB))
         return await conversation.hear(FrameType.ATTACHED) is not None
-
-
-class _Conversation:
-    """A handshake in turn over one stream."""
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-        self._buffer = ReceiveBuffer(1 << 24)
-        self._heard: list[Frame] = []
-
-    async def say(self, header: Header) -> Frame:
-        frame = Frame(header.frame_type, header=header.encode())
-        await self._stream.send_all(encode(frame))
-        return frame
-
-    async def hear(self, kind: FrameType) -> Frame | None:
-        """The next frame, if it is of this kind."""
-        while not self._heard:
-            data = await self._stream.receive_some(1 << 16)
-            if not data:
-                return None
-            self._heard += self._buffer.feed(data)
-        frame = self._heard.pop(0)
-        return frame if frame.type is kind else None
