@@ -7,6 +7,7 @@ it runs the same coroutine.
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shlex
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ import attrs
 import trio
 
 from meshq.settings import TLS
+from meshq.testing._simulate_command import RESULTS, about_here
 from tests.env.authorities import Authority
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -258,6 +260,21 @@ class Report:
         """Whether every bound holds."""
         return bool(self.bounds) and all(bound.holds for bound in self.bounds)
 
+    def record(self, kind: str, name: str, arguments: Sequence[str] = ()) -> None:
+        """Write the figures and their bounds to a file below docs/results.
+
+        ``kind``: the module of the attack.  ``arguments``: those of its command.
+        """
+        result = {
+            "kind": kind,
+            "format": 1,
+            "command": " ".join([f"python -m tests.attacks.{kind}", *arguments]),
+            **about_here(),
+            kind: {bound.what: bound.found for bound in self.bounds},
+            "bounds": {bound.what: f"{bound.sign} {bound.bound:g}" for bound in self.bounds},
+        }
+        Path(ROOT, RESULTS, f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
     def check(self) -> None:
         """Fail, with all figures, unless every bound holds."""
         assert self.holds, self.text()
@@ -284,9 +301,14 @@ async def within_time(attack: Attack, folder: Path) -> Report:
         return await attack(folder)
 
 
-def main(attack: Attack) -> None:
-    """Run an attack as a command: print its report, and exit with 1 if a bound is broken."""
+def main(attack: Attack, *, kind: str = "") -> None:
+    """Run an attack as a command: print its report, and exit with 1 if a bound is broken.
+
+    ``kind``: the attack's module, if its figures are written to the file of that name below docs/results.
+    """
     with tempfile.TemporaryDirectory() as folder:
         report = trio.run(partial(within_time, attack, Path(folder)))
     print(report.text())
+    if kind and report.holds:
+        report.record(kind, kind)
     sys.exit(0 if report.holds else 1)

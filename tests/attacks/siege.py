@@ -21,10 +21,9 @@ import attrs
 import trio
 
 from meshq import connect
-from meshq.testing._simulate_command import RESULTS, about_here
 from tests.attacks.half_open import Strangers
 from tests.attacks.hostile import Hostiles
-from tests.attacks.kit import ROOT, Report, Sampler, Server
+from tests.attacks.kit import Report, Sampler, Server
 from tests.attacks.load import PAGED, QUEUES, Account, Load, Verdict
 
 SEED: Final = 20_260
@@ -213,13 +212,9 @@ def main() -> int:
         report = trio.run(partial(attack, folder, scale))
     print(report.text())
     if report.holds:
-        figures = {bound.what: bound.found for bound in report.bounds}
-        bounds = {bound.what: f"{bound.sign} {bound.bound:g}" for bound in report.bounds}
         # Where its folder was is nobody's concern.
         where = ("--folder", str(given.folder), f"--folder={given.folder}")
-        command = " ".join(["python -m tests.attacks.siege", *(word for word in sys.argv[1:] if word not in where)])
-        result = {"kind": "siege", "format": 1, "command": command, **about_here(), "siege": figures, "bounds": bounds}
-        Path(ROOT, RESULTS, f"{given.result}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        report.record("siege", given.result, [word for word in sys.argv[1:] if word not in where])
     return 0 if report.holds else 1
 
 
