@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from meshq.settings import AddressSettings
+from meshq.wire import KIND_CONTROL, KIND_HEADERS, Envelope, encode_map
 from tests.broker.kit import PRODUCER, House, make_house, with_ids
 from tests.broker.logs import FakeLog
 from tests.broker.peers import bind, peer_of
+from tests.broker.test_clocks import JUMPS, TwoClocks
 
 REMEMBERED = 4
 SETTINGS = {"q": AddressSettings(duplicate_id_cache_size=REMEMBERED)}
@@ -52,3 +56,26 @@ def test_who_sent_something_elsewhere_has_stored_nothing_here_though_it_was_give
         assert (house.queue().ready, house.core.producers.get(PRODUCER)) == (3, None)
         log = house.log.after_crash()
         house = make_house(log, records=log.recovered(), settings=settings)
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+@pytest.mark.parametrize("headers", [{"d": 5_000}, {"d": 5_000, "x": 86_400_000}])
+def test_what_is_given_back_is_due_when_it_was_to_be_whatever_the_wall_clock_does(
+    jump: int, headers: dict[str, int]
+) -> None:
+    clocks = TwoClocks()
+    house = make_house(FakeLog(), settings=SETTINGS, now_ms=clocks, elapsed_ms=clocks.passed)
+    house.core.definitions.create_queue("q", address=None, routing="anycast", durable=True)
+    forward = bind(house)
+    client = house.client()
+    envelope = Envelope(4 << 8 | KIND_CONTROL | KIND_HEADERS, b"", encode_map(headers), b"")
+    client.put(client.produce("q"), b"later", envelopes=[envelope])
+    house.core.router.replace(forward.number.to_bytes(8, "big"), [])
+    clocks.jump(jump)
+    clocks.move(house, 3_000)
+    assert client.call("give_back", node_id="there", force=True) == {"moved": 1}
+    house.rest()
+    clocks.move(house, 1_999)
+    assert (house.queue().scheduled_messages, house.queue().ready) == (1, 0)
+    clocks.move(house, 1)
+    assert (house.queue().scheduled_messages, house.queue().ready) == (0, 1)

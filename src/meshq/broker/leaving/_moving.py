@@ -158,7 +158,10 @@ class Mover:
         )
         # Only what somebody moves goes on ageing, unless it had stopped before.
         arrival = traits.arrival if traits is not None and reason in ("moved", "given_back") else 0
-        moved.traits = Traits(arrival, origin=_origin(queue, run, reason) if reason != "given_back" else None)
+        if reason == "given_back":
+            moved.traits = Traits(arrival, taken=traits.taken if traits is not None else None)
+        else:
+            moved.traits = Traits(arrival, origin=_origin(queue, run, reason))
         moved.body = run.body
         if run.durable:
             # Whoever asked for a move is told no, and may ask again.

@@ -182,7 +182,7 @@ def _parts(run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | Non
     parts = []
     for share in shares:
         if share.queue.forwards:
-            parts.append(_Part(*share, of_forwarded(share.rows, asked, traits.arrival)))
+            parts.append(_Part(*share, of_forwarded(share.rows, asked, traits.arrival, traits.taken)))
         else:
             divided = divide(share.rows, asked, traits.arrival)
             parts += [

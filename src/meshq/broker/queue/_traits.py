@@ -106,10 +106,10 @@ def divide(rows: range, asked: Sequence[RowTraits], arrival_ms: int) -> list[tup
     ]
 
 
-def of_forwarded(rows: range, asked: Sequence[RowTraits], arrival_ms: int) -> Traits | None:
+def of_forwarded(rows: range, asked: Sequence[RowTraits], arrival_ms: int, taken: float | None = None) -> Traits | None:
     """What messages ask for while they wait for another node: to be gone in time; all else is done where they go."""
     expires = tuple(asked[row].expires for row in rows)
-    return Traits(arrival_ms, expires=expires) if any(expires) else None
+    return Traits(arrival_ms, expires=expires, taken=taken) if any(expires) else None
 
 
 def _traits(rows: range, asked: Sequence[RowTraits], arrival_ms: int) -> Traits:
