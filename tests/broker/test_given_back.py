@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from meshq.address import TEMPORARY
 from meshq.settings import AddressSettings
 from meshq.wire import KIND_CONTROL, KIND_HEADERS, Envelope, encode_map
 from tests.broker.kit import PRODUCER, House, make_house, with_ids
@@ -79,3 +80,26 @@ def test_what_is_given_back_is_due_when_it_was_to_be_whatever_the_wall_clock_doe
     assert (house.queue().scheduled_messages, house.queue().ready) == (1, 0)
     clocks.move(house, 1)
     assert (house.queue().scheduled_messages, house.queue().ready) == (0, 1)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("name", [f"{TEMPORARY}somebody", "taken"])
+def test_what_has_no_other_place_stays_and_holds_nothing_up(name: str, known: bool) -> None:
+    house = make_house(FakeLog(), settings={"taken": AddressSettings(auto_create_queues=False)})
+    house.core.definitions.create_queue("q", address=None, routing="anycast", durable=True)
+    house.core.definitions.create_queue("taken", address="another", routing="anycast", durable=True)
+    queues = list(house.core.router.queues)
+    forward = bind(house, number=8, name=name, address=name)
+    bind(house)
+    client = house.client()
+    for number, address in enumerate((name, "q")):
+        client.put(client.produce(address, b"%16d" % number), b"x")
+    assert forward.ready == 2
+    link = forward.number.to_bytes(8, "big")
+    if known:
+        house.core.router.mark(link, "left")
+    else:
+        house.core.router.replace(link, [])
+    assert client.call("give_back", node_id="there", force=True) == {"moved": 1}
+    assert (forward.ready, house.queue().ready) == (1, 1)
+    assert list(house.core.router.queues) == [*queues, forward.name]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from meshq.address import TEMPORARY
 from meshq.broker._known_peers import KnownPeers
 from meshq.broker.placing._distribution_plan import Ring, Share, groups_of, plan, takers
 from meshq.broker.placing._router import Address, Router
@@ -25,16 +26,23 @@ class Anew:
 
     def movable(self, forward: Queue, run: StoredRun, remote: Sequence[int], rows: Sequence[int]) -> list[int]:
         """The rows of a run, for these queues of the node, that have a place."""
+        if run.address.startswith(TEMPORARY):
+            # The queue was a session's at that node, and nobody else has it.
+            return []
         address = self._router.addresses.get(run.address)
         if address is None:
             routings = {kept["routing"] for kept in self._kept(forward, remote).values()}
-            return [] if "multicast" in routings else list(rows)
+            return [] if "multicast" in routings or self._is_taken(run.address) else list(rows)
         rings = self._rings(address, forward)
         if address.routing == "anycast" and not rings:
             # One is made.
-            return list(rows)
+            return [] if self._is_taken(run.address) else list(rows)
         first, others = self._choice(address, forward, remote, rings)
         return [row for row in rows if _taken(run, row, first, address) or _taken(run, row, others, address)]
+
+    def _is_taken(self, name: str) -> bool:
+        """Whether another address has a queue of this name, so that none can be made."""
+        return name in self._router.queues
 
     def offers(self, address: Address, forward: Queue) -> bool:
         """Whether an address has any other queue."""
