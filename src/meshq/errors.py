@@ -6,11 +6,36 @@ Each error says in ``outcome`` what became of the operation: ``"done"``, ``"not_
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 Outcome = Literal["done", "not_done", "unknown"]
 _E = TypeVar("_E", bound=BaseException)
+
+#: Bytes, or characters, of a value that an error shows: enough to recognise it, and a line still can be read.
+_SHOWN_BYTES_MAX: Final = 64
+_SHOWN_CHARACTERS_MAX: Final = 200
+_SHORT: Final = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _SHOWN_CHARACTERS_MAX
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = _SHORT.maxfrozenset = 20
+
+
+def short(value: object) -> str:
+    """A value as it stands in an error: shortened, and never failing."""
+    if type(value) is bytes and len(value) > _SHOWN_BYTES_MAX:
+        return f"{value[:_SHOWN_BYTES_MAX]!r}... ({len(value)} bytes)"
+    return _SHORT.repr(value)
+
+
+def with_kind(value: object) -> str:
+    """A value of a wrong type as it stands in an error, with the type: ``5 (int)``."""
+    return f"{short(value)} ({type(value).__name__})"
+
+
+def kind_of(value: object) -> str:
+    """What stands in an error for a value that is not to be shown: ``<int>``."""
+    return f"<{type(value).__name__}>"
 
 
 class MeshqError(Exception):
@@ -40,12 +65,16 @@ class UsageError(MeshqError):
 
 
 class SettingsError(UsageError, ValueError):
-    """A setting has a value that is not allowed: names the setting, the value and what is allowed."""
+    """A setting has a value that is not allowed: names the setting, the value and what is allowed.
+
+    A value that is part of a message is not shown: ``<str>`` stands for one of that type.
+    """
 
     code = "settings"
 
-    def __init__(self, setting: str, value: Any, allowed: str) -> None:
-        super().__init__(f"{setting}={value!r} is not allowed; allowed: {allowed}")
+    def __init__(self, setting: str, value: Any, allowed: str, *, shown: str | None = None) -> None:
+        """``shown``: what the message says in place of the value; None: the value, shortened."""
+        super().__init__(f"{setting}={short(value) if shown is None else shown} is not allowed; allowed: {allowed}")
         self.setting = setting
         self.value = value
         self.allowed = allowed

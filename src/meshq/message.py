@@ -12,7 +12,7 @@ import attrs
 
 from meshq import limits
 from meshq.address import encodable, parse_target
-from meshq.errors import BodyFormatError, SettingsError
+from meshq.errors import BodyFormatError, SettingsError, kind_of, short, with_kind
 
 PropertyValue = str | bytes | bool | int | float | None
 
@@ -36,9 +36,9 @@ def check_body(body: object) -> bytes:
         try:
             body = bytes(memoryview(body))  # type: ignore[arg-type]
         except TypeError:
-            raise SettingsError("body", type(body).__name__, "bytes or something like bytes") from None
+            raise SettingsError("body", None, "bytes or something like bytes", shown=kind_of(body)) from None
     if len(body) > limits.MESSAGE_BYTES_MAX:
-        raise SettingsError("body", f"{len(body)} bytes", f"at most {limits.MESSAGE_BYTES_MAX} bytes")
+        raise SettingsError("body", None, f"at most {limits.MESSAGE_BYTES_MAX} bytes", shown=f"<{len(body)} bytes>")
     return body
 
 
@@ -49,16 +49,18 @@ def check_properties(properties: object) -> None:
         SettingsError: names the property that is not allowed, never its value.
     """
     if not isinstance(properties, Mapping):
-        raise SettingsError("properties", type(properties).__name__, "a mapping of names to values")
+        raise SettingsError("properties", None, "a mapping of names to values", shown=kind_of(properties))
     if len(properties) > limits.PROPERTIES_MAX:
-        raise SettingsError("properties", f"{len(properties)} of them", f"at most {limits.PROPERTIES_MAX}")
+        raise SettingsError(
+            "properties", None, f"at most {limits.PROPERTIES_MAX}", shown=f"<{len(properties)} of them>"
+        )
     for name, value in properties.items():
         if type(name) is not str:
-            raise SettingsError("properties", type(name).__name__, f"names that are {_NAMES}")
+            raise SettingsError("properties", name, f"names that are {_NAMES}", shown=f"<the name {with_kind(name)}>")
         if not encodable(name) or not 0 < len(name.encode()) <= limits.PROPERTY_NAME_BYTES_MAX:
-            raise SettingsError("properties", name[:32], f"names that are {_NAMES}")
+            raise SettingsError("properties", name, f"names that are {_NAMES}", shown=f"<the name {short(name)}>")
         if not _allowed(value):
-            raise SettingsError(f"properties[{name!r}]", type(value).__name__, _VALUES)
+            raise SettingsError(f"properties[{name!r}]", None, _VALUES, shown=kind_of(value))
 
 
 def _allowed(value: object) -> bool:
@@ -87,8 +89,8 @@ def check_duplicate_id(value: object) -> bytes:
     else:
         data = b""
     if not 0 < len(data) <= limits.DUPLICATE_ID_BYTES_MAX:
-        shown = f"{len(data)} bytes" if data else type(value).__name__
-        raise SettingsError("duplicate_id", shown, f"str or bytes of 1 to {limits.DUPLICATE_ID_BYTES_MAX} bytes")
+        allowed = f"str or bytes of 1 to {limits.DUPLICATE_ID_BYTES_MAX} bytes"
+        raise SettingsError("duplicate_id", value, allowed, shown=f"<{len(data)} bytes>" if data else with_kind(value))
     return data
 
 
@@ -99,7 +101,7 @@ def check_text(name: str, value: object) -> str:
         SettingsError: it isn't text.
     """
     if type(value) is not str or not encodable(value):
-        raise SettingsError(name, type(value).__name__, "str")
+        raise SettingsError(name, value, "str", shown=with_kind(value))
     return value
 
 
@@ -237,7 +239,7 @@ def to_json(value: object) -> bytes:
         # What these say shows parts of the value.
         pass
     allowed = "None, bool, int, str, a float that is a number, and lists and dictionaries of them, without circles"
-    raise SettingsError("value", type(value).__name__, allowed)
+    raise SettingsError("value", None, allowed, shown=kind_of(value))
 
 
 def from_json(body: bytes) -> Any:

@@ -102,7 +102,7 @@ class Encoder:
         if len(encoded_properties) + len(encoded_headers) > _BYTES_MAX:
             size = len(encoded_headers) + len(encoded_properties)
             allowed = f"at most {limits.PROPERTIES_BYTES_MAX} bytes"
-            raise SettingsError("properties", f"{size} bytes, encoded", allowed)
+            raise SettingsError("properties", None, allowed, shown=f"<{size} bytes, encoded>")
         return (kind, encoded_id, encoded_headers, encoded_properties)
 
     def _checked(self, properties: Any) -> bytes:

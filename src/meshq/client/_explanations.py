@@ -42,7 +42,9 @@ def told_of(
     about = {"properties": encode_map(dict(properties or {})), "headers": encode_map(headers)}
     size = len(about["properties"]) + len(about["headers"])
     if size > _EXPLAINED_BYTES_MAX:
-        raise SettingsError("properties", f"{size} bytes, encoded", f"at most {_EXPLAINED_BYTES_MAX} bytes")
+        raise SettingsError(
+            "properties", None, f"at most {_EXPLAINED_BYTES_MAX} bytes", shown=f"<{size} bytes, encoded>"
+        )
     return about | {"durable": check_durable(durable), "priority": check_priority(priority)}
 
 

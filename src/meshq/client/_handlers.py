@@ -5,17 +5,19 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import PurePath
 from typing import Any, Final
 
 import trio
 
-from meshq.errors import SettingsError
+from meshq.errors import SettingsError, kind_of, short
 from meshq.logs import Warnings
 
 #: Handlers of one ``serve`` that may run at a time.
 CONCURRENCY_MAX: Final = 10_000
 
+_ASYNC: Final = "an async function of a delivery"
 _NOT_ASYNC: Final = "a function that is not async: its coroutine would be awaited by nobody"
 
 
@@ -32,12 +34,17 @@ def check_serving(
     """
     if not callable(handler):
         raise SettingsError("handler", handler, "a function of a delivery")
+    _check_parameters("handler", handler, "a delivery")
     if threads and inspect.iscoroutinefunction(handler):
         raise SettingsError("handler", handler, _NOT_ASYNC)
+    if not threads and _never_awaitable(handler):
+        raise SettingsError("handler", handler, _ASYNC, shown=f"{short(handler)}, which is not async,")
     if type(concurrency) is not int or not 1 <= concurrency <= CONCURRENCY_MAX:
         raise SettingsError("concurrency", concurrency, f"a whole number from 1 to {CONCURRENCY_MAX}")
     if on_error is not None and not callable(on_error):
         raise SettingsError("on_error", on_error, "a function of a delivery and an exception, or None")
+    if on_error is not None:
+        _check_parameters("on_error", on_error, "a delivery", "an exception")
     if inspect.iscoroutinefunction(on_error):
         raise SettingsError("on_error", on_error, _NOT_ASYNC)
     if window is None:
@@ -45,6 +52,38 @@ def check_serving(
     if type(window) is not int or window < 1:
         raise SettingsError("window", window, "a whole number from 1, or None")
     return window
+
+
+def _check_parameters(name: str, function: Callable[..., object], *given: str) -> None:
+    """See that a function can be called with what it is to be given, before there is a message that could be lost.
+
+    Raises:
+        SettingsError: it can't.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        # Some functions that are written in C don't tell.
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        allowed = f"a function that can be called with {' and '.join(given)}"
+        shown = f"{short(function)}, which takes {signature} ({error}),"
+        raise SettingsError(name, function, allowed, shown=shown) from None
+
+
+def _never_awaitable(handler: Callable[..., object]) -> bool:
+    """Whether a handler is certain to return nothing that can be awaited: a plain ``def`` that doesn't say otherwise.
+
+    A lambda, an object that can be called or a function that wraps an async one may return a coroutine: of these it is
+    seen when they do not.
+    """
+    function = inspect.unwrap(handler.func if isinstance(handler, partial) else handler)
+    if not (inspect.isfunction(function) or inspect.ismethod(function)) or function.__name__ == "<lambda>":
+        return False
+    told = str(getattr(function, "__annotations__", {}).get("return", ""))
+    return not inspect.iscoroutinefunction(function) and "wait" not in told and "Coroutine" not in told
 
 
 class HandlerErrors:
@@ -68,7 +107,7 @@ class HandlerErrors:
         """
         if isinstance(returned, Awaitable):
             return returned
-        raise self._misused("handler", returned, "an async function of a delivery")
+        raise self._misused("handler", returned, _ASYNC)
 
     def finished(self, returned: object, what: str = "handler") -> None:
         """See that a function which is not to be awaited has ended with its call.
@@ -81,8 +120,7 @@ class HandlerErrors:
             raise self._misused(what, returned, _NOT_ASYNC)
 
     def _misused(self, what: str, returned: object, allowed: str) -> SettingsError:
-        value = f"a function that returns {type(returned).__name__}"
-        self._misuse = SettingsError(what, value, allowed)
+        self._misuse = SettingsError(what, None, allowed, shown=f"<a function that returns {kind_of(returned)}>")
         return self._misuse
 
     def passed_on(self, delivery: Any, error: Exception) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from meshq.client._arriving import Arriving
 from meshq.client._delivery import DeliveredRun, Delivery, Received
 from meshq.client._reading import ReadLine
-from meshq.errors import MeshqError, SettingsError, StaleDeliveryError, UsageError, invariant
+from meshq.errors import MeshqError, SettingsError, StaleDeliveryError, UsageError, invariant, with_kind
 from meshq.message import check_span
 from meshq.wire import FLAG_RETURN, RANGES_MAX, Frame, FrameType, violation
 
@@ -83,8 +83,8 @@ def check_deliveries(deliveries: Sequence[object], part: Callable[[Any], object]
         try:
             part(one)
         except AttributeError:
-            kind = type(one).__name__
-            raise SettingsError("deliveries", kind, "what a consumer of this client has received") from None
+            allowed = "what a consumer of this client has received"
+            raise SettingsError("deliveries", one, allowed, shown=with_kind(one)) from None
 
 
 def _spans_of(deliveries: Sequence[Received]) -> list[Span]:

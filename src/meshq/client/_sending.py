@@ -10,7 +10,7 @@ from meshq.client._envelope import PLAIN_ROW, Encoder, Row
 from meshq.client._outbox import Run
 from meshq.client._results import combined
 from meshq.client._waiting import Waiter
-from meshq.errors import MeshqError, SettingsError
+from meshq.errors import MeshqError, SettingsError, kind_of
 from meshq.message import Message, check_body
 from meshq.wire import HEADER_BRIDGED, KIND_HEADERS, KIND_ID, Envelope, decode_map, encode_map, encode_run
 
@@ -99,7 +99,7 @@ def cut_into_runs(
         SettingsError: one of them is not allowed.
     """
     if isinstance(messages, (bytes, str, Message)):
-        raise SettingsError("messages", type(messages).__name__, "a list of bodies or messages")
+        raise SettingsError("messages", None, "a list of bodies or messages", shown=kind_of(messages))
     if type(messages) is list:
         run = _plain_run(cast("list[bytes]", messages), bodies_durable, stamp, batch)
         if run is not None:

@@ -10,7 +10,7 @@ import trio
 
 from meshq import limits
 from meshq.abc import Buffer, Threads
-from meshq.errors import SettingsError
+from meshq.errors import SettingsError, kind_of
 
 #: What a body may be given as.
 BodySource: TypeAlias = Buffer | BinaryIO | AsyncIterable[Buffer] | Iterable[Buffer]
@@ -146,7 +146,7 @@ def source_of(body: Any, threads: Threads) -> Source:
     if callable(getattr(body, "read", None)):
         return _File(body, threads)
     if isinstance(body, (str, dict)) or not hasattr(body, "__iter__"):
-        raise SettingsError("body", type(body).__name__, _KINDS)
+        raise SettingsError("body", None, _KINDS, shown=kind_of(body))
     return _Pieces(body, threads)
 
 
@@ -187,4 +187,6 @@ class Blocks:
             elif isinstance(piece, (bytes, bytearray, memoryview)):
                 self._gathered += memoryview(piece).cast("B")
             else:
-                raise SettingsError("body", type(piece).__name__, f"pieces that are bytes, of {_KINDS}")
+                raise SettingsError(
+                    "body", None, f"pieces that are bytes, of {_KINDS}", shown=f"<a piece that is {kind_of(piece)}>"
+                )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from meshq import limits
-from meshq.errors import SettingsError
+from meshq.errors import SettingsError, with_kind
 from meshq.selector._compile import condition
 from meshq.selector._index import index_of
 from meshq.selector._nodes import Like, Name, Node
@@ -64,13 +64,13 @@ def parse_filter(text: object) -> Filter:
         FilterError: it is no condition; says where, and what could stand there.
     """
     if type(text) is not str:
-        raise SettingsError("filter", type(text).__name__, _ALLOWED)
+        raise SettingsError("filter", text, _ALLOWED, shown=with_kind(text))
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise wrong(text, error.start + 1, "half a character", "text that can be encoded") from None
     if size > limits.FILTER_BYTES_MAX:
-        raise SettingsError("filter", f"{size} bytes", _ALLOWED)
+        raise SettingsError("filter", text, _ALLOWED, shown=f"<{size} bytes>")
     return Filter(text.strip(), parse(text))
 
 

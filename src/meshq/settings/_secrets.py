@@ -85,7 +85,7 @@ def encryption_keys(keys: object) -> tuple[EncryptionKey, ...]:
     found = tuple(EncryptionKey(key) for key in keys)
     if len(found) > limits.ENCRYPTION_KEYS_MAX or len(set(found)) < len(found):
         allowed = f"at most {limits.ENCRYPTION_KEYS_MAX} different keys"
-        raise SettingsError("encryption_keys", f"{len(found)} keys", allowed)
+        raise SettingsError("encryption_keys", None, allowed, shown=f"<{len(found)} keys>")
     return found
 
 

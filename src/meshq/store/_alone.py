@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from meshq.abc import Buffer
-from meshq.errors import JournalBrokenError, NotFoundError, SettingsError
+from meshq.errors import JournalBrokenError, NotFoundError, SettingsError, kind_of
 from meshq.ids import Position
 from meshq.limits import CHECKPOINT_MESSAGES
 from meshq.store._batch_format import records_of
@@ -89,7 +89,7 @@ def _payload(value: object) -> bytes:
     try:
         return bytes(memoryview(value))  # type: ignore[arg-type]
     except TypeError:
-        raise SettingsError("payload", type(value).__name__, "bytes or something like bytes") from None
+        raise SettingsError("payload", None, "bytes or something like bytes", shown=kind_of(value)) from None
 
 
 #: Segments whose bytes a replay holds; ranges overlap after compactions only.
