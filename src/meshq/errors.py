@@ -78,6 +78,8 @@ class SettingsError(UsageError, ValueError):
         self.setting = setting
         self.value = value
         self.allowed = allowed
+        #: What stands in the message in place of the value; None: the value does.
+        self.shown = shown
 
 
 class ConfigError(UsageError):
@@ -114,6 +116,7 @@ class FilterError(SettingsError):
         MeshqError.__init__(self, message, outcome=outcome, results=results)
         self.setting = "filter"
         self.value = text
+        self.shown = None
         self.allowed = allowed
         self.column = column
 

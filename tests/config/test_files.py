@@ -59,6 +59,47 @@ def test_a_store_that_everybody_may_write_to_is_refused(tmp_path: Path, mode: in
     assert said or not mode & 0o002
 
 
+PARTS = {"journal": "journal", "bindings": "bindings", "paging": "paging", "large_messages": "large"}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_of_a_store_is_looked_at_as_a_start_does(tmp_path: Path, part: str) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    (data / PARTS[part]).mkdir(parents=True)
+    elsewhere.mkdir()
+    for place in (data / PARTS[part], elsewhere):
+        place.chmod(0o777)
+    text = f'name = "b"\ndata_dir = "{data}"\n'
+    said = problem(tmp_path / "b.toml", text)
+    assert f"data_dir: everybody may write to '{data / PARTS[part]}' (mode 777); allowed: chmod o-w" in said
+    said = problem(tmp_path / "b.toml", f'{text}[directories]\n{part} = "{elsewhere}"\n')
+    # What is not used any more is not looked at.
+    assert said == f"directories.{part}: everybody may write to '{elsewhere}' (mode 777); allowed: chmod o-w"
+
+
+def test_a_store_that_can_not_be_looked_at_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    data = tmp_path / "file" / "data"
+    said = problem(tmp_path / "b.toml", f'name = "b"\ndata_dir = "{data}"\n')
+    assert said == f"data_dir: {data} can't be looked at: Not a directory"
+
+
+def test_all_directories_that_are_wrong_are_named_at_once(tmp_path: Path) -> None:
+    places = {name: tmp_path / name for name in ("data", "journal", "paging")}
+    for place in places.values():
+        place.mkdir()
+        place.chmod(0o777)
+    (places["data"] / "large").mkdir()
+    (places["data"] / "large").chmod(0o777)
+    outside = "".join(f'{name} = "{places[name]}"\n' for name in ("journal", "paging"))
+    text = f'name = "b"\ndata_dir = "{places["data"]}"\nstop_timeout = -1\n[directories]\n{outside}'
+    (tmp_path / "b.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        check_broker(tmp_path / "b.toml")
+    keys = [key for _, _, key, _ in caught.value.problems]
+    assert keys == ["data_dir", "data_dir", "stop_timeout", "directories.journal", "directories.paging"]
+
+
 def test_certificates_that_are_not_there_are_found_by_the_check(tmp_path: Path) -> None:
     authority = Authority("config")
     certificate = authority.issue(tmp_path / "broker.pem", "127.0.0.1")

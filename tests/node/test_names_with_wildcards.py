@@ -47,10 +47,11 @@ CALLS: dict[str, Callable[[Client, str], Awaitable[object]]] = {
     "consumer": consume,
     "browse": lambda client, name: consume(client, name, browse=True),
     "serve": lambda client, name: client.serve(name, handler),
+    "move_messages": lambda client, name: client.move_messages("from", name),
     "create_queue": lambda client, name: client.create_queue(name),
     "create_address": lambda client, name: client.create_address(name, routing="multicast"),
 }
-ONE_NAME = frozenset({"create_queue", "create_address"})
+ONE_NAME = frozenset({"create_queue", "create_address", "move_messages"})
 #: What may find a queue of an earlier version: the node says no where it would have to make one.
 ASKS = frozenset({"consumer", "browse", "serve"})
 
@@ -104,6 +105,10 @@ async def test_a_broker_refuses_them_from_whoever_does_not_check(monkeypatch: py
             with pytest.raises(UsageError, match="wildcards"):
                 await CALLS[call](client, "a.*")
         assert await client.queues() == []
+        await client.send("from", b"x")
+        with pytest.raises(UsageError, match="wildcards"):
+            await client.move_messages("from", "a.*")
+        assert (await client.queue("from")).ready == 1
 
 
 async def test_a_queue_of_an_earlier_version_can_be_emptied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,7 +196,7 @@ class Administration(ABC):
             UsageError: no queue there takes a message; some were moved if ``outcome`` is unknown.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        check_name("address", address)
+        check_place("address", address)
         arguments = {"name": _check_queue(name), "address": address, **_some(filter, limit)}
         return int((await self._ask("move_messages", **arguments)).get("moved", 0))
 

@@ -1,7 +1,6 @@
-"""What a configuration names of the file system: files with secrets, and the directory of the store.
+"""Files with secrets that a configuration names.
 
-A secret that others may change is not one, and a store that everybody may write to keeps nothing that can be relied on:
-as ssh does with its keys, both are refused and not only warned of.
+A secret that others may change is not one: as ssh does with its keys, it is refused and not only warned of.
 """
 
 from __future__ import annotations
@@ -9,9 +8,6 @@ from __future__ import annotations
 import os
 import stat
 from typing import Final
-
-from meshq.abc import Disk
-from meshq.directories import why_exposed
 
 #: Far more than any secret has.
 SECRET_FILE_BYTES_MAX: Final = 64 * 1024
@@ -46,11 +42,3 @@ def read_secret(name: str) -> str:
 
 def _short(found: os.stat_result) -> bool:
     return found.st_size <= SECRET_FILE_BYTES_MAX
-
-
-def why_unsafe(disk: Disk, directory: str) -> str:
-    """Why a directory is not one for a store; empty: it is one, or is not there."""
-    try:
-        return why_exposed(directory, disk.mode(directory))
-    except OSError:
-        return ""

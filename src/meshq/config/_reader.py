@@ -13,14 +13,16 @@ from typing import Any, Final
 import cattrs
 
 from meshq.abc import Service
-from meshq.config._files import read_secret, why_unsafe
+from meshq.config._files import read_secret
 from meshq.config._keys import SERVICES, Key, is_class, is_table, keys_of
 from meshq.config._lines_format import Lines, Path, shown
 from meshq.config._units_format import in_units
+from meshq.directories import Directories
 from meshq.env import real_env
 from meshq.errors import FilterError, MeshqError, SettingsError
 from meshq.node import Broker
 from meshq.settings import TLS, Acceptor, EncryptionKey, Secret
+from meshq.store import why_not_private
 
 #: What could not be made, and is complained of.
 MISSING: Final = object()
@@ -96,6 +98,8 @@ class Reader:
             if key.required and key.name not in value:
                 self._problem(f"the key {key.name!r} is missing")
                 whole = False
+        if kind is Broker:
+            self._look_at_store(found.get("data_dir"), found.get("directories"))
         # What is right for itself may seem wrong where something else is missing.
         lost = [keys[name] for name in found if name not in given and name in keys]
         if any(key.required and key.name not in given for key in keys.values()):
@@ -109,6 +113,17 @@ class Reader:
             # As the broker, or a client of it, will read them.
             real_env().tls.client(made)
         return made if whole else MISSING
+
+    def _look_at_store(self, data_dir: object, directories: object) -> None:
+        """See that a start would take the directories of the store, as far as they are there."""
+        if not isinstance(data_dir, str):
+            return
+        outside = directories if isinstance(directories, Directories) else Directories()
+        try:
+            for setting, _, why in why_not_private(real_env().disk, data_dir, outside):
+                self._problem(why, *setting.split("."))
+        except OSError as error:
+            self._problem(f"{error.filename} can't be looked at: {error.strerror}", "data_dir")
 
     def _value(self, name: str, value: object, keys: dict[str, Key]) -> Any:
         key = keys.get(name)
@@ -216,8 +231,6 @@ class Reader:
                 return None
             if not isinstance(value, str) or not value or "\0" in value:
                 raise Wrong(f"{_seen(value)} is not allowed; allowed: a directory, or false for memory only")
-            if unsafe := why_unsafe(real_env().disk, value):
-                raise Wrong(unsafe)
             return value
         if Acceptor in kinds and isinstance(value, str):
             return Acceptor(value)
@@ -265,7 +278,8 @@ def _exposed(service: Service) -> bool:
 
 def _said(error: BaseException) -> str:
     if isinstance(error, SettingsError) and not isinstance(error, FilterError):
-        return f"{_seen(error.value)} is not allowed; allowed: {error.allowed}"
+        seen = _seen(error.value) if error.shown is None else error.shown
+        return f"{seen} is not allowed; allowed: {error.allowed}"
     return str(error)
 
 

@@ -5,6 +5,7 @@ from meshq.store._alone import Replay
 from meshq.store._excerpts import Excerpts
 from meshq.store._journal import Journal
 from meshq.store._large import LargeFiles, LargeWriter
+from meshq.store._lock import why_not_private
 from meshq.store._pair import is_full
 from meshq.store._record import PLAIN, Draft, Record
 from meshq.store._spill import Page, SpillFiles
@@ -22,4 +23,5 @@ __all__ = [
     "Replay",
     "SpillFiles",
     "is_full",
+    "why_not_private",
 ]

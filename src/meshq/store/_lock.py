@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from os import PathLike, fspath
 
 from meshq.abc import Disk, File
-from meshq.directories import why_exposed
+from meshq.directories import Directories, why_exposed
 from meshq.errors import BusyError, SettingsError
 from meshq.store._layout_format import Layout
 
@@ -32,8 +33,23 @@ def make_directories(disk: Disk, layout: Layout) -> None:
 
 
 def _check_private(disk: Disk, layout: Layout) -> None:
+    for setting, path, why in why_not_private(disk, layout.root, layout.directories):
+        raise SettingsError(setting, path, f"a directory that not everybody may write to: {why}")
+
+
+def why_not_private(
+    disk: Disk, directory: str | PathLike[str], directories: Directories
+) -> Iterator[tuple[str, str, str]]:
+    """The directories of a store, as far as they are there, that are none for one: the setting that has brought each
+    there, the directory, and what is wrong with it.
+
+    Raises:
+        SettingsError: ``directory`` is no directory's name.
+        OSError: one of them can't be looked at.
+    """
+    layout = Layout(root_of(directory), directories=directories)
     places = {"data_dir": layout.root}
-    places |= {f"directories.{part}": path for part, path in layout.directories.outside.items()}
+    places |= {f"directories.{part}": path for part, path in directories.outside.items()}
     # Whoever may write to a part has what is in it, whatever the directory above says; a link may lead anywhere.
     inside = [path for path in layout.parts if path not in places.values()]
     for setting, path in (*places.items(), *(("data_dir", path) for path in inside)):
@@ -43,7 +59,7 @@ def _check_private(disk: Disk, layout: Layout) -> None:
             # Made by this process, for this process.
             continue
         if exposed:
-            raise SettingsError(setting, path, f"a directory that not everybody may write to: {exposed}")
+            yield setting, path, exposed
 
 
 def make_directory(disk: Disk, path: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from meshq import limits
-from meshq.address import check_name, parse_target
+from meshq.address import check_name, check_place, parse_target
 from meshq.broker._definitions import check_open, check_sendable
 from meshq.broker.leaving._tracing import trace as tracing
 from meshq.broker.placing._explaining import Explainer
@@ -138,7 +138,7 @@ def diverts(core: Core, asker: Session | None, after: str = "") -> Values:
 def move_messages(core: Core, name: str, address: str, filter: str | None = None, limit: int = 0) -> Steps:
     """Move messages that wait in a queue to an address."""
     queue = _existing(core, check_open(name))
-    check_sendable(check_name("address", address))
+    check_sendable(check_place("address", address))
     condition = parse_filter(filter) if filter else None
     return sweep(core, queue, condition, limit or _ALL, to_address(address), "moved")
 
