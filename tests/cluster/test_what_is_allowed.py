@@ -1,0 +1,208 @@
+"""The bounds and defaults of all settings of cluster connections and bridges: what is taken and what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+import pytest
+
+from meshq import Bridge, ClusterConnection, SettingsError
+from meshq.bridge import LinkSettings
+from meshq.bridge._settings import BridgeSettings
+from meshq.cluster._settings import ClusterSettings
+
+#: What no number is.
+NO_NUMBERS = ("1", True, None, math.nan, b"1", [1])
+LINKS: dict[str, tuple[float, float]] = {
+    "check_period": (0.01, math.inf),
+    "connection_ttl": (0.1, math.inf),
+    "call_timeout": (0.001, math.inf),
+    "call_failover_timeout": (0.001, math.inf),
+    "retry_interval": (0.001, 86_400),
+    "retry_interval_multiplier": (1, 100),
+    "max_retry_interval": (0.001, 86_400),
+}
+DEFAULTS: dict[str, Any] = {
+    "check_period": 30,
+    "connection_ttl": 60,
+    "call_timeout": 30,
+    "call_failover_timeout": 30,
+    "retry_interval": 0.5,
+    "retry_interval_multiplier": 1.0,
+    "max_retry_interval": 2.0,
+    "initial_connect_attempts": math.inf,
+    "reconnect_attempts": math.inf,
+    "confirmation_window_size": 1_048_576,
+}
+#: Of each kind of link, what it has to be told.
+NAMES: dict[type[LinkSettings], dict[str, Any]] = {
+    ClusterSettings: {"name": "mesh", "connector": "me"},
+    BridgeSettings: {"name": "b", "queue": "q", "target": "there"},
+}
+
+
+def refused(kind: type[LinkSettings], name: str, value: Any) -> str:
+    """What is said to be allowed instead."""
+    with pytest.raises(SettingsError) as told:
+        kind(**{**NAMES[kind], name: value})
+    assert told.value.setting == name
+    return told.value.allowed
+
+
+def taken(kind: type[LinkSettings], name: str, value: Any) -> Any:
+    return getattr(kind(**{**NAMES[kind], name: value}), name)
+
+
+@pytest.mark.parametrize("name", LINKS)
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_number_is_taken_up_to_both_its_bounds_and_not_beyond(kind: type[LinkSettings], name: str) -> None:
+    low, high = LINKS[name]
+    for good in (low, high, 1):
+        assert taken(kind, name, good) == good
+    beyond = (math.nextafter(low, -math.inf), -1, 0, *(() if high == math.inf else (math.nextafter(high, math.inf),)))
+    for bad in (*beyond, *NO_NUMBERS):
+        assert refused(kind, name, bad) == f"a number from {low} to {high}"
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("name", ["initial_connect_attempts", "reconnect_attempts"])
+def test_attempts_are_counted_from_one_or_have_no_end(kind: type[LinkSettings], name: str) -> None:
+    for good in (1, 2, 10**9, math.inf):
+        assert taken(kind, name, good) == good
+    for bad in (0, -1, 1.0, 2.5, -math.inf, *NO_NUMBERS):
+        assert refused(kind, name, bad) == "a whole number from 1, or math.inf"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "low", "high"),
+    [
+        (ClusterSettings, "confirmation_window_size", 4_096, 1 << 30),
+        (BridgeSettings, "confirmation_window_size", 4_096, 1 << 30),
+        (BridgeSettings, "window", 1, 20_000),
+    ],
+)
+def test_sizes_are_whole_numbers_within_their_bounds(kind: type[LinkSettings], name: str, low: int, high: int) -> None:
+    for good in (low, high):
+        assert taken(kind, name, good) == good
+    for bad in (low - 1, high + 1, low + 0.5, float(high), math.inf, *NO_NUMBERS):
+        assert refused(kind, name, bad) == f"a whole number from {low} to {high}"
+
+
+@pytest.mark.parametrize(
+    ("name", "served", "others", "to_come"),
+    [
+        ("discovery", None, ["lan", False], "discovery is"),
+        ("max_hops", 1, [0, 2, 1.0, True], "more hops are"),
+        ("min_large_message_size", 102_400, [102_399, 102_401, 102_400.0], "large messages in parts are"),
+        ("use_duplicate_detection", True, [False, 1], "links without it are"),
+        ("producer_window_size", math.inf, [1_048_576], "a window of the link's own is"),
+        ("notification_interval", 1.0, [0.5, 2, True], "announcements are"),
+        ("notification_attempts", 2, [1, 3, 2.0], "announcements are"),
+    ],
+)
+def test_of_what_is_to_come_one_value_is_served(name: str, served: object, others: list[object], to_come: str) -> None:
+    assert taken(ClusterSettings, name, served) == served
+    for other in others:
+        assert refused(ClusterSettings, name, other) == f"{served!r} in this version ({to_come} to come)"
+
+
+def test_a_mode_is_one_of_four() -> None:
+    for mode in ("off", "strict", "on_demand", "off_with_redistribution"):
+        assert taken(ClusterSettings, "load_balancing", mode) == mode
+    for bad in ("", "STRICT", None, True):
+        allowed = "'off' or 'strict' or 'on_demand' or 'off_with_redistribution'"
+        assert refused(ClusterSettings, "load_balancing", bad) == allowed
+
+
+@pytest.mark.parametrize("kind", [ClusterSettings, BridgeSettings])
+def test_names_are_names(kind: type[LinkSettings]) -> None:
+    for name in ("name", "connector") if kind is ClusterSettings else ("name", "target"):
+        for bad in ("", None, 3, b"name", "x" * 1_001):
+            refused(kind, name, bad)
+
+
+def test_connectors_are_a_list_of_names() -> None:
+    for good in ([], ["one", "tcp://two:1"], ("one",)):
+        assert taken(ClusterSettings, "static_connectors", good) == tuple(good)
+    for bad in ("one", b"one", 3, {"one"}, None):
+        assert refused(ClusterSettings, "static_connectors", bad) == "a list of connectors' names, or URLs"
+    for bad in ([""], ["one", 3], ["one", None]):
+        with pytest.raises(SettingsError, match="static_connectors"):
+            ClusterSettings(name="mesh", connector="me", static_connectors=bad)
+
+
+def test_prefixes_are_a_text() -> None:
+    for bad in (None, 3, ["eu"], b"eu"):
+        allowed = "prefixes of addresses with commas between them, '!' before one to exclude"
+        assert refused(ClusterSettings, "address", bad) == allowed
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(ClusterSettings, "allow_direct_connections_only"), (BridgeSettings, "use_duplicate_detection")],
+)
+def test_switches_are_true_or_false(kind: type[LinkSettings], name: str) -> None:
+    for good in (True, False):
+        assert taken(kind, name, good) is good
+    for bad in (0, 1, None, "yes"):
+        assert refused(kind, name, bad) == "True or False"
+
+
+def test_what_a_bridge_reads_carries_and_makes_of_it() -> None:
+    for name in ("queue", "forwarding_address"):
+        assert taken(BridgeSettings, name, "orders.new") == "orders.new"
+        for bad in ("", "a" * 1_001, 3):
+            refused(BridgeSettings, name, bad)
+    for name in ("forwarding_address", "filter", "transformer"):
+        assert taken(BridgeSettings, name, None) is None
+    assert taken(BridgeSettings, "filter", "n > 2") == "n > 2"
+    with pytest.raises(SettingsError):
+        BridgeSettings(**NAMES[BridgeSettings], filter="n >")
+    assert taken(BridgeSettings, "transformer", len) is len
+    assert refused(BridgeSettings, "transformer", "len") == "a function from a Message to a Message or None"
+
+
+def test_what_is_not_said_of_a_link_is_this() -> None:
+    bridge = {"forwarding_address": None, "filter": None, "transformer": None, "use_duplicate_detection": True}
+    found = attrs.asdict(BridgeSettings(**NAMES[BridgeSettings]))
+    assert found == {**NAMES[BridgeSettings], **DEFAULTS, **bridge, "window": 2_000}
+    found = attrs.asdict(ClusterSettings(**NAMES[ClusterSettings]))
+    cluster = {
+        "discovery": None,
+        "static_connectors": (),
+        "allow_direct_connections_only": False,
+        "address": "",
+        "load_balancing": "on_demand",
+        "max_hops": 1,
+        "min_large_message_size": 102_400,
+        "call_failover_timeout": math.inf,
+        "use_duplicate_detection": True,
+        "producer_window_size": math.inf,
+        "notification_interval": 1.0,
+        "notification_attempts": 2,
+    }
+    assert found == {**NAMES[ClusterSettings], **DEFAULTS, **cluster}
+
+
+def test_each_setting_of_a_link_has_its_name_with_the_client() -> None:
+    given = {name: number for number, name in enumerate([*LINKS, "initial_connect_attempts", "reconnect_attempts"], 1)}
+    made = LinkSettings(**given, confirmation_window_size=5_000).client()
+    assert made == {**given, "confirmation_window": 5_000}
+
+
+@pytest.mark.parametrize(
+    ("initial", "later", "ends"), [(math.inf, math.inf, False), (1, math.inf, True), (math.inf, 1, True), (2, 2, True)]
+)
+def test_attempts_end_if_those_of_the_first_link_or_those_of_a_later_one_do(
+    initial: float, later: float, ends: bool
+) -> None:
+    settings = ClusterSettings(name="mesh", connector="me", initial_connect_attempts=initial, reconnect_attempts=later)
+    assert settings.gives_up is ends
+
+
+def test_settings_are_given_by_their_names() -> None:
+    for positional in (lambda: LinkSettings(30), lambda: ClusterConnection("mesh", "me"), lambda: Bridge("b", "q")):
+        with pytest.raises(TypeError):
+            positional()  # type: ignore[call-arg,misc]
