@@ -28,6 +28,8 @@ def fits(address: str, *names: str) -> list[bool]:
         ("eu,!eu.uk", ["eu.de", "eu"], ["eu.uk", "eu.uk.london", "us"]),
         ("!eu.uk,eu", ["eu.de", "eu"], ["eu.uk", "eu.uk.london", "us"]),
         (" eu.uk , ! eu.uk.x ,eu.de", ["eu.uk", "eu.de"], ["eu.fr", "eu.uk.x"]),
+        ("eu,us", ["eu.x", "us.x"], ["u", "s"]),
+        (",eu, ,", ["eu"], ["us", ""]),
         ("eu.*", ["eu.*"], ["eu.uk"]),
         ("eu.#", ["eu.#.x"], ["eu.uk"]),
         ("news.*", ["news.*", "news.*.sport"], ["news", "news.europe", "news.europe.sport"]),

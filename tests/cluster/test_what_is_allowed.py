@@ -203,6 +203,12 @@ def test_attempts_end_if_those_of_the_first_link_or_those_of_a_later_one_do(
 
 
 def test_settings_are_given_by_their_names() -> None:
-    for positional in (lambda: LinkSettings(30), lambda: ClusterConnection("mesh", "me"), lambda: Bridge("b", "q")):
+    for kind, *given in (
+        (LinkSettings, 30),
+        (ClusterSettings, "mesh", "me"),
+        (BridgeSettings, "b", "q", "there"),
+        (ClusterConnection, "mesh", "me"),
+        (Bridge, "b", "q"),
+    ):
         with pytest.raises(TypeError):
-            positional()  # type: ignore[call-arg,misc]
+            kind(*given)  # type: ignore[operator]

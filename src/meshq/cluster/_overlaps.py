@@ -22,10 +22,6 @@ def overlaps(connections: Sequence[ClusterSettings]) -> list[tuple[str, str, str
 
 
 def _shared(first: ClusterSettings, second: ClusterSettings) -> str | None:
-    for one in first.prefixes[0]:
-        for other in second.prefixes[0]:
-            # One has to begin with the other; what fits both begins with the longer one.
-            longer = max(one, other, key=len)
-            if longer.startswith(min(one, other, key=len)) and first.takes(longer) and second.takes(longer):
-                return longer
-    return None
+    # An address that both take begins with one prefix of each, and both take the longer one of these, too.
+    prefixes = (*first.prefixes[0], *second.prefixes[0])
+    return next((prefix for prefix in prefixes if first.takes(prefix) and second.takes(prefix)), None)
