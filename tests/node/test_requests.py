@@ -13,6 +13,7 @@ from meshq import (
     Client,
     ClosedError,
     FailedOver,
+    Message,
     NotFoundError,
     RefusedError,
     SettingsError,
@@ -101,6 +102,56 @@ async def test_many_tasks_ask_at_a_time_and_each_gets_its_own_answer() -> None:
         assert len(await server.queues()) == 2
         assert client.statistics().requests == client.statistics().late_answers == 0
         nursery.cancel_scope.cancel()
+
+
+async def test_request_and_answer_may_each_be_a_message() -> None:
+    async with lives() as node, node.client() as server, node.client() as client, trio.open_nursery() as nursery:
+
+        async def serve() -> None:
+            async with server.consumer("work") as consumer:
+                async for request in consumer:
+                    seen.append((request.json(), request.content_type, request.priority, request.properties))
+                    await request.reply(Message.json(["re", *request.json()], properties=request.properties))
+                    await request.ack()
+
+        seen: list[object] = []
+        nursery.start_soon(serve)
+        question = Message.json(["a"], priority=7, properties={"n": 1})
+        for _ in range(2):
+            # The message stays as it is: it can be asked again.
+            answered = await client.request("work", question, timeout=5)
+            assert (answered.json(), answered.content_type) == (["re", "a"], question.content_type)
+            assert answered.properties == {"n": 1}
+        assert seen == [(["a"], question.content_type, 7, {"n": 1})] * 2
+        assert client.statistics().late_answers == 0
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("name", ["correlation_id", "reply_to"])
+async def test_a_message_that_is_requested_leaves_its_routing_to_the_request(name: str) -> None:
+    async with lives() as node, node.client() as client:
+        await client.create_queue("work")
+        with pytest.raises(SettingsError, match=f"{name}='mine' is not allowed; allowed: left out of the Message of a"):
+            await client.request("work", Message(b"x", **{name: "mine"}), timeout=5)  # type: ignore[arg-type]
+        with pytest.raises(SettingsError, match="priority=9 is not allowed; allowed: left out beside a Message"):
+            await client.request("work", Message(b"x"), priority=9, timeout=5)
+        assert (await client.queue("work")).ready == 0
+
+
+async def test_an_answer_keeps_the_correlation_id_that_it_has() -> None:
+    async with lives() as node, node.client() as client:
+        await client.send("work", b"x", correlation_id="asked", reply_to="answers")
+        async with client.consumer("work") as consumer, client.consumer("answers") as answers:
+            request = await consumer.receive(timeout=1)
+            assert request is not None
+            await request.reply(Message(b"1"))
+            await request.reply(Message(b"2", correlation_id="mine"))
+            await request.reply(b"3", correlation_id="mine")
+            got = [await answers.receive(timeout=1) for _ in range(3)]
+            assert [one.correlation_id for one in got if one is not None] == ["asked", "mine", "mine"]
+            with pytest.raises(SettingsError, match="correlation_id='mine' is not allowed; allowed: left out beside"):
+                await request.reply(Message(b"4"), correlation_id="mine")
+            await request.ack()
 
 
 async def test_an_answer_that_comes_too_late_is_dropped_and_counted() -> None:

@@ -100,12 +100,17 @@ async def test_requests_are_answered_and_subscribers_get_copies() -> None:
             async def serve() -> None:
                 async with near.consumer("service") as consumer:
                     async for delivery in consumer:
-                        await delivery.reply(delivery.body.upper())
+                        capitals = delivery.body.upper()
+                        await delivery.reply(Message(capitals) if delivery.content_type else capitals)
                         await delivery.ack()
 
             server = asyncio.create_task(serve())
             answers = await asyncio.gather(*(far.request("service", b"%c" % (97 + n), timeout=10) for n in range(5)))
             assert [answer.body for answer in answers] == [b"A", b"B", b"C", b"D", b"E"]
+            question = Message(b"z", content_type="a Message")
+            assert [(await far.request("service", question, timeout=10)).body for _ in range(2)] == [b"Z", b"Z"]
+            with pytest.raises(SettingsError, match="correlation_id='mine' is not allowed; allowed: left out of the"):
+                await far.request("service", Message(b"x", correlation_id="mine"), timeout=10)
             server.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await server

@@ -79,10 +79,11 @@ def test_threads_subscribe_ask_and_pause(tmp_path: Path) -> None:
 
         def answer() -> None:
             with server.consumer("work") as consumer:
-                for _ in range(20):
+                for _ in range(22):
                     message = consumer.receive(timeout=10)
                     assert message is not None
-                    message.reply(message.body.upper())
+                    capitals = message.body.upper()
+                    message.reply(meshq.Message(capitals) if message.content_type else capitals)
                     message.ack()
 
         thread = threading.Thread(target=answer)
@@ -90,8 +91,12 @@ def test_threads_subscribe_ask_and_pause(tmp_path: Path) -> None:
         try:
             for number in range(20):
                 assert client.request("work", b"w%d" % number, timeout=10).body == b"W%d" % number
+            question = meshq.Message(b"w", content_type="a Message")
+            assert [client.request("work", question, timeout=10).body for _ in range(2)] == [b"W", b"W"]
         finally:
             thread.join(20)
+        with pytest.raises(meshq.SettingsError, match="correlation_id='mine' is not allowed; allowed: left out of the"):
+            client.request("work", meshq.Message(b"x", correlation_id="mine"), timeout=10)
         client.pause_queue("work")
         assert client.queue("work").paused
         client.resume_queue("work")

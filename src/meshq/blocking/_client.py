@@ -334,7 +334,7 @@ class Client(TwoPhase):
     def request(
         self,
         address: str,
-        body: bytes,
+        body: bytes | Message,
         *,
         timeout: float,
         properties: Mapping[str, PropertyValue] | None = None,
@@ -351,6 +351,8 @@ class Client(TwoPhase):
         Answers come over one temporary queue of this client, made with the first request; any number of threads may
         ask at a time.  An answer that comes when nobody waits for it any more is dropped, and counted in
         ``statistics().late_answers``.
+
+        ``body``: bytes; or a ``Message`` without ``correlation_id`` and ``reply_to``, which are the request's own.
 
         Interrupted: the message may have been sent or not; its answer is dropped.
         Raises:

@@ -10,6 +10,7 @@ from meshq import client as trio_client
 from meshq.blocking._body_stream import BodyStream
 from meshq.client import DeliveredRun, Received
 from meshq.errors import ClosedError, StaleDeliveryError
+from meshq.message import Message
 
 if TYPE_CHECKING:
     from meshq.blocking._consumer import Consumer
@@ -94,12 +95,14 @@ class Delivery(Received):
         """
         return self._consumer.client._loop.call(trio_client.Delivery(self._run, self._index).read)
 
-    def reply(self, body: bytes, **keywords: Any) -> None:
+    def reply(self, body: bytes | Message, **keywords: Any) -> None:
         """Send an answer to ``reply_to``, with this message's correlation id, or else its message id.
+
+        ``body`` and ``keywords``: as for ``client.send``.  A ``correlation_id`` that is given there is kept.
 
         Interrupted: whether the answer was sent is unknown.
         Raises:
             UsageError: no answer is wanted.
         """
-        address = self._answer(keywords)
-        self._consumer.client.send(address, body, **keywords)
+        address, answer = self._answer(body, keywords)
+        self._consumer.client.send(address, answer, **keywords)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import attrs
 import trio
 
 from meshq import limits
@@ -16,7 +17,7 @@ from meshq.client._body_stream import BodyStream
 from meshq.client._waiting import fresh
 from meshq.errors import ClosedError, MeshqError, StaleDeliveryError, UsageError
 from meshq.ids import MessageId
-from meshq.message import Origin, from_json
+from meshq.message import Message, Origin, from_json
 from meshq.wire import (
     FLAG_DURABLE,
     FLAG_LARGE,
@@ -269,13 +270,16 @@ class Received:
                 "there is nothing to settle: the consumer acknowledges what it hands over, or only browses"
             )
 
-    def _answer(self, keywords: dict[str, Any]) -> str:
-        """Where an answer goes, which ``keywords`` say what it answers."""
+    def _answer(self, body: bytes | Message, keywords: dict[str, Any]) -> tuple[str, bytes | Message]:
+        """Where an answer goes, and what is sent; that, or ``keywords``, say what it answers."""
         address = self.reply_to
         if address is None:
             raise UsageError(f"message {self.message_id} has no reply_to")
-        keywords.setdefault("correlation_id", self.correlation_id or str(self.message_id))
-        return address
+        answered = self.correlation_id or str(self.message_id)
+        if isinstance(body, Message):
+            return address, body if body.correlation_id is not None else attrs.evolve(body, correlation_id=answered)
+        keywords.setdefault("correlation_id", answered)
+        return address, body
 
 
 class Delivery(Received):
@@ -362,13 +366,15 @@ class Delivery(Received):
         async with self.open() as stream:
             return b"".join([chunk async for chunk in stream])
 
-    async def reply(self, body: bytes, **keywords: Any) -> None:
+    async def reply(self, body: bytes | Message, **keywords: Any) -> None:
         """Send an answer to ``reply_to``, with this message's correlation id, or else its message id.
+
+        ``body`` and ``keywords``: as for ``client.send``.  A ``correlation_id`` that is given there is kept.
 
         Checkpoint: as ``client.send``.
         Cancellation: whether the answer was sent is unknown.
         Raises:
             UsageError: no answer is wanted.
         """
-        address = self._answer(keywords)
-        await self._run.consumer.client.send(address, body, **keywords)
+        address, answer = self._answer(body, keywords)
+        await self._run.consumer.client.send(address, answer, **keywords)

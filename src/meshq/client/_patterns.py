@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import trio
 
 from meshq import limits
@@ -17,7 +18,7 @@ from meshq.client._replies import Replies
 from meshq.client._two_phase import TwoPhase
 from meshq.client._worker import Handler, Worker
 from meshq.errors import CallTimeoutError, SettingsError
-from meshq.message import PropertyValue
+from meshq.message import Message, PropertyValue
 
 if TYPE_CHECKING:
     from meshq.client._client import Client
@@ -136,7 +137,7 @@ class Patterns(TwoPhase):
     async def request(
         self,
         address: str,
-        body: bytes,
+        body: bytes | Message,
         *,
         timeout: float,  # noqa: ASYNC109
         properties: Mapping[str, PropertyValue] | None = None,
@@ -154,6 +155,8 @@ class Patterns(TwoPhase):
         at a time.  An answer that comes when nobody waits for it any more is dropped, and counted in
         ``statistics().late_answers``.
 
+        ``body``: bytes; or a ``Message`` without ``correlation_id`` and ``reply_to``, which are the request's own.
+
         Checkpoint: always.
         Cancellation: the message may have been sent or not; its answer is dropped.
         Raises:
@@ -165,6 +168,8 @@ class Patterns(TwoPhase):
         """
         if type(timeout) not in (int, float) or not timeout > 0 or math.isnan(timeout):
             raise SettingsError("timeout", timeout, "seconds above 0")
+        if isinstance(body, Message):
+            check_request(body)
         self._check()
         client: Client = self  # type: ignore[assignment]
         replies = self._replies
@@ -173,6 +178,10 @@ class Patterns(TwoPhase):
             reply_to = await replies.address()
             correlation_id, answer = replies.expect()
             sent = True
+            # What a message says, nothing beside it may say, so that a copy of it says these two.
+            routing: dict[str, Any] = {"correlation_id": correlation_id, "reply_to": reply_to}
+            if isinstance(body, Message):
+                body, routing = attrs.evolve(body, **routing), {}
             try:
                 await client.send(
                     address,
@@ -183,10 +192,9 @@ class Patterns(TwoPhase):
                     ttl=ttl,
                     delay=delay,
                     duplicate_id=duplicate_id,
-                    correlation_id=correlation_id,
-                    reply_to=reply_to,
                     group=group,
                     content_type=content_type,
+                    **routing,
                 )
                 received: Received = await answer.wait()
                 return received
@@ -195,6 +203,18 @@ class Patterns(TwoPhase):
         raise CallTimeoutError(
             f"the request to {address!r} was not answered in {timeout} s", outcome="unknown" if sent else "not_done"
         ) from client._session.losses.late(timeout, attached=client._session.link is not None)
+
+
+def check_request(message: Message) -> None:
+    """See that a message leaves to the request what the request says itself.
+
+    Raises:
+        SettingsError: it says where answers go, or which answer is its own.
+    """
+    for name in ("correlation_id", "reply_to"):
+        value = getattr(message, name)
+        if value is not None:
+            raise SettingsError(name, value, "left out of the Message of a request, which sets it itself")
 
 
 def check_subscription(address: object, name: object, *, durable: object, shared: object) -> Subscription:

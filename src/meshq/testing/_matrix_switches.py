@@ -182,7 +182,7 @@ SWITCHES: Final = (
     Switch(
         features=("request and reply",),
         file="client/_delivery.py",
-        old='        keywords.setdefault("correlation_id", self.correlation_id or str(self.message_id))\n',
+        old='        keywords.setdefault("correlation_id", answered)\n',
         new="",
     ),
     Switch(
