@@ -75,7 +75,8 @@ class ClientSettings:
     frames in flight, which are kept until the broker says that they have arrived, and sent again when the session is
     resumed; ``math.inf``: nothing is kept, and a session that loses its connection is made anew.
     ``min_large_message_size``: bytes of a body above which ``send`` streams it, and the broker keeps it in a file of
-    its own.  ``resend``: whether unconfirmed sends are repeated after a failover.
+    its own.  ``resend``: whether unconfirmed sends are repeated after a failover.  ``use_topology``: has no effect yet;
+    a client goes to the URLs that it was given, and to no others.
     """
 
     user: str | None = attrs.field(default=None, validator=_user)

@@ -107,9 +107,14 @@ class Uploading:
         elif core.closing is not None:
             upload.error = NotActiveError(core.closing)
         elif upload.body.size_bytes + size > limits.LARGE_BYTES_MAX:
-            upload.error = SettingsError("body", "more", f"at most {limits.LARGE_BYTES_MAX} bytes")
+            upload.error = SettingsError(
+                "body", None, f"at most {limits.LARGE_BYTES_MAX} bytes", shown="<a larger one>"
+            )
         elif memory.used_bytes + size > memory.limit_bytes:
-            upload.error = AddressFullError(f"there is no memory for another block of {size} bytes")
+            upload.error = AddressFullError(
+                f"there is no memory for another block of {size} bytes of a large body: {memory.used_bytes} bytes of "
+                f"memory_limit={memory.limit_bytes} are in use"
+            )
 
     def _forbidden(self, upload: _Upload) -> MeshqError | None:
         """Why nothing of a body is taken from this session; asked with its first block."""
