@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from meshq import limits
 from meshq.settings import AddressSettings
 from meshq.wire import BY_NUMBER, COUNTER_MAX, Forward, FrameType, LinkOpening
 from tests.broker.kit import House, RawClient, make_house, with_ids
@@ -314,6 +315,21 @@ def test_between_the_parts_of_a_run_nothing_else_comes(first: int, bodies: tuple
     peer.forward(channel, first, *bodies)
     assert refusal(peer) == "bad_number"
     assert house.queue().added == 0
+
+
+@pytest.mark.parametrize("named", [2, 3])
+def test_a_run_is_for_no_more_queues_than_an_address_has(named: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "QUEUES_PER_ADDRESS_MAX", 2)
+    peer = peer_of(house_with_queue())
+    channel = peer.open()
+    for queue in range(1, named):
+        peer.forward(channel, 1, b"1", queues=(queue,), more=True)
+    if named > 2:
+        peer.forward(channel, 1, b"1", queues=(named,))
+        assert refusal(peer) == "bad_number"
+    else:
+        peer.forward(channel, 1, b"1", queues=(named,))
+        assert peer.confirmed == [(channel, 1)]
 
 
 def test_a_link_is_opened_once_on_its_channel() -> None:
