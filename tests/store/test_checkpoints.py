@@ -67,7 +67,8 @@ async def test_soft_state_survives_clean_ends_and_crashes_although_all_records_a
         expected += count
         highest, asked = await _life(store, count, clean=life % 2 == 0)
         assert highest == expected
-        assert asked >= 1
+        # What has nothing to write has nothing to cover.
+        assert asked >= min(count, 1)
 
 
 async def test_each_segment_begins_with_a_checkpoint_that_kills_the_one_before(store: Store) -> None:
@@ -113,6 +114,7 @@ async def test_nothing_is_dropped_between_the_begin_of_a_segment_and_its_durable
 
         journal.on_durable = on_durable
         # The first checkpoint is empty, so no living record of it keeps its segment.
+        await journal.delete(await journal.append(b"before anything is numbered"))
         await trio.testing.wait_all_tasks_blocked()
         await owner.use(200)
     assert would

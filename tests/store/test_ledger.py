@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshq.errors import InvariantError
+from meshq.limits import SECTOR_BYTES, SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import DEMOTED, KIND_SHIFT, ROOT, SIZE_MASK, TARGETS
-from meshq.store._compact_plan import Candidate, victims
+from meshq.store._compact_plan import Candidate, husks, victims
 from meshq.store._ledger_machine import Ledger, SegmentBook
 from meshq.store._reclaim_plan import removable
 
@@ -237,3 +238,17 @@ def test_the_emptiest_segments_are_compacted_within_the_budget() -> None:
 def test_an_eager_compaction_takes_whatever_frees_anything() -> None:
     assert victims(_candidates(100, 99), budget_bytes=10_000, eager=True) == [1]
     assert victims([], budget_bytes=10_000, eager=True) == []
+
+
+def test_segments_of_which_hardly_anything_is_needed_go_when_they_have_half_a_segment() -> None:
+    def husk(number: int, needed: int) -> Candidate:
+        return Candidate(number, 10_000, needed)
+
+    one = 10_000 - 499 - (SEGMENT_HEADER_BYTES + 2 * SECTOR_BYTES)
+    assert husks([husk(1, 499)], segment_bytes=2 * one) == [1]
+    assert husks([husk(1, 499)], segment_bytes=2 * one + 2) == []
+    assert husks([husk(1, 499), husk(2, 500), husk(3, 0)], segment_bytes=2 * one + 2) == [1, 3]
+    assert husks([husk(1, 500)], segment_bytes=600) == []
+    # No more than a segment is copied at a time.
+    assert husks([husk(1, 400), husk(2, 300), husk(3, 100)], segment_bytes=500) == [1, 3]
+    assert husks([], segment_bytes=500) == []

@@ -155,7 +155,8 @@ async def test_a_large_record_gets_a_segment_of_its_own_and_that_is_given_back(s
 async def test_a_dead_record_that_is_kept_for_what_it_killed_does_not_rise(store: Store) -> None:
     """2 is killed by 3, a root, which is killed by 4.  Only the segments of 3 and 4 are compacted."""
     store.chaos["journal.roll_early"] = True
-    async with store.journal() as journal:
+    # So large that small ones are not compacted while nothing else is done.
+    async with store.journal(segment_bytes=8 * SEGMENT_BYTES) as journal:
         await journal.append_many([b"1, which lives", b"2, beside it"])
         await journal.wait_durable(journal.place(5, [b"3"], kills=[2]))
         await journal.wait_durable(journal.place(6, [b"4"], root=False, kills=[3]))
@@ -176,7 +177,7 @@ async def test_a_dead_record_that_is_kept_for_what_it_killed_does_not_rise(store
 
 async def test_with_chaos_segments_roll_early(store: Store) -> None:
     store.chaos["journal.roll_early"] = True
-    async with store.journal() as journal:
+    async with store.journal(segment_bytes=8 * SEGMENT_BYTES) as journal:
         for _ in range(5):
             await journal.append(b"x")
         assert journal.statistics().segments == 5

@@ -10,6 +10,8 @@ from meshq.limits import COMPACT_LIVE_PERCENT, COMPACT_SEGMENTS_MIN, SECTOR_BYTE
 
 #: A victim must give back at least half of itself: otherwise the copying costs more room and time than it frees.
 VICTIM_NEEDED_PERCENT_MAX = 50
+#: Of a husk hardly anything is needed: one record of a queue that is drained, a mark, a note.
+HUSK_NEEDED_PERCENT_MAX = 5
 
 
 @attrs.frozen
@@ -39,6 +41,22 @@ def victims(candidates: Sequence[Candidate], *, budget_bytes: int, eager: bool =
         copied += candidate.needed
         chosen.append(candidate.number)
     return sorted(chosen)
+
+
+def husks(candidates: Sequence[Candidate], *, segment_bytes: int) -> list[int]:
+    """The segments of which hardly anything is needed, if they have half a segment to give back; usually none.
+
+    However few they are: next to nothing is copied, a segment at most.  Under load most of them die by themselves.
+    """
+    chosen: list[Candidate] = []
+    needed = 0
+    for one in candidates:
+        if one.needed * 100 < one.length * HUSK_NEEDED_PERCENT_MAX and needed + one.needed <= segment_bytes:
+            needed += one.needed
+            chosen.append(one)
+    # A copy has a header and ends with a sector.
+    freed = sum(one.length for one in chosen) - (SEGMENT_HEADER_BYTES + needed + 2 * SECTOR_BYTES)
+    return sorted(one.number for one in chosen) if freed >= segment_bytes // 2 else []
 
 
 def tightest(candidates: Sequence[Candidate], *, budget_bytes: int) -> list[int]:

@@ -29,7 +29,7 @@ from meshq.store._batch_format import (
     unpack_targets,
 )
 from meshq.store._books import Books
-from meshq.store._compact_plan import Candidate, tightest, victims
+from meshq.store._compact_plan import Candidate, husks, tightest, victims
 from meshq.store._index import read_segment
 from meshq.store._ledger_machine import SegmentBook
 from meshq.store._pair import NoRoomError
@@ -64,11 +64,12 @@ class Compactor:
         self.count = 0
         self.freed_bytes = 0
 
-    def choose(self, active: int, covered: float) -> list[int]:
-        """The segments to compact now; usually none."""
+    def choose(self, active: int, covered: float, *, idle: bool) -> list[int]:
+        """The segments to compact now; usually none.  ``idle``: the disk has nothing else to do."""
         eager = self._books.env.chaos("journal.compact_early")
         candidates = self._candidates(active, covered)
-        return victims(candidates, budget_bytes=self._segment_bytes * BUDGET_SEGMENTS, eager=eager)
+        chosen = victims(candidates, budget_bytes=self._segment_bytes * BUDGET_SEGMENTS, eager=eager)
+        return chosen or (husks(candidates, segment_bytes=self._segment_bytes) if idle else [])
 
     def squeeze(self, active: int, covered: float, budget_bytes: int) -> list[int]:
         """The segments from which copies of so many bytes give back most, on a full disk."""

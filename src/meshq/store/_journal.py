@@ -265,7 +265,6 @@ class Journal(Alone):
             self._books.room.want()
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._guarded, "begin")
                 nursery.start_soon(self._guarded, "commit")
                 nursery.start_soon(self._guarded, "room")
                 nursery.start_soon(self._guarded, "tidy")
@@ -287,7 +286,6 @@ class Journal(Alone):
     async def _guarded(self, name: str) -> None:
         """One of the tasks; errors of the disk end all of them, and come out of ``run`` as one."""
         loops = {
-            "begin": self._begin,
             "commit": self._commit_loop,
             "room": self._books.room.run,
             "tidy": self._tidy_loop,
@@ -301,13 +299,6 @@ class Journal(Alone):
             except BaseException as error:
                 self._fail(error)
                 raise
-
-    async def _begin(self) -> None:
-        """Cover what the last life left, unless the disk is full: then nothing is written that need not be."""
-        await self._books.room.settled.wait()
-        if not (self.full or self._stopping or self._writer is not None or self._checkpoint_queued):
-            self._ask_checkpoint()
-            self._wake()
 
     def _fail(self, error: BaseException) -> None:
         super()._fail(error)
