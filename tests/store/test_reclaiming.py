@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 import trio
@@ -10,6 +11,7 @@ import trio
 from meshq.errors import DamagedError, JournalBrokenError
 from meshq.limits import COMPACT_SEGMENTS_MIN
 from meshq.store import Journal
+from meshq.store._books import Books
 from tests.store.kit import SEGMENT_BYTES, Store, replayed
 
 
@@ -181,3 +183,32 @@ async def test_with_chaos_segments_roll_early(store: Store) -> None:
         for _ in range(5):
             await journal.append(b"x")
         assert journal.statistics().segments == 5
+
+
+async def test_a_segment_that_begins_while_others_are_removed_is_not_compacted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with store.journal() as journal:
+        unlink = Books.unlink
+
+        async def meanwhile(books: Books, numbers: Sequence[int]) -> None:
+            await unlink(books, numbers)
+            if not began:
+                store.chaos["journal.roll_early"] = True
+                began.append(await journal.append(b"begins"))
+                store.chaos.clear()
+
+        began: list[int] = []
+        monkeypatch.setattr(Books, "unlink", meanwhile)
+        # A segment that is dead, and one of which next to nothing is alive.
+        dead = [await journal.append(bytes(11_000)), *await journal.append_many([b"lives", bytes(11_000)])]
+        del dead[1]
+        await journal.append(bytes(11_000))
+        await trio.sleep(5)
+        for position in dead:
+            journal.place(2, [], root=False, kills=[position])
+        await journal.wait_durable(journal.last)
+        await trio.sleep(5)
+        assert began and journal.statistics().compactions
+        await journal.append(b"goes on")
+    assert {b"lives", b"begins", b"goes on"} <= {record.payload for record in store.records()}

@@ -27,6 +27,11 @@ class Tidying(GroupCommit):
 
     _compactor: Compactor
 
+    @property
+    def _active(self) -> int:
+        """The number of the segment being written; 0 without one."""
+        return 0 if self._writer is None else self._writer.number
+
     async def _begin(self) -> None:
         """Give back what the last life left, if the disk has room for what that takes.
 
@@ -76,14 +81,15 @@ class Tidying(GroupCommit):
     async def _tidy(self, *, idle: bool) -> None:
         """Drop dead segments, and compact if that pays.  Raises: OSError, DamagedError."""
         books = self._books
-        active = 0 if self._writer is None else self._writer.number
         covered = math.inf if self.checkpoint is None else self._covered
-        gone = removable(books.ledger.books, active=active, covered=covered)
+        gone = removable(books.ledger.books, active=self._active, covered=covered)
         if gone:
             async with books.turn:
                 await books.switch(without=gone, last=self.durable)
                 books.ledger.remove(gone)
             await books.unlink(gone)
+        # Another segment may have begun meanwhile.
+        active = self._active
         chosen = self._compactor.choose(active, covered, idle=idle)
         if books.room.pressed and not chosen:
             chosen = self._compactor.squeeze(active, covered, books.room.reserve_bytes)
