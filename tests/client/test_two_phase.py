@@ -228,6 +228,26 @@ async def test_the_client_that_has_prepared_it_asks_no_other_node(node: FakeNode
         assert asked(node)[-1] == {"commit": "commit_prepared", "rollback": "roll_back_prepared"}[operation]
 
 
+async def test_what_is_prepared_at_another_node_than_it_began_at_is_decided_there(node: FakeNode) -> None:
+    """Without any work it goes to whatever node the client is connected to when it can be sent."""
+    env, network = fake_env(node)
+    async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
+        tx = await client.transaction(XID).__aenter__()
+        network.nodes.clear()
+        node.restart()
+        await until(lambda: client.statistics().state == "reconnecting")
+        result = Result()
+        nursery.start_soon(result.of, tx.prepare)
+        await wait_all_tasks_blocked()
+        node.node_id = b"another" + bytes(9)
+        network.nodes["127.0.0.1", 1] = node
+        await until(lambda: result.done)
+        assert result.error is None and asked(node) == ["prepare"]
+        await client.commit(XID)
+        await tx.commit()
+    assert asked(node) == ["prepare", "commit_prepared", "commit_prepared"]
+
+
 @pytest.mark.parametrize("same", [True, False])
 async def test_a_decision_that_waits_for_a_connection_is_sent_to_its_node_only(node: FakeNode, same: bool) -> None:
     env, network = fake_env(node)

@@ -16,13 +16,7 @@ from meshq.client._delivery import Delivery, Received
 from meshq.client._envelope import PLAIN_ROW, Row
 from meshq.client._outbox import outcome_of
 from meshq.client._transaction_calls import CUT, RunCall, lost, not_open, settle_by_consumer, told
-from meshq.errors import (
-    BusyError,
-    MeshqError,
-    RetryTransactionError,
-    TransactionRolledBackError,
-    UsageError,
-)
+from meshq.errors import BusyError, MeshqError, RetryTransactionError, TransactionRolledBackError, UsageError
 from meshq.ids import check_xid
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
 from meshq.wire import (
@@ -368,10 +362,7 @@ class Transaction:
         self._check()
         if self._xid is None:
             raise UsageError("a transaction that is to be prepared is made with its id: client.transaction(xid=...)")
-        if self._session.failure is None:
-            self._session.transacting.prepares(self._xid, self._session.node_id)
         await self._conclude("prepare", "prepared", xid=self._xid)
-        self._epoch, self._node_id = self._session.epoch, self._session.node_id
 
     async def commit(self) -> None:
         """All of it counts from here on; on return it is stored.
@@ -481,14 +472,25 @@ class Transaction:
 
     def _call(self, operation: str, **arguments: int | bytes) -> Call:
         """Say something about it, in this session only."""
-        named = {"transaction": self._number, **arguments}
-        flat = tuple(item for pair in named.items() for item in pair)
+        flat = tuple(item for pair in {"transaction": self._number, **arguments}.items() for item in pair)
         header = WireCall(operation=operation, arguments=flat).encode()
         epoch = self._session.epoch if self._sent or self._acked else None
-        call = Call("a transaction", lambda number: Frame(FrameType.CALL, first=number, header=header), epoch)
+
+        def make(number: int) -> Frame:
+            if operation == "prepare":
+                # Without any work it may have waited for another session, perhaps at another node.
+                self._asked_to_prepare()
+            return Frame(FrameType.CALL, first=number, header=header)
+
+        call = Call("a transaction", make, epoch)
         self._session.calls.add(call)
         self._session.flush()
         return call
+
+    def _asked_to_prepare(self) -> None:
+        assert self._xid is not None
+        self._epoch, self._node_id = self._session.epoch, self._session.node_id
+        self._session.transacting.prepares(self._xid, self._node_id)
 
     def renewed(self) -> None:
         """The session was made anew: what the broker had of it is gone."""
