@@ -205,3 +205,37 @@ def test_what_had_expired_and_was_sent_back_does_not_expire_again_wherever_it_is
         assert bodies(shop.house, "other") == [b"a"]
         shop.next_life()
     assert bodies(shop.house, "other") == [b"a"]
+
+
+@pytest.mark.parametrize("operation", ["move_messages", "redrive"])
+def test_what_has_no_place_stays_and_holds_nothing_up(operation: str) -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    for name in ("one", "two"):
+        client.call("create_queue", name=name, address="picky", filter="k < 3")
+    client.put(client.produce("picky"), *numbered(6), envelopes=with_k(1, 2, 1, 2, 2, 1))
+    for name in ("one", "two"):
+        assert client.call("move_messages", name=name, address="aside") == {"moved": 3}
+        client.call("delete_queue", name=name)
+    client.call("create_queue", name="three", address="picky", filter="k = 1")
+    asked = {"name": "aside"} if operation == "redrive" else {"name": "aside", "address": "picky"}
+    assert client.call(operation, **asked, limit=2) == {"moved": 2}
+    for moved, outcome in ((1, {"outcome": "unknown"}), (0, {})):
+        assert client.call(operation, **asked) == outcome
+        told = f"{moved} messages were moved; no queue of 'picky' takes the first of 3 others, which stay"
+        assert told in str(client.answer(client.calls))
+        assert sorted(bodies(house, "three")) == [b"0", b"2", b"5"]
+        assert sorted(bodies(house, "aside")) == [b"1", b"3", b"4"]
+    house.check()
+
+
+def test_what_was_where_another_address_has_the_name_now_does_not_keep_the_rest_from_going_back() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    for name in ("first", "second"):
+        client.put(client.produce(name, name.encode().ljust(16, b"-")), name.encode())
+        assert client.call("move_messages", name=name, address="aside") == {"moved": 1}
+    client.call("delete_queue", name="first")
+    client.call("create_queue", name="first", address="other")
+    assert client.call("redrive", name="aside") == {"outcome": "unknown"}
+    assert (bodies(house, "aside"), bodies(house, "second")) == ([b"first"], [b"second"])

@@ -156,7 +156,7 @@ class Administration(ABC):
             SettingsError: the filter, the limit or a name is not valid.
             NotFoundError: there is no such queue.
             AddressFullError: the disk, or the address, is full; some were moved if ``outcome`` is unknown.
-            UsageError: no queue there takes a message; some were moved if ``outcome`` is unknown.
+            UsageError: no queue there takes some, which stay; all others were moved, if ``outcome`` is unknown.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         return self._call(self._inner.move_messages, name, address, filter=filter, limit=limit)
@@ -172,7 +172,7 @@ class Administration(ABC):
             SettingsError: the filter or the limit is not valid.
             NotFoundError: there is no such queue.
             AddressFullError: the disk, or the address, is full; some were sent back if ``outcome`` is unknown.
-            UsageError: no queue there takes a message; some were sent back if ``outcome`` is unknown.
+            UsageError: no queue there takes some, which stay; all others were sent back, if ``outcome`` is unknown.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         return self._call(self._inner.redrive, name, filter=filter, limit=limit)

@@ -361,25 +361,31 @@ class Definitions:
         return self._router.remote_routing(name) or self._router.settings(name).default_routing
 
     def address_of_moved(self, target: Target) -> tuple[Address, Queue | None]:
-        """Where messages go that settings, or an operator, send to ``target``; made if need be, whatever the address's
-        own settings say of first use.
+        """Where messages go that settings, or an operator, send to ``target``; made, whatever its settings say.
 
         Raises:
             UsageError: it is a temporary queue that is gone.
             AddressFullError, JournalBrokenError: it can't be made.
         """
-        address = self._router.addresses.get(target.address)
-        if target.queue is not None:
-            queues = self._router.queues
-            queue = queues.get(f"{target.address}{SEPARATOR}{target.queue}") or queues.get(target.queue)
-            if address is not None and queue is not None and queue.address == target.address:
-                return address, queue
+        address, queue = self.known_of_moved(target)
+        if address is not None and queue is not None:
+            return address, queue
         if address is None and target.address.startswith(TEMPORARY):
             raise UsageError(f"the temporary queue {target.address!r} is gone")
         if address is None:
             address = self._add_address(target.address, "anycast", on_use=True)
         if not address.queues and address.routing == "anycast" and target.address not in self._router.queues:
             self._add_queue(target.address, address, durable=True, terms=ON_USE)
+        return address, None
+
+    def known_of_moved(self, target: Target) -> tuple[Address | None, Queue | None]:
+        """What of ``target`` is there already."""
+        address = self._router.addresses.get(target.address)
+        if address is not None and target.queue is not None:
+            queues = self._router.queues
+            queue = queues.get(f"{target.address}{SEPARATOR}{target.queue}") or queues.get(target.queue)
+            if queue is not None and queue.address == target.address:
+                return address, queue
         return address, None
 
     def queue_for(self, target: Target) -> Queue:

@@ -193,7 +193,7 @@ class Administration(ABC):
             SettingsError: the filter, the limit or a name is not valid.
             NotFoundError: there is no such queue.
             AddressFullError: the disk, or the address, is full; some were moved if ``outcome`` is unknown.
-            UsageError: no queue there takes a message; some were moved if ``outcome`` is unknown.
+            UsageError: no queue there takes some, which stay; all others were moved, if ``outcome`` is unknown.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         check_place("address", address)
@@ -211,7 +211,7 @@ class Administration(ABC):
             SettingsError: the filter or the limit is not valid.
             NotFoundError: there is no such queue.
             AddressFullError: the disk, or the address, is full; some were sent back if ``outcome`` is unknown.
-            UsageError: no queue there takes a message; some were sent back if ``outcome`` is unknown.
+            UsageError: no queue there takes some, which stay; all others were sent back, if ``outcome`` is unknown.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         values = await self._ask("redrive", name=_check_queue(name), **_some(filter, limit))

@@ -6,7 +6,7 @@ ends, and so does one that moves messages to an address that leads back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from meshq import limits
@@ -44,11 +44,15 @@ def sweep(
     number of messages at the end.
 
     Raises:
-        AddressFullError, UsageError, SecurityError: a message could not be moved; those before it were, and if there
-            were any the outcome is unknown.
+        AddressFullError, SecurityError: a message could not be moved; those before it were, and if there were any the
+            outcome is unknown.
+        UsageError: nobody takes some of them where they would go, and they stay; fewer than ``limit`` others were
+            moved, and if there were any the outcome is unknown.
     """
     last = queue.last
     moved, looks = 0, limits.STEP_MESSAGES_MAX
+    # Messages that nobody takes where they would go, and the first such place.
+    stayed, refused = 0, None
     for level in list(queue.levels):
         view = level.head
         while view is not None and view.first <= last and moved < limit:
@@ -56,16 +60,7 @@ def sweep(
             # Bytes for want of which the last move was refused; 0: it was not.
             row = need = 0
             while row < len(view.states) and view.live and moved < limit:
-                asked = False
-                while view.live and (view.run.paged or not asked):
-                    if view.run.paged:
-                        # Meanwhile others may take the room that was there.
-                        asked, need = False, 0
-                        yield Absent(queue, view)
-                        continue
-                    asked = True
-                    if wanted := need or core.mover.room_for(view):
-                        yield RoomOnDisk(wanted)
+                need = yield from _made_ready(core, queue, view, need)
                 rows, row, work = _wanted(view, filter, range(row, last - view.first + 1), looks)
                 looks -= work
                 if movable is not None and rows:
@@ -75,6 +70,10 @@ def sweep(
                         return
                     rows = some
                 target = _aimed(aim, view, moved) if rows else None
+                stay: list[int] = []
+                if movable is None and target is not None:
+                    rows, stay = _parted(core, view, target, rows)
+                    refused = refused or (target if stay else None)
                 spans = pieces(rows[: limit - moved]) if target is not None else []
                 left = core.mover.move(queue, [_span(view, found) for found in spans], target, reason)
                 gone = sum(map(len, spans)) - sum(span.rows for span in left)
@@ -86,6 +85,7 @@ def sweep(
                 if left:
                     # There was room for some of them, or there may be when it was waited for: it is asked for anew.
                     row = min(span.start for span in left)
+                stayed += sum(place < row for place in stay)
                 if looks <= 0:
                     looks = limits.STEP_MESSAGES_MAX
                     yield None
@@ -97,7 +97,31 @@ def sweep(
                     yield None
             # A run that has gone meanwhile still knows which one came after it.
             view = following
+    if stayed and moved < limit:
+        text = f"no queue of {_named(refused)} takes the first of {stayed} others, which stay"
+        raise UsageError(f"{moved} messages were moved; {text}", outcome=_outcome(moved))
     yield {"moved": moved}
+
+
+def _made_ready(core: Core, queue: Queue, view: QueueRun, need: int) -> Generator[Absent | RoomOnDisk, None, int]:
+    """Have a run in memory, and room on the disk for what of it is moved; returns the bytes that are still lacking."""
+    asked = False
+    while view.live and (view.run.paged or not asked):
+        if view.run.paged:
+            # Meanwhile others may take the room that was there.
+            asked, need = False, 0
+            yield Absent(queue, view)
+            continue
+        asked = True
+        if wanted := need or core.mover.room_for(view):
+            yield RoomOnDisk(wanted)
+    return need
+
+
+def _parted(core: Core, view: QueueRun, target: Target, rows: list[int]) -> tuple[list[int], list[int]]:
+    """Of some rows those that somebody takes where they would go, and the others, which hold nothing up."""
+    taken = core.placer.takes_moved(view.run, target, rows)
+    return (rows, []) if len(taken) == len(rows) else (taken, sorted({*rows} - {*taken}))
 
 
 def _refused(error: MeshqError | None, moved: int, target: Target | None) -> MeshqError:
