@@ -289,7 +289,7 @@ class HeldRun:
     first message, which rises by ``step``; ``message``: its producer's number for it, which rises by ``step`` times
     ``stride``.  ``table`` and ``body`` are the messages as they were encoded; ``queues`` the numbers of the other
     node's queues that they are for.  ``arrival``: when the first broker took them (its clock, ms); 0: that doesn't
-    matter.
+    matter.  ``waited()``: how long that is ago by now, ms, whatever clocks show.
     """
 
     tag: int
@@ -306,6 +306,7 @@ class HeldRun:
     body: Buffer
     queues: tuple[int, ...]
     arrival: int = 0
+    waited: Callable[[], int]
 
 
 @attrs.frozen(kw_only=True)

@@ -254,7 +254,7 @@ class Recovery:
         run = self._stored(record.routed, position)
         origin = Origin(*record.origin) if record.origin is not None else None
         asked = (read_traits if origin is None else asked_of_moved)(sent.content, record.arrival)
-        run.traits = Traits(record.arrival, origin=origin)
+        run.traits = Traits(record.arrival, origin=origin, begun=record.begun)
         if record.body is not None:
             body_id, size = record.body
             run.body = self._bodies.setdefault(body_id, Body(body_id, size))
@@ -455,13 +455,12 @@ def _ask(queue: Queue, view: QueueRun, asked: list[RowTraits]) -> None:
     """What the messages of a share ask for is done by their queue; one that forwards them lets them expire."""
     share = view.run
     if share.traits is not None:
-        arrival, origin = share.traits.arrival, share.traits.origin
+        rows = share.rows or range(share.content.rows)
         if queue.forwards:
-            share.traits = of_forwarded(share.rows or range(share.content.rows), asked, arrival) or share.traits
+            share.traits = of_forwarded(rows, asked, share.traits) or share.traits
             return
         # The rows of one target ask for the same.
-        ((_, traits),) = divide(share.rows or range(share.content.rows), asked, arrival)
-        share.traits = traits._replace(origin=origin)
+        ((_, share.traits),) = divide(rows, asked, share.traits)
 
 
 def _with_skipped(record: RoutedRecord) -> RunRecord:

@@ -8,6 +8,7 @@ link's numbers.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from meshq.address import INTERNAL, ROUTINGS, SEPARATOR, is_name
@@ -36,6 +37,11 @@ _QUEUE_MAX: Final = 2**32 - 1
 QUEUES_MAX: Final = 512
 
 
+def _no_time() -> int:
+    """For a run where it doesn't matter."""
+    return 0
+
+
 class ForwardedRun(NamedTuple):
     """Messages for queues of the other node.
 
@@ -55,6 +61,8 @@ class ForwardedRun(NamedTuple):
     queues: tuple[int, ...]
     #: When the first broker took them, ms, if that matters.
     arrival: int = 0
+    #: How long that is ago, ms: asked when the run goes out, for it may wait for that.
+    waited: Callable[[], int] = _no_time
     #: The same run follows, with more queues.
     more: bool = False
 
@@ -74,6 +82,7 @@ class ForwardedRun(NamedTuple):
             queues=self.queues,
             more=self.more,
             arrival=self.arrival,
+            waited=self.waited(),
         )
         return Frame(
             FrameType.FORWARD,

@@ -258,6 +258,7 @@ class Peer:
             durable=held.durable,
             queues=held.queues,
             arrival=held.arrival,
+            waited=held.waited,
         )
         self._under_way.append((run.last, held.tag, held.tag + held.rows - 1))
         link.send(run)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from meshq import abc, limits
-from meshq.broker import ConsumerState, Core, Grant, Queue, RemoteBinding, granted, read_whole
+from meshq.broker import ConsumerState, Core, Grant, Queue, RemoteBinding, StoredRun, granted, read_whole
 from meshq.errors import ClosedError, JournalBrokenError, MeshqError, SettingsError
 from meshq.selector import Filter, parse_filter
 from meshq.wire import RunBytes, with_body
@@ -108,8 +108,14 @@ class ForwardQueue(abc.Forwarding):
                 body=content.body,
                 queues=view.remote,
                 arrival=run.traits.arrival if run.traits is not None else 0,
+                waited=partial(self._waited, run),
             )
         )
+
+    def _waited(self, run: StoredRun) -> int:
+        if run.traits is None or not run.traits.arrival:
+            return 0
+        return run.traits.waited_ms(self._core.alarms.elapsed_ms, self._core.alarms.now_ms)
 
     def done(self, first_tag: int, last_tag: int) -> None:
         """The other node has them."""

@@ -366,7 +366,8 @@ class Forward(Header):
     ``producer`` and ``number``: the id of the first message, kept for life.  The link's own numbers rise by ``step``
     from message to message, and ``number`` by ``step`` times ``stride``.  ``more``: the next run on the channel is the
     same one, and names more queues; it is stored when all have been named.  ``arrival``: when the first broker took
-    them (its clock, ms), if that matters.
+    them (its clock, ms), if that matters; ``waited``: how long that was ago when the frame was made, ms, whatever
+    clocks show.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.FORWARD
@@ -378,6 +379,7 @@ class Forward(Header):
     queues: tuple[int, ...] = list_of(int, item_min=1)
     more: bool = scalar((bool,), default=False)
     arrival: int = scalar((int,), default=0)
+    waited: int = scalar((int,), default=0)
 
 
 @attrs.frozen(kw_only=True)

@@ -159,7 +159,7 @@ class Mover:
         # Only what somebody moves goes on ageing, unless it had stopped before.
         arrival = traits.arrival if traits is not None and reason in ("moved", "given_back") else 0
         if reason == "given_back":
-            moved.traits = Traits(arrival, taken=traits.taken if traits is not None else None)
+            moved.traits = Traits(arrival, taken=traits.taken, begun=traits.begun) if traits is not None else Traits(0)
         else:
             moved.traits = Traits(arrival, origin=_origin(queue, run, reason))
         moved.body = run.body

@@ -27,17 +27,18 @@ class Scheduler:
     def schedule(self, queue: Queue, view: QueueRun) -> None:
         """A run is stored that is not due yet; its queue may hold it back for longer than that, but not for less.
 
-        What came in this life waits for as long as it was to, whatever the wall clock shows.  What comes from an
-        earlier one, or from another node, waits until its time of day, but never for longer than it was to in all.
+        What came in this life waits for as long as it was to, whatever the wall clock shows, also if another node was
+        the first to take it.  What comes from an earlier one waits until its time of day, but never for longer than it
+        was to in all.
         """
         queue.scheduled[view] = None
         queue.scheduled_messages += view.live
         traits = view.run.traits
         wait_ms, taken, call = 0, None, partial(self._due, queue, view)
         if traits is not None:
-            wait_ms, taken = traits.due - traits.arrival, traits.taken
+            wait_ms, taken = traits.wait_ms, traits.taken
             if taken is None:
-                self._alarms.at(Due(traits.due, by_wall=True), view, call)
+                self._alarms.at(Due(traits.due_here, by_wall=True), view, call)
         self._alarms.at(Due(wait_ms + (self._alarms.elapsed_ms if taken is None else taken)), view, call)
 
     def _due(self, queue: Queue, view: QueueRun) -> None:

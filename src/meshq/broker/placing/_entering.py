@@ -164,7 +164,7 @@ class Entering:
         if traits is None:
             return self._ledger.write(ROUTED, [encode_routed_head(record), content.table, content.body])
         body = (run.body.body_id, run.body.size_bytes) if run.body is not None else None
-        placed = PlacedRecord(traits.arrival, traits.origin, gone, record, body)
+        placed = PlacedRecord(traits.arrival, traits.origin, gone, record, body, traits.begun)
         refs = list(dict.fromkeys(row.position for row in gone))
         return self._ledger.write(PLACED, [encode_placed_head(placed), content.table, content.body], refs=refs)
 
@@ -182,13 +182,10 @@ def _parts(run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | Non
     parts = []
     for share in shares:
         if share.queue.forwards:
-            parts.append(_Part(*share, of_forwarded(share.rows, asked, traits.arrival, traits.taken)))
+            parts.append(_Part(*share, of_forwarded(share.rows, asked, traits)))
         else:
-            divided = divide(share.rows, asked, traits.arrival)
-            parts += [
-                _Part(share.queue, rows, share.remote, each._replace(origin=traits.origin, taken=traits.taken))
-                for rows, each in divided
-            ]
+            divided = divide(share.rows, asked, traits)
+            parts += [_Part(share.queue, rows, share.remote, each) for rows, each in divided]
     return parts
 
 

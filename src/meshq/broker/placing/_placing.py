@@ -299,15 +299,13 @@ class Placer:
             then = address.room.placed(len(taken), then)
         self._ledger.release_after(position, views, then)
 
-    def _asked(self, run: StoredRun, kinds: int, arrival_ms: int | None = None) -> list[RowTraits] | None:
+    def _asked(self, run: StoredRun, kinds: int) -> list[RowTraits] | None:
         """What each message of a run asks for; None: nothing."""
         if not kinds & SPECIAL and run.body is None:
             return None
-        taken = None
-        if arrival_ms is None:
-            arrival_ms, taken = self._alarms.now_ms, self._alarms.elapsed_ms
+        arrival_ms = self._alarms.now_ms
         asked = read_traits(run.content, arrival_ms)
-        run.traits = Traits(arrival_ms, taken=taken)
+        run.traits = Traits(arrival_ms, taken=self._alarms.elapsed_ms)
         return asked
 
     def place_forwarded(
@@ -433,13 +431,21 @@ class Placer:
         self._ledger.release_after(position, views, _nothing)
         return logged
 
-    def asked_of_forwarded(self, run: StoredRun, kinds: int, arrival_ms: int) -> list[RowTraits] | None:
-        """What each message of a run from another node asks for; ``arrival_ms``: when the first node took it.
+    def asked_of_forwarded(
+        self, run: StoredRun, kinds: int, arrival_ms: int, waited_ms: int
+    ) -> list[RowTraits] | None:
+        """What each message of a run from another node asks for; ``arrival_ms``: when the first node took it, and
+        ``waited_ms``: how long that is ago.
 
         Raises:
             RemoteProtocolError: its headers can't be read.
         """
-        return self._asked(run, kinds, arrival_ms)
+        if not kinds & SPECIAL and run.body is None:
+            return None
+        asked = read_traits(run.content, arrival_ms)
+        begun = max(1, self._alarms.now_ms - waited_ms) if any(one.due for one in asked) else 0
+        run.traits = Traits(arrival_ms, taken=self._alarms.elapsed_ms - waited_ms, begun=begun)
+        return asked
 
     def _all_known(self, then: Callable[[], None]) -> None:
         # The originals may still wait for their sync: they were placed before now.

@@ -33,8 +33,27 @@ class Traits(NamedTuple):
     #: The group of each of them; None: none has one.
     groups: tuple[str | None, ...] | None = None
     origin: Origin | None = None
-    #: When this node took them, ms of this life (``Alarms.elapsed_ms``); None: another one did, or it was another life.
+    #: When the first broker took them, ms of this life of this node (``Alarms.elapsed_ms``), so that no clock that
+    #: somebody sets decides how long they still wait; None: they are from an earlier life.
     taken: float | None = None
+    #: The same by this node's time of day, for its later lives, ms since 1970; 0: as ``arrival``, since this node was
+    #: the first, or nothing waits.
+    begun: int = 0
+
+    @property
+    def wait_ms(self) -> int:
+        """How long they were to wait in all."""
+        return self.due - self.arrival if self.due else 0
+
+    @property
+    def due_here(self) -> int:
+        """When they become visible by this node's time of day, ms since 1970."""
+        return (self.begun or self.arrival) + self.wait_ms
+
+    def waited_ms(self, elapsed_ms: float, now_ms: int) -> int:
+        """How much time has passed since the first broker took them: as this life has seen it, or by the time of day."""
+        waited = now_ms - (self.begun or self.arrival) if self.taken is None else elapsed_ms - self.taken
+        return min(max(0, int(waited)), _MS_MAX)
 
 
 class RowTraits(NamedTuple):
@@ -91,33 +110,33 @@ def asked_of_moved(content: RunBytes, arrival_ms: int) -> list[RowTraits]:
     return [one._replace(due=0) for one in read_traits(content, arrival_ms)]
 
 
-def divide(rows: range, asked: Sequence[RowTraits], arrival_ms: int) -> list[tuple[range, Traits]]:
-    """Some rows of a run as shares whose messages have one priority and become visible together."""
+def divide(rows: range, asked: Sequence[RowTraits], whole: Traits) -> list[tuple[range, Traits]]:
+    """Some rows of a run as shares whose messages have one priority and become visible together; ``whole``: what is
+    said of all of them."""
     classes: dict[tuple[int, int], list[int]] = {}
     for row in rows:
         one = asked[row]
         classes.setdefault((one.priority, one.due), []).append(row)
     if len(classes) == 1:
-        return [(rows, _traits(rows, asked, arrival_ms))]
+        return [(rows, _traits(rows, asked, whole))]
     return [
-        (piece, _traits(piece, asked, arrival_ms))
+        (piece, _traits(piece, asked, whole))
         for _, members in sorted(classes.items(), key=lambda item: item[1][0])
         for piece in pieces(members)
     ]
 
 
-def of_forwarded(rows: range, asked: Sequence[RowTraits], arrival_ms: int, taken: float | None = None) -> Traits | None:
+def of_forwarded(rows: range, asked: Sequence[RowTraits], whole: Traits) -> Traits | None:
     """What messages ask for while they wait for another node: to be gone in time; all else is done where they go."""
     expires = tuple(asked[row].expires for row in rows)
-    return Traits(arrival_ms, expires=expires, taken=taken) if any(expires) else None
+    return whole._replace(expires=expires) if any(expires) else None
 
 
-def _traits(rows: range, asked: Sequence[RowTraits], arrival_ms: int) -> Traits:
+def _traits(rows: range, asked: Sequence[RowTraits], whole: Traits) -> Traits:
     chosen = [asked[row] for row in rows]
-    return Traits(
-        arrival_ms,
-        chosen[0].priority,
-        chosen[0].due,
-        tuple(one.expires for one in chosen) if any(one.expires for one in chosen) else None,
-        tuple(one.group for one in chosen) if any(one.group is not None for one in chosen) else None,
+    return whole._replace(
+        priority=chosen[0].priority,
+        due=chosen[0].due,
+        expires=tuple(one.expires for one in chosen) if any(one.expires for one in chosen) else None,
+        groups=tuple(one.group for one in chosen) if any(one.group is not None for one in chosen) else None,
     )

@@ -173,7 +173,8 @@ class PlacedRecord(NamedTuple):
 
     ``arrival``: when the first broker took it, ms; 0: that doesn't matter.  ``origin``: address, queue and reason, if
     it was moved here; ``settled``: what is gone from there by this very record.  ``body``: id and size of the body of
-    its one message, if that lies in a file of its own.
+    its one message, if that lies in a file of its own.  ``begun``: the time of ``arrival`` by this node's clock, ms, if
+    another node was the first and that matters; 0: as ``arrival``.
     """
 
     arrival: int
@@ -181,6 +182,7 @@ class PlacedRecord(NamedTuple):
     settled: tuple[SettledRow, ...]
     routed: RoutedRecord
     body: tuple[bytes, int] | None = None
+    begun: int = 0
 
     @property
     def moved(self) -> bool:
@@ -194,6 +196,8 @@ def encode_placed_head(record: PlacedRecord) -> bytes:
     notes: dict[str, Any] = {}
     if record.arrival:
         notes["arrival"] = record.arrival
+    if record.begun:
+        notes["begun"] = record.begun
     if record.origin is not None:
         notes.update(zip(_ORIGIN, record.origin, strict=True))
     if record.body is not None:
@@ -219,13 +223,14 @@ def decode_placed(payload: bytes, missing: int = 0) -> PlacedRecord:
         notes = decode_map(payload[_PLACED_HEAD.size : settled_at], limits.HEADER_BYTES_MAX)
     except (struct.error, RemoteProtocolError) as error:
         raise unreadable("placed run") from error
-    arrival, origin = notes.pop("arrival", 0), tuple(notes.pop(name, None) for name in _ORIGIN)
+    arrival, begun = notes.pop("arrival", 0), notes.pop("begun", 0)
+    origin = tuple(notes.pop(name, None) for name in _ORIGIN)
     moved = all(type(part) is str for part in origin)
     body_id, body_size = (notes.pop(name, None) for name in _BODY)
     large = type(body_id) is bytes and len(body_id) == IDENTITY_BYTES and type(body_size) is int and body_size > 0
     if not large and (body_id, body_size) != (None, None):
         raise unreadable("placed run")
-    if notes or type(arrival) is not int or not (moved or set(origin) == {None}):
+    if notes or type(arrival) is not int or type(begun) is not int or not (moved or set(origin) == {None}):
         raise unreadable("placed run")
     routed = decode_routed(payload[routed_at:], missing)
     if not missing and not readable(routed.run.content):
@@ -236,6 +241,7 @@ def decode_placed(payload: bytes, missing: int = 0) -> PlacedRecord:
         tuple(decode_settled(payload[settled_at:routed_at])),
         routed,
         (bytes(body_id), int(body_size)) if large else None,
+        begun,
     )
 
 

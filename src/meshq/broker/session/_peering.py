@@ -208,7 +208,7 @@ class Peering:
             number_step=stride,
         )
         rows = range(stored, content.rows)
-        asked = self._core.placer.asked_of_forwarded(run, kinds, header.arrival)
+        asked = self._core.placer.asked_of_forwarded(run, kinds, header.arrival, header.waited)
         if frame.size_bytes > self._core.ledger.large_bytes:
             check_room(self._core, frame)
         self._core.placer.place_forwarded(run, queues, (link, last), rows, confirm, asked)
