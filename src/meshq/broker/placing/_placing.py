@@ -431,9 +431,7 @@ class Placer:
         self._ledger.release_after(position, views, _nothing)
         return logged
 
-    def asked_of_forwarded(
-        self, run: StoredRun, kinds: int, arrival_ms: int, waited_ms: int
-    ) -> list[RowTraits] | None:
+    def asked_of_forwarded(self, run: StoredRun, kinds: int, arrival_ms: int, waited_ms: int) -> list[RowTraits] | None:
         """What each message of a run from another node asks for; ``arrival_ms``: when the first node took it, and
         ``waited_ms``: how long that is ago.
 

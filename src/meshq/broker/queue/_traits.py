@@ -51,7 +51,7 @@ class Traits(NamedTuple):
         return (self.begun or self.arrival) + self.wait_ms
 
     def waited_ms(self, elapsed_ms: float, now_ms: int) -> int:
-        """How much time has passed since the first broker took them: as this life has seen it, or by the time of day."""
+        """How long ago the first broker took them: as this life has seen it, or by the time of day."""
         waited = now_ms - (self.begun or self.arrival) if self.taken is None else elapsed_ms - self.taken
         return min(max(0, int(waited)), _MS_MAX)
 
