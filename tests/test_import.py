@@ -16,6 +16,9 @@ import pytest
 
 import meshq
 from meshq import aio, blocking, errors
+from meshq.client._delivery import DeliveredRun
+from meshq.client._envelope import Encoder
+from meshq.wire import Deliver, Frame, FrameType, encode_run
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -113,30 +116,97 @@ def classes_in(annotation: object) -> list[type]:
     return parts
 
 
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        ("entering a broker", "Broker"),
-        ("running a broker", "Broker"),
-        ("entering a client", "connect"),
-        ("entering a journal", "Journal"),
-        ("waiting for nodes", "ClusterConnection"),
-    ],
-)
-def test_what_is_for_trio_says_under_asyncio_what_is_there_for_it(call: str, name: str) -> None:
-    async def enter(made: typing.Any) -> None:
-        async with made:
-            raise AssertionError("it was entered")
+def for_tasks(owner: type) -> list[str]:
+    """The public methods of a class that a task awaits, or enters, or iterates over."""
+    return [
+        name
+        for name, _ in inspect.getmembers(owner, inspect.iscoroutinefunction)
+        if not name.startswith("_") or name in {"__aenter__", "__anext__"}
+    ]
 
-    calls: dict[str, typing.Callable[[], typing.Coroutine[typing.Any, typing.Any, None]]] = {
-        "entering a broker": lambda: enter(meshq.Broker("b", data_dir=None)),
-        "running a broker": lambda: meshq.Broker("b", data_dir=None).run(),
-        "entering a client": lambda: enter(meshq.connect("tcp://127.0.0.1:1")),
-        "entering a journal": lambda: enter(meshq.Journal("nowhere")),
-        "waiting for nodes": lambda: meshq.ClusterConnection("c", connector="here").wait_for(),
+
+#: Each of them, of every public class: a new one is asked without being named here.
+ENTRIES = [
+    (name, entry)
+    for name in meshq.__all__
+    if inspect.isclass(getattr(meshq, name))
+    for entry in for_tasks(getattr(meshq, name))
+    # A journal is opened first; until then its other calls say that it is not open.
+    if name != "Journal" or entry in {"__aenter__", "open"}
+]
+#: What the parameters without a default are given.
+GIVEN: dict[str, typing.Any] = {
+    "body": b"x",
+    "message_id": meshq.MessageId(bytes(16), 1),
+    "messages": [b"x"],
+    "n": 1,
+    "node_id": "0" * 32,
+    "payload": b"x",
+    "payloads": [b"x"],
+    "pattern": "#",
+    "position": 1,
+    "positions": [1],
+    "settings": meshq.AddressSettings(),
+    "timeout": 1,
+    "xid": b"x",
+}
+
+
+def made(name: str) -> typing.Any:
+    """An object of a class of the trio face, as somebody has it who never entered it."""
+    broker = meshq.Broker("b", data_dir=None, services=[meshq.ClusterConnection("c", connector="here")])
+    client = meshq.connect("tcp://127.0.0.1:1")
+    consumer = client.consumer("q")
+    delivery = meshq.Delivery(DeliveredRun(consumer, 0, run_of(b"x")), 0)
+    found: dict[str, typing.Callable[[], object]] = {
+        "BodyStream": delivery.open,
+        "Bridge": lambda: meshq.Bridge("b", queue="q", target="tcp://127.0.0.1:1"),
+        "Broker": lambda: broker,
+        "BrokerInThread": broker.run_in_thread,
+        "Client": lambda: client,
+        "ClusterConnection": lambda: broker.cluster("c"),
+        "Consumer": lambda: consumer,
+        "Delivery": lambda: delivery,
+        "EventStream": client.events,
+        "HostedClusterConnection": lambda: broker.run_in_thread().cluster("c"),
+        "Journal": lambda: meshq.Journal("nowhere"),
+        "Producer": lambda: client.producer("q"),
+        "Transaction": client.transaction,
     }
-    instead = (
-        "use trio.run" if name == "Journal" else f"use meshq.aio.{name} for asyncio, meshq.blocking.{name} without"
+    return found[name]()
+
+
+def run_of(body: bytes) -> Frame:
+    """A frame that delivers one message."""
+    run = encode_run([body], [Encoder().row(None, None, None, "answers", None)])
+    header = Deliver(address="q", producer=bytes(16), number=1, sequence=1).encode()
+    return Frame(FrameType.DELIVER, first=1, header=header, count=1, table=run.table, body=run.body)
+
+
+@pytest.mark.parametrize(("name", "entry"), ENTRIES)
+def test_what_is_for_trio_says_under_asyncio_what_is_there_for_it(name: str, entry: str) -> None:
+    async def handler(delivery: meshq.Delivery) -> None:
+        raise AssertionError("it was called")
+
+    async def call() -> None:
+        method = getattr(made(name), entry)
+        needed = [
+            parameter
+            for parameter in inspect.signature(method).parameters.values()
+            if parameter.default is parameter.empty
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        ]
+        values = {one.name: GIVEN.get(one.name, handler if one.name == "handler" else "name") for one in needed}
+        await method(**values)
+
+    with pytest.raises(meshq.UsageError) as raised:
+        asyncio.run(call())
+    found = re.fullmatch(
+        r"meshq\.(\w+) needs a task of trio, and this is none; use "
+        r"(?:meshq\.aio\.(\w+) for asyncio, meshq\.blocking\.(\w+) without async|trio\.run)",
+        str(raised.value),
     )
-    with pytest.raises(meshq.UsageError, match=f"meshq.{name} needs a task of trio, and this is none; {instead}"):
-        asyncio.run(calls[call]())
+    assert found is not None, raised.value
+    assert found[1] in meshq.__all__
+    if name != "Journal":
+        assert found[2] in aio.__all__ and found[3] in blocking.__all__

@@ -15,6 +15,7 @@ from meshq.bridge._settings import BridgeSettings
 from meshq.client import Client, ClientFactory
 from meshq.errors import MeshqError, SettingsError
 from meshq.logs import Warnings
+from meshq.loops import check_in_trio
 from meshq.settings import Secret, takes_settings
 from meshq.statistics import BridgeStatistics
 
@@ -131,6 +132,7 @@ class Bridge(Service, Controlled):
         Checkpoint: always.
         Cancellation: what was received and is not confirmed by the other broker goes back to the queue.
         """
+        check_in_trio("Broker")
         task_status.started()
         try:
             while True:

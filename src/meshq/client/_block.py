@@ -19,13 +19,14 @@ from meshq.errors import UsageError
 class Block:
     """The life of one ``async with`` block."""
 
-    __slots__ = ("_entered", "_left", "_scope", "failure", "name")
+    __slots__ = ("_left", "_scope", "entered", "failure", "name")
 
     def __init__(self, name: str) -> None:
         #: How errors call the thing.
         self.name = name
         self._scope = trio.CancelScope()
-        self._entered = False
+        #: The block was entered, or is about to be.
+        self.entered = False
         self._left = False
         #: Why the thing is of no further use; None while it is.
         self.failure: BaseException | None = None
@@ -33,7 +34,7 @@ class Block:
     @property
     def open(self) -> bool:
         """Whether the body runs."""
-        return self._entered and not self._left
+        return self.entered and not self._left
 
     def claim(self) -> None:
         """The block is about to be entered.
@@ -41,9 +42,9 @@ class Block:
         Raises:
             UsageError: it was entered before.
         """
-        if self._entered or self._left:
+        if self.entered or self._left:
             raise UsageError(f"{self.name} was used before; make another one")
-        self._entered = True
+        self.entered = True
 
     def enter(self) -> None:
         """The body begins, in this task."""

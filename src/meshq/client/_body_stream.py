@@ -12,6 +12,7 @@ import trio
 from meshq import limits
 from meshq.client._calls import Opening
 from meshq.errors import BusyError, ClosedError, MeshqError, StaleDeliveryError
+from meshq.loops import check_in_trio
 
 if TYPE_CHECKING:
     from meshq.client._delivery import Delivery
@@ -46,6 +47,7 @@ class BodyStream:
     async def __aenter__(self) -> Self:
         """Begin to read.  Checkpoint: always.  Cancellation: nothing changed.
         Raises: ClosedError: it was used before."""
+        check_in_trio("connect")
         if self._state != "new":
             raise ClosedError("a body is opened once; open() gives another stream")
         self._state = "open"
@@ -74,6 +76,7 @@ class BodyStream:
             CallTimeoutError, ConnectionBrokenError, ClosedError: it was not read.
         """
         if self._state != "open":
+            check_in_trio("connect")
             raise ClosedError("the stream is not open: use it in 'async with'")
         if self._busy:
             raise BusyError("two tasks read one body")

@@ -199,6 +199,7 @@ class Client(Patterns):
 
         Checkpoint: always.  Cancellation: it is closed all the same; what was in line may be lost.
         """
+        check_in_trio("connect")
         if self._closed:
             await trio.lowlevel.checkpoint()
             return
@@ -424,6 +425,7 @@ class Client(Patterns):
     def _check(self) -> None:
         self._session.check()
         if not self._block.open:
+            check_in_trio("connect")
             raise UsageError("the client is not open: use it in 'async with'")
 
     def _token(self) -> bytes:

@@ -18,6 +18,7 @@ from meshq.client._delivery import Delivery
 from meshq.client._inbox import Inbox, returning
 from meshq.client._waiting import Bell, fresh
 from meshq.errors import BrokenError, BusyError, ClosedError, MeshqError, SettingsError, StaleDeliveryError, UsageError
+from meshq.loops import check_in_trio
 from meshq.selector import parse_filter
 from meshq.wire import FLAG_REJECT, Consume
 
@@ -162,6 +163,7 @@ class Consumer:
             FilterError: the broker takes the filter for none.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
+        check_in_trio("connect")
         self._block.claim()
         self._session.check()
         self._opened.since = trio.current_time()
@@ -194,6 +196,7 @@ class Consumer:
         Checkpoint: when the broker has to be told.
         Cancellation: it is closed all the same; when messages are back is not waited for.
         """
+        check_in_trio("connect")
         call = self._session.close_inbox(self._inbox)
         if self._inbox.failed is None:
             self._inbox.failed = ClosedError(f"the consumer of {self.queue!r} is closed")
@@ -274,6 +277,8 @@ class Consumer:
         if self._busy:
             raise BusyError(f"two tasks receive from {self._block.name}")
         inbox = self._inbox
+        if not self._block.entered:
+            check_in_trio("connect")
         self._busy = True
         self._calls = 0
         try:
@@ -310,6 +315,7 @@ class Consumer:
         if self._inbox.failed is not None:
             raise fresh(self._inbox.failed)
         if not self._block.open:
+            check_in_trio("connect")
             raise UsageError(f"{self._block.name} is not open: use it in 'async with'")
 
     def __aiter__(self) -> Self:
@@ -346,6 +352,8 @@ class Consumer:
                 are acknowledged; ``results`` says which is which.
             UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: with ``confirm``: unknown.
         """
+        if not self._block.entered:
+            check_in_trio("connect")
         self._inbox.check_settling()
         stale = self._inbox.settle(deliveries, 0) if deliveries else None
         some = stale is None or None in stale.results
@@ -387,6 +395,8 @@ class Consumer:
         await self._settle(deliveries, FLAG_REJECT)
 
     async def _settle(self, deliveries: Sequence[Delivery], fate: int) -> None:
+        if not self._block.entered:
+            check_in_trio("connect")
         self._inbox.check_settling()
         stale = self._inbox.settle(deliveries, fate) if deliveries else None
         if deliveries and (stale is None or None in stale.results):

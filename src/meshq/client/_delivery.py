@@ -17,6 +17,7 @@ from meshq.client._body_stream import BodyStream
 from meshq.client._waiting import fresh
 from meshq.errors import ClosedError, MeshqError, StaleDeliveryError, UsageError
 from meshq.ids import MessageId
+from meshq.loops import check_in_trio
 from meshq.message import Message, Origin, from_json
 from meshq.wire import (
     FLAG_DURABLE,
@@ -304,6 +305,8 @@ class Delivery(Received):
         Raises:
             UsageError: its consumer acknowledges what it hands over, or only browses.
         """
+        if not self._run.consumer._block.entered:
+            check_in_trio("connect")
         self._check_block()
         return self
 

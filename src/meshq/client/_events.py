@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from meshq.errors import MeshqError
+from meshq.loops import check_in_trio
 
 #: Events kept for a program that does not look; the oldest go first.
 EVENTS_MAX: Final = 256
@@ -165,6 +166,7 @@ class EventStream(Generic[E]):
         Raises:
             StopAsyncIteration: the client is closed, or the broker has ended.
         """
+        check_in_trio("EventStream")
         await trio.lowlevel.checkpoint()
         # Before it is looked: what happens from here on wakes this task.
         self._token = trio.lowlevel.current_trio_token()

@@ -21,6 +21,7 @@ from meshq.client._outbox import Outbox, Run, outcome_of
 from meshq.client._results import combined
 from meshq.client._waiting import fresh
 from meshq.errors import ClosedError, MeshqError, UsageError
+from meshq.loops import check_in_trio
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
 from meshq.wire import Envelope, encode_run
 
@@ -124,6 +125,7 @@ class Producer:
             UsageError: it was used before; or the address remembers fewer duplicate ids than its window has messages.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
+        check_in_trio("connect")
         self._block.claim()
         self._session.check()
         self._opened.since = trio.current_time()
@@ -170,6 +172,7 @@ class Producer:
         Raises:
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
+        check_in_trio("connect")
         if self._closed:
             return
         self._closed = True
@@ -311,6 +314,7 @@ class Producer:
         if self._closed or not self._block.open:
             if self._block.open or self._closed:
                 raise ClosedError(f"{self._block.name} is closed")
+            check_in_trio("connect")
             raise UsageError(f"{self._block.name} is not open: use it in 'async with'")
         self._session.check()
 

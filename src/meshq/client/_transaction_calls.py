@@ -15,6 +15,7 @@ from meshq.errors import (
     UnblockedError,
     UsageError,
 )
+from meshq.loops import check_in_trio
 from meshq.wire import Frame
 
 D = TypeVar("D")
@@ -58,7 +59,13 @@ def lost() -> TransactionRolledBackError:
 
 
 def not_open(state: str) -> UsageError:
-    """Why nothing can be done in a transaction that is in this state."""
+    """Why nothing can be done in a transaction that is in this state.
+
+    Raises:
+        UsageError: it has not begun, and this is no task of trio.
+    """
+    if state == "new":
+        check_in_trio("connect")
     hints = {
         "new": "use it in 'async with'",
         "prepared": "all that is left is to commit it or to roll it back",

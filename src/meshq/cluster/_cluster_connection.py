@@ -169,6 +169,7 @@ class ClusterConnection(Service):
         Checkpoint: always.
         Cancellation: the links are closed; what waits for other nodes stays in its queues.
         """
+        check_in_trio("Broker")
         self._broker = broker
         broker.on_demand_changed(self._something_changed)
         broker.on_peer(self._met)

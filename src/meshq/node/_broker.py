@@ -265,6 +265,7 @@ class Broker:
         Raises:
             UsageError: the broker never started, or runs in another thread.
         """
+        check_in_trio("Broker")
         if self._state == "new":
             raise UsageError(f"the broker {self.name!r} has not started")
         if trio.lowlevel.current_trio_token() is not self._loop:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from meshq.cluster import ClusterConnection, PeerStatistics
+from meshq.loops import check_in_trio
 
 T = TypeVar("T")
 
@@ -76,5 +77,6 @@ class HostedClusterConnection:
             CallTimeoutError: the time is up; the error says how far it came.
             NotActiveError: the broker isn't active.
         """
+        check_in_trio("ClusterConnection")
         wait = partial(self._inner.wait_for, nodes=nodes, queue=queue, consumers=consumers, timeout=timeout)
         await self._broker.call(wait)

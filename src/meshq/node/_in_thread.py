@@ -16,6 +16,7 @@ from meshq import portal
 from meshq.client import Client, EventStream, Route
 from meshq.errors import ClosedError, NotActiveError, UsageError
 from meshq.ids import NodeId
+from meshq.loops import check_in_trio
 from meshq.message import PropertyValue
 from meshq.node._hosted import Hosted
 from meshq.node._hosted_cluster import HostedClusterConnection
@@ -203,6 +204,7 @@ class BrokerInThread:
             JournalBrokenError, DamagedError: the store can't be opened.
             ConnectionBrokenError: an acceptor can't be bound.
         """
+        check_in_trio("Broker")
         await self._hosted.open(self._run)
         return self
 
@@ -223,6 +225,7 @@ class BrokerInThread:
         Raises:
             UsageError: it never started.
         """
+        check_in_trio("Broker")
         # Not whether there is a thread: it runs a moment before its broker has begun to start.
         if self.state == "new":
             raise UsageError(f"the broker {self.name!r} has not started")
