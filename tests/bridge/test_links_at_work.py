@@ -12,6 +12,7 @@ import trio
 
 from meshq import TLS, Broker, abc
 from meshq.client import ClientFactory
+from meshq.client._connection import CLOSING_S, Connection
 from meshq.settings import Acceptor, Security
 from tests.bridge.kit import World, bridge_of, bridge_to, until, world
 from tests.env.authorities import Authority
@@ -92,6 +93,41 @@ async def test_what_it_sends_waits_for_a_connection_as_long_as_call_failover_tim
         assert await broken_after(made.brokers["near"], begun) == pytest.approx(timeout_s, abs=0.3)
         # What it could not send is still there.
         assert await made.count("near", "out") == 1
+
+
+@pytest.mark.parametrize("timeout_s", [3.0, 12.0])
+async def test_an_answer_is_waited_for_as_long_as_call_timeout_says(timeout_s: float) -> None:
+    settings = {"call_timeout": timeout_s, "call_failover_timeout": 500, "connection_ttl": 1_000}
+    async with world() as made:
+        await made.start("far")
+        await made.start("near", bridge_to("far", **settings))
+        assert await carries(made)
+        made.network.silence("near", "far")
+        begun = trio.current_time()
+        await made.send("near", "out", [b"y"])
+        # It says so when it has hung up, which a target that is silent has its time for.
+        waited_s = await broken_after(made.brokers["near"], begun)
+        assert timeout_s <= waited_s <= timeout_s + CLOSING_S + 0.3
+
+
+@pytest.mark.parametrize("period_s", [0.25, 2.0])
+async def test_what_waits_is_looked_at_every_check_period(period_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[float] = []
+    look = Connection._watch
+
+    def watch(self: Connection, now: float) -> float:
+        if "far" in self.peer:
+            looked_at.append(now)
+        return look(self, now)
+
+    async with world() as made:
+        await made.start("far")
+        await made.start("near", bridge_to("far", check_period=period_s))
+        assert await carries(made)
+        monkeypatch.setattr(Connection, "_watch", watch)
+        await trio.sleep(20)
+        assert max(later - earlier for earlier, later in pairwise(looked_at)) <= period_s + 0.001
+        assert 20 / period_s - 1 <= len(looked_at) <= 20 / period_s + 10
 
 
 @pytest.mark.parametrize("attempts", [1, 3, 6])

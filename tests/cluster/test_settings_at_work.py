@@ -104,9 +104,14 @@ async def machines(start: str = "ab", **settings: dict[str, Any]) -> AsyncIterat
 # -- whom it links to, and as whom
 
 
-async def test_a_node_links_to_those_that_are_listed_by_name_or_by_url_and_to_nobody_else() -> None:
-    listed = {"a": {"static_connectors": ["b"]}, "b": {"static_connectors": ["tcp://c:5000?insecure=true"]}}
-    async with machines("abc", **listed, c={"static_connectors": []}) as nodes:
+@pytest.mark.parametrize("direct_only", [False, True])
+async def test_a_node_links_to_those_that_are_listed_by_name_or_by_url_and_to_nobody_else(direct_only: bool) -> None:
+    lists = {"a": ["b"], "b": ["tcp://c:5000?insecure=true"], "c": []}
+    settings = {
+        name: {"static_connectors": listed, "allow_direct_connections_only": direct_only}
+        for name, listed in lists.items()
+    }
+    async with machines("abc", **settings) as nodes:
         await nodes.known("a").wait_for(nodes=2, timeout=5)
         await nodes.known("b").wait_for(nodes=2, timeout=5)
         await trio.sleep(5)

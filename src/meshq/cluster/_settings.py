@@ -11,7 +11,7 @@ import attrs
 from meshq.address import check_name
 from meshq.bridge import LinkSettings
 from meshq.errors import SettingsError
-from meshq.settings import in_range, is_bool, only
+from meshq.settings import is_bool, only
 
 MODES = ("off", "strict", "on_demand", "off_with_redistribution")
 
@@ -56,7 +56,9 @@ class ClusterSettings(LinkSettings):
     load_balancing: str = attrs.field(default="on_demand", validator=_mode)
     max_hops: int = attrs.field(default=1, validator=only(1, "more hops are"))
     min_large_message_size: int = attrs.field(default=102_400, validator=only(102_400, "large messages in parts are"))
-    call_failover_timeout: float = attrs.field(default=math.inf, validator=in_range(0.001, math.inf))
+    call_failover_timeout: float = attrs.field(
+        default=math.inf, validator=only(math.inf, "calls over a link, which it bounds, are")
+    )
     use_duplicate_detection: bool = attrs.field(default=True, validator=only(True, "links without it are"))
     producer_window_size: float = attrs.field(
         default=math.inf, validator=only(math.inf, "a window of the link's own is")
