@@ -75,6 +75,21 @@ def test_a_menu_of_the_documents_lists_no_page_twice() -> None:
     assert [name for name, count in listed.items() if count > 1] == []
 
 
+def test_what_is_for_those_who_work_on_it_stands_in_a_menu_of_its_own() -> None:
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    menus = {
+        "caption" in options: entries.split()
+        for options, entries in re.findall(r"^```{toctree}\n((?::[^\n]*\n)+)\n(.*?)^```", text, re.M | re.S)
+    }
+    inner = {"design/index", "formats/index", "decisions/index", "planted-bugs", "results/index"}
+    assert "tutorial" in menus[False] and not inner & set(menus[False])
+    assert set(menus[True]) == inner
+    # The same among the words above: none is an entry of the list in which the tutorial is.
+    shown = [line for line in text.splitlines() if line.startswith("- ")]
+    assert [line for line in shown if "(tutorial.md)" in line]
+    assert [line for line in shown if any(f"({name}.md)" in line for name in inner)] == []
+
+
 def test_what_there_is_of_a_command_line_is_named_where_the_rest_is_said_to_be_missing() -> None:
     lines = (ROOT / "docs" / "not-yet.md").read_text(encoding="utf-8").splitlines()
     (row,) = [line for line in lines if line.startswith("| management")]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import re
 import runpy
 import subprocess
 import sys
 import threading
+import tomllib
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from meshq.blocking import Broker
 
@@ -40,6 +45,48 @@ def test_every_example_is_run_here() -> None:
         "with_fastapi.py",
         "with_flask.py",
     }
+
+
+def installed_with(extra: str) -> set[str]:
+    """The names of what ``pip install 'meshq[extra]'`` brings along, down to the last."""
+    ours = tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found: set[str] = set()
+    seen: set[tuple[str, str]] = set()
+    new = {("meshq", ""), ("meshq", extra)}
+    while new:
+        name, wanted = new.pop()
+        seen.add((name, wanted))
+        own = ours["optional-dependencies"][wanted] if wanted else ours["dependencies"]
+        for text in own if name == "meshq" else metadata.requires(name) or []:
+            one = Requirement(text)
+            if one.marker is not None and not one.marker.evaluate({"extra": wanted}):
+                continue
+            key = canonicalize_name(one.name)
+            found.add(key)
+            new |= {(key, more) for more in ("", *one.extras)} - seen
+    return found
+
+
+def test_what_the_examples_import_is_installed_by_the_extra_of_that_name() -> None:
+    known = {*sys.stdlib_module_names, "meshq", "trio"}
+    imported = {
+        name.partition(".")[0]
+        for path in EXAMPLES.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [str(node.module)]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    } - known
+    assert imported >= {"fastapi", "flask"}
+    installed = installed_with("examples")
+    homes = metadata.packages_distributions()
+    assert {name for name in imported if not {canonicalize_name(one) for one in homes[name]} & installed} == set()
+    # What runs them, and what the how-to of TLS makes its certificates with.
+    assert {"uvicorn", "trustme"} <= installed
 
 
 def test_the_quick_start_finds_its_queue_again(tmp_path: Path) -> None:

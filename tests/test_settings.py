@@ -29,6 +29,14 @@ from meshq.settings import (
 )
 
 
+def test_a_page_has_at_least_64_kib_and_at_most_1_gib() -> None:
+    for size in (65_536, 1_073_741_824):
+        assert AddressSettings(page_size_bytes=size).page_size_bytes == size
+    for size in (65_535, 1_073_741_825):
+        with pytest.raises(SettingsError, match="a whole number from 65536 to 1073741824"):
+            AddressSettings(page_size_bytes=size)
+
+
 def test_defaults() -> None:
     settings = AddressSettings()
     assert settings.duplicate_id_cache_size == 20_000
