@@ -13,6 +13,7 @@ from meshq.settings import AddressSettings
 from meshq.wire import BY_NAME, FLAG_REJECT, KIND_HEADERS, Envelope, encode_map
 from tests.broker.kit import make_house
 from tests.broker.logs import FakeLog
+from tests.broker.test_moving import bodies
 
 FULL = BY_NAME["address_full"].number
 
@@ -104,4 +105,28 @@ def test_an_operators_move_ends_when_the_room_that_it_asks_for_is_not_to_be_had(
             house.rest()
     assert client.code == FULL
     assert (house.queue("q").ready, house.queue("there").ready) == (1, 0)
+    house.check()
+
+
+@pytest.mark.parametrize("subscribed", [False, True])
+def test_on_a_full_disk_only_what_somebody_keeps_finds_no_room(subscribed: bool) -> None:
+    now = [1_000_000]
+    settings = {"q": AddressSettings(expiry_address="news")}
+    house = make_house(BusyLog(large_bytes=1_000), now_ms=lambda: now[0], settings=settings)
+    client = house.client()
+    client.call("create_queue", name="mine", address="news", routing="multicast")
+    if not subscribed:
+        client.call("delete_queue", name="mine")
+        client.call("create_address", name="news", routing="multicast")
+    client.put(client.produce("q"), bytes(5_000), envelopes=[expiring(4_000)])
+    house.log.answer()
+    house.rest()
+    house.log.full = True
+    now[0] += 5_000
+    house.core.clock_moved()
+    house.rest()
+    assert not house.log.asked
+    assert bodies(house, "q") == [bytes(5_000)] * subscribed
+    assert house.queue("q").removed["expired"] == (not subscribed)
+    assert bodies(house, "mine") == []
     house.check()

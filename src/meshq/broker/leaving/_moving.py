@@ -123,7 +123,7 @@ class Mover:
         if not self._ledger.ask_room(need, partial(then, need)):
             self.waits_for = need
             raise AddressFullError(f"room for {need} bytes that are to be moved is being made")
-        self._ledger.check_room(need)
+        # Else there is room, or whoever places it is refused at once; what nobody keeps needs none.
 
     def _room_made(self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, need: int) -> None:
         """There is room as long as this call lasts, or none: what waits for it goes now, unless somebody has it.

@@ -65,7 +65,10 @@ class Log(Protocol):
         """New records, or groups of them, of more bytes than this are asked for first."""
 
     def ask_room(self, size_bytes: int, then: Callable[[], None]) -> bool:
-        """Have room made; False: ``then`` is called once, when there is some or the disk has none."""
+        """Have room made; False: ``then`` is called once, when there is some or the disk has none.
+
+        True: there is some, or what is placed is refused.
+        """
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether what is placed now is sure to find room on the disk."""
