@@ -128,8 +128,8 @@ class BridgeStatistics:
     target: str
     #: None: messages go to the address that they were sent to.
     forwarding_address: str | None
-    #: ``new``, ``connecting``, ``carrying``, ``waiting`` (its target takes nothing; it tries again after
-    #: ``retry_interval``), ``paused`` or ``stopped``.
+    #: ``new``, ``connecting`` (its target does not answer; ``last_error`` says why), ``carrying``, ``waiting`` (its
+    #: target takes nothing; it tries again after ``retry_interval``), ``paused`` or ``stopped``.
     state: str
     #: Messages that the other broker has confirmed.
     carried: int

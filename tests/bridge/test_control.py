@@ -42,11 +42,61 @@ async def test_a_pause_finishes_what_is_being_sent_and_nothing_more() -> None:
         await until(lambda: bridge.statistics().carried == 10)
         await trio.sleep(0.5)
         bridge.pause()
-        assert bridge.statistics().state == "carrying"
-        await until(lambda: bridge.statistics().state == "paused")
-        assert bridge.statistics().carried == 20
+        assert (bridge.statistics().state, bridge.statistics().carried) == ("paused", 10)
+        await until(lambda: bridge.statistics().carried == 20)
+        await trio.sleep(20)
+        assert (bridge.statistics().state, bridge.statistics().carried) == ("paused", 20)
         bridge.resume()
         assert await made.drain("far", "in") == numbered(100)
+
+
+async def test_a_bridge_that_its_target_blocks_says_paused_and_goes_on_when_it_is_resumed() -> None:
+    async with world() as made:
+        full = AddressSettings(max_size_messages=1, full_policy="block")
+        await made.start("far", address_settings={"in": full})
+        await made.send("far", "in", [b"first"])
+        await made.start("near", bridge_to("far", call_timeout=1_000, call_failover_timeout=1_000))
+        await made.send("near", "out", numbered(10))
+        bridge = bridge_of(made.brokers["near"])
+        await trio.sleep(5)
+        assert bridge.statistics().state == "carrying"
+        bridge.pause()
+        assert bridge.statistics().state == "paused"
+        await trio.sleep(5)
+        assert (bridge.statistics().state, bridge.statistics().carried) == ("paused", 0)
+        assert "paused" in repr(bridge)
+        bridge.resume()
+        assert bridge.statistics().state == "carrying"
+        assert await made.drain("far", "in") == [b"first", *numbered(10)]
+
+
+async def test_a_bridge_whose_target_does_not_answer_is_connecting_and_says_why() -> None:
+    async with world() as made:
+        await made.start("near", bridge_to("far", call_timeout=0.5))
+        bridge = bridge_of(made.brokers["near"])
+        await until(lambda: bridge.statistics().last_error is not None)
+        found = bridge.statistics()
+        assert (found.state, found.carried) == ("connecting", 0)
+        assert found.last_error is not None and "far" in found.last_error
+        await made.start("far")
+        await made.send("near", "out", [b"1"])
+        await until(lambda: bridge.statistics().carried == 1)
+        # What went wrong last is still told.
+        assert (bridge.statistics().state, bridge.statistics().last_error) == ("carrying", found.last_error)
+
+
+async def test_a_bridge_whose_target_goes_away_is_connecting_and_says_why() -> None:
+    async with world() as made:
+        await made.start("far")
+        await made.start("near", bridge_to("far"))
+        bridge = bridge_of(made.brokers["near"])
+        await until(lambda: bridge.statistics().state == "carrying")
+        assert bridge.statistics().last_error is None
+        await made.stop("far")
+        await until(lambda: bridge.statistics().last_error is not None)
+        assert bridge.statistics().state == "connecting"
+        await made.start("far")
+        await until(lambda: bridge.statistics().state == "carrying")
 
 
 async def test_a_bridge_is_paused_while_it_connects_and_while_it_waits() -> None:

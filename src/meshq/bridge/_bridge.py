@@ -12,7 +12,7 @@ from meshq.abc import Controlled, LocalBroker, NodeControl, Service
 from meshq.bridge._carrier import Carrier, Counts
 from meshq.bridge._carrying_plan import bridged_id
 from meshq.bridge._settings import BridgeSettings
-from meshq.client import Client, ClientFactory
+from meshq.client import Client, ClientFactory, on_failed_attempts
 from meshq.errors import MeshqError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio
@@ -60,13 +60,15 @@ class Bridge(Service, Controlled):
         self._state = "new"
         self._counts = Counts()
         self._paused = False
+        # The client of the target, while there is one.
+        self._there: Client | None = None
         # Between its cancel scope and what must not be torn: a batch is being sent.
         self._scope = trio.CancelScope()
         self._sending = False
         self._resumed = trio.Event()
 
     def __repr__(self) -> str:
-        return f"<Bridge {self.name!r} {self.settings.queue!r} to {self.settings.target!r} {self._state}>"
+        return f"<Bridge {self.name!r} {self.settings.queue!r} to {self.settings.target!r} {self._shown_state()}>"
 
     def statistics(self) -> BridgeStatistics:
         """What it has done, as a frozen record."""
@@ -77,7 +79,7 @@ class Bridge(Service, Controlled):
             # What stands behind it is how it is dialed.
             target=settings.target.partition("?")[0],
             forwarding_address=settings.forwarding_address,
-            state=self._state,
+            state=self._shown_state(),
             carried=counts.carried,
             refused=counts.refused,
             failed=counts.failed,
@@ -86,10 +88,21 @@ class Bridge(Service, Controlled):
             last_error=counts.last_error,
         )
 
+    def _shown_state(self) -> str:
+        """The state that an operator is told."""
+        if self._state in ("new", "stopped"):
+            return self._state
+        # A batch that the target blocks may take long: the order to pause holds already.
+        if self._paused:
+            return "paused"
+        lost = self._there is not None and self._there.statistics().state == "reconnecting"
+        return "connecting" if self._state == "carrying" and lost else self._state
+
     def pause(self) -> None:
         """Carry nothing more until ``resume``, and leave the queue to its other consumers; twice is silent.
 
-        What is being sent is finished first.  It holds for this life of the broker.
+        The state is ``paused`` from now on; what is being sent is finished first.  It holds for this life of the
+        broker.
         """
         self._paused = True
         if not self._sending:
@@ -164,7 +177,9 @@ class Bridge(Service, Controlled):
     async def _carry(self, broker: LocalBroker) -> None:
         settings, control = self.settings, broker.control
         here = Client.over(broker.open_link, env=control.env, reconnect_attempts=0)
-        there = self._factory(control).connect()
+        self._there = there = self._factory(control).connect()
+        # Until somebody answers, which may be never, the block below is not entered.
+        on_failed_attempts(there, self._not_reached)
         async with there, here:
             while not self._paused:
                 async with here.consumer(settings.queue, filter=settings.filter, window=settings.window) as consumer:
@@ -186,6 +201,9 @@ class Bridge(Service, Controlled):
                         pass
                 # The target takes nothing: meanwhile others may have what is in the queue, which stays in its order.
                 await self._rest("waiting")
+
+    def _not_reached(self, error: MeshqError) -> None:
+        self._counts.last_error = str(error)
 
     async def _carry_some(self, carrier: Carrier) -> bool:
         await carrier.receive()

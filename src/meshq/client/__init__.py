@@ -5,6 +5,7 @@ from meshq.client._body_stream import BodyStream
 from meshq.client._bridging import (
     acknowledge,
     forget_window,
+    on_failed_attempts,
     put_back,
     send_bridged,
     stream_bridged,
@@ -84,6 +85,7 @@ __all__ = [
     "connect",
     "forget_window",
     "leaf",
+    "on_failed_attempts",
     "place_of",
     "put_back",
     "send_bridged",

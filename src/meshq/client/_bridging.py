@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from meshq.client._inbox import returning
@@ -16,11 +16,17 @@ if TYPE_CHECKING:
     from meshq.client._client import Client
     from meshq.client._consumer import Consumer
     from meshq.client._delivery import Delivery
+    from meshq.errors import MeshqError
     from meshq.message import Message
 
 
 #: Addresses whose windows are kept; whoever sends to more of them asks again.
 WINDOWS_MAX: Final = 1_024
+
+
+def on_failed_attempts(client: Client, hear: Callable[[MeshqError], None]) -> None:
+    """Call ``hear`` with the error of each attempt to connect that fails; to be set before the client connects."""
+    client._connection.on_parted = lambda _, error: hear(error)
 
 
 async def window_at(client: Client, address: str, window: int) -> int:
