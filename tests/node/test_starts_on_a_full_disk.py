@@ -1,4 +1,4 @@
-"""A start that has something to write and no room for it: it waits, says for what, and goes on when there is room."""
+"""A start that has something to write and no room for it serves, says what waits, and goes on when there is room."""
 
 from __future__ import annotations
 
@@ -19,40 +19,51 @@ MANY = [f"one-of-many-queues-{number:05}" for number in range(6_000)]
 
 
 def waiting(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "start_waits"]
+    return [one.getMessage() for one in caplog.records if getattr(one, "event", "") in ("start_waits", "queues_wait")]
 
 
-async def test_a_start_without_room_for_its_records_says_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("segment_bytes", [64 * KIB, 128 * KIB])
+@pytest.mark.parametrize("names", [1_000, 6_000])
+async def test_a_start_without_room_for_its_queues_serves_and_makes_them_when_there_is_some(
+    segment_bytes: int, names: int, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = SimDisk(random.Random(1))
-    async with lives(**on(disk, 128 * KIB)) as node:
+    async with lives(**on(disk, segment_bytes)) as node:
         async with node.client(call_timeout=5) as client:
             sent = await fill(disk, client)
             await node.end("killed")
         disk.capacity_bytes = disk.tree.used_bytes()
-        node.settings["queues"] = ["q", "in", *MANY]
-        started = trio.Event()
-
-        async def start() -> None:
+        node.settings["queues"] = ["q", "in", *MANY[:names]]
+        caplog.clear()
+        with trio.fail_after(60):
             await node.start()
-            started.set()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(start)
-            await trio.sleep(1)
-            assert waiting(caplog) == []
-            await trio.sleep(60)
-            assert not started.is_set()
-            (said,) = waiting(caplog)
-            assert said.startswith("the start waits for the disk, which has no room for ")
-            # Of each queue its address and itself; a few of them had room.
-            assert len(MANY) < int(said.split()[-2]) <= 2 * len(MANY)
-            disk.capacity_bytes = math.inf
+        (said,) = waiting(caplog)
+        assert said.endswith("queues of the settings: they are made when it has some")
+        assert 0 < int(said.removeprefix("the disk has no room for ").split()[0]) <= names
+        async with node.client(call_timeout=5) as client, client.consumer("q") as consumer:
             with trio.fail_after(60):
-                await started.wait()
-        async with node.client() as client, client.consumer("q") as consumer:
-            assert {*MANY} <= {*await client.queues()}
-            assert await bodies(consumer) == [BODY] * sent
+                assert await bodies(consumer) == [BODY] * sent
+            disk.capacity_bytes = math.inf
+            await trio.sleep(90)
+            assert {*MANY[:names]} <= {*await client.queues()}
         # Once the room is there nobody is warned of it.
         caplog.clear()
         await node.again()
         assert waiting(caplog) == []
+        async with node.client() as client:
+            assert {*MANY[:names]} <= {*await client.queues()}
+
+
+async def test_a_start_on_a_full_disk_warns_at_once_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    disk = SimDisk(random.Random(1))
+    async with lives(**on(disk, 128 * KIB)) as node:
+        async with node.client(call_timeout=5) as client:
+            await fill(disk, client)
+            await node.end("killed")
+        disk.capacity_bytes = disk.tree.used_bytes()
+        # Of the life that filled the disk nothing is read.
+        caplog.clear()
+        await node.start()
+        await trio.sleep(1)
+        (said,) = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "disk_full"]
+        assert said == "the disk of /data/hq is full: consumers are served, senders wait or are refused"

@@ -31,6 +31,7 @@ from meshq.cluster import ClusterConnection, overlaps
 from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.logs import Warnings, logger
+from meshq.node._declaring import QueueDeclarer
 from meshq.node._local import LocalDoor
 from meshq.node._local_broker import LocalRoutes
 from meshq.node._paging import Paging
@@ -128,6 +129,7 @@ class Node:
         self.core.describe = lambda: self.statistics("active" if self.core.closing is None else "stopping").values()
         self.core.on_stranger = self._meet_stranger
         self._warnings = Warnings("node", trio.current_time)
+        self._declarer = QueueDeclarer(self.core, journal, settings.queues, self._warnings.say)
         self.core.on_warning = self._warnings.say
         self._lag = LoopLag()
         # A scope for each service that is served: a scope is entered once.
@@ -204,9 +206,7 @@ class Node:
                 await nursery.start(self.bodies.run)
             await nursery.start(journal.run)
             nursery.start_soon(self._raise_failure)
-        for name in self._settings.queues:
-            if name not in core.router.queues:
-                core.definitions.create_queue(name, address=None, routing="anycast", durable=True)
+        await nursery.start(self._declarer.run)
         if journal is not None:
             await self._written(journal)
         core.on_unfinished = self._wake_sifter
@@ -297,6 +297,7 @@ class Node:
             self._warnings.say("disk_full", text)
         else:
             _log.info("the disk has room for messages again", extra={"event": "disk_has_room"})
+        self._declarer.room()
         self.core.turn()
 
     def _damaged(self, error: DamagedError) -> None:
