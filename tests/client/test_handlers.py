@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -67,6 +68,21 @@ class Callee:
         """As a handler is."""
 
 
+class PlainCallee:
+    """An object that can be called, and is not async."""
+
+    def __call__(self, delivery: object) -> None:
+        """Not async."""
+
+
+class PassingCallee:
+    """An object that can be called, and says what it returns."""
+
+    def __call__(self, delivery: object) -> Awaitable[None]:
+        """Awaited by whoever called it."""
+        return good(delivery)
+
+
 @pytest.mark.parametrize("handler", [of_two, of_none, named, Handlers().of_two, Handlers.good])
 @pytest.mark.parametrize("threads", [False, True])
 def test_a_handler_that_a_delivery_alone_does_not_fit_is_refused(handler: Callable[..., Any], threads: bool) -> None:
@@ -75,7 +91,10 @@ def test_a_handler_that_a_delivery_alone_does_not_fit_is_refused(handler: Callab
     assert caught.value.value is handler
 
 
-@pytest.mark.parametrize("handler", [plain, Handlers().plain, functools.partial(plain)])
+@pytest.mark.parametrize(
+    "handler",
+    [plain, Handlers().plain, functools.partial(plain), PlainCallee(), functools.partial(PlainCallee())],
+)
 def test_a_plain_function_is_refused_where_handlers_are_awaited_and_taken_in_threads(handler: Any) -> None:
     with pytest.raises(SettingsError, match="which is not async, is not allowed; allowed: an async function of a"):
         check_serving(handler, 1, None, None)
@@ -92,6 +111,9 @@ def test_a_plain_function_is_refused_where_handlers_are_awaited_and_taken_in_thr
         Handlers().good,
         functools.partial(of_two, "client"),
         Callee(),
+        functools.partial(Callee()),
+        PassingCallee(),
+        mock.AsyncMock(),
         lambda delivery: good(delivery),
     ],
 )

@@ -76,10 +76,17 @@ def _check_parameters(name: str, function: Callable[..., object], *given: str) -
 def _never_awaitable(handler: Callable[..., object]) -> bool:
     """Whether a handler is certain to return nothing that can be awaited: a plain ``def`` that doesn't say otherwise.
 
-    A lambda, an object that can be called or a function that wraps an async one may return a coroutine: of these it is
-    seen when they do not.
+    An object that can be called is judged by its ``__call__``, a ``partial`` by what it calls.  A lambda or a function
+    that wraps an async one may return a coroutine: of these it is seen when they do not.
     """
-    function = inspect.unwrap(handler.func if isinstance(handler, partial) else handler)
+    function: Any = handler
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.iscoroutinefunction(function):
+        return False
+    function = inspect.unwrap(function)
+    if not inspect.isroutine(function) and not inspect.isclass(function):
+        function = inspect.unwrap(type(function).__call__)
     if not (inspect.isfunction(function) or inspect.ismethod(function)) or function.__name__ == "<lambda>":
         return False
     told = str(getattr(function, "__annotations__", {}).get("return", ""))
