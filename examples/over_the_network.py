@@ -2,7 +2,7 @@
 
 import trio
 
-from meshq import Broker, Client, connect
+from meshq import Broker, Client, Delivery, connect
 
 MEASUREMENTS = 2_000
 
@@ -14,24 +14,31 @@ async def produce(client: Client) -> None:
             await producer.send(b"%d" % number, properties={"sensor": number % 7}, duplicate_id=f"day-1/{number}")
 
 
-async def work(url: str, seen: list[int]) -> None:
-    """Take what comes, in batches, until nothing comes for a second."""
-    async with connect(url) as client, client.consumer("measurements", window=500) as consumer:
-        while batch := await consumer.receive_many(200, timeout=1):
-            seen += [int(message.body) for message in batch]
-            await consumer.ack(*batch, confirm=True)
+async def work(url: str, seen: list[int], done: trio.Event) -> None:
+    """Take what comes; each message is acknowledged when its handler ends."""
+
+    async def take(message: Delivery) -> None:
+        seen.append(int(message.body))
+        if len(seen) == MEASUREMENTS:
+            done.set()
+
+    async with connect(url) as client:
+        await client.serve("measurements", take, window=500)
 
 
 async def main() -> None:
     """In real life these are three programs."""
     seen: list[int] = []
+    done = trio.Event()
     async with Broker("hq", data_dir="data/hq", acceptors=["tcp://127.0.0.1:0"]) as broker:
         url = broker.urls[0]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(work, url, seen)
-            nursery.start_soon(work, url, seen)
+            nursery.start_soon(work, url, seen, done)
+            nursery.start_soon(work, url, seen, done)
             async with connect(url) as client:
                 await produce(client)
+            await done.wait()
+            nursery.cancel_scope.cancel()  # a worker settles what it has begun
     print(len(seen), "measurements taken,", len(set(seen)), "different")
 
 
