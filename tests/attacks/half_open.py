@@ -22,6 +22,9 @@ DESCRIPTORS: Final = 1_024
 SOURCES: Final = 100
 #: Small, so that the store needs many files while the strangers are there.
 SETTINGS: Final = "[journal]\nsegment_bytes = 65536"
+#: Of the strangers, that many at least are connected at a time, beyond what the broker lets in: the others wait, or
+#: were just thrown out.
+STANDING: Final = 0.5
 #: Seconds between two rounds in which whoever was thrown out comes again.
 PAUSE_S: Final = 2.0
 BODIES: Final = 200
@@ -37,6 +40,8 @@ class Strangers:
         #: Connections that were made, and the most that were there at a time, by this side's count.
         self.made = 0
         self.most = 0
+        #: The most of them that were really connected at a time.
+        self.connected = 0
 
     async def stay(self) -> None:
         """Keep all of them connected, until cancelled."""
@@ -47,6 +52,7 @@ class Strangers:
                     if index % 100 == 0:
                         await trio.sleep(0.005)
                 self.most = max(self.most, sum(1 for _ in self._living()))
+                self.connected = max(self.connected, sum(map(_connected, self._living())))
                 await trio.sleep(PAUSE_S)
         finally:
             for one in self._living():
@@ -73,6 +79,14 @@ class Strangers:
         self.made += 1
 
 
+def _connected(one: socket.socket) -> bool:
+    try:
+        one.getpeername()
+    except OSError:
+        return False
+    return True
+
+
 async def attack(folder: Path, number: int = CONNECTIONS) -> Report:
     """So many half-open connections while somebody works."""
     server = Server(folder, descriptors=DESCRIPTORS, users={"app": "secret"}, settings=SETTINGS)
@@ -93,6 +107,8 @@ async def attack(folder: Path, number: int = CONNECTIONS) -> Report:
                     logins += 1
         lives = server.running
         nursery.cancel_scope.cancel()
+    report.at_least("connections made", strangers.made, number)
+    report.at_least("of them connected at a time", strangers.connected, int(number * STANDING))
     report.exactly("the broker lives", lives, True)
     report.exactly("confirmed sends", confirmed, BODIES)
     report.exactly("logins meanwhile", logins, 5)

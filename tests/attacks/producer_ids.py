@@ -50,6 +50,7 @@ async def attack(folder: Path) -> Report:
     claim(thief, CLAIMS)
     await trio.lowlevel.checkpoint()
     marks = house.core.producers
+    report.at_least("of the ids that were claimed, producers there", len(marks._users["thief"]), CLAIMS // 4)
     report.at_most("producers remembered of the thief", len(marks._users["thief"]), limits.PRODUCERS_OF_USER_MAX)
     report.at_most("producers remembered of all users", len(marks), limits.PRODUCERS_MAX)
     report.exactly("the owner's highest number at the broker", marks.get(PRODUCER, "owner") or 0, SENT)
