@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from meshq.errors import DamagedError, JournalBrokenError
-from meshq.limits import COMPACT_SEGMENTS_MIN
+from meshq.limits import COMPACT_SEGMENTS_MIN, KIB
 from meshq.store import Journal
 from meshq.store._books import Books
 from tests.store.kit import SEGMENT_BYTES, Store, replayed
@@ -59,6 +59,25 @@ async def test_a_few_old_records_are_copied_so_that_their_segments_can_go(store:
     async with store.journal() as journal:
         assert dict(await replayed(journal)) == payloads
     assert any(entry.compacted for entry in store.manifest().entries)
+
+
+async def test_what_is_kept_of_many_segments_is_copied_in_batches_to_segments_of_their_size(store: Store) -> None:
+    segment_bytes = 1024 * KIB
+    async with store.journal(segment_bytes=segment_bytes) as journal:
+        alive: dict[int, bytes] = {}
+        for number in range(12):
+            for position in await journal.append_many([b"%d" % number + bytes(900)] * 1_200):
+                alive[position] = b"%d" % number + bytes(900)
+        dead = [position for position in alive if position % 4]
+        for position in dead:
+            del alive[position]
+            journal.place(3, [], root=False, kills=[position], lazy=True)
+        await _settle(journal)
+        copied = [entry for entry in store.manifest().entries if entry.compacted]
+        assert journal.statistics().compactions and len(copied) > 1
+        assert all(entry.length <= 2 * segment_bytes for entry in copied)
+        assert {at: payload for at, payload in await replayed(journal) if payload} == alive
+    assert {record.position: record.payload for record in store.records() if record.root} == alive
 
 
 async def test_a_deletion_is_not_forgotten_before_what_it_deleted(store: Store) -> None:
