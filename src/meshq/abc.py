@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from meshq import limits
+from meshq.errors import SettingsError
 from meshq.settings import Secret
 from meshq.statistics import BridgeStatistics
 
@@ -470,6 +471,10 @@ class Service(ABC):
     def check_exposure(self, *, loopback: bool) -> None:
         """Where the broker listens: on this machine only, or not.  Raises: SettingsError: the service forbids it."""
         return
+
+    def unknown_connectors(self, connectors: Mapping[str, str]) -> list[SettingsError]:
+        """The settings that name a connector which is not among the broker's: with such a service no node starts."""
+        return []
 
     def take_up(self, broker: LocalBroker) -> None:
         """The node is about to listen: what an earlier life knew holds from the first message on."""

@@ -12,6 +12,8 @@ from meshq.limits import TIME_S_MAX
 from meshq.settings import Secret
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+#: The connector that a cluster connection names.
+OWN = '[connectors]\nc = "tcp://127.0.0.1:61616"'
 WHOLE = 'name = "hq"\ndata_dir = false\n'
 
 
@@ -201,11 +203,11 @@ def test_what_stands_where_secrets_belong_is_not_shown_either(tmp_path: Path, te
         ),
         # What the broker says of them all together.
         ('[security]\n[security.certificates]\n"CN=ann" = "ann"', 4, "security.certificates"),
-        ('[[services]]\nkind = "cluster_connection"\nname = "m"\nconnector = "c"\n' * 2, 7, "services[1]"),
+        ('[[services]]\nkind = "cluster_connection"\nname = "m"\nconnector = "c"\n' * 2 + OWN, 7, "services[1]"),
         (
             'acceptors = [{ url = "tcp://0.0.0.0:0", insecure = true }]\n'
             '[[services]]\nkind = "bridge"\nname = "b"\nqueue = "q"\ntarget = "tcp://127.0.0.1:1"\n'
-            '[[services]]\nkind = "cluster_connection"\nname = "m"\nconnector = "c"',
+            '[[services]]\nkind = "cluster_connection"\nname = "m"\nconnector = "c"\n' + OWN,
             9,
             "services[1].password",
         ),
@@ -309,3 +311,34 @@ def test_no_file_moves_messages_to_a_pattern(tmp_path: Path, setting: str) -> No
         load_broker(file)
     ((_, line, key, _),) = caught.value.problems
     assert line == 5 and key.endswith(setting)
+
+
+CONNECTORS = """name = "b"
+data_dir = false
+[connectors]
+self = "tcp://127.0.0.1:5000"
+[[services]]
+kind = "bridge"
+name = "out"
+queue = "q"
+target = "far"
+[[services]]
+kind = "cluster_connection"
+name = "mesh"
+connector = "me"
+static_connectors = ["self", "tcp://127.0.0.1:5001", "x", "y"]
+"""
+
+
+def test_each_name_of_a_connector_that_is_not_there_is_named_with_its_line(tmp_path: Path) -> None:
+    allowed = "is not allowed; allowed:"
+    several = f"{allowed} URLs, or connectors of the broker: self"
+    assert problems(tmp_path, CONNECTORS) == [
+        (9, f"services[0].target: 'far' {allowed} a URL, or one of the broker's connectors: self"),
+        (13, f"services[1].connector: 'me' {allowed} one of the broker's connectors: self"),
+        (14, f"services[1].static_connectors[2]: 'x' {several}"),
+        (14, f"services[1].static_connectors[3]: 'y' {several}"),
+    ]
+    for good, wrong in (('"far"', '"self"'), ('"me"', '"self"'), (', "x", "y"', "")):
+        CONNECTORS.index(good)
+        assert len(problems(tmp_path, CONNECTORS.replace(good, wrong))) < 4

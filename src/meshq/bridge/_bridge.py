@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -119,18 +120,24 @@ class Bridge(Service, Controlled):
 
     # -- as a service
 
+    def unknown_connectors(self, connectors: Mapping[str, str]) -> list[SettingsError]:
+        """The target, if it is neither a URL nor the name of a connector."""
+        target = self.settings.target
+        if "://" in target or target in connectors:
+            return []
+        known = ", ".join(sorted(connectors)) or "none"
+        return [SettingsError("target", target, f"a URL, or one of the broker's connectors: {known}")]
+
     def announce(self, control: NodeControl) -> None:
         """Find the other broker's URL.
 
         Raises:
             SettingsError: it is the name of no connector, or can't be dialed.
         """
+        for error in self.unknown_connectors(control.connectors):
+            raise error
         target = self.settings.target
-        url = target if "://" in target else control.connectors.get(target)
-        if url is None:
-            known = ", ".join(sorted(control.connectors)) or "none"
-            raise SettingsError("target", target, f"a URL, or one of the broker's connectors: {known}")
-        self._url = url
+        self._url = target if "://" in target else control.connectors[target]
         self._factory(control)
 
     def _factory(self, control: NodeControl) -> ClientFactory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -115,20 +115,29 @@ class ClusterConnection(Service):
         if self._default and not loopback:
             raise SettingsError("password", "***", "another one than the default: the broker listens to other machines")
 
+    def unknown_connectors(self, connectors: Mapping[str, str]) -> list[SettingsError]:
+        """The node's own connector, and those of other nodes, that are not among the broker's."""
+        known = ", ".join(sorted(connectors)) or "none"
+        found = []
+        if self.settings.connector not in connectors:
+            allowed = f"one of the broker's connectors: {known}"
+            found.append(SettingsError("connector", self.settings.connector, allowed))
+        for name in self.settings.static_connectors:
+            if "://" not in name and name not in connectors:
+                found.append(SettingsError("static_connectors", name, f"URLs, or connectors of the broker: {known}"))
+        return found
+
     def announce(self, control: NodeControl) -> None:
         """Find the connectors that are named.
 
         Raises:
             SettingsError: one of them isn't among the broker's.
         """
-        known = ", ".join(sorted(control.connectors)) or "none"
-        if self.settings.connector not in control.connectors:
-            raise SettingsError("connector", self.settings.connector, f"one of the broker's connectors: {known}")
+        for error in self.unknown_connectors(control.connectors):
+            raise error
         self._urls = []
         for name in self.settings.static_connectors:
-            url = name if "://" in name else control.connectors.get(name)
-            if url is None:
-                raise SettingsError("static_connectors", name, f"URLs, or connectors of the broker: {known}")
+            url = name if "://" in name else control.connectors[name]
             if url != control.connectors[self.settings.connector]:
                 self._urls.append(url)
             # Checked now: a link that can't be dialed must not be found out at the first message.

@@ -100,6 +100,7 @@ class Reader:
                 whole = False
         if kind is Broker:
             self._look_at_store(found.get("data_dir"), found.get("directories"))
+            self._look_at_connectors(found.get("services"), found.get("connectors", {}))
         # What is right for itself may seem wrong where something else is missing.
         lost = [keys[name] for name in found if name not in given and name in keys]
         if any(key.required and key.name not in given for key in keys.values()):
@@ -113,6 +114,16 @@ class Reader:
             # As the broker, or a client of it, will read them.
             real_env().tls.client(made)
         return made if whole else MISSING
+
+    def _look_at_connectors(self, services: object, connectors: object) -> None:
+        """See that each connector which a service names is there, as a start does."""
+        if not isinstance(services, tuple) or not isinstance(connectors, Mapping):
+            return
+        for at, service in enumerate(services):
+            for error in service.unknown_connectors(connectors):
+                several = getattr(service.settings, error.setting)
+                inner = (several.index(error.value),) if isinstance(several, tuple) else ()
+                self._problem(_said(error), "services", at, error.setting, *inner)
 
     def _look_at_store(self, data_dir: object, directories: object) -> None:
         """See that a start would take the directories of the store, as far as they are there."""
