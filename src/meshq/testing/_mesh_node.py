@@ -33,6 +33,8 @@ LINKED_S: Final = 10.0
 #: the next step.
 SESSION_BYTES: Final = 128 * 1024
 MOVED_BYTES: Final = BURST * BURST_BYTES
+#: Settings of clients that a link has otherwise, or not at all.
+NOT_OF_LINKS: Final = ("insecure", "initial_connect_attempts", "call_failover_timeout")
 #: The mode of a seed's links is one of these.
 MODES: Final = ("on_demand", "on_demand", "strict")
 
@@ -68,7 +70,7 @@ class MeshNode(BrokerNode):
     def make(self) -> Broker:
         """The broker of this life."""
         name = self.place
-        links = {key: value for key, value in SETTINGS.items() if key not in ("insecure", "initial_connect_attempts")}
+        links = {key: value for key, value in SETTINGS.items() if key not in NOT_OF_LINKS}
         self._cluster = ClusterConnection(
             "mesh",
             connector=name,
