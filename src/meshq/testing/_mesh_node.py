@@ -29,8 +29,8 @@ RETIRED: Final = "retired"
 SPREAD: Final = "spread"
 #: Seconds in which nodes that nothing keeps apart are linked.
 LINKED_S: Final = 10.0
-#: What may be used besides the limit: what each session has under way, and what is moved, which is there twice until
-#: the next step.
+#: What may be used besides the limit: what each session has under way, and a burst that is moved: of a run that goes in
+#: parts, what has gone is there twice until the rest goes.  What goes whole is there twice within one step only.
 SESSION_BYTES: Final = 128 * 1024
 MOVED_BYTES: Final = BURST * BURST_BYTES
 #: Settings of clients that a link has otherwise, or not at all.
