@@ -159,6 +159,30 @@ def test_nothing_else_may_stand_there_twice(about: dict[str, Any], how: str | No
     assert {violation.checker for violation in violations_of(history)} == ({"Q4", "Q5"} if ids else {"Q5"})
 
 
+@pytest.mark.parametrize(
+    ("durable", "started", "stands", "kept"),
+    [
+        (False, "a", 2, True),
+        # Its id is remembered for good, or its node has forgotten it once only, or not since it was sent.
+        (True, "a", 2, False),
+        (False, "a", 3, False),
+        (False, "b", 2, False),
+        (False, "", 2, False),
+    ],
+)
+def test_an_id_that_is_not_durable_is_forgotten_with_its_node(
+    durable: bool, started: str, stands: int, kept: bool
+) -> None:
+    now = iter(range(1_000))
+    history = History(lambda: float(next(now)))
+    history.restarted("a")
+    history.send_ok(history.sent("s", "q", 1, node="a", duplicate_id="d1", durable=durable))
+    if started:
+        history.restarted(started)
+    history.recounted("q@a", [(1, number + 1) for number in range(stands)])
+    assert [found.checker for found in violations_of(history) if found.checker == "Q4"] == ([] if kept else ["Q4"])
+
+
 def test_in_a_ring_the_source_of_a_node_that_is_gone_is_the_one_before_it() -> None:
     names = ("a", "b", "c")
     seen = set()

@@ -183,6 +183,9 @@ def q4_exactly_once(history: History) -> Iterator[Violation]:
     One stand in a queue is one place and one sequence number: deliveries of one are redeliveries, a second one is a
     duplicate, on whatever node.  Two messages with one duplicate id count together.  The workload has to stay inside
     the window of duplicate ids.
+
+    The id of a message that is not durable is forgotten with its broker, and whoever had no answer sends it again:
+    once more for each start, later than the send, of a node where it stands.
     """
     places: dict[tuple[str, str], dict[tuple[int, tuple[str, int]], None]] = {}
     stands = stands_of(history)
@@ -194,10 +197,22 @@ def q4_exactly_once(history: History) -> Iterator[Violation]:
                 for stand in stands.get((queue, uid), ()):
                     places.setdefault((queue, duplicate_id), {})[uid, stand] = None
     for (queue, duplicate_id), found in places.items():
-        if len(found) > _most_stands(history, queue, 1, found):
+        if len(found) > 1 and len(found) > _most_stands(history, queue, 1 + _forgotten(history, found), found):
             seen = ", ".join(f"message {uid} at {_listed([stand])}" for uid, stand in found)
             what = f"duplicate id {duplicate_id} stands {len(found)} times in {queue}: {seen}"
             yield Violation("Q4", what, next(iter(found))[0])
+
+
+def _forgotten(history: History, stands: Iterable[tuple[int, tuple[str, int]]]) -> int:
+    """How often the nodes where some messages stand have begun anew since the first of these was sent; 0 if all are
+    durable."""
+    found = list(stands)
+    sends = [send for uid in dict.fromkeys(uid for uid, _ in found) for send in history.sends_by_uid()[uid]]
+    if all(send.durable for send in sends):
+        return 0
+    sent_s = min(send.invoked_s for send in sends)
+    nodes = dict.fromkeys(place.rpartition("@")[2] if "@" in place else "" for _, (place, _) in found)
+    return sum(at_s > sent_s for node in nodes for at_s in history.starts.get(node, ()))
 
 
 def q5_no_more_often_than_failures_explain(history: History) -> Iterator[Violation]:
