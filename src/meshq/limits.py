@@ -163,6 +163,8 @@ CALLS_MAX: Final = 1_024
 REQUEST_BODY_BYTES_MAX: Final = 64 * KIB
 #: Notifications of one turn that wait for its end: a burst that deletes a thousand queues is told whole.
 NOTIFICATIONS_WAITING_MAX: Final = 4_096
+#: Bytes of a node's own messages that wait for what costly filters say of them.
+OWN_MESSAGES_WAITING_BYTES_MAX: Final = 16 * MIB
 #: Notifications that a subscription keeps for a consumer that does not look: some megabytes.
 NOTIFICATIONS_QUEUED_MAX: Final = 16_384
 #: ``async for`` and ``producer.send`` may skip the scheduler, but not longer than this many messages.

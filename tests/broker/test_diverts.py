@@ -146,7 +146,7 @@ def test_a_loop_is_refused_and_named_and_nothing_is_made() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from("abcde")), max_size=12))
 def test_a_divert_is_refused_if_and_only_if_it_leads_back(edges: list[tuple[str, str]]) -> None:
-    diverts = Diverts()
+    diverts = Diverts({})
     reaches = {(name, name) for name in "abcde"}
     for number, (start, end) in enumerate(edges):
         if (end, start) in reaches:

@@ -86,9 +86,9 @@ def explained(house: House, target: str, properties: dict[str, Any] | None) -> l
     rows: list[Row] = []
     more = True
     while more:
-        values: Any = answer_call(
-            house.core, "explain_route", {"address": target, "properties": properties, "after": len(rows)}
-        )
+        about = {"address": target, "properties": properties, "after": len(rows)}
+        steps: Any = answer_call(house.core, "explain_route", about)
+        values = next(steps)
         rows += values["steps"]
         more = values["more"]
     return rows

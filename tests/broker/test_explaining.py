@@ -22,8 +22,10 @@ Rows = list[dict[str, Any]]
 
 def explained(house: House, address: str, properties: dict[str, Any] | None = None, **about: Any) -> dict[str, Any]:
     values = answer_call(house.core, "explain_route", {"address": address, "properties": properties, **about})
-    assert isinstance(values, dict)
-    return values
+    assert not isinstance(values, dict)
+    found = next(values)
+    assert isinstance(found, dict)
+    return found
 
 
 def gets(rows: Rows, kind: str = "queue") -> dict[str, str]:

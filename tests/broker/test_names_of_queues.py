@@ -166,7 +166,7 @@ def test_the_commit_of_a_prepared_transaction_makes_only_what_its_user_may_creat
         stranger.call("commit_prepared", xid=b"x")
         assert header_of(stranger.last(FrameType.ANSWER), Answer).code == BY_NAME["retry_transaction"].number
         assert "'create' at 'orders.new'" in text(stranger)
-        assert "orders.new" not in house.core.router.queues and house.core.transactions.two_phase.known(b"x")
+        assert "orders.new" not in house.core.router.queues and house.core.transactions.two_phase.prepared_by(b"x", "")
     # Whoever may create it makes it so that the commit succeeds.
     house.core.definitions.create_queue("orders.new", address="mine.x", routing="anycast", durable=True)
     stranger.call("commit_prepared", xid=b"x")

@@ -17,6 +17,7 @@ from meshq.broker.session._connection import StreamConnection
 from meshq.broker.session._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.session._credentials import Credentials
 from meshq.broker.session._deliveries import granted
+from meshq.broker.session._jobs import at_once
 from meshq.broker.session._listener import Listeners
 from meshq.broker.session._management import answer_call
 from meshq.broker.session._sessions import Sessions
@@ -41,6 +42,7 @@ __all__ = [
     "StoredRun",
     "StreamConnection",
     "answer_call",
+    "at_once",
     "connection_bounds",
     "excerpt",
     "granted",

@@ -27,6 +27,7 @@ from meshq.broker.leaving._returning import Returner
 from meshq.broker.leaving._scheduling import Scheduler
 from meshq.broker.leaving._settling import Settler
 from meshq.broker.paging._pager import Pager
+from meshq.broker.placing._fair_steps import FairSteps
 from meshq.broker.placing._ledger import Ledger, Log, Views
 from meshq.broker.placing._marks import Marks
 from meshq.broker.placing._memory import MemoryBound
@@ -41,7 +42,7 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._timers import Alarms
 from meshq.broker.records import LINKS, encode_links
 from meshq.broker.session._access import Access
-from meshq.broker.session._jobs import Absent, Job, RoomOnDisk
+from meshq.broker.session._jobs import Absent, InTurn, Job, RoomOnDisk
 from meshq.broker.session._peering import Demand
 from meshq.broker.transacting import Transactions
 from meshq.errors import MeshqError
@@ -86,10 +87,10 @@ class Core:
 
     def __init__(self, settings: CoreSettings, log: Log | None, bodies: Bodies | None = None) -> None:
         self.settings = settings
-        self.access = Access(settings.security)
-        self.notices = settings.notices
-        self.router = Router(settings.address_settings)
-        self.router.pages = log is not None
+        self.access, self.notices = Access(settings.security), settings.notices
+        #: Costly work that waits for its turn.
+        self.fair = FairSteps(self._wake, settings.chaos)
+        self.router = Router(settings.address_settings, pages=log is not None)
         self.ledger = Ledger(log, self._release)
         #: What consumers hold in memory.
         self.holdings = Holdings(settings.memory_limit_bytes // HELD_SHARE, self.touch)
@@ -113,7 +114,7 @@ class Core:
         self.settler = Settler(self.ledger, self.router, self.marks, self.memory)
         #: Where large bodies are; without a place for them, in memory.
         self.bodies = bodies if bodies is not None else MemoryBodies(settings.token, self.memory.released)
-        self.mover = Mover(self.placer, self.settler, self.ledger)
+        self.mover = Mover(self.placer, self.settler, self.ledger, self.fair)
         #: Sends messages of the node's own.
         self.voice = Voice(self)
         self.announcer = Announcer(self)
@@ -258,8 +259,8 @@ class Core:
 
     def pursue(self, job: Job) -> None:
         """Begin what takes many steps; the first is done now."""
-        self._jobs.append(job)
-        self._advance()
+        self._step(job)
+        self._go_on_with_jobs()
 
     def go_on(self) -> None:
         """Take up the queues that had not put everything to their filters, and what takes many steps."""
@@ -272,32 +273,49 @@ class Core:
                 self.on_unfinished()
         if self._jobs:
             self._advance()
+        self.fair.step(ending=self.closing is not None)
         self.turn()
 
+    def _wake(self) -> bool:
+        if self.on_unfinished is not None:
+            self.on_unfinished()
+        return self.on_unfinished is not None
+
     def _take_up(self, job: Job) -> None:
-        self._jobs.insert(0, job)
-        self._advance()
+        self._step(job)
+        self._go_on_with_jobs()
         self.turn()
+
+    def _go_on_with_jobs(self) -> None:
+        """Have jobs go on soon; now, if nobody would call again."""
+        if self._jobs and not self._wake():
+            self._advance()
 
     def _advance(self) -> None:
         """A step of each job; all of them if nobody would call again."""
         while self._jobs:
             jobs, self._jobs = self._jobs, []
             for job in jobs:
-                ended = job.step(self.closing)
-                while isinstance(ended, RoomOnDisk):
-                    if not self.ledger.ask_room(ended.size_bytes, partial(self._take_up, job)):
-                        break
-                    ended = job.step(self.closing)
-                if isinstance(ended, RoomOnDisk):
-                    continue
-                if isinstance(ended, Absent):
-                    self.pager.fetch(ended.queue, ended.view, partial(self.pursue, job))
-                elif not ended:
-                    self._jobs.append(job)
-            if self._jobs and self.on_unfinished is not None:
-                self.on_unfinished()
+                self._step(job)
+            if self._jobs and self._wake():
                 break
+
+    def _step(self, job: Job) -> None:
+        ended = job.step(self.closing)
+        while isinstance(ended, (RoomOnDisk, InTurn)):
+            if isinstance(ended, InTurn):
+                if self._wake():
+                    self.fair.begin(ended.owner, ended.key, ended.costly, partial(self._take_up, job), ended.alive)
+                    return
+                for _ in ended.costly.steps:
+                    pass
+            elif not self.ledger.ask_room(ended.size_bytes, partial(self._take_up, job)):
+                return
+            ended = job.step(self.closing)
+        if isinstance(ended, Absent):
+            self.pager.fetch(ended.queue, ended.view, partial(self.pursue, job))
+        elif not ended:
+            self._jobs.append(job)
 
     def _dispatch(self, queue: Queue) -> None:
         if self.closing is not None or queue.number not in self.router.by_number:

@@ -132,12 +132,9 @@ class Announcer:
         kind = KIND_PLAIN | KIND_PROPERTIES
         envelopes = [Envelope(kind, b"", b"", encode_map(one.properties())) for one in notifications]
         # What no subscription wants to know is no message that somebody has lost.
-        unrouted = core.placer.unrouted
+        target, stamp_ms = Target(NOTIFICATIONS, None), round(notifications[0].timestamp * 1000)
         try:
-            core.voice.send(
-                Target(NOTIFICATIONS, None), [b""] * count, envelopes, round(notifications[0].timestamp * 1000)
-            )
-            core.placer.unrouted = unrouted
+            core.voice.send(target, [b""] * count, envelopes, stamp_ms, counted=False, lost=self._drop)
         except (AddressFullError, ClosedError, JournalBrokenError):
             # A durable subscription has no room, or the node ends, and says why.
             self._drop(count)

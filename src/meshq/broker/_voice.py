@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from meshq import limits
 from meshq.address import Target
+from meshq.broker.placing._fair_steps import NODE, Costly
+from meshq.broker.placing._filters_at import costly, filters_at
 from meshq.broker.queue._run import StoredRun
+from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, NotFoundError, UsageError
 from meshq.wire import Envelope, encode_run
 
 if TYPE_CHECKING:
@@ -16,15 +21,28 @@ if TYPE_CHECKING:
 class Voice:
     """Sends as this life of the node; nothing of it is durable, and nobody waits for it."""
 
-    __slots__ = ("_core", "_last")
+    __slots__ = ("_core", "_last", "_waiting_bytes")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         # The number of the last message.
         self._last = 0
+        # Of runs that are put to filters, and of those behind them.
+        self._waiting_bytes = 0
 
-    def send(self, target: Target, bodies: Sequence[bytes], envelopes: Sequence[Envelope], stamp_ms: int) -> None:
-        """Place messages.
+    def send(
+        self,
+        target: Target,
+        bodies: Sequence[bytes],
+        envelopes: Sequence[Envelope],
+        stamp_ms: int,
+        *,
+        counted: bool = True,
+        lost: Callable[[int], None],
+    ) -> None:
+        """Place messages, now or when costly filters have said what they say of them.
+
+        ``counted``: whether what nobody takes is counted.  ``lost`` is told how many could not be placed later.
 
         Raises:
             NotFoundError, UsageError: there is no such place, and none can be made.
@@ -43,7 +61,56 @@ class Voice:
             stamp=stamp_ms,
         )
         self._last += len(bodies)
-        core.placer.place(run, target, kinds, _nothing)
+        place = partial(self._place, run, target, kinds, counted)
+        asked = self._costly(run, target)
+        if asked is None and not self._waiting_bytes:
+            place()
+            return
+        if self._waiting_bytes + run.size_bytes > limits.OWN_MESSAGES_WAITING_BYTES_MAX:
+            raise AddressFullError(f"messages of the node itself wait for the filters of {target.address!r}")
+        core.placer.prepare(run, kinds)
+        self._waiting_bytes += run.size_bytes
+        self._wait(run, target, asked, place, lost)
+
+    def _costly(self, run: StoredRun, target: Target) -> Costly | None:
+        router = self._core.router
+        filters = filters_at(router, target) if router.sieves else []
+        return costly(self._core.fair, NODE, run, filters) if filters else None
+
+    def _wait(
+        self,
+        run: StoredRun,
+        target: Target,
+        asked: Costly | None,
+        place: Callable[[], None],
+        lost: Callable[[int], None],
+    ) -> None:
+        then = partial(self._go_on, run, target, place, lost)
+        # What comes behind it keeps its place.
+        self._core.fair.begin(NODE, self, asked or Costly(iter(()), 0), then)
+
+    def _go_on(self, run: StoredRun, target: Target, place: Callable[[], None], lost: Callable[[int], None]) -> None:
+        closing = self._core.closing is not None
+        asked = None if closing else self._costly(run, target)
+        if asked is not None:
+            # There are others by now.
+            self._wait(run, target, asked, place, lost)
+            return
+        self._waiting_bytes -= run.size_bytes
+        if closing:
+            return
+        try:
+            place()
+        except (NotFoundError, UsageError, AddressFullError, ClosedError, JournalBrokenError):
+            lost(run.content.rows)
+
+    def _place(self, run: StoredRun, target: Target, kinds: int, counted: bool) -> None:
+        placer = self._core.placer
+        unrouted = placer.unrouted
+        placer.place(run, target, kinds, _nothing)
+        run.verdicts = ()
+        if not counted:
+            placer.unrouted = unrouted
 
 
 def _nothing() -> None:

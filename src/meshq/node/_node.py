@@ -22,6 +22,7 @@ from meshq.broker import (
     Recovery,
     Sessions,
     answer_call,
+    at_once,
     connection_bounds,
     excerpt,
     paged_of,
@@ -444,7 +445,7 @@ class Node:
         more = True
         about = {"address": address, "user": user, "properties": None if properties is None else dict(properties)}
         while more:
-            values: Any = answer_call(self.core, "explain_route", {**about, "after": len(steps)})
+            values: Any = at_once(answer_call(self.core, "explain_route", {**about, "after": len(steps)}))
             steps += values["steps"]
             more = values["more"]
         return Route.of(values, steps)

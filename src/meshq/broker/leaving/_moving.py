@@ -12,6 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from meshq.address import Target
+from meshq.broker.placing._fair_steps import NODE, Costly, FairSteps, Owner
+from meshq.broker.placing._filters_at import costly
 from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._placing import Placer
 from meshq.broker.queue._consumer_state import Span
@@ -19,6 +21,7 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import GONE, UNHELD, QueueRun, StoredRun
 from meshq.broker.queue._traits import Traits
+from meshq.broker.queue._verdicts import Asked, cost_of, judging, unasked, work_of
 from meshq.broker.records import SettledRow
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError
 from meshq.message import Origin
@@ -45,10 +48,15 @@ Still = Callable[[Sequence[int]], Sequence[int]]
 class Mover:
     """Takes messages out of a queue and places them at an address."""
 
-    def __init__(self, placer: Placer, settler: Settler, ledger: Ledger) -> None:
+    def __init__(self, placer: Placer, settler: Settler, ledger: Ledger, fair: FairSteps) -> None:
         self._placer = placer
         self._settler = settler
         self._ledger = ledger
+        self._fair = fair
+        # Runs of which the filters of a target are asked before messages are moved there.
+        self._asking: dict[tuple[QueueRun, str], None] = {}
+        #: Some of what could not be moved the last time is put to the filters of its target: it goes after that.
+        self.asks = False
         #: Why messages could not be moved the last time.
         self.refused: MeshqError | None = None
         #: Bytes for which room was being made when messages could not be moved the last time; 0: not for want of that.
@@ -65,17 +73,21 @@ class Mover:
         target: Target | None,
         reason: str,
         still: Still | None = None,
+        known: StoredRun | None = None,
     ) -> list[Span]:
         """Move messages that a consumer has held, or that wait; ``target`` None: they are gone.
+
+        ``known``: what filters have said of the run (``as_moved``).
 
         Returns those that could not be moved: nothing has changed for them.  What the node moves goes when room has
         been made for it, unless somebody has it by then; ``still`` says which of such rows may go even so.
         """
         left: list[Span] = []
         moved = self.waits_for = 0
+        self.asks = False
         for span in self._cut(spans) if target is not None else spans:
             try:
-                logged = target is not None and self._place(queue, span, target, reason, still)
+                logged = target is not None and self._place(queue, span, target, reason, still, known)
             except (AddressFullError, UsageError, JournalBrokenError, ClosedError) as error:
                 # There is no room, or nobody there takes it, or the node is ending, for which it says why.
                 self.refused = error
@@ -125,11 +137,28 @@ class Mover:
             raise AddressFullError(f"room for {need} bytes that are to be moved is being made")
         # Else there is room, or whoever places it is refused at once; what nobody keeps needs none.
 
-    def _room_made(self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, need: int) -> None:
+    def _room_made(
+        self,
+        queue: Queue,
+        span: Span,
+        target: Target,
+        reason: str,
+        still: Still | None,
+        known: StoredRun | None,
+        need: int,
+    ) -> None:
         """There is room as long as this call lasts, or none: what waits for it goes now, unless somebody has it.
 
         Whoever comes later finds no room for what is larger than a segment: nothing keeps so much.
         """
+        with contextlib.suppress(AddressFullError):
+            self._ledger.check_room(need)
+            self._move_late(queue, span, target, reason, still, known)
+
+    def _move_late(
+        self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, known: StoredRun | None
+    ) -> None:
+        """Move what had to wait, unless somebody has it."""
         view = span.view
         if not view.live or view.run.paged:
             return
@@ -137,15 +166,80 @@ class Mover:
         if still is not None:
             rows = still(rows)
         parts = [Span(view, part.start, part.stop, part.step) for part in pieces(rows)]
-        with contextlib.suppress(AddressFullError):
-            self._ledger.check_room(need)
-            self.move(queue, parts, target, reason, still)
+        self.move(queue, parts, target, reason, still, known)
 
-    def _place(self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None) -> bool:
-        """Place the messages; whether the record that does so says that they are gone from here."""
-        run = span.view.run
-        whole = run.origin or run
+    # -- what filters say
+
+    def as_moved(self, queue: Queue, run: StoredRun, target: Target, reason: str) -> StoredRun:
+        """All messages of a run as filters see them where they go."""
+        return self._moved(queue, run, target, reason, range(run.content.rows))
+
+    def costly(self, owner: Owner, known: StoredRun, target: Target, reason: str, rows: Sequence[int]) -> Costly | None:
+        """The steps in which messages have to be put to the filters of their target before they are moved there; None:
+        they need not be.  ``known``: their run ``as_moved``, which then knows what these say."""
+        filters = self._placer.filters_of_moved(target, anew=reason == "given_back")
+        return costly(self._fair, owner, known, filters, rows) if filters and rows else None
+
+    def _ask(
+        self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, known: StoredRun | None
+    ) -> StoredRun | None:
+        """What filters have said of a run, or may say now; None: nobody has any.
+
+        Raises:
+            AddressFullError: they are asked in steps, and after that the messages are moved.
+        """
+        if reason not in OWN:
+            # Whoever asks for the move has seen to it.
+            return known
         rows = range(span.start, span.stop, span.step)
+        filters = self._placer.filters_of_moved(target)
+        if not filters:
+            return None
+        key = span.view, target.address
+        if key not in self._asking:
+            run = known or self.as_moved(queue, span.view.run, target, reason)
+            missing = unasked(run, filters, rows)
+            work = work_of(run, cost_of(missing), rows) if missing else 0
+            if not missing or self._fair.afford(NODE, work):
+                return run
+            self._asking[key] = None
+            told: list[StoredRun] = []
+            # Of what waits the content may go to the disk, unless something is known of it.
+            steps = self._asked(queue, span, target, reason, known if known and known.verdicts else None, told)
+            then = partial(self._told, queue, span, target, reason, still, told)
+            self._fair.begin(NODE, queue, Costly(steps, work), then, lambda: bool(span.view.live))
+        self.asks = True
+        raise AddressFullError(f"the messages are put to the filters of {target.address!r}")
+
+    def _asked(
+        self,
+        queue: Queue,
+        span: Span,
+        target: Target,
+        reason: str,
+        known: StoredRun | None,
+        told: list[StoredRun],
+    ) -> Iterator[None]:
+        run = span.view.run
+        if run.paged:
+            # Whoever wants it moved comes again.
+            return
+        known = known or self.as_moved(queue, run, target, reason)
+        rows = range(span.start, span.stop, span.step)
+        filters = unasked(known, self._placer.filters_of_moved(target), rows)
+        yield from judging(known, filters, Asked(filters), rows)
+        told.append(known)
+
+    def _told(
+        self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, told: list[StoredRun]
+    ) -> None:
+        """Filters have said what they say: the messages go now, unless somebody has them."""
+        del self._asking[span.view, target.address]
+        if told:
+            self._move_late(queue, span, target, reason, still, told[0])
+
+    def _moved(self, queue: Queue, run: StoredRun, target: Target, reason: str, rows: range) -> StoredRun:
+        """Some messages of a run as they are where they go."""
         traits = run.traits
         moved = StoredRun(
             target.address,
@@ -163,9 +257,22 @@ class Mover:
         else:
             moved.traits = Traits(arrival, origin=_origin(queue, run, reason))
         moved.body = run.body
+        return moved
+
+    def _place(
+        self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, known: StoredRun | None
+    ) -> bool:
+        """Place the messages; whether the record that does so says that they are gone from here."""
+        run = span.view.run
+        whole = run.origin or run
+        rows = range(span.start, span.stop, span.step)
+        known = self._ask(queue, span, target, reason, still, known)
+        moved = self._moved(queue, run, target, reason, rows)
+        if known is not None:
+            moved.verdicts = tuple(verdicts.picked(rows) for verdicts in known.verdicts)
         if run.durable:
             # Whoever asked for a move is told no, and may ask again.
-            then = partial(self._room_made, queue, span, target, reason, still) if reason in OWN else _nobody
+            then = partial(self._room_made, queue, span, target, reason, still, known) if reason in OWN else _nobody
             self._see_room(moved, then)
         gone: tuple[SettledRow, ...] = ()
         if whole.position and queue.durable:

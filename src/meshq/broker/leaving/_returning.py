@@ -21,6 +21,8 @@ from meshq.wire import violation
 
 #: On a full disk nothing can be moved: what should be waits for so many ms and is tried again.
 RETRY_MS = 1_000
+#: What is put to the filters of its target goes as soon as these have said what they say, and waits so long at most.
+ASKED_MS = 60_000
 #: As for users: a time that is further away could be no due time of a record.
 DELAY_MS_MAX = limits.TIME_S_MAX * 1_000
 
@@ -83,7 +85,7 @@ class Returner:
             spans = consumer.take(first, last)
             for span in self._mover.move(queue, spans, queue.target_of("rejected"), "rejected"):
                 # The disk is full: whoever gets it next may refuse it again.
-                self._put_off(queue, span, RETRY_MS)
+                self._put_off(queue, span, self._retry_ms)
 
     def abandon(self, consumer: ConsumerState, handed: int | None) -> None:
         """A consumer is gone: what it held returns.  ``handed``: tags from there on never reached the application;
@@ -148,7 +150,12 @@ class Returner:
                     self._give_back(queue, part, counted=True)
         for reason, rows in (("expired", over), ("attempts", failed)):
             for part in self._mover.move(queue, _spans(view, rows), queue.target_of(reason), reason):
-                self._put_off(queue, part, RETRY_MS)
+                self._put_off(queue, part, self._retry_ms)
+
+    @property
+    def _retry_ms(self) -> int:
+        """When what could not be moved just now may be had again."""
+        return ASKED_MS if self._mover.asks else RETRY_MS
 
     def _put_off(self, queue: Queue, span: Span, wait_ms: float, *, counted: bool = True) -> None:
         self._give_back(queue, span, counted=counted, waits=True)

@@ -9,7 +9,7 @@ message, or None where nothing is known of it, and so does what follows from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
 from meshq.broker.queue._rows import pieces
@@ -96,6 +96,16 @@ class Ring:
         if self.local is not None and (self.local.terms.filter is not None or filters_of(self.local)):
             return True
         return any(remote.filter is not None or remote.filters for remote in self.remotes)
+
+    def filters(self) -> Iterator[Filter]:
+        """Whatever its messages may be put to."""
+        if self.local is not None:
+            yield from filters_of(self.local) or ()
+        for one in (self.local.terms if self.local is not None else None, *self.remotes):
+            if one is not None and one.filter is not None:
+                yield one.filter
+        for remote in self.remotes:
+            yield from remote.filters
 
 
 class Taker(NamedTuple):

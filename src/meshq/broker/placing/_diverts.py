@@ -33,9 +33,11 @@ class DivertRule:
 class Diverts:
     """All diverts of one node."""
 
-    __slots__ = ("by_name", "from_address")
+    __slots__ = ("_sieves", "by_name", "from_address")
 
-    def __init__(self) -> None:
+    def __init__(self, sieves: dict[object, None]) -> None:
+        # Those with filters stand among whatever sorts messages.
+        self._sieves = sieves
         self.by_name: dict[str, DivertRule] = {}
         #: By the address that they leave; an address without diverts is not in it.
         self.from_address: dict[str, list[DivertRule]] = {}
@@ -51,11 +53,14 @@ class Diverts:
     def add(self, rule: DivertRule) -> None:
         """Enter a divert."""
         self.by_name[rule.name] = rule
+        if rule.filter is not None:
+            self._sieves[rule] = None
         self.from_address.setdefault(rule.address, []).append(rule)
 
     def remove(self, rule: DivertRule) -> None:
         """Forget a divert."""
         del self.by_name[rule.name]
+        self._sieves.pop(rule, None)
         rules = self.from_address[rule.address]
         rules.remove(rule)
         if not rules:

@@ -5,7 +5,7 @@ Filters have a third answer where nothing is known of the message: it may be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from meshq.address import SEPARATOR, Target
@@ -43,16 +43,25 @@ class Explainer:
         self._wants = wants_of(message) if message is not None else None
         self.rows: Rows = []
 
-    def follow(self, target: Target) -> Rows:
-        """A row for each queue and each divert on the way, in the order in which they are come by."""
+    def follow(self, target: Target) -> Iterator[int]:
+        """Make a row for each queue and each divert on the way, in the order in which they are come by.
+
+        Yields before each address how many these may be.
+        """
         reached: dict[str, Known] = {target.address: True}
         if target.queue is not None:
+            yield self._count(target.address)
             self._place(target, True)
-            return self.rows
+            return
         for name in self._router.diverts.order(target.address):
             if name in reached and reached[name] is not False:
+                yield self._count(name)
                 self._address(name, reached, first=name == target.address)
-        return self.rows
+
+    def _count(self, name: str) -> int:
+        address = self._router.addresses.get(name)
+        queues = len(address.queues) if address is not None else 0
+        return 1 + queues + len(self._router.bindings(name)) + len(self._router.diverts.leaving(name))
 
     # -- one thing after the other
 

@@ -13,6 +13,7 @@ from meshq.broker.placing._address_room import AddressRoom
 from meshq.broker.placing._distribution_plan import Ring, Share, takes
 from meshq.broker.placing._duplicates import IdChunk
 from meshq.broker.placing._entering import Entering
+from meshq.broker.placing._filters_at import filters_anew, filters_at, filters_here
 from meshq.broker.placing._ledger import Ledger, Views
 from meshq.broker.placing._marks import Marks
 from meshq.broker.placing._memory import MemoryBound
@@ -32,6 +33,7 @@ from meshq.broker.records import (
     encode_user_producers,
 )
 from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
+from meshq.selector import Filter
 from meshq.wire import KIND_ID, RunBytes, duplicate_ids
 
 #: Bytes that a run takes in the journal beside its content and its names, at most: heads; for each message: what is
@@ -61,9 +63,8 @@ class Placer:
         peers: KnownPeers,
         warn: Callable[[str, str], None],
     ) -> None:
-        self._alarms = alarms
-        # Event and text.
-        self._warn = warn
+        """``warn`` is told of an event, with a text."""
+        self._alarms, self._warn = alarms, warn
         self._ledger = ledger
         self._definitions = definitions
         self._diverts = definitions.router.diverts
@@ -75,8 +76,7 @@ class Placer:
         #: The highest number of each link that is stored.
         self.links: dict[bytes, int] = {}
         #: Messages that were repeats of known duplicate ids, and messages sent where no queue listens.
-        self.duplicates = 0
-        self.unrouted = 0
+        self.duplicates = self.unrouted = 0
         #: Messages that were dropped because their address was full.
         self.dropped = 0
 
@@ -303,10 +303,23 @@ class Placer:
         """What each message of a run asks for; None: nothing."""
         if not kinds & SPECIAL and run.body is None:
             return None
-        arrival_ms = self._alarms.now_ms
-        asked = read_traits(run.content, arrival_ms)
-        run.traits = Traits(arrival_ms, taken=self._alarms.elapsed_ms)
-        return asked
+        if run.traits is None or not run.verdicts:
+            # What filters were told of a run holds for it.
+            self.prepare(run, kinds)
+        return read_traits(run.content, run.traits.arrival if run.traits is not None else 0)
+
+    def prepare(self, run: StoredRun, kinds: int) -> None:
+        """Say of a run of a client's when it has come, if that matters: now."""
+        if kinds & SPECIAL or run.body is not None:
+            run.traits = Traits(self._alarms.now_ms, taken=self._alarms.elapsed_ms)
+
+    def is_refused(self, target: Target, *, together: bool = False) -> bool:
+        """Whether a run for a target would be refused or dropped now, whatever is in it; ``together``: one of a
+        transaction, which is weighed before any of it is dropped."""
+        address = self._definitions.router.addresses.get(target.address)
+        room = address.room if address is not None else None
+        policies = ("block", "fail") if together else ("drop", "fail")
+        return room is not None and room.policy in policies and (room.full or self._memory.scarce)
 
     def place_forwarded(
         self,
@@ -326,9 +339,7 @@ class Placer:
         Raises:
             AddressFullError, JournalBrokenError: nothing changed.
         """
-        router = self._definitions.router
-        found = [router.by_number.get(number) for number in queues]
-        targets = dict.fromkeys(queue for queue in found if queue is not None and queue.address == run.address)
+        targets = self._forwarded_to(run.address, queues)
         shares = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, turn=0)]
         if not targets:
             shares = self._route_again(run, rows)
@@ -342,6 +353,19 @@ class Placer:
         self.links[link[0]] = link[1]
         self.charge(run, views)
         self._ledger.release_after(position, views, then)
+
+    def _forwarded_to(self, address: str, queues: Sequence[int]) -> dict[Queue, None]:
+        by_number = self._definitions.router.by_number
+        found = [by_number.get(number) for number in queues]
+        return dict.fromkeys(queue for queue in found if queue is not None and queue.address == address)
+
+    def filters_of_forwarded(self, address: str, queues: Sequence[int]) -> list[Filter]:
+        """The filters that ``place_forwarded`` may ask."""
+        targets = self._forwarded_to(address, queues)
+        if not targets:
+            # It is routed once more.
+            return filters_at(self._definitions.router, Target(address, None))
+        return list(dict.fromkeys(one.terms.filter for one in targets if one.terms.filter is not None))
 
     def _route_again(self, run: StoredRun, rows: range) -> list[Share]:
         address = self._address_here(run.address)
@@ -358,6 +382,11 @@ class Placer:
         size += (ROW_RECORD_BYTES + PART_RECORD_BYTES) * content.rows
         queues = min(len(self._definitions.router.by_number), limits.QUEUES_PER_ADDRESS_MAX)
         return size + (PART_RECORD_BYTES + MARK_RECORD_BYTES) * queues
+
+    def filters_of_moved(self, target: Target, *, anew: bool = False) -> list[Filter]:
+        """The filters that ``place_moved`` or, ``anew``, ``place_anew`` may ask."""
+        router = self._definitions.router
+        return filters_anew(router, target.address) if anew else filters_here(router, target)
 
     def place_moved(self, run: StoredRun, target: Target, gone: tuple[SettledRow, ...]) -> bool:
         """Place what leaves one of the queues here; ``gone``: what the same record says of that queue.
@@ -441,8 +470,10 @@ class Placer:
         if not kinds & SPECIAL and run.body is None:
             return None
         asked = read_traits(run.content, arrival_ms)
-        begun = max(1, self._alarms.now_ms - waited_ms) if any(one.due for one in asked) else 0
-        run.traits = Traits(arrival_ms, taken=self._alarms.elapsed_ms - waited_ms, begun=begun)
+        if run.traits is None or not run.verdicts:
+            # What filters were told of a run holds for it.
+            begun = max(1, self._alarms.now_ms - waited_ms) if any(one.due for one in asked) else 0
+            run.traits = Traits(arrival_ms, taken=self._alarms.elapsed_ms - waited_ms, begun=begun)
         return asked
 
     def _all_known(self, then: Callable[[], None]) -> None:

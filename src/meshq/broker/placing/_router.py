@@ -58,9 +58,11 @@ class Address:
 class Router:
     """All names of one node."""
 
-    def __init__(self, patterns: dict[str, AddressSettings]) -> None:
+    def __init__(self, patterns: dict[str, AddressSettings], *, pages: bool = False) -> None:
         self.table = SettingsTable(patterns)
-        self.diverts = Diverts()
+        #: Whatever sorts messages when they are placed, or may: queues and diverts with filters, queues of other nodes.
+        self.sieves: dict[object, None] = {}
+        self.diverts = Diverts(self.sieves)
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.by_number: dict[int, Queue] = {}
@@ -71,7 +73,7 @@ class Router:
         #: By address: what it may hold, if that is bounded or was.
         self.rooms: dict[str, AddressRoom] = {}
         #: Whether there is a disk for what has no room.
-        self.pages = False
+        self.pages = pages
         #: Called when an address holds more than it may in memory.
         self.on_pressure: Callable[[], None] = _nothing
         #: Called when an address has reached its bound, with what becomes of more.
@@ -99,7 +101,9 @@ class Router:
         self.skip_numbers(queue.number)
         self._rule(queue)
         address.queues.append(queue)
-        address.filtered += queue.terms.filter is not None
+        if queue.terms.filter is not None:
+            address.filtered += 1
+            self.sieves[queue] = None
         self.queues[queue.name] = self.by_number[queue.number] = queue
         self._form_rings(address.name)
         self.on_queue(queue)
@@ -154,7 +158,9 @@ class Router:
         """Take a queue out of all tables."""
         del self.queues[queue.name], self.by_number[queue.number]
         self.addresses[queue.address].queues.remove(queue)
-        self.addresses[queue.address].filtered -= queue.terms.filter is not None
+        if queue.terms.filter is not None:
+            self.addresses[queue.address].filtered -= 1
+            del self.sieves[queue]
         self._form_rings(queue.address)
         self._forget_temporary(queue.address)
         self.on_queue(queue)
@@ -165,6 +171,7 @@ class Router:
         """A link has described a queue of its peer, for the first time or anew."""
         self._unbind(link, binding.number)
         self._by_link.setdefault(link, {})[binding.number] = binding
+        self.sieves[link, binding.number] = None
         self._remote.setdefault(binding.address, {})[link, binding.number] = binding
         self._form_rings(binding.address)
 
@@ -212,7 +219,7 @@ class Router:
         binding = self._by_link.get(link, {}).pop(number, None)
         if binding is not None:
             known = self._remote[binding.address]
-            del known[link, number]
+            del known[link, number], self.sieves[link, number]
             if not known:
                 del self._remote[binding.address]
         return binding

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from meshq.address import TEMPORARY
 from meshq.broker._known_peers import KnownPeers
-from meshq.broker.placing._distribution_plan import Ring, Share, groups_of, plan, takers
+from meshq.broker.placing._distribution_plan import Ring, Share, Wants, groups_of, plan, takers
 from meshq.broker.placing._router import Address, Router
 from meshq.broker.placing._sharing import wants_of
 from meshq.broker.queue._queue_machine import Queue
@@ -38,7 +38,8 @@ class Anew:
             # One is made.
             return [] if self._is_taken(run.address) else list(rows)
         first, others = self._choice(address, forward, remote, rings)
-        return [row for row in rows if _taken(run, row, first, address) or _taken(run, row, others, address)]
+        wants = wants_of(run)
+        return [row for row in rows if _taken(wants, row, first, address) or _taken(wants, row, others, address)]
 
     def _is_taken(self, name: str) -> bool:
         """Whether another address has a queue of this name, so that none can be made."""
@@ -53,13 +54,13 @@ class Anew:
         rings = self._rings(address, forward)
         first, others = self._choice(address, forward, remote, rings)
         anycast = address.routing == "anycast"
-        rows = range(run.content.rows)
-        here = [row for row in rows if _taken(run, row, first, address)]
+        rows, wants = range(run.content.rows), wants_of(run)
+        here = [row for row in rows if _taken(wants, row, first, address)]
         there = sorted({*rows} - {*here})
         shares = []
         for part, some in ((here, first), (there, others)):
             if part and some:
-                shares += plan(some, part, anycast=anycast, turn=address.turn, wants=wants_of(run))
+                shares += plan(some, part, anycast=anycast, turn=address.turn, wants=wants)
         address.turn += len(rows)
         for name, ring in rings.items():
             if name in address.rings:
@@ -107,9 +108,8 @@ def node_of(forward: Queue) -> str:
     return forward.name.rpartition(".")[2]
 
 
-def _taken(run: StoredRun, row: int, rings: Sequence[Ring], address: Address) -> bool:
+def _taken(wants: Wants, row: int, rings: Sequence[Ring], address: Address) -> bool:
     """Whether a message has a place in each of the groups of some names."""
-    wants = wants_of(run)
     groups = groups_of(rings, anycast=address.routing == "anycast") if rings else []
     found = [any(taker.gets for taker in takers(group, lambda filters: wants(filters, row))) for group in groups]
     return bool(found) and all(found)

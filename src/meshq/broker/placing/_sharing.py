@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from meshq import limits
 from meshq.broker.placing._distribution_plan import Ring, Share, Wants, plan, takers
+from meshq.broker.placing._known_shares import deal_known
 from meshq.broker.placing._router import Address
 from meshq.broker.placing._sifting_plan import sift
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._run_messages import RunMessages
+from meshq.broker.queue._verdicts import Verdicts, known_of
 from meshq.errors import UsageError
 from meshq.selector import Filter
 
@@ -83,6 +85,9 @@ def deal_here(run: StoredRun, address: Address, queues: Sequence[Queue], rows: S
 def deal(run: StoredRun, queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, turn: int) -> list[Share]:
     """Deal rows to queues here: to all that take them, or to each queue in turn."""
     if any(queue.terms.filter is not None for queue in queues):
+        known = deal_known(run, queues, rows, anycast=anycast, turn=turn) if run.verdicts else None
+        if known is not None:
+            return known
         return sift(queues, rows, anycast=anycast, turn=turn, wants=wants_of(run))
     count = len(queues) if anycast else 1
     dealt = [
@@ -98,11 +103,48 @@ def wants_of(run: StoredRun) -> Wants:
     messages = RunMessages(run)
     seen = -1
 
-    def wants(filters: tuple[Filter, ...], row: int) -> bool:
+    def wants(filters: Sequence[Filter], row: int) -> bool:
         nonlocal seen
         if row != seen:
             seen = row
             messages.move(row, properties=True)
         return any(filter.matches(messages) for filter in filters)
 
-    return wants
+    return _Known(run.verdicts, wants) if run.verdicts else wants
+
+
+class _Known:
+    """Looks up what filters have said of a run, and asks the others."""
+
+    __slots__ = ("_by_filter", "_together", "_verdicts", "_wants")
+
+    def __init__(self, verdicts: tuple[Verdicts, ...], wants: Callable[[Sequence[Filter], int], bool]) -> None:
+        self._verdicts = verdicts
+        self._wants = wants
+        # The messages that each accepts, and those of which it was asked.
+        self._by_filter: dict[Filter, tuple[int, int]] = {}
+        # Of several filters that are asked together, by the identity of their tuple, which is kept: the messages that
+        # one of them accepts, and those of which all were asked.
+        self._together: dict[int, tuple[tuple[Filter, ...], int, int]] = {}
+
+    def __call__(self, filters: tuple[Filter, ...], row: int) -> bool:
+        if len(filters) == 1:
+            accepted, asked = self._of(filters[0])
+        else:
+            _, accepted, asked = self._together.get(id(filters)) or self._of_all(filters)
+        return bool(accepted >> row & 1) or (not asked >> row & 1 and self._wants(filters, row))
+
+    def _of(self, filter: Filter) -> tuple[int, int]:
+        found = self._by_filter.get(filter)
+        if found is None:
+            found = self._by_filter[filter] = known_of(self._verdicts, filter)
+        return found
+
+    def _of_all(self, filters: tuple[Filter, ...]) -> tuple[tuple[Filter, ...], int, int]:
+        accepted, asked = 0, -1
+        for filter in filters:
+            found = self._of(filter)
+            accepted |= found[0]
+            asked &= found[1]
+        self._together[id(filters)] = filters, accepted, asked
+        return self._together[id(filters)]

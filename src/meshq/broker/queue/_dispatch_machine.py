@@ -38,12 +38,21 @@ class Dispatch:
 
     def run(self) -> list[tuple[ConsumerState, Grant]]:
         """What is granted, after what was already."""
+        grouped = self._queue.grouped
+        if grouped is not None and grouped.looks:
+            grouped.look()
+        self._run()
+        if grouped is not None and grouped.looks:
+            self._queue.unfinished = True
+        return self._grants
+
+    def _run(self) -> None:
         levels, tiers = self._queue.levels, self._queue.tiers
         if len(levels) == 1 == len(tiers) and not levels[0].grouped_runs:
             # The usual queue: nothing in it is more urgent than anything else, and nobody goes first.
             if levels[0].ready:
                 self._serve(levels[0], tiers[0])
-            return self._grants
+            return
         for level in levels:
             if level.grouped_runs:
                 self._with_groups(level)
@@ -57,7 +66,6 @@ class Dispatch:
                 self._plain = False
         for consumer in self._full:
             consumer.set_willing(True)
-        return self._grants
 
     def _ends(self, level: Level) -> bool:
         return self._budget <= 0 or level.stuck or self._queue.unfinished or level.absent is not None

@@ -6,11 +6,14 @@ stands together, in that consumer's place, so that it gets them in the order of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
+from meshq import limits
 from meshq.broker.queue._run import PARKED, QueueRun
 from meshq.broker.queue._run_messages import accepted
+from meshq.broker.queue._verdicts import cost_of, work_of
 
 if TYPE_CHECKING:
     from meshq.broker.queue._consumer_state import ConsumerState
@@ -43,8 +46,9 @@ class Group:
         self.offers: dict[Filter | None, Key] = {}
         # And the runs in which these stand.
         self.firsts: dict[Key, QueueRun] = {}
-        # The filters that have to look at something on the disk before it can be said what they accept first.
-        self.unjudged: dict[Filter | None, None] = {}
+        # The filters that have to look at a run before it can be said what they accept first: that is on the disk, or
+        # costs more than is left of a step.
+        self.unjudged: dict[Filter | None, QueueRun] = {}
 
     def withdraw(self) -> None:
         """It is not to be had."""
@@ -135,25 +139,85 @@ def key_of(view: QueueRun, row: int) -> Key:
 
 
 def accepts(filter: Filter | None, view: QueueRun, row: int) -> bool:
-    """Whether a filter accepts a message of a group; a run's messages are put to it once, all together."""
+    """Whether a filter accepts a message of a group; True where that is not known yet: it is before it is granted."""
     if filter is None:
         return True
-    if view.verdicts is None:
-        view.verdicts = {}
-    verdicts = view.verdicts.get(filter)
-    if verdicts is None:
-        if view.run.paged:
-            # It is looked at when it is here, before it is granted.
-            return True
-        verdicts = view.verdicts[filter] = bytearray(len(view.states))
-        for index in accepted(view.run, filter, range(len(verdicts))).rows:
-            verdicts[index] = True
-    return bool(verdicts[row])
+    verdicts = (view.verdicts or {}).get(filter)
+    return verdicts is None or bool(verdicts[row])
 
 
 def judged(filter: Filter | None, view: QueueRun) -> bool:
-    """Whether it can be said now which messages of a run a filter accepts."""
-    return filter is None or not view.run.paged or (view.verdicts is not None and filter in view.verdicts)
+    """Whether it is known which messages of a run a filter accepts."""
+    return filter is None or (view.verdicts is not None and filter in view.verdicts)
+
+
+class Looks:
+    """Puts runs with messages of groups to filters, as much as a step has room for, and the others later."""
+
+    __slots__ = ("_half", "_left", "_waiting")
+
+    def __init__(self) -> None:
+        self._left: float = limits.SCAN_MESSAGES_MAX
+        # What has to be looked at, in this order.
+        self._waiting: dict[tuple[Filter, QueueRun], None] = {}
+        # Of the first: the rows that are left, and those that were accepted.
+        self._half: tuple[Sequence[int], list[int]] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def judge(self, filter: Filter | None, view: QueueRun) -> bool:
+        """Whether it can be said now which messages of a run a filter accepts; the run is here."""
+        if filter is None or judged(filter, view):
+            return True
+        key = filter, view
+        if self._waiting:
+            self._waiting[key] = None
+            return False
+        work = work_of(view.run, cost_of((filter,)))
+        if work > self._left:
+            self._waiting[key] = None
+            return False
+        self._left -= work
+        _keep(filter, view, accepted(view.run, filter, range(len(view.states))).rows)
+        return True
+
+    def forget(self, filter: Filter) -> None:
+        """Nobody has a filter any more."""
+        if self._waiting and next(iter(self._waiting))[0] == filter:
+            self._half = None
+        self._waiting = {key: None for key in self._waiting if key[0] != filter}
+
+    def step(self) -> list[QueueRun]:
+        """Look at what waits, as far as a step goes; returns the runs of which something is known now, and those that
+        went to the disk meanwhile."""
+        self._left = limits.SCAN_MESSAGES_MAX
+        found: list[QueueRun] = []
+        while self._waiting and self._left > 0:
+            filter, view = key = next(iter(self._waiting))
+            if view.live and not view.run.paged:
+                rows, taken = self._half or (range(len(view.states)), [])
+                part, seen, work = accepted(view.run, filter, rows, self._left)
+                self._left -= work
+                taken += part
+                if seen < len(rows):
+                    self._half = rows[seen:], taken
+                    break
+                _keep(filter, view, taken)
+            self._half = None
+            del self._waiting[key]
+            if view.live:
+                found.append(view)
+        return found
+
+
+def _keep(filter: Filter, view: QueueRun, rows: Sequence[int]) -> None:
+    verdicts = bytearray(len(view.states))
+    for row in rows:
+        verdicts[row] = True
+    if view.verdicts is None:
+        view.verdicts = {}
+    view.verdicts[filter] = verdicts
 
 
 def _first(item: tuple[Key, QueueRun]) -> Key:

@@ -10,12 +10,13 @@ without any messages is forgotten.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from meshq.broker.queue._consumer_state import ConsumerState, Grant, Span, span_bytes
-from meshq.broker.queue._group import Group, Key, Place, accepts, judged, key_of
+from meshq.broker.queue._group import Group, Key, Looks, Place, accepts, judged, key_of
 from meshq.broker.queue._level import level_of
 from meshq.broker.queue._run import DELAYED, HELD, PARKED, READY, QueueRun
 from meshq.errors import invariant
@@ -32,7 +33,19 @@ _SLACK: Final = 64
 class GroupedMessages:
     """The groups of a queue."""
 
-    __slots__ = ("_found", "_line", "_offers", "_open", "_places", "_queue", "_serial", "_turns", "table")
+    __slots__ = (
+        "_found",
+        "_line",
+        "_offers",
+        "_open",
+        "_places",
+        "_queue",
+        "_serial",
+        "_stopped",
+        "_turns",
+        "looks",
+        "table",
+    )
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -48,6 +61,10 @@ class GroupedMessages:
         # For one step: owners with room by their first message, and consumers with room by filter.
         self._line: list[tuple[Key, int, ConsumerState]] = []
         self._open: dict[Filter | None, list[ConsumerState]] = {}
+        # Owners of whose first message it is not known yet whether they want it: they are given nothing else.
+        self._stopped: dict[ConsumerState, None] = {}
+        #: What has to be put to filters before it can go on.
+        self.looks = Looks()
         # What is next, if that is of a group that nobody has.
         self._found: tuple[Key, Group] | None = None
 
@@ -68,10 +85,13 @@ class GroupedMessages:
         # What the last step worked with must not keep it.
         self._line.clear()
         self._open.clear()
+        self._stopped.clear()
         self._found = None
         filter = consumer.filter
         if all(other.filter != filter for other in self._turns):
             del self._offers[filter]
+            if filter is not None:
+                self.looks.forget(filter)
             for group in self.table.values():
                 group.offers.pop(filter, None)
                 group.unjudged.pop(filter, None)
@@ -113,23 +133,41 @@ class GroupedMessages:
         group.withdraw()
         self._offer_to(group, self._offers)
 
-    def _offer_to(self, group: Group, filters: Iterable[Filter | None]) -> None:
+    def _offer_to(self, group: Group, filters: Iterable[Filter | None], start: QueueRun | None = None) -> None:
+        """Offer a group by the first message that each filter accepts, from a run on."""
         if group.owner is not None or group.held:
             return
         wanted = dict.fromkeys(filters)
-        for view in group.place.views():
+        views = group.place.views()
+        if start is not None:
+            key = key_of(start, 0)
+            views = views[bisect_left(views, key, key=_key) :]
+        for view in views:
             for row in _parked(view):
                 if not wanted:
                     return
                 if self._group(view, row) is group:
-                    for filter in [filter for filter in wanted if not judged(filter, view)]:
+                    for filter in [filter for filter in wanted if not self._judge(filter, view)]:
                         # What comes later must not be offered before it is known.
                         del wanted[filter]
-                        group.unjudged[filter] = None
-                        self._queue.want(view)
+                        group.unjudged[filter] = view
                     for filter in [filter for filter in wanted if accepts(filter, view, row)]:
                         del wanted[filter]
                         self._post(group, filter, view, row)
+
+    def _judge(self, filter: Filter | None, view: QueueRun) -> bool:
+        """Whether it can be said now which messages of a run a filter accepts; otherwise that is seen to."""
+        if judged(filter, view):
+            return True
+        if view.run.paged:
+            self._queue.want(view)
+            return False
+        return self.looks.judge(filter, view)
+
+    def look(self) -> None:
+        """Put to filters what had to wait for that, as far as a step goes."""
+        for view in dict.fromkeys(self.looks.step()):
+            self.arrived(view)
 
     def _post(self, group: Group, filter: Filter | None, view: QueueRun, row: int) -> None:
         key = key_of(view, row)
@@ -157,9 +195,8 @@ class GroupedMessages:
                     known = group.offers.get(filter)
                     if known is not None and known < key:
                         continue
-                    if not judged(filter, view):
-                        group.unjudged[filter] = None
-                        self._queue.want(view)
+                    if not self._judge(filter, view):
+                        group.unjudged[filter] = view
                     elif accepts(filter, view, row):
                         self._post(group, filter, view, row)
 
@@ -175,10 +212,14 @@ class GroupedMessages:
                 group.withdraw()
 
     def arrived(self, view: QueueRun) -> None:
-        """The content of a run is here: what nobody could say of it can be said."""
+        """The content of a run is here, or was put to a filter: what nobody could say of it can be said."""
         for group in dict.fromkeys(self._group(view, row) for row in _parked(view)):
-            if group.owner is None and not group.held:
-                self._offer(group)
+            filters = [filter for filter, unjudged in group.unjudged.items() if unjudged is view]
+            for filter in filters:
+                del group.unjudged[filter]
+            if filters:
+                # Before it they accept nothing.
+                self._offer_to(group, filters, view)
 
     def _park(self, view: QueueRun, rows: range) -> list[int]:
         """Of the rows that are ready, those that have a group wait for it from now on."""
@@ -246,6 +287,7 @@ class GroupedMessages:
     def begin(self, level: Level, *, plain: bool) -> None:
         """A step begins: who has room for what of one list; unless ``plain`` only consumers with filters get any."""
         self._line.clear()
+        self._stopped.clear()
         for consumer in self._places:
             if plain or consumer.filter is not None:
                 self._stand_in_line(consumer, level)
@@ -255,7 +297,13 @@ class GroupedMessages:
                 self._open.setdefault(consumer.filter, []).append(consumer)
 
     def _stand_in_line(self, consumer: ConsumerState, level: Level) -> None:
-        head = self._places[consumer].head(self.table) if consumer.room() > 0 else None
+        place = self._places[consumer]
+        head = place.head(self.table) if consumer.room() > 0 else None
+        while head is not None and not head[0].run.paged and not judged(consumer.filter, head[0]):
+            if not self.looks.judge(consumer.filter, head[0]):
+                self._stopped[consumer] = None
+                return
+            head = place.head(self.table)
         if head is not None and head[0].level is level:
             heappush(self._line, (key_of(*head), id(consumer), consumer))
 
@@ -310,7 +358,7 @@ class GroupedMessages:
         """The first message of a group to be had that somebody with room would take."""
         best: tuple[Key, Group] | None = None
         for filter, consumers in list(self._open.items()):
-            while consumers and consumers[-1].room() <= 0:
+            while consumers and not self._is_open(consumers[-1]):
                 del consumers[-1]
             if not consumers:
                 del self._open[filter]
@@ -325,7 +373,10 @@ class GroupedMessages:
     def _wanting(self, group: Group, key: Key) -> list[ConsumerState]:
         """Those who accept a group's first message and have room."""
         filters = [filter for filter, first in group.offers.items() if first == key]
-        return [consumer for filter in filters for consumer in self._open.get(filter, ()) if consumer.room() > 0]
+        return [consumer for filter in filters for consumer in self._open.get(filter, ()) if self._is_open(consumer)]
+
+    def _is_open(self, consumer: ConsumerState) -> bool:
+        return consumer.room() > 0 and consumer not in self._stopped
 
     def _turn(self, consumer: ConsumerState) -> tuple[int, bool, int]:
         """Who is next: the highest priority, those with filters, who has waited longest."""
@@ -432,6 +483,10 @@ class GroupedMessages:
                     if name is not None and not done:
                         holder = holders.setdefault(name, consumer)
                         invariant(holder is consumer, "one consumer at a time holds messages of a group")
+
+
+def _key(view: QueueRun) -> Key:
+    return key_of(view, 0)
 
 
 def _parked(view: QueueRun) -> list[int]:

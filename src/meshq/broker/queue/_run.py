@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from meshq.broker.queue._level import Level
     from meshq.broker.queue._timers import Due, Timer
     from meshq.broker.queue._traits import Traits
+    from meshq.broker.queue._verdicts import Verdicts
     from meshq.selector import Filter
 
 READY: Final = 0
@@ -76,6 +77,7 @@ class StoredRun:
         "stamp",
         "traits",
         "user",
+        "verdicts",
         "views",
     )
 
@@ -108,6 +110,8 @@ class StoredRun:
         self.body: Body | None = None
         # What its messages ask for besides being kept; None: nothing.
         self.traits: Traits | None = None
+        # What filters have said of its messages, until it is placed.
+        self.verdicts: tuple[Verdicts, ...] = ()
         # Whether duplicate ids of it stand in the window of its address.
         self.has_ids = False
         # Where its record stands in the journal; 0: nowhere.

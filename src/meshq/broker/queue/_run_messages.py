@@ -54,6 +54,10 @@ class RunMessages:
             properties = self.properties = _decoded(data)
         return properties.get(name, ABSENT)
 
+    def attached(self, row: int) -> int:
+        """The bytes of a message beside its body."""
+        return self._view.attached(row)
+
     def portion(self, rows: Sequence[int], terms: int, searches: int, budget: float) -> tuple[Sequence[int], int]:
         """Which of these rows are put to filters in one step, at least one of them, and how much work that is.
 

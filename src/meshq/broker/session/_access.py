@@ -6,12 +6,14 @@ look up: they may do everything, and nothing is checked.  Nodes of a cluster hav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
 from meshq.address import MANAGEMENT, TEMPORARY, Target, parse_target
 from meshq.broker.session._reply_addresses import reply_addresses
+from meshq.errors import MeshqError
 from meshq.permissions import PERMISSIONS, Permissions, Roles, permissions_for
 from meshq.settings import Security
 from meshq.wire import KIND_HEADERS, RunBytes, decline
@@ -75,6 +77,15 @@ class Access:
         self.refused = 0
         #: Called then: who asked, and for what, where.
         self.on_refused: Callable[[Session, str, str], None] = _ignore
+
+    @contextmanager
+    def quietly(self) -> Iterator[None]:
+        """What is refused meanwhile is not counted, and nobody is told."""
+        refused, told, self.on_refused = self.refused, self.on_refused, _ignore
+        try:
+            yield
+        finally:
+            self.refused, self.on_refused = refused, told
 
     def of(self, owner: tuple[str, str]) -> Rights | None:
         """The rights of a session's owner, which is a role on the wire and a user; None: all that there are."""
@@ -209,6 +220,16 @@ def permit_run(session: Session, target: Target, run: RunBytes, kinds: int) -> N
     """
     permit_making(session, target)
     permit_replies(session, run, kinds)
+
+
+def may_have(session: Session, target: Target, run: RunBytes, kinds: int) -> bool:
+    """Whether ``permit_run`` would permit a run; nobody is told."""
+    with session.core.access.quietly():
+        try:
+            permit_run(session, target, run, kinds)
+        except MeshqError:
+            return False
+    return True
 
 
 def permit_replies(session: Session, run: RunBytes, kinds: int) -> None:

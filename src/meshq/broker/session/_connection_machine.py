@@ -9,6 +9,7 @@ import attrs
 
 from meshq import limits
 from meshq.broker._core import Core
+from meshq.broker.placing._fair_steps import CostlyWork
 from meshq.broker.session._credentials import Credentials
 from meshq.broker.session._large_runs import must_wait
 from meshq.broker.session._session import Session, nobody
@@ -108,6 +109,9 @@ class ServerConnection:
         # waiting is over.
         self._large_bytes = core.ledger.large_bytes
         self._queued = core.ledger.queued
+        # Whatever sorts messages: while there is something, runs may have to be put to filters before.
+        self._sieves = core.router.sieves
+        self._asking: CostlyWork | None = None
         self._held: list[Frame] = []
         # Their bytes: of those that were granted, and of the others.
         self._held_granted_bytes = self._held_bytes = 0
@@ -140,7 +144,7 @@ class ServerConnection:
                 if self.closed or self._machine.state is State.CLOSED:
                     # What the client had sent before it heard the good-bye.
                     return
-                watched = frame.size_bytes > self._large_bytes or self._queued
+                watched = frame.size_bytes > self._large_bytes or self._queued or self._sieves
                 if watched and self._must_wait(frame):
                     self._hold(_from(frame, frames))
                     break
@@ -163,18 +167,39 @@ class ServerConnection:
             self._core.turn()
 
     def _must_wait(self, frame: Frame) -> bool:
-        """Whether there has to be room on the disk before a frame is looked at; what comes behind it waits, too."""
-        if frame is self._answered or self.session is None:
+        """Whether a frame has to be put to filters, or there has to be room on the disk, before it is looked at; what
+        comes behind it waits, too.
+
+        Raises:
+            RemoteProtocolError: it can't be read.
+        """
+        session, costly = self.session, None
+        if session is None:
+            return False
+        if self._sieves and frame.type is FrameType.SEND:
+            costly = session.producing.costly(frame)
+        elif self._sieves and frame.type is FrameType.FORWARD and session.peering is not None:
+            costly = session.peering.costly(frame)
+        if costly is not None:
+            self._asking = self._core.fair.begin(session.owner, self, costly, self._judged)
+            return True
+        if frame is self._answered or (frame.size_bytes <= self._large_bytes and not self._queued):
             return False
         return must_wait(self._core, frame, self._go_on)
 
+    def _judged(self) -> None:
+        """Filters have said what they say of the frame that waits first; now there has to be room for it."""
+        self._asking = None
+        self.frames(self._release())
+        self.on_taken_in()
+
     @property
     def crowded(self) -> bool:
-        """Whether so much waits for room on the disk that no more should be read."""
+        """Whether so much waits behind a frame that no more should be read."""
         return self._held_bytes > limits.HELD_BYTES_MAX
 
     def _hold(self, frames: list[Frame]) -> None:
-        """Keep what waits for room on the disk, and what comes behind it.
+        """Keep what waits for filters, or for room on the disk, and what comes behind it.
 
         Raises:
             RemoteProtocolError: more than was granted.
@@ -365,6 +390,7 @@ class ServerConnection:
         session, self.session = self.session, None
         if session is not None:
             session.on_taken = nobody
+            _forget_run(session)
             session.detach()
         entry = BY_NAME["session_taken"]
         self.say_close(entry.number, entry.sentence)
@@ -384,11 +410,36 @@ class ServerConnection:
 
     def _let_go(self) -> None:
         session, self.session = self.session, None
+        if self._asking is not None:
+            self._core.fair.cancel(self._asking)
+            self._asking = None
+        # What was not taken in comes again, if anybody does.
+        held = self._release()
         if session is not None:
             session.on_taken = nobody
-            self._sessions.detached(session)
-        # What was not taken in comes again, if anybody does.
-        self._release()
+            _forget_run(session)
+            if any(map(_is_good_bye, held)):
+                # Whoever has said it does not come again.
+                self._sessions.end(session)
+            else:
+                self._sessions.detached(session)
+
+
+def _forget_run(session: Session) -> None:
+    """What was to be put to filters is not taken."""
+    session.producing.forget()
+    if session.peering is not None:
+        session.peering.forget()
+
+
+def _is_good_bye(frame: Frame) -> bool:
+    """Whether a client ends its session with a frame."""
+    if frame.type is not FrameType.CLOSE:
+        return False
+    try:
+        return not header_of(frame, Close).code
+    except RemoteProtocolError:
+        return False
 
 
 def _from(frame: Frame, frames: list[Frame]) -> list[Frame]:

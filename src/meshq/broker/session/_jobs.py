@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
+from meshq.broker.placing._fair_steps import Costly, Owner
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun
 from meshq.errors import MeshqError, NotActiveError
@@ -23,8 +24,39 @@ class RoomOnDisk(NamedTuple):
     size_bytes: int
 
 
+class InTurn(NamedTuple):
+    """A job does costly steps before it goes on, or just waits for its turn among what costs as much: users take turns,
+    and then the keys of each.
+
+    ``alive``: whether anybody still wants them.
+    """
+
+    owner: Owner
+    key: Hashable
+    costly: Costly
+    alive: Callable[[], bool] | None = None
+
+
+#: What a job waits for.
+Needs = Absent | RoomOnDisk | InTurn
 #: None after each step, what is answered at the end, or what is needed first.
-Steps = Iterator[dict[str, Any] | Absent | RoomOnDisk | None]
+Steps = Iterator[dict[str, Any] | Needs | None]
+
+
+def at_once(values: dict[str, Any] | Steps) -> dict[str, Any]:
+    """What the last of some steps gives, all of which are done now: for whoever is the same program, and waits.
+
+    They need nothing but their turn.
+    """
+    if isinstance(values, dict):
+        return values
+    for step in values:
+        if isinstance(step, dict):
+            return step
+        if isinstance(step, InTurn):
+            for _ in step.costly.steps:
+                pass
+    return {}
 
 
 class Job:
@@ -39,7 +71,7 @@ class Job:
         self._then = then
         self._fail = fail
 
-    def step(self, closing: str | None) -> bool | Absent | RoomOnDisk:
+    def step(self, closing: str | None) -> bool | Needs:
         """Do the next step; whether it was the last, or what is needed before the next one.
 
         ``closing``: why there are no more.
@@ -51,7 +83,7 @@ class Job:
         except MeshqError as error:
             self._fail(error)
             return True
-        if values is None or isinstance(values, (Absent, RoomOnDisk)):
+        if values is None or isinstance(values, (Absent, RoomOnDisk, InTurn)):
             return values or False
         self._then(values)
         return True

@@ -164,11 +164,12 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         work.move_messages,
         {"name": _NAME, "address": _NAME, "filter": _TEXT_OR_NONE, "limit": _COUNT},
         (*_MANAGES_QUEUE, Need("send", argument="address")),
+        asks=True,
     ),
     "redrive": Operation(
         work.redrive, {"name": _NAME, "filter": _TEXT_OR_NONE, "limit": _COUNT}, _MANAGES_QUEUE, asks=True
     ),
-    "give_back": Operation(work.give_back, {"node_id": _NAME, "force": _FLAG}, _MANAGES_NODE),
+    "give_back": Operation(work.give_back, {"node_id": _NAME, "force": _FLAG}, _MANAGES_NODE, asks=True),
     "set_address_settings": Operation(
         work.set_address_settings, {"pattern": _NAME, **dict.fromkeys(SETTINGS, _SETTING)}, _MANAGES_NODE
     ),

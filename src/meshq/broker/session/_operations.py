@@ -6,25 +6,28 @@ that asks, too.  It returns what is answered, or the steps that lead there; a li
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from meshq import limits
-from meshq.address import check_name, check_place, parse_target
+from meshq.address import Target, check_name, check_place, parse_target
 from meshq.broker._definitions import check_open, check_sendable
 from meshq.broker.leaving._tracing import trace as tracing
 from meshq.broker.placing._explaining import Explainer
+from meshq.broker.placing._fair_steps import NODE, Costly
+from meshq.broker.placing._filters_at import costly, filters_explained
 from meshq.broker.placing._imagined import imagined
 from meshq.broker.placing._routing_anew import node_of
 from meshq.broker.session._access import may_look, permit_moving
-from meshq.broker.session._jobs import Steps
+from meshq.broker.session._jobs import InTurn, Steps
 from meshq.broker.session._subscribing import create_temporary
 from meshq.broker.session._subscribing import unsubscribe as end_subscription
 from meshq.broker.session._sweeping import sweep, to_address, to_origin, to_others
 from meshq.errors import NotFoundError, SettingsError, UsageError
 from meshq.ids import MessageId
-from meshq.selector import parse_filter
+from meshq.selector import Filter, parse_filter
 from meshq.settings import AddressSettings
 from meshq.wire import COUNTER_MAX, decline
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from meshq.abc import Controlled
     from meshq.broker._core import Core
     from meshq.broker.queue._queue_machine import Queue
+    from meshq.broker.queue._run import StoredRun
     from meshq.broker.session._session import Session
 
 #: Bytes of names in one page: well under what the header of a frame may have.
@@ -40,6 +44,10 @@ _NAMES_BYTES_MAX: Final = 3_000
 _TEXT_BYTES_MAX: Final = 500
 #: More messages than a queue can have numbers.
 _ALL: Final = COUNTER_MAX
+#: Rows behind the first one of a page: there is another page if there are so many.
+_ROWS_AHEAD: Final = 200
+#: What a row of an explanation costs, as that of so many small messages.
+_ROW_WORK: Final = 8
 #: The settings of addresses; what each of them may be is their own affair.
 SETTINGS: Final = tuple(field.name for field in attrs.fields(AddressSettings) if field.init)
 
@@ -135,12 +143,14 @@ def diverts(core: Core, asker: Session | None, after: str = "") -> Values:
     return {"diverts": rows, "more": False}
 
 
-def move_messages(core: Core, name: str, address: str, filter: str | None = None, limit: int = 0) -> Steps:
+def move_messages(
+    core: Core, asker: Session | None, name: str, address: str, filter: str | None = None, limit: int = 0
+) -> Steps:
     """Move messages that wait in a queue to an address."""
     queue = _existing(core, check_open(name))
     check_sendable(check_place("address", address))
     condition = parse_filter(filter) if filter else None
-    return sweep(core, queue, condition, limit or _ALL, to_address(address), "moved")
+    return sweep(core, queue, condition, limit or _ALL, to_address(address), "moved", asker=asker)
 
 
 def redrive(core: Core, asker: Session | None, name: str, filter: str | None = None, limit: int = 0) -> Steps:
@@ -151,10 +161,10 @@ def redrive(core: Core, asker: Session | None, name: str, filter: str | None = N
     def permitted(address: str) -> None:
         permit_moving(asker, address)
 
-    return sweep(core, queue, condition, limit or _ALL, to_origin(core, permitted), "redriven")
+    return sweep(core, queue, condition, limit or _ALL, to_origin(core, permitted), "redriven", asker=asker)
 
 
-def give_back(core: Core, node_id: str, force: bool = False) -> Steps:
+def give_back(core: Core, asker: Session | None, node_id: str, force: bool = False) -> Steps:
     """Route anew what waits here for another node; `force`: also while that is only away."""
     found = [queue for queue in core.router.queues.values() if queue.forwards and node_of(queue) == node_id]
     if not found:
@@ -166,14 +176,14 @@ def give_back(core: Core, node_id: str, force: bool = False) -> Steps:
         if known is not None and known.gone == "away" and not force:
             text = f"the node {node_id!r} is only away, and may have some of what waits for it"
             raise UsageError(f"{text}: force=True gives it back all the same")
-    return _give_back(core, found)
+    return _give_back(core, asker, found)
 
 
-def _give_back(core: Core, queues: list[Queue]) -> Steps:
+def _give_back(core: Core, asker: Session | None, queues: list[Queue]) -> Steps:
     moved = 0
     for queue in queues:
         aim, movable = to_others(core, queue)
-        for step in sweep(core, queue, None, _ALL, aim, "given_back", movable=movable):
+        for step in sweep(core, queue, None, _ALL, aim, "given_back", movable=movable, asker=asker):
             if isinstance(step, dict):
                 moved += step["moved"]
             else:
@@ -245,18 +255,54 @@ def explain_route(
     priority: int = limits.PRIORITY_DEFAULT,
     user: str | None = None,
     after: int = 0,
-) -> Values:
+) -> Steps:
     """Say where a message would go, and why; without `properties`, where any message may."""
     target = parse_target(address)
     message = imagined(target.address, properties, headers, durable=durable, priority=priority)
-    rows = _known_to(core, asker, Explainer(core.router, message).follow(target))
+    return _explained(core, asker, target, message, user, after)
+
+
+def _explained(
+    core: Core, asker: Session | None, target: Target, message: StoredRun | None, user: str | None, after: int
+) -> Steps:
+    """Whoever asks for what is more than a step takes turns with the others."""
+    owner = asker.owner if asker is not None else NODE
+    turn = partial(InTurn, owner, asker or core, alive=lambda: asker is None or not asker.ended)
+    while message is not None and (asked := costly(core.fair, owner, message, _filters_on(core, target))) is not None:
+        yield turn(asked)
+        if asker is not None and asker.ended:
+            yield {}
+            return
+    explainer = Explainer(core.router, message)
+    known = _KnownRows(core, asker)
+    for count in explainer.follow(target):
+        known.add(explainer.rows)
+        if len(known.rows) > max(after, 0) + _ROWS_AHEAD:
+            # No page gets there.
+            break
+        work = _ROW_WORK * count
+        if not core.fair.afford(owner, work):
+            yield turn(Costly(iter(()), work))
+            if asker is not None and asker.ended:
+                yield {}
+                return
+    known.add(explainer.rows)
+    rows = list(known.rows.values())
+    yield {**_about_target(core, asker, target, user), **_page("steps", rows, after)}
+
+
+def _filters_on(core: Core, target: Target) -> list[Filter]:
+    return filters_explained(core.router, target) if core.router.sieves else []
+
+
+def _about_target(core: Core, asker: Session | None, target: Target, user: str | None) -> Values:
     known = core.router.addresses.get(target.address)
     settings = core.router.settings(target.address)
     creates = core.definitions.would_make(target)
     rights = core.access.of(("client", user)) if user else asker.rights if asker is not None else None
     needed = {"send", "create"} if creates else {"send"}
     named = target.queue if creates and target.queue is not None else target.address
-    about = {
+    return {
         "address": target.address,
         "routing": known.routing if known is not None else settings.default_routing,
         "exists": known is not None,
@@ -264,25 +310,39 @@ def explain_route(
         "permitted": rights is None or (needed <= rights.at(target.address) and needed - {"send"} <= rights.at(named)),
         "waits": _why_senders_wait(core, target.address),
     }
-    return {**about, **_page("steps", rows, after)}
 
 
-def _known_to(core: Core, asker: Session | None, rows: list[Values]) -> list[Values]:
+class _KnownRows:
     """The steps on a way, as far as the asker may know them: diverts may lead to where it may not look."""
-    found: dict[int | str, Values] = {}
-    # Addresses of which the asker knows that messages come there.
-    named = {rows[0]["address"]: None} if rows else {}
-    for index, row in enumerate(rows):
-        address = row["address"]
-        if may_look(asker, address):
-            found[index] = row
-            if row["kind"] == "divert":
-                named[core.router.diverts.by_name[row["name"]].forwarding_address] = None
-        elif address in named and address not in found:
-            why = "it comes there, and what becomes of it the user may not know"
-            about = {"name": "", "via": "", "filter": "", "gets": "maybe", "why": why}
-            found[address] = {"kind": "queue", "address": address, **about}
-    return list(found.values())
+
+    __slots__ = ("_asker", "_core", "_named", "_seen", "rows")
+
+    def __init__(self, core: Core, asker: Session | None) -> None:
+        self._core = core
+        self._asker = asker
+        self.rows: dict[int | str, Values] = {}
+        # Addresses of which the asker knows that messages come there.
+        self._named: dict[str, None] = {}
+        # Steps that were looked at.
+        self._seen = 0
+
+    def add(self, rows: list[Values]) -> None:
+        """Take what the asker may know of some steps, which are forgotten."""
+        if rows and not self._seen:
+            self._named[rows[0]["address"]] = None
+        for row in rows:
+            self._seen += 1
+            address = row["address"]
+            if may_look(self._asker, address):
+                self.rows[self._seen] = row
+                rule = self._core.router.diverts.by_name.get(row["name"]) if row["kind"] == "divert" else None
+                if rule is not None:
+                    self._named[rule.forwarding_address] = None
+            elif address in self._named and address not in self.rows:
+                why = "it comes there, and what becomes of it the user may not know"
+                about = {"name": "", "via": "", "filter": "", "gets": "maybe", "why": why}
+                self.rows[address] = {"kind": "queue", "address": address, **about}
+        rows.clear()
 
 
 def _why_senders_wait(core: Core, address: str) -> str:

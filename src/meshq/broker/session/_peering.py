@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS, is_name
 from meshq.broker.placing._distribution_plan import filters_of
+from meshq.broker.placing._fair_steps import Costly
+from meshq.broker.placing._filters_at import costly
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._large_runs import check_room
 from meshq.errors import MeshqError
@@ -98,6 +100,8 @@ class Peering:
         self.channels: dict[int, bytes] = {}
         # By channel: the first number of a run whose queues have not all been named, how many messages, and the queues.
         self._named: dict[int, tuple[int, int, tuple[int, ...]]] = {}
+        # The run that waits first on the link, while it is put to filters, and until it is placed.
+        self._judged: tuple[Frame, StoredRun] | None = None
         # Queues that are to be described at the end of the turn.
         self._changed: dict[int, None] = {}
         self.handlers: dict[FrameType, Callable[[Frame], None]] = {
@@ -120,6 +124,7 @@ class Peering:
 
     def end(self) -> None:
         """The session is over."""
+        self.forget()
         self._core.demand.drop(self)
         self.channels.clear()
 
@@ -187,6 +192,7 @@ class Peering:
         if not is_name(header.address) or header.address.startswith(INTERNAL):
             raise violation("bad_header", "the address of messages has no valid name, or one of a node's own")
         queues = self._all_queues(frame, header)
+        judged, self._judged = self._judged, None
         if not queues:
             return
         confirm = self._session.producing.confirm_later(frame.channel, last)
@@ -198,20 +204,54 @@ class Peering:
         if self._core.closing is not None:
             # Neither confirmed nor refused: it comes again.
             return
-        run = StoredRun(
+        run = judged[1] if judged is not None and judged[0] is frame else self._run(frame, header, content)
+        rows = range(stored, content.rows)
+        asked = self._core.placer.asked_of_forwarded(run, kinds, header.arrival, header.waited)
+        if frame.size_bytes > self._core.ledger.large_bytes:
+            check_room(self._core, frame)
+        self._core.placer.place_forwarded(run, queues, (link, last), rows, confirm, asked)
+        run.verdicts = ()
+
+    def _run(self, frame: Frame, header: Forward, content: RunBytes) -> StoredRun:
+        return StoredRun(
             header.address,
             content,
             durable=bool(frame.flags & FLAG_DURABLE) and self._core.durable,
             producer=header.producer,
             number=header.number,
             stamp=frame.stamp,
-            number_step=stride,
+            number_step=header.step * header.stride,
         )
-        rows = range(stored, content.rows)
-        asked = self._core.placer.asked_of_forwarded(run, kinds, header.arrival, header.waited)
-        if frame.size_bytes > self._core.ledger.large_bytes:
-            check_room(self._core, frame)
-        self._core.placer.place_forwarded(run, queues, (link, last), rows, confirm, asked)
+
+    def costly(self, frame: Frame) -> Costly | None:
+        """The steps in which a run has to be put to filters before it is taken; None: it need not be, or is not taken.
+
+        Raises:
+            RemoteProtocolError: it can't be read.
+        """
+        core, session = self._core, self._session
+        link = self.channels.get(frame.channel)
+        if not link or core.closing is not None or session.sent_bytes >= session.granted_bytes:
+            return None
+        header = header_of(frame, Forward)
+        if header.more or not frame.first or not header.step or not is_name(header.address):
+            return None
+        stored = max(0, (core.placer.links.get(link, 0) - frame.first) // header.step + 1)
+        named = self._named.get(frame.channel)
+        filters = core.placer.filters_of_forwarded(header.address, (named[2] if named else ()) + header.queues)
+        if stored >= frame.count or not filters:
+            return None
+        if self._judged is None or self._judged[0] is not frame:
+            content = RunBytes(frame.count, bytes(frame.table), 0, frame.body)
+            kinds = check_run(content)
+            run = self._run(frame, header, content)
+            core.placer.asked_of_forwarded(run, kinds, header.arrival, header.waited)
+            self._judged = frame, run
+        return costly(core.fair, session.owner, self._judged[1], filters, range(stored, frame.count))
+
+    def forget(self) -> None:
+        """What was to be put to filters will not be taken."""
+        self._judged = None
 
     def _all_queues(self, frame: Frame, header: Forward) -> tuple[int, ...]:
         """The queues that a run is for; none yet if more will be named."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from meshq.address import MANAGEMENT, Target, parse_target
 from meshq.broker._definitions import check_request_target, check_sendable
+from meshq.broker.placing._fair_steps import Costly
+from meshq.broker.placing._filters_at import costly, filters_at
 from meshq.broker.placing._settings_table import SettingsTable
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.session._access import permit, permit_run, permit_sending
+from meshq.broker.session._access import may_have, permit, permit_run, permit_sending
 from meshq.broker.session._gates import Gates
 from meshq.broker.session._large_runs import check_room
 from meshq.broker.session._requests import Requests
-from meshq.errors import MeshqError, RemoteProtocolError, UsageError, caused
+from meshq.errors import MeshqError, RemoteProtocolError, UsageError, caused, invariant
 from meshq.settings import AddressSettings
 from meshq.wire import (
     FLAG_DURABLE,
@@ -57,6 +59,26 @@ class ProducerState:
         self.requests = target.address == MANAGEMENT
 
 
+class Judged(NamedTuple):
+    """A run that is put to filters before it is taken: its frame, and the kinds of its messages."""
+
+    frame: Frame
+    run: StoredRun
+    kinds: int
+
+
+def _content_of(frame: Frame) -> tuple[RunBytes, int]:
+    """The content of a run, and the kinds of its messages.
+
+    Raises:
+        RemoteProtocolError: it can't be read.
+    """
+    if frame.plain is not None:
+        return frame.plain, KIND_PLAIN
+    content = RunBytes(frame.count, frame.table, 0, frame.body)  # type: ignore[arg-type]
+    return content, check_run(content)
+
+
 def check_window(producer: ProducerState, settings: AddressSettings) -> None:
     """Whether all that a producer may have to send again elsewhere is known as a repeat where it was stored.
 
@@ -82,6 +104,8 @@ class Producing:
         self.gates = Gates(session)
         #: The highest number to confirm at the end of the turn, by channel.
         self.confirms: dict[int, int] = {}
+        # The run that waits first on the link, while it is put to filters, and until it is placed.
+        self._judged: Judged | None = None
 
     def open(self, frame: Frame) -> None:
         """A producer begins on a channel of its own."""
@@ -135,6 +159,7 @@ class Producing:
 
     def end(self) -> None:
         """The session is over."""
+        self.forget()
         self.gates.close_all()
         for producer in self.channels.values():
             self._core.producers.close(producer.producer, producer.user)
@@ -160,26 +185,22 @@ class Producing:
                 self.gates.sent(frame.channel, producer.count)
 
     def _take(self, frame: Frame, producer: ProducerState) -> None:
-        content, kinds = frame.plain, KIND_PLAIN
-        if content is None:
-            content = RunBytes(frame.count, frame.table, 0, frame.body)  # type: ignore[arg-type]
-            kinds = check_run(content)
+        judged = self._judged
+        if judged is None:
+            content, kinds = frame.plain, KIND_PLAIN
+            if content is None:
+                content, kinds = _content_of(frame)
+        else:
+            # It waits first on the link, so nothing else comes before it.
+            invariant(judged.frame is frame, "the run that comes next is the one that was put to filters")
+            content, kinds, self._judged = judged.run.content, judged.kinds, None
         last = frame.first + frame.count - 1
         if not frame.first or last >= 1 << 63:
             raise violation("bad_number", f"messages are numbered from 1 on, not {frame.first}")
         confirm = frame.on_stored or self.confirm_later(frame.channel, last)
         if not self._is_new(frame, producer, last, confirm):
             return
-        durable = bool(frame.flags & FLAG_DURABLE) and self._core.durable
-        run = StoredRun(
-            producer.target.address,
-            content,
-            durable=durable,
-            producer=producer.producer,
-            number=frame.first,
-            stamp=frame.stamp,
-        )
-        run.user = producer.user
+        run = judged.run if judged is not None else self._run(frame, producer, content)
         if self._core.closing is not None:
             # Neither confirmed nor refused: the client sends it again, here after the restart or elsewhere.
             return
@@ -205,9 +226,66 @@ class Producing:
         except MeshqError as error:
             self._refuse(frame, error)
         finally:
+            if judged is not None:
+                run.verdicts = ()
             if run.body is not None and not run.body.refs:
                 # Refused, or known already, or nobody listens.
                 self._core.bodies.abandon(run.body)
+
+    def _run(self, frame: Frame, producer: ProducerState, content: RunBytes) -> StoredRun:
+        run = StoredRun(
+            producer.target.address,
+            content,
+            durable=bool(frame.flags & FLAG_DURABLE) and self._core.durable,
+            producer=producer.producer,
+            number=frame.first,
+            stamp=frame.stamp,
+        )
+        run.user = producer.user
+        return run
+
+    def costly(self, frame: Frame) -> Costly | None:
+        """The steps in which a run has to be put to filters before it is taken; None: it need not be, or is refused
+        whatever is in it.
+
+        Raises:
+            RemoteProtocolError: it can't be read.
+        """
+        producer, core = self.channels.get(frame.channel), self._core
+        if producer is None or producer.requests or core.closing is not None:
+            return None
+        filters = filters_at(core.router, producer.target)
+        if not filters:
+            return None
+        if self._judged is None or self._judged.frame is not frame:
+            self._judged = self._coming(frame, producer)
+        if self._judged is None:
+            return None
+        return costly(core.fair, self._session.owner, self._judged.run, filters)
+
+    def forget(self) -> None:
+        """What was to be put to filters will not be taken."""
+        self._judged = None
+
+    def _coming(self, frame: Frame, producer: ProducerState) -> Judged | None:
+        """The very run that will be placed; None: it will not be."""
+        core, session, last = self._core, self._session, frame.first + frame.count - 1
+        if not frame.first or last >= 1 << 63 or self._standing(frame, producer, last) != "new":
+            return None
+        if session.sent_bytes >= session.granted_bytes or core.placer.is_refused(producer.target):
+            return None
+        content, kinds = _content_of(frame)
+        run = self._run(frame, producer, content)
+        if frame.flags & FLAG_LARGE:
+            run.body = session.uploading.whole(frame)
+            if run.body is None:
+                return None
+        elif frame.header:
+            return None
+        if session.rights is not None and not may_have(session, producer.target, content, kinds):
+            return None
+        core.placer.prepare(run, kinds)
+        return Judged(frame, run, kinds)
 
     def confirm_later(self, channel: int, last: int) -> Callable[[], None]:
         """What to call when the messages up to ``last`` are stored: one CONFIRM at the end of the turn tells of all."""
@@ -220,22 +298,33 @@ class Producing:
 
     def _is_new(self, frame: Frame, producer: ProducerState, last: int, confirm: Callable[[], None]) -> bool:
         """Whether the run is to be stored: not if the producer's high mark covers it already."""
+        if frame.first > producer.marks.mark(producer.producer) > 0:
+            return True
+        standing = self._standing(frame, producer, last)
+        if standing == "unknown":
+            error = decline("unknown_producer", "whether these messages were stored can't be said")
+            self._refuse(frame, caused(error, LookupError(f"there is no producer {producer.producer.hex()}")))
+        elif standing == "wrong":
+            mark = producer.marks.mark(producer.producer)
+            raise violation("bad_number", f"messages {frame.first} to {last}, after {mark} had come")
+        elif standing == "stored":
+            self._core.ledger.when_all_is_durable(confirm)
+        return standing == "new"
+
+    def _standing(
+        self, frame: Frame, producer: ProducerState, last: int
+    ) -> Literal["new", "stored", "unknown", "wrong"]:
+        """What is known of a run by its numbers."""
         mark = producer.marks.mark(producer.producer)
         if frame.first > mark > 0:
-            return True
+            return "new"
         resent = bool(frame.flags & FLAG_RESENT)
         if not mark:
-            if resent and producer.marks.forgets:
-                error = decline("unknown_producer", "whether these messages were stored can't be said")
-                self._refuse(frame, caused(error, LookupError(f"there is no producer {producer.producer.hex()}")))
-                return False
-            return True
+            return "unknown" if resent and producer.marks.forgets else "new"
         if not resent or last > mark:
-            raise violation("bad_number", f"messages {frame.first} to {last}, after {mark} had come")
-        if self._core.producers.lacks(producer.producer, frame.first, last, producer.user):
-            return True
-        self._core.ledger.when_all_is_durable(confirm)
-        return False
+            return "wrong"
+        lacks = self._core.producers.lacks(producer.producer, frame.first, last, producer.user)
+        return "new" if lacks else "stored"
 
     def _refuse(self, frame: Frame, error: MeshqError) -> None:
         header = Refuse(messages=frame.count, code=refusal_of(error).number, text=str(error)[:1024])

@@ -128,10 +128,13 @@ class Requests:
         )
         try:
             check_sendable(target.address)
-            core.voice.send(target, [_encoded(values)], [envelope], core.settings.now_ms())
+            core.voice.send(target, [_encoded(values)], [envelope], core.settings.now_ms(), lost=self._lost)
         except (NotFoundError, UsageError, AddressFullError, ClosedError, JournalBrokenError):
             # Whoever asked has gone, or there is no room for answers: what was asked for is done all the same.
-            core.placer.unrouted += 1
+            self._lost(1)
+
+    def _lost(self, messages: int) -> None:
+        self._session.core.placer.unrouted += messages
 
 
 def _decoded(data: bytes) -> Mapping[str, Any]:

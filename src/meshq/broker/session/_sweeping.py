@@ -6,26 +6,29 @@ ends, and so does one that moves messages to an address that leads back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import TEMPORARY, Target
+from meshq.broker.placing._fair_steps import NODE, Costly
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
-from meshq.broker.queue._run import UNHELD, QueueRun
+from meshq.broker.queue._run import UNHELD, QueueRun, StoredRun
 from meshq.broker.queue._run_messages import accepted
-from meshq.broker.session._jobs import Absent, RoomOnDisk
+from meshq.broker.session._jobs import Absent, InTurn, RoomOnDisk, Steps
 from meshq.errors import AddressFullError, MeshqError, Outcome, SecurityError, UsageError
 from meshq.message import Origin
 from meshq.selector import Filter
 
 if TYPE_CHECKING:
     from meshq.broker._core import Core
+    from meshq.broker.session._session import Session
 
-#: Of some rows of a run those that may go; None: the sweep ends here.
-Movable = Callable[[QueueRun, list[int]], list[int] | None]
+#: Of some rows of a run, which is known by what filters have said of it, those that may go; None: the sweep ends here.
+Movable = Callable[[QueueRun, StoredRun, list[int]], list[int] | None]
 #: Where the messages of a run go; None: they stay.
 Aim = Callable[[QueueRun], Target | None]
 
@@ -39,43 +42,52 @@ def sweep(
     reason: str,
     *,
     movable: Movable | None = None,
-) -> Iterator[dict[str, Any] | Absent | RoomOnDisk | None]:
-    """Move what waits in ``queue``, accepted by ``filter``, ``limit`` messages at most; None after each step, and the
-    number of messages at the end.
+    asker: Session | None = None,
+) -> Steps:
+    """Move what waits in ``queue``, accepted by ``filter``, by turns of who asks; gives the number of messages.
 
     Raises:
-        AddressFullError, SecurityError: a message could not be moved; those before it were, and if there were any the
-            outcome is unknown.
-        UsageError: nobody takes some of them where they would go, and they stay; fewer than ``limit`` others were
-            moved, and if there were any the outcome is unknown.
+        AddressFullError, SecurityError: one could not be moved; if others were, the outcome is unknown.
+        UsageError: nobody takes some where they would go, and they stay; fewer than ``limit`` others were moved, and
+            if there were any the outcome is unknown.
     """
-    last = queue.last
-    moved, looks = 0, limits.STEP_MESSAGES_MAX
+    owner = asker.owner if asker is not None else NODE
+    turn = partial(InTurn, owner, asker or queue)
+    if filter is not None:
+        yield turn(Costly(iter(()), limits.SCAN_MESSAGES_MAX))
+    last, moved, looks = queue.last, 0, limits.STEP_MESSAGES_MAX
     # Messages that nobody takes where they would go, and the first such place.
     stayed, refused = 0, None
     for level in list(queue.levels):
         view = level.head
         while view is not None and view.first <= last and moved < limit:
             following = view.next
-            # Bytes for want of which the last move was refused; 0: it was not.
+            # What filters say of it where it goes; bytes for want of which the last move was refused, 0: it was not.
+            known: StoredRun | None = None
             row = need = 0
             while row < len(view.states) and view.live and moved < limit:
                 need = yield from _made_ready(core, queue, view, need)
+                began = row
                 rows, row, work = _wanted(view, filter, range(row, last - view.first + 1), looks)
                 looks -= work
-                if movable is not None and rows:
-                    some = movable(view, rows)
-                    if some is None:
-                        yield {"moved": moved}
-                        return
-                    rows = some
                 target = _aimed(aim, view, moved) if rows else None
                 stay: list[int] = []
-                if movable is None and target is not None:
-                    rows, stay = _parted(core, view, target, rows)
-                    refused = refused or (target if stay else None)
-                spans = pieces(rows[: limit - moved]) if target is not None else []
-                left = core.mover.move(queue, [_span(view, found) for found in spans], target, reason)
+                if target is not None:
+                    known = known or core.mover.as_moved(queue, view.run, target, reason)
+                    costly = core.mover.costly(owner, known, target, reason, rows)
+                    if costly is not None:
+                        yield turn(costly)
+                        row, looks = began, limits.STEP_MESSAGES_MAX
+                        continue
+                    if movable is None:
+                        rows, stay = _parted(core, known, target, rows)
+                        refused = refused or (target if stay else None)
+                some = movable(view, known or view.run, rows) if movable is not None and rows else rows
+                if some is None:
+                    yield {"moved": moved}
+                    return
+                spans = pieces(some[: limit - moved]) if target is not None else []
+                left = core.mover.move(queue, [_span(view, found) for found in spans], target, reason, known=known)
                 gone = sum(map(len, spans)) - sum(span.rows for span in left)
                 moved += gone
                 if left and not gone and core.mover.waits_for in (0, need):
@@ -88,7 +100,7 @@ def sweep(
                 stayed += sum(place < row for place in stay)
                 if looks <= 0:
                     looks = limits.STEP_MESSAGES_MAX
-                    yield None
+                    yield None if filter is None else turn(Costly(iter(()), limits.SCAN_MESSAGES_MAX))
             if not row:
                 # The run has gone: walking past many of these is work, too.
                 looks -= 1
@@ -118,9 +130,9 @@ def _made_ready(core: Core, queue: Queue, view: QueueRun, need: int) -> Generato
     return need
 
 
-def _parted(core: Core, view: QueueRun, target: Target, rows: list[int]) -> tuple[list[int], list[int]]:
+def _parted(core: Core, run: StoredRun, target: Target, rows: list[int]) -> tuple[list[int], list[int]]:
     """Of some rows those that somebody takes where they would go, and the others, which hold nothing up."""
-    taken = core.placer.takes_moved(view.run, target, rows)
+    taken = core.placer.takes_moved(run, target, rows)
     return (rows, []) if len(taken) == len(rows) else (taken, sorted({*rows} - {*taken}))
 
 
@@ -170,8 +182,8 @@ def to_origin(core: Core, permitted: Callable[[str], None]) -> Aim:
 def to_others(core: Core, queue: Queue) -> tuple[Aim, Movable]:
     """What waits for a node goes where it would go without that node, unless the node is linked meanwhile."""
 
-    def movable(view: QueueRun, rows: list[int]) -> list[int] | None:
-        return None if queue.consumers else core.placer.anew.movable(queue, view.run, view.remote, rows)
+    def movable(view: QueueRun, run: StoredRun, rows: list[int]) -> list[int] | None:
+        return None if queue.consumers else core.placer.anew.movable(queue, run, view.remote, rows)
 
     return (lambda view: Target(view.run.address, None)), movable
 

@@ -148,13 +148,22 @@ class Uploading:
         if not channel and frame.flags & FLAG_RESENT:
             error = decline("body_missing", "it was sent in a session that is gone, and is not stored")
             raise error from LookupError("this session has no upload of it")
-        upload = self._uploads.get(channel)
-        # What the row says of its own body: that it ends where its properties do.
-        bodiless = frame.count == 1 and bytes(frame.table[-8:-4]) == bytes(frame.table[-4:])
-        if upload is None or not upload.whole or not bodiless:
+        body = self.whole(frame)
+        if body is None:
             raise violation("bad_channel", f"channel {channel} has no whole body for a run of one message without one")
         del self._uploads[channel]
-        return upload.body
+        return body
+
+    def whole(self, frame: Frame) -> Body | None:
+        """The body that a SEND speaks of, if it is there and the SEND is as it must be.
+
+        Raises:
+            RemoteProtocolError: its header can't be read.
+        """
+        upload = self._uploads.get(header_of(frame, Send).upload)
+        # What the row says of its own body: that it ends where its properties do.
+        bodiless = frame.count == 1 and bytes(frame.table[-8:-4]) == bytes(frame.table[-4:])
+        return upload.body if upload is not None and upload.whole and bodiless else None
 
     def leave(self, channel: int) -> bool:
         """The client gives up a body; False if there is none on this channel."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from meshq import limits
 from meshq.address import parse_target
 from meshq.broker._definitions import check_sendable
+from meshq.broker.placing._fair_steps import Costly
 from meshq.broker.placing._placing import MARK_RECORD_BYTES, PART_RECORD_BYTES
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit_replies, permit_sending
-from meshq.broker.session._jobs import RoomOnDisk, Steps
+from meshq.broker.session._jobs import InTurn, RoomOnDisk, Steps
 from meshq.broker.transacting._transaction import Transaction, Work
 from meshq.errors import MeshqError, UsageError
 from meshq.ids import check_xid
@@ -65,22 +66,40 @@ class Transacting:
         if {name: type(value) for name, value in arguments.items()} != types:
             wanted = ", ".join(f"{name} ({kind.__name__})" for name, kind in types.items())
             raise UsageError(f"{operation} has {wanted}")
-        return self._with_room(operation, arguments, partial(work, **arguments)) or {}
+        done = partial(work, **arguments)
+        find = self._finding(operation, arguments)
+        return (done() if find is None else self._when_it_can(find, done)) or {}
 
-    def _with_room(
-        self, operation: str, arguments: Values, work: Callable[[], Values | Steps | None]
-    ) -> Values | Steps | None:
-        """What asks for room, as a run does, waits before it does anything until there is some, or is none."""
-        if operation in ("commit", "prepare"):
+    def _finding(self, operation: str, arguments: Values) -> Callable[[], Transaction | None] | None:
+        """What finds the transaction that an operation writes, if it is as its client believes."""
+        if operation == "commit_prepared":
+            user = self._session.owner[1]
+            return lambda: self._core.transactions.two_phase.prepared_by(arguments["xid"], user)
+        if operation not in ("commit", "prepare"):
+            return None
+
+        def find() -> Transaction | None:
             found = self._open.get(arguments["transaction"])
-        elif operation == "commit_prepared":
-            found = self._core.transactions.two_phase.known(arguments["xid"])
-        else:
+            wanted = arguments["sent"], arguments["acked"]
+            return found if found is not None and (found.sent, found.acked) == wanted else None
+
+        return find
+
+    def _when_it_can(
+        self, find: Callable[[], Transaction | None], work: Callable[[], Values | Steps | None]
+    ) -> Values | Steps | None:
+        """Before anything is done, what a transaction sends is put to costly filters, in steps; and what asks for room,
+        as a run does, waits until there is some, or is none."""
+        found, ledger = find(), self._core.ledger
+        if found is None:
             return work()
-        ledger = self._core.ledger
-        if found is None or (not ledger.queued and self._most(found) <= ledger.large_bytes):
+        costly = self._costly(found)
+        if costly is None and not ledger.queued and self._most(found) <= ledger.large_bytes:
             return work()
-        return self._when_there_is_room(found, work)
+        return self._waiting(find, costly, work)
+
+    def _costly(self, found: Transaction) -> Costly | None:
+        return self._core.transactions.costly(self._session.owner, found)
 
     def _most(self, transaction: Transaction) -> int:
         """Bytes that its records don't exceed, without a look at any of them."""
@@ -88,12 +107,36 @@ class Transacting:
         messages, runs = transaction.sent + transaction.acked, len(transaction.work) + 1
         return transaction.size_bytes + _ROW_BYTES * messages + (_RUN_BYTES + _QUEUE_BYTES * queues) * runs
 
-    def _when_there_is_room(self, transaction: Transaction, work: Callable[[], Values | Steps | None]) -> Steps:
-        with suppress(MeshqError):
-            # Why it can't be weighed is told by its commit.
-            yield RoomOnDisk(self._core.transactions.weigh(transaction) + _MORE_BYTES * (len(transaction.work) + 16))
+    def _waiting(
+        self,
+        find: Callable[[], Transaction | None],
+        costly: Costly | None,
+        work: Callable[[], Values | Steps | None],
+    ) -> Steps:
+        found, ledger = find(), self._core.ledger
+        while found is not None:
+            if self._session.ended:
+                # Nobody waits for it.
+                yield {}
+                return
+            if costly is not None:
+                yield InTurn(self._session.owner, self._session, costly, partial(self._is_wanted, found, find))
+            elif ledger.queued or self._most(found) > ledger.large_bytes:
+                with suppress(MeshqError):
+                    # Why it can't be weighed is told by its commit.
+                    size = self._core.transactions.weigh(found) + _MORE_BYTES * (len(found.work) + 16)
+                    yield RoomOnDisk(size)
+            before, costly, found = costly, None, find()
+            if found is not None:
+                # There may be others by now.
+                costly = self._costly(found)
+            if before is None and costly is None:
+                break
         done = work()
         yield done if isinstance(done, dict) else {}
+
+    def _is_wanted(self, found: Transaction, find: Callable[[], Transaction | None]) -> bool:
+        return not self._session.ended and find() is found
 
     def transact(self, frame: Frame) -> None:
         """A run that a transaction sends.

@@ -10,6 +10,7 @@ from meshq.address import Target
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.errors import UsageError
+from meshq.selector import Filter
 
 if TYPE_CHECKING:
     from meshq.broker.queue._queue_machine import Queue
@@ -26,7 +27,7 @@ class Work(NamedTuple):
 class Transaction:
     """What waits for a commit.  Runs stand in no queue; what is acknowledged is held."""
 
-    __slots__ = ("acked", "pledged", "sent", "size_bytes", "used_at", "work")
+    __slots__ = ("acked", "judged", "pledged", "sent", "size_bytes", "used_at", "verdict_bytes", "work")
 
     def __init__(self) -> None:
         self.work: list[Work] = []
@@ -36,6 +37,10 @@ class Transaction:
         self.acked = 0
         #: Of its runs, in memory.
         self.size_bytes = 0
+        #: By where its runs go: the filters of which they know what these say, while it is being committed.
+        self.judged: dict[Target, dict[Filter, None]] = {}
+        #: What that takes in memory.
+        self.verdict_bytes = 0
         #: The tick in which it was last used.
         self.used_at = 0
 
@@ -55,6 +60,13 @@ class Transaction:
         self.work.append(work)
         self.sent += work.run.content.rows
         self.size_bytes += work.run.size_bytes
+
+    def forget_verdicts(self) -> None:
+        """When it is committed another time filters are asked anew: it is later then."""
+        if self.judged or self.verdict_bytes:
+            self.judged, self.verdict_bytes = {}, 0
+            for run, _, _ in self.work:
+                run.verdicts = ()
 
     def add_spans(self, queue: Queue, spans: Sequence[Span]) -> None:
         """Messages were acknowledged: they are held, and no consumer has them any more."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
+from meshq.broker.placing._fair_steps import Costly
+from meshq.broker.placing._filters_at import filters_at
+from meshq.broker.queue._verdicts import Asked, cost_of, judging, unasked, work_of
 from meshq.broker.transacting._transaction import Transaction, Work
 from meshq.broker.transacting._two_phase import TwoPhase
 from meshq.errors import AddressFullError, MeshqError, invariant
+from meshq.selector import Filter
 from meshq.wire import KIND_ID, decline, duplicate_ids
 
 if TYPE_CHECKING:
+    from meshq.address import Target
     from meshq.broker._core import Core
+    from meshq.broker.placing._fair_steps import Owner
     from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.queue._run import StoredRun
 
@@ -92,6 +98,7 @@ class Transactions:
     def _end(self, transaction: Transaction) -> None:
         """It is decided, and its runs take no memory as those of a transaction."""
         self._open.pop(transaction, None)
+        self.forget_verdicts(transaction)
         transaction.work = []
         size, transaction.size_bytes = transaction.size_bytes, 0
         self.size_bytes -= size
@@ -124,6 +131,83 @@ class Transactions:
             raise
         self._core.settler.move_ids(later)
         self.committed += 1
+
+    # -- what filters say of it
+
+    def costly(self, owner: Owner, transaction: Transaction) -> Costly | None:
+        """The steps in which what a transaction sends has to be put to filters before it is committed; None: it need
+        not be, or is refused whatever is in it."""
+        core = self._core
+        if not core.router.sieves:
+            return None
+        missing: dict[Target, list[Filter]] = {}
+        for _, target, _ in transaction.work:
+            if target not in missing:
+                known = transaction.judged.get(target, {})
+                missing[target] = [one for one in filters_at(core.router, target) if one not in known]
+        wanted = {target: filters for target, filters in missing.items() if filters}
+        if not wanted or self._is_refused(transaction):
+            return None
+        steps = self._judging(transaction, wanted)
+        work = self._work_of(transaction, wanted)
+        if not core.fair.afford(owner, work):
+            return Costly(steps, work)
+        # It is weighed, and then placed: each message is put to filters once.
+        for _ in steps:
+            pass
+        return None
+
+    def _work_of(self, transaction: Transaction, wanted: dict[Target, list[Filter]]) -> float:
+        """How much work it is, as far as that is needed to know that it is more than a step."""
+        costs = {target: cost_of(filters) for target, filters in wanted.items()}
+        work = 0.0
+        for run, target, _ in transaction.work:
+            if target in costs:
+                work += work_of(run, costs[target])
+            if work > limits.SCAN_MESSAGES_MAX:
+                break
+        return work
+
+    def _is_refused(self, transaction: Transaction) -> bool:
+        try:
+            self.check_ids(transaction)
+        except MeshqError:
+            return True
+        targets = dict.fromkeys(target for _, target, _ in transaction.work)
+        return any(self._core.placer.is_refused(target, together=True) for target in targets)
+
+    def _judging(self, transaction: Transaction, wanted: dict[Target, list[Filter]]) -> Iterator[None]:
+        together = {target: Asked(filters) for target, filters in wanted.items()}
+        costs = {target: cost_of(filters) for target, filters in wanted.items()}
+        left: float = limits.SCAN_MESSAGES_MAX
+        for run, target, kinds in list(transaction.work):
+            if target not in wanted:
+                continue
+            # Many small runs are one step.
+            work = work_of(run, costs[target])
+            if left < work:
+                yield None
+                left = limits.SCAN_MESSAGES_MAX
+            left -= work
+            if not run.verdicts:
+                self._core.placer.prepare(run, kinds)
+            # An earlier commit may have come to its end in the middle.
+            filters = unasked(run, wanted[target])
+            if not filters:
+                continue
+            asked = together[target] if len(filters) == len(wanted[target]) else Asked(filters)
+            yield from judging(run, filters, asked)
+            size = run.verdicts[-1].size_bytes
+            transaction.verdict_bytes += size
+            self._core.memory.use(size)
+            self.used(transaction)
+        for target, filters in wanted.items():
+            transaction.judged.setdefault(target, {}).update(dict.fromkeys(filters))
+
+    def forget_verdicts(self, transaction: Transaction) -> None:
+        """What filters have said of it holds no more."""
+        self._core.memory.released(transaction.verdict_bytes)
+        transaction.forget_verdicts()
 
     def weigh(self, transaction: Transaction) -> int:
         """Bytes that its records may take.

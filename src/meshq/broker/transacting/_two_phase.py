@@ -67,10 +67,10 @@ class TwoPhase:
     def __iter__(self) -> Iterator[Prepared]:
         return iter(self._by_xid.values())
 
-    def known(self, xid: bytes) -> Transaction | None:
-        """What is prepared as this."""
+    def prepared_by(self, xid: bytes, user: str) -> Transaction | None:
+        """What a user has prepared as this; nothing is asked of who has no name."""
         found = self._by_xid.get(xid)
-        return found.transaction if found is not None else None
+        return found.transaction if found is not None and user in ("", found.user) else None
 
     def holder(self, queue: Queue) -> Prepared | None:
         """One that holds messages of a queue; None: none does."""
@@ -137,6 +137,7 @@ class TwoPhase:
             self._transactions.roll_back(transaction)
             raise
         self._transactions.keep(transaction)
+        self._transactions.forget_verdicts(transaction)
         self._by_xid[xid] = prepared
         self._sends.add(prepared)
         about = {"sent": transaction.sent, "acked": transaction.acked}
@@ -208,6 +209,7 @@ class TwoPhase:
                 later = self._transactions.apply(found.transaction)
                 self._decide(found, targets, committed=True)
         except (AddressFullError, NotFoundError, UsageError, SecurityError) as error:
+            self._transactions.forget_verdicts(found.transaction)
             raise decline("retry_transaction", str(error)) from error
         self._core.settler.move_ids(later)
         self._transactions.committed += 1

@@ -1,0 +1,165 @@
+"""Steps of costly work, of which one is done between two turns of everybody else: users take turns, and then what each
+of them has under way.
+
+What costs no more than a step is done at once, as long as its user has not had that much in this round.  Nothing that
+costs nothing ever waits here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final, NamedTuple
+
+from meshq import limits
+from meshq.abc import no_chaos
+
+#: Role and user of whoever the work is done for.
+Owner = tuple[str, str]
+#: What the node does of itself.
+NODE: Final[Owner] = ("node", "")
+
+
+class Costly(NamedTuple):
+    """Work that is done in steps, and how much of it there is, as that of so many small messages."""
+
+    steps: Iterator[None]
+    work: float
+
+
+class CostlyWork:
+    """Work that waits, and what comes after the last of its steps."""
+
+    __slots__ = ("alive", "key", "owner", "steps", "then", "work")
+
+    def __init__(
+        self,
+        owner: Owner,
+        key: Hashable,
+        costly: Costly,
+        then: Callable[[], None],
+        alive: Callable[[], bool],
+    ) -> None:
+        self.owner = owner
+        self.key = key
+        self.steps, self.work = costly
+        self.then = then
+        self.alive = alive
+
+
+class FairSteps:
+    """Whose costly work waits, and who is next.
+
+    ``wake`` has ``step`` called soon, when others have had their turn; False: nobody would, so nothing may wait.
+    With ``chaos`` what is cheap waits, too, and for longer.
+    """
+
+    __slots__ = ("_asked", "_by_owner", "_chaos", "_spent", "_wake")
+
+    def __init__(self, wake: Callable[[], bool], chaos: Callable[[str], bool] = no_chaos) -> None:
+        self._wake = wake
+        self._chaos = chaos
+        # By owner, and then by key: work in the order in which it came.  Who is first in each is next.
+        self._by_owner: dict[Owner, dict[Hashable, deque[CostlyWork]]] = {}
+        # What each owner has had in this round, and whether the next one was asked for.
+        self._spent: dict[Owner, float] = {}
+        self._asked = False
+
+    def __len__(self) -> int:
+        return sum(len(line) for keys in self._by_owner.values() for line in keys.values())
+
+    def afford(self, owner: Owner, work: float) -> bool:
+        """Whether so much work may be done at once; otherwise it is to be done by ``begin``."""
+        spent = self._spent.get(owner, 0) + work
+        if spent > limits.SCAN_MESSAGES_MAX or self._chaos("broker.costly"):
+            return not self._next_round()
+        self._spent[owner] = spent
+        if spent > limits.SCAN_MESSAGES_MAX / 2 and not self._next_round():
+            self._spent.clear()
+        return True
+
+    def _next_round(self) -> bool:
+        if not self._asked:
+            self._asked = self._wake()
+        return self._asked
+
+    def begin(
+        self,
+        owner: Owner,
+        key: Hashable,
+        costly: Costly,
+        then: Callable[[], None],
+        alive: Callable[[], bool] | None = None,
+    ) -> CostlyWork:
+        """Do costly work, and call ``then`` after its last step, or as soon as it is not ``alive`` any more.
+
+        What has the same ``key`` is done one after the other.  ``then`` is not called before this returns, unless
+        nobody would call ``step``.
+        """
+        work = CostlyWork(owner, key, costly, then, alive or _always)
+        if not self._next_round():
+            for _ in costly.steps:
+                pass
+            then()
+            return work
+        self._by_owner.setdefault(owner, {}).setdefault(key, deque()).append(work)
+        return work
+
+    def cancel(self, work: CostlyWork) -> None:
+        """Nobody wants it any more: no further step is done, and ``then`` is not called."""
+        keys = self._by_owner.get(work.owner, {})
+        line = keys.get(work.key)
+        if line is None or work not in line:
+            return
+        line.remove(work)
+        if not line:
+            del keys[work.key]
+        if not keys:
+            del self._by_owner[work.owner]
+
+    def step(self, *, ending: bool) -> None:
+        """A round begins: do a step of whoever is next, or what is less than a step of several.
+
+        ``ending``: the node ends; no step is done, and all are told.
+        """
+        self._spent.clear()
+        self._asked = False
+        if ending:
+            by_owner, self._by_owner = self._by_owner, {}
+            for work in [work for keys in by_owner.values() for line in keys.values() for work in line]:
+                work.then()
+            return
+        late = bool(self._by_owner) and self._chaos("broker.late_step")
+        left: float = 0 if late else limits.SCAN_MESSAGES_MAX
+        while self._by_owner and left > 0:
+            owner = next(iter(self._by_owner))
+            keys = self._by_owner.pop(owner)
+            key = next(iter(keys))
+            line = keys.pop(key)
+            work = line[0]
+            alive = work.alive()
+            if alive and left < min(work.work, limits.SCAN_MESSAGES_MAX):
+                # What is left of the step is too little for it.
+                left = 0
+                self._by_owner = {owner: {key: line, **keys}, **self._by_owner}
+                break
+            left -= work.work if alive else 0
+            ended = not alive or next(work.steps, _ENDED) is _ENDED
+            if ended:
+                line.popleft()
+            if line:
+                keys[key] = line
+            if keys:
+                self._by_owner[owner] = keys
+            if ended:
+                work.then()
+        if self._by_owner:
+            self._next_round()
+
+
+#: What comes after the last step.
+_ENDED: Final = object()
+
+
+def _always() -> bool:
+    return True

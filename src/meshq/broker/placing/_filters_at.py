@@ -1,0 +1,122 @@
+"""Which filters may be asked of a run that is placed: all of them, before any is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from meshq.address import SEPARATOR, Target
+from meshq.broker.placing._fair_steps import Costly, FairSteps, Owner
+from meshq.broker.placing._router import Router
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import StoredRun
+from meshq.broker.queue._verdicts import Asked, cost_of, judging, unasked, work_of
+from meshq.selector import Filter
+
+
+def filters_at(router: Router, target: Target) -> list[Filter]:
+    """Those where messages go that are sent to a target, by diverts, too."""
+    if target.queue is not None:
+        return _distinct(_of_name(router, target))
+    name = target.address
+    address = router.addresses.get(name)
+    if name in router.diverts.from_address:
+        return _distinct(_of_diverts(router, name))
+    if address is None or not (address.filtered or address.rings):
+        return []
+    return _distinct(_of_address(router, name))
+
+
+def filters_here(router: Router, target: Target) -> list[Filter]:
+    """Those where messages go that the node itself moves to a target."""
+    address = router.addresses.get(target.address)
+    if address is None or not address.filtered:
+        return []
+    if target.queue is not None:
+        found = [router.queues.get(name) for name in _names(target)]
+        named = [queue for queue in found if queue is not None and queue.address == target.address]
+        if named:
+            return _distinct(_of_queues(named))
+    return _distinct(_of_queues(address.queues))
+
+
+def filters_anew(router: Router, name: str) -> list[Filter]:
+    """Those where messages of an address go that wait for a node which is gone."""
+    return _distinct(_of_everybody(router, name))
+
+
+def filters_explained(router: Router, target: Target) -> list[Filter]:
+    """Those that are asked to tell where a message to a target would go, and why."""
+    found: dict[Filter, None] = {}
+    for name in router.diverts.order(target.address):
+        found.update(dict.fromkeys(_of_everybody(router, name)))
+        found.update({rule.filter: None for rule in router.diverts.leaving(name) if rule.filter is not None})
+    return list(found)
+
+
+def costly(
+    fair: FairSteps, owner: Owner, run: StoredRun, filters: Sequence[Filter], rows: Sequence[int] | None = None
+) -> Costly | None:
+    """The steps in which messages of a run are put to filters before it is placed; None: placing may ask them."""
+    missing = unasked(run, filters, rows)
+    if not missing:
+        return None
+    work = work_of(run, cost_of(missing), rows)
+    return None if fair.afford(owner, work) else Costly(judging(run, missing, Asked(missing), rows), work)
+
+
+def _distinct(filters: Iterable[Filter]) -> list[Filter]:
+    return list(dict.fromkeys(filters))
+
+
+def _of_queues(queues: Iterable[Queue]) -> Iterator[Filter]:
+    for queue in queues:
+        if queue.terms.filter is not None:
+            yield queue.terms.filter
+
+
+def _of_address(router: Router, name: str) -> Iterator[Filter]:
+    address = router.addresses.get(name)
+    if address is None:
+        return
+    yield from _of_queues(address.queues)
+    for ring in address.rings.values():
+        yield from ring.filters()
+
+
+def _of_diverts(router: Router, name: str) -> Iterator[Filter]:
+    for one in router.diverts.order(name):
+        for rule in router.diverts.leaving(one):
+            if rule.filter is not None:
+                yield rule.filter
+        address = router.addresses.get(one)
+        # Behind a divert only the queues of this node get something.
+        if one != name and address is not None and address.filtered:
+            yield from _of_queues(address.queues)
+    yield from _of_address(router, name)
+
+
+def _of_name(router: Router, target: Target) -> Iterator[Filter]:
+    address = router.addresses.get(target.address)
+    for name in _names(target):
+        queue = router.queues.get(name)
+        if queue is not None and queue.address == target.address:
+            yield from _of_queues([queue])
+        ring = address.rings.get(name) if address is not None else None
+        if ring is not None:
+            yield from ring.filters()
+
+
+def _of_everybody(router: Router, name: str) -> Iterator[Filter]:
+    yield from _of_address(router, name)
+    address = router.addresses.get(name)
+    for queue in address.queues if address is not None else ():
+        yield from queue.filters
+    for binding in router.bindings(name):
+        yield from binding.filters
+        if binding.filter is not None:
+            yield binding.filter
+
+
+def _names(target: Target) -> tuple[str, str]:
+    name = target.queue or ""
+    return f"{target.address}{SEPARATOR}{name}", name

@@ -1,0 +1,66 @@
+"""Who gets what of a run where it is known what the filters of all queues say of it: nothing is looked at twice.
+
+A commit places thousands of runs in one step, perhaps for hundreds of queues each: only those that take something of a
+run cost something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshq.broker.placing._distribution_plan import Share
+from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._run import StoredRun
+from meshq.broker.queue._verdicts import bits_of
+
+
+def deal_known(
+    run: StoredRun, queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, turn: int
+) -> list[Share] | None:
+    """What ``sift`` would deal; None: it is not known."""
+    whole = (1 << run.content.rows) - 1
+    wanted = whole if len(rows) == run.content.rows else bits_of(rows)
+    taking: dict[int, int] = {}
+    unknown = frozenset(range(len(queues)))
+    for verdicts in run.verdicts:
+        if wanted & ~verdicts.asked:
+            return None
+        places = verdicts.filters.places(queues)
+        for place, bits in verdicts.accepted().items():
+            for position in places.by_filter.get(place, ()):
+                taking[position] = bits & wanted
+        taking.update(dict.fromkeys(places.all_taking, wanted))
+        unknown &= places.unknown
+    if unknown:
+        return None
+    if anycast:
+        taking = _in_turn(taking, rows, len(queues), turn)
+    return [
+        Share(queues[position], part, ())
+        for position in sorted(taking)
+        if taking[position]
+        for part in pieces(rows if taking[position] == wanted else [row for row in rows if taking[position] >> row & 1])
+    ]
+
+
+def _in_turn(taking: dict[int, int], rows: Sequence[int], count: int, turn: int) -> dict[int, int]:
+    """Of several queues that take a message the next one in turn gets it."""
+    takers: dict[int, int] = {}
+    for position, bits in taking.items():
+        for row in rows:
+            if bits >> row & 1:
+                takers[row] = takers.get(row, 0) | 1 << position
+    dealt: dict[int, int] = {}
+    for index, row in enumerate(rows):
+        able = takers.get(row, 0)
+        if able:
+            first = (turn + index) % count
+            behind = able >> first
+            position = first + _lowest(behind) if behind else _lowest(able)
+            dealt[position] = dealt.get(position, 0) | 1 << row
+    return dealt
+
+
+def _lowest(bits: int) -> int:
+    return (bits & -bits).bit_length() - 1

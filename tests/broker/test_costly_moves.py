@@ -1,0 +1,191 @@
+"""What the node moves, groups, and explanations: costly filters are asked in steps there, too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from meshq import limits
+from meshq.address import NOTIFICATIONS
+from meshq.broker.queue._run_messages import RunMessages
+from meshq.selector import parse_filter
+from meshq.settings import AddressSettings
+from meshq.wire import (
+    encode_map,
+)
+from tests.broker.costly import (
+    BUDGET,
+    FILTER,
+    ROWS,
+    WANTED,
+    Steps,
+    counting_steps,
+    fill,
+    numbered,
+    read,
+    sieve,
+)
+from tests.broker.kit import House, make_core, make_house
+from tests.broker.logs import FakeLog
+
+
+@pytest.fixture(name="steps")
+def _steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
+    yield from counting_steps(monkeypatch)
+
+
+# -- what the node itself moves
+
+
+def dead_letters(**more: Any) -> dict[str, AddressSettings]:
+    return {"work": AddressSettings(dead_letter_address="in", expiry_address="in", **more)}
+
+
+@pytest.mark.parametrize("why", ["rejected", "attempts", "expired", "moved", "redriven"])
+def test_what_the_node_moves_is_put_to_the_filters_of_its_target_in_steps(steps: Steps, why: str) -> None:
+    now = [1_000_000]
+    core = make_core(FakeLog(), settings=dead_letters(max_delivery_attempts=1), now_ms=lambda: now[0])
+    house = steps.watch(House(core))
+    client = house.client()
+    sieve(client)
+    client.call("create_queue", name="all", address="in", routing="multicast")
+    client.call("create_queue", name="work")
+    headers: dict[str, Any] = {"x": 1_000} if why == "expired" else {}
+    fill(client, "work", **headers)
+    steps.looks = 0
+    if why in ("moved", "redriven"):
+        client.call("move_messages", name="work", address="in")
+    elif why == "expired":
+        now[0] += 2_000
+        core.clock_moved()
+    else:
+        channel = client.consume("work")
+        # Rejected, or returned.
+        client.settle(channel, (1, ROWS), flags=2 if why == "rejected" else 1)
+        client.leave(channel)
+    assert steps.looks <= BUDGET
+    steps.all(house)
+    assert read(house, "some") == WANTED and read(house, "all") == numbered()
+    assert house.queue("work").live_runs == 0
+    if why == "redriven":
+        client.call("create_queue", name="sorted", address="work", filter=FILTER)
+        client.call("redrive", name="all")
+        steps.all(house)
+        assert sorted(read(house, "work")) == sorted(numbered())
+
+
+def test_who_takes_some_of_what_waits_for_filters_keeps_it(steps: Steps) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client = house.client()
+    sieve(client)
+    client.call("create_queue", name="work")
+    fill(client, "work")
+    assert client.call("move_messages", name="work", address="in") is None
+    steps.one(house)
+    channel = client.consume("work", window=5)
+    client.settle(channel, (1, 5))
+    client.leave(channel)
+    steps.all(house)
+    assert client.bodies(channel)[:5] == numbered(5)
+    assert read(house, "some") == [b"7", b"10"]
+
+
+def test_notifications_for_costly_filters_keep_their_order(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client = house.client()
+    monkeypatch.setattr(limits, "SCAN_MESSAGES_MAX", 1)
+    wanted = parse_filter("queue LIKE 'n%' OR queue = 'another'")
+    house.core.definitions.create_queue(
+        "told", address=NOTIFICATIONS, routing="multicast", durable=False, filter=wanted
+    )
+    for number in range(20):
+        client.call("create_queue", name=f"n{number}")
+    assert house.core.voice._waiting_bytes and not house.queue("told").added
+    steps.all(house)
+    queue = house.queue("told")
+    seen = []
+    for view in queue.runs():
+        messages = RunMessages(view.run)
+        for row in range(view.run.content.rows):
+            messages.move(row, properties=True)
+            seen.append(messages.properties["queue"])
+    assert seen == [f"n{number}" for number in range(20)] and house.core.voice._waiting_bytes == 0
+
+
+# -- groups, and explanations
+
+
+def test_messages_of_groups_are_put_to_a_filter_in_steps(steps: Steps) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client = house.client()
+    for number in range(5):
+        fill(client, "q", producer=b"%16d" % number, g="a")
+    channel = client.consume("q", filter="k = 1")
+    assert steps.looks <= BUDGET and client.bodies(channel) == []
+    steps.all(house)
+    assert client.bodies(channel) == WANTED * 5 and steps.looks <= 5 * ROWS + 10
+    # What comes later is looked at in steps, too, by who has the group already.
+    before = steps.looks
+    fill(client, "q", producer=b"p" * 16, g="a")
+    assert steps.looks - before <= BUDGET
+    steps.all(house)
+    assert client.bodies(channel) == WANTED * 6
+
+
+def test_who_has_no_filter_is_not_held_up_by_one_that_looks_at_groups(steps: Steps) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client, other = house.client(), house.client()
+    for number in range(5):
+        fill(client, "q", producer=b"%16d" % number, g=f"g{number}")
+    channel = client.consume("q", filter="k = 5")
+    plain = other.consume("q")
+    for _ in range(3):
+        # The mark of what may be delivered moves with the disk.
+        steps.one(house)
+    assert house.queue("q").grouped.looks  # type: ignore[union-attr]
+    assert len(other.bodies(plain)) + len(client.bodies(channel)) == 5 * ROWS
+    steps.all(house)
+
+
+def test_a_filter_that_goes_while_it_looks_at_groups_leaves_nothing(steps: Steps) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client = house.client()
+    for number in range(5):
+        fill(client, "q", producer=b"%16d" % number, g="a")
+    channel = client.consume("q", filter="k = 1")
+    steps.one(house)
+    client.leave(channel)
+    grouped = house.queue("q").grouped
+    assert grouped is not None and not grouped.looks
+    house.check()
+    channel = client.consume("q", filter="k = 1")
+    steps.all(house)
+    assert client.bodies(channel) == WANTED * 5
+
+
+def test_explanations_take_turns_and_are_right(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client = house.client()
+    for number in range(60):
+        client.call("create_queue", name=f"q{number}", address="in", routing="multicast", filter=f"k = {number}")
+    asked = Counter[str]()
+    steps.all(house)
+    calls = []
+    for _ in range(5):
+        client.call("explain_route", address="in", properties=encode_map({"k": 3}))
+        calls.append(client.calls)
+    answered = sum(client.answer(call) is not None for call in calls)
+    assert not answered
+    while house.core.fair:
+        before = sum(client.answer(call) is not None for call in calls)
+        steps.one(house)
+        asked["at once"] = max(asked["at once"], sum(client.answer(call) is not None for call in calls) - before)
+    assert asked["at once"] == 1
+    for call in calls:
+        answer = client.answer(call)
+        assert answer is not None
+        said = answer.named
+        assert said["name3"] == "q3" and said["gets3"] == "yes" and said["gets2"] == "no"
