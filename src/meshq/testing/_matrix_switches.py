@@ -275,8 +275,8 @@ SWITCHES: Final = (
     Switch(
         features=("moving messages",),
         file="broker/session/_operations.py",
-        old='limit or _ALL, to_address(address), "moved")\n',
-        new='limit or _ALL, lambda view: None, "moved")\n',
+        old='limit or _ALL, to_address(address), "moved", asker=asker)\n',
+        new='limit or _ALL, lambda view: None, "moved", asker=asker)\n',
     ),
     Switch(
         features=("sending dead letters back",),

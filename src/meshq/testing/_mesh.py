@@ -33,7 +33,7 @@ from meshq.testing._scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOV
 from meshq.testing._scenario_accounts import barrier, recount, settle_down
 from meshq.testing._scenario_faults import Machine
 from meshq.testing._simulation import Simulation, SimulationResult, simulate
-from meshq.testing._workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Dial, Scene, Sender
+from meshq.testing._workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Dial, Scene, Sender, topic_filter
 from meshq.testing._workload_receive import Receiver
 from meshq.testing._workload_transacting import TransactingReceiver
 from meshq.testing._workload_two_phase import Ledger, Manager, PreparingReceiver
@@ -195,7 +195,7 @@ async def _furnish(node: MeshNode) -> None:
     client: Client
     async with node.client() as client:
         for queue in ADDRESSES["news"]:
-            await client.create_queue(queue, address="news", routing="multicast")
+            await client.create_queue(queue, address="news", routing="multicast", filter=topic_filter(node.swarm))
         await client.create_queue(RETIRED)
         await client.create_queue(node.spread, address=SPREAD)
     node.node.kill()

@@ -29,7 +29,18 @@ from meshq.testing._scenario_faults import Faults, Machine
 from meshq.testing._scenario_last import damage_to_indexes, power_after_a_repeat
 from meshq.testing._scenario_users import APP, THIEF, USER_SIGHTS, Thief
 from meshq.testing._simulation import Simulation, SimulationResult, simulate
-from meshq.testing._workload import ADDRESSES, CLIENT_SETTINGS, CONSUMED, SOLE, URL, Actor, Dial, Scene, Sender
+from meshq.testing._workload import (
+    ADDRESSES,
+    CLIENT_SETTINGS,
+    CONSUMED,
+    SOLE,
+    URL,
+    Actor,
+    Dial,
+    Scene,
+    Sender,
+    topic_filter,
+)
 from meshq.testing._workload_odd import ODD, PLACES, OddReceiver, OddSender
 from meshq.testing._workload_receive import Clerk, Receiver
 from meshq.testing._workload_transacting import TransactingReceiver
@@ -137,7 +148,7 @@ async def scenario(simulation: Simulation) -> Outcome:
     await broker.started()
     async with broker.client() as client:
         for queue in ADDRESSES["news"]:
-            await client.create_queue(queue, address="news", routing="multicast")
+            await client.create_queue(queue, address="news", routing="multicast", filter=topic_filter(simulation.swarm))
     await Calm(scene, broker, simulation.swarm.rng("calm")).run()
     broker.node.kill()
     cast = Cast(simulation, scene, broker)

@@ -19,6 +19,7 @@ from meshq.client import BodySource, Client
 from meshq.errors import MeshqError
 from meshq.message import Message
 from meshq.testing._history import History, body_of
+from meshq.testing._swarm import Swarm
 
 URL: Final = "tcp://broker:5000"
 #: The addresses to which is sent, and the queues that get a copy each.
@@ -28,6 +29,9 @@ ADDRESSES: Final[dict[str, tuple[str, ...]]] = {
     "news": ("news-a", "news-b"),
     "kept": ("kept",),
 }
+#: In some seeds the topic's queues have a filter that is true of every message.
+TOPIC_FILTER: Final = "AMQPriority >= 0 AND AMQAddress IS NOT NULL"
+TOPIC_FILTER_SHARE: Final = 0.5
 #: How often each of them is chosen.  ``kept`` is never consumed, so it has to stay small.
 WEIGHTS: Final = (10, 10, 6, 1)
 #: Queues that somebody consumes, and those of them that never have two consumers at a time.
@@ -62,6 +66,13 @@ PIECE_BYTES: Final = 64_000
 REMEMBERED: Final = 40
 
 Dial = Callable[[], Client]
+
+
+def topic_filter(swarm: Swarm) -> str | None:
+    """The filter of the topic's queues in a seed."""
+    filtered = swarm.rng("topic filter").random() < TOPIC_FILTER_SHARE
+    swarm.count("seen.filtered_topic", int(filtered))
+    return TOPIC_FILTER if filtered else None
 
 
 @attrs.define(eq=False)
