@@ -94,8 +94,7 @@ def sweep(
                     # Just that was asked for, and is not to be had.
                     raise _refused(core.mover.refused, moved, target)
                 need = core.mover.waits_for if not gone else 0
-                if left:
-                    # There was room for some of them, or there may be when it was waited for: it is asked for anew.
+                if left:  # There was room for some of them, or there may be: it is asked for anew.
                     row = min(span.start for span in left)
                 stayed += sum(place < row for place in stay)
                 if looks <= 0:
