@@ -114,7 +114,7 @@ class Core:
         self.settler = Settler(self.ledger, self.router, self.marks, self.memory)
         #: Where large bodies are; without a place for them, in memory.
         self.bodies = bodies if bodies is not None else MemoryBodies(settings.token, self.memory.released)
-        self.mover = Mover(self.placer, self.settler, self.ledger, self.fair)
+        self.mover = Mover(self.placer, self.settler, self.ledger, self.router, self.fair)
         #: Sends messages of the node's own.
         self.voice = Voice(self)
         self.announcer = Announcer(self)
@@ -304,7 +304,7 @@ class Core:
         ended = job.step(self.closing)
         while isinstance(ended, (RoomOnDisk, InTurn)):
             if isinstance(ended, InTurn):
-                if self._wake():
+                if self.on_unfinished is not None:
                     self.fair.begin(ended.owner, ended.key, ended.costly, partial(self._take_up, job), ended.alive)
                     return
                 for _ in ended.costly.steps:

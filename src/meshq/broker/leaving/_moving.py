@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from meshq.address import Target
 from meshq.broker.placing._fair_steps import NODE, Costly, FairSteps, Owner
-from meshq.broker.placing._filters_at import costly
+from meshq.broker.placing._filters_at import costly, filters_of_moved
 from meshq.broker.placing._ledger import Ledger
 from meshq.broker.placing._placing import Placer
+from meshq.broker.placing._router import Router
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
@@ -48,8 +49,9 @@ Still = Callable[[Sequence[int]], Sequence[int]]
 class Mover:
     """Takes messages out of a queue and places them at an address."""
 
-    def __init__(self, placer: Placer, settler: Settler, ledger: Ledger, fair: FairSteps) -> None:
+    def __init__(self, placer: Placer, settler: Settler, ledger: Ledger, router: Router, fair: FairSteps) -> None:
         self._placer = placer
+        self._router = router
         self._settler = settler
         self._ledger = ledger
         self._fair = fair
@@ -177,7 +179,7 @@ class Mover:
     def costly(self, owner: Owner, known: StoredRun, target: Target, reason: str, rows: Sequence[int]) -> Costly | None:
         """The steps in which messages have to be put to the filters of their target before they are moved there; None:
         they need not be.  ``known``: their run ``as_moved``, which then knows what these say."""
-        filters = self._placer.filters_of_moved(target, anew=reason == "given_back")
+        filters = filters_of_moved(self._router, target, anew=reason == "given_back")
         return costly(self._fair, owner, known, filters, rows) if filters and rows else None
 
     def _ask(
@@ -192,7 +194,7 @@ class Mover:
             # Whoever asks for the move has seen to it.
             return known
         rows = range(span.start, span.stop, span.step)
-        filters = self._placer.filters_of_moved(target)
+        filters = filters_of_moved(self._router, target)
         if not filters:
             return None
         key = span.view, target.address
@@ -226,7 +228,7 @@ class Mover:
             return
         known = known or self.as_moved(queue, run, target, reason)
         rows = range(span.start, span.stop, span.step)
-        filters = unasked(known, self._placer.filters_of_moved(target), rows)
+        filters = unasked(known, filters_of_moved(self._router, target), rows)
         yield from judging(known, filters, Asked(filters), rows)
         told.append(known)
 

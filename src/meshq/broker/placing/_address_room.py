@@ -296,3 +296,12 @@ class AddressRoom:
 
 def _nothing() -> None:
     """For a callback that nobody has set."""
+
+
+def is_refused(room: AddressRoom | None, *, scarce: bool, together: bool = False) -> bool:
+    """Whether an address refuses or drops a run now, whatever is in it; ``scarce``: the node's memory is.
+
+    ``together``: the run is one of a transaction, which is weighed before any of it is dropped.
+    """
+    policies = ("block", "fail") if together else ("drop", "fail")
+    return room is not None and room.policy in policies and (room.full or scarce)

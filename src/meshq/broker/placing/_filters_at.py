@@ -44,6 +44,24 @@ def filters_anew(router: Router, name: str) -> list[Filter]:
     return _distinct(_of_everybody(router, name))
 
 
+def filters_of_moved(router: Router, target: Target, *, anew: bool = False) -> list[Filter]:
+    """Those that messages meet which the node itself moves: ``anew``, because they wait for a node which is gone."""
+    return filters_anew(router, target.address) if anew else filters_here(router, target)
+
+
+def forwarded_to(router: Router, address: str, queues: Sequence[int]) -> dict[Queue, None]:
+    """Those of some queues, by number, that are there still and belong to an address."""
+    found = [router.by_number.get(number) for number in queues]
+    return dict.fromkeys(queue for queue in found if queue is not None and queue.address == address)
+
+
+def filters_of_forwarded(router: Router, address: str, queues: Sequence[int]) -> list[Filter]:
+    """Those that messages meet which another node has dealt to queues of this one."""
+    targets = forwarded_to(router, address, queues)
+    # What is for a queue that is gone is routed once more.
+    return _distinct(_of_queues(targets)) if targets else filters_at(router, Target(address, None))
+
+
 def filters_explained(router: Router, target: Target) -> list[Filter]:
     """Those that are asked to tell where a message to a target would go, and why."""
     found: dict[Filter, None] = {}

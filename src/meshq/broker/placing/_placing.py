@@ -13,7 +13,7 @@ from meshq.broker.placing._address_room import AddressRoom
 from meshq.broker.placing._distribution_plan import Ring, Share, takes
 from meshq.broker.placing._duplicates import IdChunk
 from meshq.broker.placing._entering import Entering
-from meshq.broker.placing._filters_at import filters_anew, filters_at, filters_here
+from meshq.broker.placing._filters_at import forwarded_to
 from meshq.broker.placing._ledger import Ledger, Views
 from meshq.broker.placing._marks import Marks
 from meshq.broker.placing._memory import MemoryBound
@@ -33,7 +33,6 @@ from meshq.broker.records import (
     encode_user_producers,
 )
 from meshq.errors import AddressFullError, NotFoundError, UsageError, invariant
-from meshq.selector import Filter
 from meshq.wire import KIND_ID, RunBytes, duplicate_ids
 
 #: Bytes that a run takes in the journal beside its content and its names, at most: heads; for each message: what is
@@ -313,14 +312,6 @@ class Placer:
         if kinds & SPECIAL or run.body is not None:
             run.traits = Traits(self._alarms.now_ms, taken=self._alarms.elapsed_ms)
 
-    def is_refused(self, target: Target, *, together: bool = False) -> bool:
-        """Whether a run for a target would be refused or dropped now, whatever is in it; ``together``: one of a
-        transaction, which is weighed before any of it is dropped."""
-        address = self._definitions.router.addresses.get(target.address)
-        room = address.room if address is not None else None
-        policies = ("block", "fail") if together else ("drop", "fail")
-        return room is not None and room.policy in policies and (room.full or self._memory.scarce)
-
     def place_forwarded(
         self,
         run: StoredRun,
@@ -339,7 +330,7 @@ class Placer:
         Raises:
             AddressFullError, JournalBrokenError: nothing changed.
         """
-        targets = self._forwarded_to(run.address, queues)
+        targets = forwarded_to(self._definitions.router, run.address, queues)
         shares = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, turn=0)]
         if not targets:
             shares = self._route_again(run, rows)
@@ -353,19 +344,6 @@ class Placer:
         self.links[link[0]] = link[1]
         self.charge(run, views)
         self._ledger.release_after(position, views, then)
-
-    def _forwarded_to(self, address: str, queues: Sequence[int]) -> dict[Queue, None]:
-        by_number = self._definitions.router.by_number
-        found = [by_number.get(number) for number in queues]
-        return dict.fromkeys(queue for queue in found if queue is not None and queue.address == address)
-
-    def filters_of_forwarded(self, address: str, queues: Sequence[int]) -> list[Filter]:
-        """The filters that ``place_forwarded`` may ask."""
-        targets = self._forwarded_to(address, queues)
-        if not targets:
-            # It is routed once more.
-            return filters_at(self._definitions.router, Target(address, None))
-        return list(dict.fromkeys(one.terms.filter for one in targets if one.terms.filter is not None))
 
     def _route_again(self, run: StoredRun, rows: range) -> list[Share]:
         address = self._address_here(run.address)
@@ -382,11 +360,6 @@ class Placer:
         size += (ROW_RECORD_BYTES + PART_RECORD_BYTES) * content.rows
         queues = min(len(self._definitions.router.by_number), limits.QUEUES_PER_ADDRESS_MAX)
         return size + (PART_RECORD_BYTES + MARK_RECORD_BYTES) * queues
-
-    def filters_of_moved(self, target: Target, *, anew: bool = False) -> list[Filter]:
-        """The filters that ``place_moved`` or, ``anew``, ``place_anew`` may ask."""
-        router = self._definitions.router
-        return filters_anew(router, target.address) if anew else filters_here(router, target)
 
     def place_moved(self, run: StoredRun, target: Target, gone: tuple[SettledRow, ...]) -> bool:
         """Place what leaves one of the queues here; ``gone``: what the same record says of that queue.

@@ -13,7 +13,7 @@ from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS, is_name
 from meshq.broker.placing._distribution_plan import filters_of
 from meshq.broker.placing._fair_steps import Costly
-from meshq.broker.placing._filters_at import costly
+from meshq.broker.placing._filters_at import costly, filters_of_forwarded
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._large_runs import check_room
 from meshq.errors import MeshqError
@@ -238,7 +238,7 @@ class Peering:
             return None
         stored = max(0, (core.placer.links.get(link, 0) - frame.first) // header.step + 1)
         named = self._named.get(frame.channel)
-        filters = core.placer.filters_of_forwarded(header.address, (named[2] if named else ()) + header.queues)
+        filters = filters_of_forwarded(core.router, header.address, (named[2] if named else ()) + header.queues)
         if stored >= frame.count or not filters:
             return None
         if self._judged is None or self._judged[0] is not frame:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from meshq.address import MANAGEMENT, Target, parse_target
 from meshq.broker._definitions import check_request_target, check_sendable
+from meshq.broker.placing._address_room import is_refused
 from meshq.broker.placing._fair_steps import Costly
 from meshq.broker.placing._filters_at import costly, filters_at
 from meshq.broker.placing._settings_table import SettingsTable
@@ -272,7 +273,9 @@ class Producing:
         core, session, last = self._core, self._session, frame.first + frame.count - 1
         if not frame.first or last >= 1 << 63 or self._standing(frame, producer, last) != "new":
             return None
-        if session.sent_bytes >= session.granted_bytes or core.placer.is_refused(producer.target):
+        address = core.router.addresses.get(producer.target.address)
+        refused = address is not None and is_refused(address.room, scarce=core.memory.scarce)
+        if session.sent_bytes >= session.granted_bytes or refused:
             return None
         content, kinds = _content_of(frame)
         run = self._run(frame, producer, content)

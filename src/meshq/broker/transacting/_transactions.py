@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
+from meshq.broker.placing._address_room import is_refused
 from meshq.broker.placing._fair_steps import Costly
 from meshq.broker.placing._filters_at import filters_at
 from meshq.broker.queue._verdicts import Asked, cost_of, judging, unasked, work_of
@@ -173,8 +174,10 @@ class Transactions:
             self.check_ids(transaction)
         except MeshqError:
             return True
-        targets = dict.fromkeys(target for _, target, _ in transaction.work)
-        return any(self._core.placer.is_refused(target, together=True) for target in targets)
+        names = dict.fromkeys(target.address for _, target, _ in transaction.work)
+        found = map(self._core.router.addresses.get, names)
+        scarce = self._core.memory.scarce
+        return any(is_refused(one.room, scarce=scarce, together=True) for one in found if one is not None)
 
     def _judging(self, transaction: Transaction, wanted: dict[Target, list[Filter]]) -> Iterator[None]:
         together = {target: Asked(filters) for target, filters in wanted.items()}
