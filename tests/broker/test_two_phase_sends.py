@@ -169,7 +169,7 @@ def test_what_was_for_a_temporary_queue_that_is_gone_does_not_hold_up_the_rest(l
 
 
 def test_the_addresses_that_lead_to_one_are_found_over_several_diverts() -> None:
-    diverts = Diverts()
+    diverts = Diverts({})
     for name, address, to in (("1", "a", "b"), ("2", "b", "d"), ("3", "c", "d"), ("4", "d", "e"), ("5", "a", "d")):
         diverts.add(DivertRule(name=name, address=address, forwarding_address=to, filter=None, exclusive=False))
     assert sorted(diverts.sources("d")) == ["a", "b", "c"]

@@ -20,6 +20,7 @@ from meshq import (
     UnblockedError,
     UsageError,
 )
+from tests.client._waiting import until
 from tests.node.lives import Lives, bodies, lives
 from tests.process import ENDS, End
 
@@ -228,8 +229,8 @@ async def test_after_a_failover_requests_under_way_are_unknown_and_the_next_ones
         async with trio.open_nursery() as asking:
             for _ in range(3):
                 asking.start_soon(ask)
-            await trio.testing.wait_all_tasks_blocked()
-            assert client.statistics().requests == 3
+            # The queue for the answers is there when its number is on the disk.
+            await until(lambda: client.statistics().requests == 3)
             await lose(node, client)
         assert errors == ["unknown"] * 3
         await nursery.start(answer, server)

@@ -62,7 +62,7 @@ def sweep(
         view = level.head
         while view is not None and view.first <= last and moved < limit:
             following = view.next
-            # What filters say of it where it goes; bytes for want of which the last move was refused, 0: it was not.
+            # What filters say of it there; bytes for want of which the last move was refused, 0: it was not.
             known: StoredRun | None = None
             row = need = 0
             while row < len(view.states) and view.live and moved < limit:
@@ -109,8 +109,7 @@ def sweep(
             # A run that has gone meanwhile still knows which one came after it.
             view = following
     if stayed and moved < limit:
-        text = f"no queue of {_named(refused)} takes the first of {stayed} others, which stay"
-        raise UsageError(f"{moved} messages were moved; {text}", outcome=_outcome(moved))
+        raise _without_place(moved, stayed, refused)
     yield {"moved": moved}
 
 
@@ -133,6 +132,11 @@ def _parted(core: Core, run: StoredRun, target: Target, rows: list[int]) -> tupl
     """Of some rows those that somebody takes where they would go, and the others, which hold nothing up."""
     taken = core.placer.takes_moved(run, target, rows)
     return (rows, []) if len(taken) == len(rows) else (taken, sorted({*rows} - {*taken}))
+
+
+def _without_place(moved: int, stayed: int, target: Target | None) -> UsageError:
+    text = f"no queue of {_named(target)} takes the first of {stayed} others, which stay"
+    return UsageError(f"{moved} messages were moved; {text}", outcome=_outcome(moved))
 
 
 def _refused(error: MeshqError | None, moved: int, target: Target | None) -> MeshqError:
