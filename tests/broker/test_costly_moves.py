@@ -14,6 +14,10 @@ from meshq.broker.queue._run_messages import RunMessages
 from meshq.selector import parse_filter
 from meshq.settings import AddressSettings
 from meshq.wire import (
+    KIND_CONTROL,
+    KIND_HEADERS,
+    KIND_PROPERTIES,
+    Envelope,
     encode_map,
 )
 from tests.broker.costly import (
@@ -28,7 +32,7 @@ from tests.broker.costly import (
     read,
     sieve,
 )
-from tests.broker.kit import House, make_core, make_house
+from tests.broker.kit import House, RawClient, make_core, make_house
 from tests.broker.logs import FakeLog
 
 
@@ -164,6 +168,40 @@ def test_a_filter_that_goes_while_it_looks_at_groups_leaves_nothing(steps: Steps
     channel = client.consume("q", filter="k = 1")
     steps.all(house)
     assert client.bodies(channel) == WANTED * 5
+
+
+def of_group(client: RawClient, *wanted: int, priority: int, group: str = "a", producer: bytes) -> None:
+    """A run of a group in which some of the messages are wanted."""
+    kind = priority << 8 | KIND_PROPERTIES | KIND_HEADERS | KIND_CONTROL
+    about = [Envelope(kind, b"", encode_map({"g": group}), encode_map({"k": k})) for k in wanted]
+    channel = client.produce("q", producer)
+    client.put(channel, *[b"%d of %s" % (row, producer[:4]) for row in range(len(wanted))], envelopes=about)
+
+
+def test_what_is_more_urgent_than_messages_of_its_group_that_are_looked_at_is_found(steps: Steps) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client, other = house.client(), house.client()
+    channel = other.consume("q", filter="k = 1")
+    of_group(client, *[0] * ROWS, priority=4, producer=b"late" * 4)
+    of_group(client, 0, 1, priority=9, producer=b"soon" * 4)
+    steps.all(house)
+    assert other.bodies(channel) == [b"1 of soon"]
+
+
+def test_what_is_offered_waits_for_what_is_more_urgent_and_not_looked_at_yet(steps: Steps) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client, other = house.client(), house.client()
+    channel = other.consume("q", window=1, filter="k = 1")
+    of_group(client, 1, priority=4, group="b", producer=b"held" * 4)
+    of_group(client, 1, priority=4, producer=b"late" * 4)
+    steps.all(house)
+    assert other.bodies(channel) == [b"0 of held"]
+    of_group(client, *[0] * ROWS, 1, priority=9, producer=b"soon" * 4)
+    other.settle(channel, (1, 1))
+    steps.all(house)
+    other.settle(channel, (2, 2))
+    steps.all(house)
+    assert other.bodies(channel) == [b"0 of held", b"12 of soon", b"0 of late"]
 
 
 def test_explanations_take_turns_and_are_right(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:

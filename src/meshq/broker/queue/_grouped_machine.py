@@ -189,15 +189,19 @@ class GroupedMessages:
             if group.owner is None and not group.held:
                 key = key_of(view, row)
                 for filter in self._offers:
-                    if filter in group.unjudged:
-                        # It is offered when that is here, with all that has come since.
+                    unjudged = group.unjudged.get(filter)
+                    if unjudged is not None and key_of(unjudged, 0) <= key:
+                        # It is offered when that is here, with all that has come since behind it.
                         continue
                     known = group.offers.get(filter)
                     if known is not None and known < key:
                         continue
                     if not self._judge(filter, view):
+                        # What it may come before must not be offered, and is so with it.
+                        group.offers.pop(filter, None)
                         group.unjudged[filter] = view
                     elif accepts(filter, view, row):
+                        group.unjudged.pop(filter, None)
                         self._post(group, filter, view, row)
 
     def held_again(self, view: QueueRun) -> None:
