@@ -97,6 +97,37 @@ def test_who_takes_some_of_what_waits_for_filters_keeps_it(steps: Steps) -> None
     assert read(house, "some") == [b"7", b"10"]
 
 
+@pytest.mark.parametrize("how", ["one after the other", "at once"])
+def test_all_that_is_rejected_goes_when_filters_have_said_what_they_say(steps: Steps, how: str) -> None:
+    house = steps.watch(House(make_core(FakeLog(), settings=dead_letters())))
+    client = house.client()
+    sieve(client)
+    client.call("create_queue", name="all", address="in", routing="multicast")
+    client.call("create_queue", name="work")
+    fill(client, "work")
+    channel = client.consume("work")
+    ranges = [(1, 6), (8, 8), (10, 10), (12, 12)]
+    for some in [ranges] if how == "at once" else [[one] for one in ranges]:
+        client.settle(channel, *some, flags=2)
+    steps.all(house)
+    assert sorted(read(house, "all")) == sorted([*numbered(6), b"8", b"10", b"12"])
+    assert sorted(read(house, "some")) == sorted([b"1", b"4", b"10"])
+    assert house.queue("work").delayed == 0
+
+
+def test_what_was_moved_keeps_nothing_of_what_filters_have_said(steps: Steps) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client = house.client()
+    sieve(client)
+    client.call("create_queue", name="all", address="in", routing="multicast")
+    client.call("create_queue", name="work")
+    fill(client, "work")
+    client.call("move_messages", name="work", address="in")
+    steps.all(house)
+    assert read(house, "all") == numbered()
+    assert not any(view.run.verdicts for view in house.queue("all").runs())
+
+
 def test_notifications_for_costly_filters_keep_their_order(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     house = steps.watch(make_house(FakeLog()))
     client = house.client()

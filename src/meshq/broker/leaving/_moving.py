@@ -55,8 +55,9 @@ class Mover:
         self._settler = settler
         self._ledger = ledger
         self._fair = fair
-        # Runs of which the filters of a target are asked before messages are moved there.
-        self._asking: dict[tuple[QueueRun, str], None] = {}
+        # Runs of which the filters of a target are asked before messages are moved there, and by why they are to be
+        # moved other messages of the run that are to go there: they are seen to after that.
+        self._asking: dict[tuple[QueueRun, str], dict[tuple[Span, str], Still | None]] = {}
         #: Some of what could not be moved the last time is put to the filters of its target: it goes after that.
         self.asks = False
         #: Why messages could not be moved the last time.
@@ -204,12 +205,14 @@ class Mover:
             work = work_of(run, cost_of(missing), rows) if missing else 0
             if not missing or self._fair.afford(NODE, work):
                 return run
-            self._asking[key] = None
+            self._asking[key] = {}
             told: list[StoredRun] = []
             # Of what waits the content may go to the disk, unless something is known of it.
             steps = self._asked(queue, span, target, reason, known if known and known.verdicts else None, told)
             then = partial(self._told, queue, span, target, reason, still, told)
             self._fair.begin(NODE, queue, Costly(steps, work), then, lambda: bool(span.view.live))
+        else:
+            self._asking[key][span, reason] = still
         self.asks = True
         raise AddressFullError(f"the messages are put to the filters of {target.address!r}")
 
@@ -236,9 +239,11 @@ class Mover:
         self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, told: list[StoredRun]
     ) -> None:
         """Filters have said what they say: the messages go now, unless somebody has them."""
-        del self._asking[span.view, target.address]
+        others = self._asking.pop((span.view, target.address))
         if told:
             self._move_late(queue, span, target, reason, still, told[0])
+            for (other, why), may in others.items():
+                self._move_late(queue, other, target, why, may, None)
 
     def _moved(self, queue: Queue, run: StoredRun, target: Target, reason: str, rows: range) -> StoredRun:
         """Some messages of a run as they are where they go."""
@@ -280,8 +285,11 @@ class Mover:
         if whole.position and queue.durable:
             gone = (settled_row(queue, span),)
         if reason == "given_back":
-            return self._placer.place_anew(moved, (queue, span.view.remote), gone)
-        return self._placer.place_moved(moved, target, gone)
+            logged = self._placer.place_anew(moved, (queue, span.view.remote), gone)
+        else:
+            logged = self._placer.place_moved(moved, target, gone)
+        moved.verdicts = ()
+        return logged
 
 
 def _origin(queue: Queue, run: StoredRun, reason: str) -> Origin:
