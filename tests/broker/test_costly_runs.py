@@ -396,3 +396,36 @@ def test_a_refused_commit_of_what_is_prepared_asks_anew_when_it_is_tried_again(s
         assert decide(client, "commit") == -1
         steps.all(house)
     assert read(house, "some") == WANTED
+
+
+def test_what_is_prepared_keeps_no_verdicts_for_who_is_gone_and_ages_from_when_it_is_committed(steps: Steps) -> None:
+    now = [1_000_000]
+    house = steps.watch(House(make_core(FakeLog(), now_ms=lambda: now[0])))
+    client, other, third = house.client(), house.client(), house.client()
+    sieve(client)
+    tx = Tx(client)
+    for _ in range(3):
+        tx.send("in", *numbered(), envelopes=with_k(x=5_000))
+    assert prepare(tx) == -1
+    steps.all(house)
+    found = house.core.transactions.two_phase.prepared_by(XID, "")
+    assert found is not None and not found.verdict_bytes
+    used = house.core.memory.used_bytes
+    assert decide(other, "commit") == -1
+    for _ in range(5):
+        steps.one(house)
+    assert found.verdict_bytes
+    assert decide(third, "commit") == -1
+    other.close()
+    steps.one(house)
+    assert house.queue("some").added == 0
+    third.close()
+    steps.all(house)
+    assert not found.verdict_bytes and not any(work.run.verdicts for work in found.work)
+    assert house.core.memory.used_bytes == used and house.queue("some").added == 0
+    now[0] += 10_000
+    assert decide(client, "commit") == -1
+    steps.all(house)
+    now[0] += 1_000
+    house.core.clock_moved()
+    assert read(house, "some") == WANTED * 3

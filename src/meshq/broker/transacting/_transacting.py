@@ -116,7 +116,8 @@ class Transacting:
         found, ledger = find(), self._core.ledger
         while found is not None:
             if self._session.ended:
-                # Nobody waits for it.
+                # Nobody waits for it; what is prepared is there still.
+                self._core.transactions.forget_verdicts(found)
                 yield {}
                 return
             if costly is not None:

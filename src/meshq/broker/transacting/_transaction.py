@@ -27,7 +27,7 @@ class Work(NamedTuple):
 class Transaction:
     """What waits for a commit.  Runs stand in no queue; what is acknowledged is held."""
 
-    __slots__ = ("acked", "judged", "pledged", "sent", "size_bytes", "used_at", "verdict_bytes", "work")
+    __slots__ = ("acked", "forgets", "judged", "pledged", "sent", "size_bytes", "used_at", "verdict_bytes", "work")
 
     def __init__(self) -> None:
         self.work: list[Work] = []
@@ -41,6 +41,8 @@ class Transaction:
         self.judged: dict[Target, dict[Filter, None]] = {}
         #: What that takes in memory.
         self.verdict_bytes = 0
+        #: How often what they say was forgotten.
+        self.forgets = 0
         #: The tick in which it was last used.
         self.used_at = 0
 
@@ -65,6 +67,7 @@ class Transaction:
         """When it is committed another time filters are asked anew: it is later then."""
         if self.judged or self.verdict_bytes:
             self.judged, self.verdict_bytes = {}, 0
+            self.forgets += 1
             for run, _, _ in self.work:
                 run.verdicts = ()
 

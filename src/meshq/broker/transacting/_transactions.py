@@ -183,6 +183,7 @@ class Transactions:
         together = {target: Asked(filters) for target, filters in wanted.items()}
         costs = {target: cost_of(filters) for target, filters in wanted.items()}
         left: float = limits.SCAN_MESSAGES_MAX
+        forgets = transaction.forgets
         for run, target, kinds in list(transaction.work):
             if target not in wanted:
                 continue
@@ -204,6 +205,9 @@ class Transactions:
             transaction.verdict_bytes += size
             self._core.memory.use(size)
             self.used(transaction)
+        if transaction.forgets != forgets:
+            # Somebody else has committed it meanwhile, or wanted to, and it was forgotten: it is asked for anew.
+            return
         for target, filters in wanted.items():
             transaction.judged.setdefault(target, {}).update(dict.fromkeys(filters))
 
