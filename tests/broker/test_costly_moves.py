@@ -128,7 +128,10 @@ def test_what_was_moved_keeps_nothing_of_what_filters_have_said(steps: Steps) ->
     assert not any(view.run.verdicts for view in house.queue("all").runs())
 
 
-def test_notifications_for_costly_filters_keep_their_order(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_notifications_for_costly_filters_keep_their_order(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
     house = steps.watch(make_house(FakeLog()))
     client = house.client()
     monkeypatch.setattr(limits, "SCAN_MESSAGES_MAX", 1)
@@ -139,6 +142,13 @@ def test_notifications_for_costly_filters_keep_their_order(steps: Steps, monkeyp
     for number in range(20):
         client.call("create_queue", name=f"n{number}")
     assert house.core.voice._waiting_bytes and not house.queue("told").added
+    if late:
+        house.core.definitions.create_queue(
+            "late", address=NOTIFICATIONS, routing="multicast", durable=False, filter=parse_filter("queue <> 'x'")
+        )
+        for _ in range(5):
+            steps.one(house)
+        client.call("create_queue", name="n20")
     steps.all(house)
     queue = house.queue("told")
     seen = []
@@ -147,7 +157,7 @@ def test_notifications_for_costly_filters_keep_their_order(steps: Steps, monkeyp
         for row in range(view.run.content.rows):
             messages.move(row, properties=True)
             seen.append(messages.properties["queue"])
-    assert seen == [f"n{number}" for number in range(20)] and house.core.voice._waiting_bytes == 0
+    assert seen == [f"n{number}" for number in range(20 + late)] and house.core.voice._waiting_bytes == 0
 
 
 # -- groups, and explanations

@@ -84,17 +84,19 @@ class Voice:
         asked: Costly | None,
         place: Callable[[], None],
         lost: Callable[[int], None],
+        *,
+        first: bool = False,
     ) -> None:
         then = partial(self._go_on, run, target, place, lost)
         # What comes behind it keeps its place.
-        self._core.fair.begin(NODE, self, asked or Costly(iter(()), 0), then)
+        self._core.fair.begin(NODE, self, asked or Costly(iter(()), 0), then, first=first)
 
     def _go_on(self, run: StoredRun, target: Target, place: Callable[[], None], lost: Callable[[int], None]) -> None:
         closing = self._core.closing is not None
         asked = None if closing else self._costly(run, target)
         if asked is not None:
             # There are others by now.
-            self._wait(run, target, asked, place, lost)
+            self._wait(run, target, asked, place, lost, first=True)
             return
         self._waiting_bytes -= run.size_bytes
         if closing:

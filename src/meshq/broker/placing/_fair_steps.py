@@ -90,10 +90,12 @@ class FairSteps:
         costly: Costly,
         then: Callable[[], None],
         alive: Callable[[], bool] | None = None,
+        *,
+        first: bool = False,
     ) -> CostlyWork:
         """Do costly work, and call ``then`` after its last step, or as soon as it is not ``alive`` any more.
 
-        What has the same ``key`` is done one after the other.  ``then`` is not called before this returns, unless
+        What has the same ``key`` is done one after the other; ``first``: before what waits already.  ``then`` is not called before this returns, unless
         nobody would call ``step``.
         """
         work = CostlyWork(owner, key, costly, then, alive or _always)
@@ -102,7 +104,11 @@ class FairSteps:
                 pass
             then()
             return work
-        self._by_owner.setdefault(owner, {}).setdefault(key, deque()).append(work)
+        line = self._by_owner.setdefault(owner, {}).setdefault(key, deque())
+        if first:
+            line.appendleft(work)
+        else:
+            line.append(work)
         return work
 
     def cancel(self, work: CostlyWork) -> None:
