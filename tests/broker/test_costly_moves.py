@@ -31,6 +31,7 @@ from tests.broker.costly import (
     numbered,
     read,
     sieve,
+    with_k,
 )
 from tests.broker.kit import House, RawClient, make_core, make_house
 from tests.broker.logs import FakeLog
@@ -243,6 +244,18 @@ def test_what_is_offered_waits_for_what_is_more_urgent_and_not_looked_at_yet(ste
     other.settle(channel, (2, 2))
     steps.all(house)
     assert other.bodies(channel) == [b"0 of held", b"12 of soon", b"0 of late"]
+
+
+def test_nothing_less_urgent_overtakes_what_is_of_a_group_and_not_looked_at_yet(steps: Steps) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client, other = house.client(), house.client()
+    channel = other.consume("q", filter="k = 1")
+    of_group(client, 1, priority=9, producer=b"here" * 4)
+    steps.all(house)
+    of_group(client, *[0] * ROWS, 1, priority=9, producer=b"soon" * 4)
+    client.put(client.produce("q", b"late" * 4), b"late", envelopes=with_k(1))
+    steps.all(house)
+    assert other.bodies(channel) == [b"0 of here", b"12 of soon", b"late"]
 
 
 def test_explanations_take_turns_and_are_right(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,8 +95,8 @@ class FairSteps:
     ) -> CostlyWork:
         """Do costly work, and call ``then`` after its last step, or as soon as it is not ``alive`` any more.
 
-        What has the same ``key`` is done one after the other; ``first``: before what waits already.  ``then`` is not called before this returns, unless
-        nobody would call ``step``.
+        What has the same ``key`` is done one after the other; ``first``: before what waits already.  ``then`` is not
+        called before this returns, unless nobody would call ``step``.
         """
         work = CostlyWork(owner, key, costly, then, alive or _always)
         if not self._next_round():

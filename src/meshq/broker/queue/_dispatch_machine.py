@@ -97,6 +97,10 @@ class Dispatch:
                 self._full += granted
                 for consumer in granted:
                     consumer.set_willing(False)
+        for consumer in grouped.stopped:
+            # What is to be looked at goes before what is less urgent.
+            self._full.append(consumer)
+            consumer.set_willing(False)
         self._until = math.inf
 
     def _serve_all(self, level: Level) -> None:

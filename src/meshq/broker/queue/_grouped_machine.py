@@ -41,9 +41,9 @@ class GroupedMessages:
         "_places",
         "_queue",
         "_serial",
-        "_stopped",
         "_turns",
         "looks",
+        "stopped",
         "table",
     )
 
@@ -61,8 +61,8 @@ class GroupedMessages:
         # For one step: owners with room by their first message, and consumers with room by filter.
         self._line: list[tuple[Key, int, ConsumerState]] = []
         self._open: dict[Filter | None, list[ConsumerState]] = {}
-        # Owners of whose first message it is not known yet whether they want it: they are given nothing else.
-        self._stopped: dict[ConsumerState, None] = {}
+        #: Owners of whose first message it is not known yet whether they want it: they are given nothing else.
+        self.stopped: dict[ConsumerState, None] = {}
         #: What has to be put to filters before it can go on.
         self.looks = Looks()
         # What is next, if that is of a group that nobody has.
@@ -85,7 +85,7 @@ class GroupedMessages:
         # What the last step worked with must not keep it.
         self._line.clear()
         self._open.clear()
-        self._stopped.clear()
+        self.stopped.clear()
         self._found = None
         filter = consumer.filter
         if all(other.filter != filter for other in self._turns):
@@ -291,7 +291,7 @@ class GroupedMessages:
     def begin(self, level: Level, *, plain: bool) -> None:
         """A step begins: who has room for what of one list; unless ``plain`` only consumers with filters get any."""
         self._line.clear()
-        self._stopped.clear()
+        self.stopped.clear()
         for consumer in self._places:
             if plain or consumer.filter is not None:
                 self._stand_in_line(consumer, level)
@@ -305,7 +305,7 @@ class GroupedMessages:
         head = place.head(self.table) if consumer.room() > 0 else None
         while head is not None and not head[0].run.paged and not judged(consumer.filter, head[0]):
             if not self.looks.judge(consumer.filter, head[0]):
-                self._stopped[consumer] = None
+                self.stopped[consumer] = None
                 return
             head = place.head(self.table)
         if head is not None and head[0].level is level:
@@ -380,7 +380,7 @@ class GroupedMessages:
         return [consumer for filter in filters for consumer in self._open.get(filter, ()) if self._is_open(consumer)]
 
     def _is_open(self, consumer: ConsumerState) -> bool:
-        return consumer.room() > 0 and consumer not in self._stopped
+        return consumer.room() > 0 and consumer not in self.stopped
 
     def _turn(self, consumer: ConsumerState) -> tuple[int, bool, int]:
         """Who is next: the highest priority, those with filters, who has waited longest."""
