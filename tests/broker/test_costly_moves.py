@@ -35,6 +35,7 @@ from tests.broker.costly import (
 )
 from tests.broker.kit import House, RawClient, make_core, make_house
 from tests.broker.logs import FakeLog
+from tests.broker.test_subscribing import subscribe
 
 
 @pytest.fixture(name="steps")
@@ -114,6 +115,23 @@ def test_all_that_is_rejected_goes_when_filters_have_said_what_they_say(steps: S
     assert sorted(read(house, "all")) == sorted([*numbered(6), b"8", b"10", b"12"])
     assert sorted(read(house, "some")) == sorted([b"1", b"4", b"10"])
     assert house.queue("work").delayed == 0
+
+
+def test_what_is_rejected_by_who_goes_then_is_moved_before_its_queue_goes(steps: Steps) -> None:
+    house = steps.watch(House(make_core(FakeLog(), settings={"work": AddressSettings(dead_letter_address="in")})))
+    client, other = house.client(), house.client()
+    sieve(client)
+    client.call("create_queue", name="all", address="in", routing="multicast")
+    channel = subscribe(other, "work")
+    (name,) = [queue.name for queue in house.core.router.addresses["work"].queues]
+    fill(client, "work")
+    assert len(other.bodies(channel)) == 10
+    other.settle(channel, (1, 8), flags=2)
+    other.leave(channel)
+    other.close()
+    steps.all(house)
+    assert read(house, "all") == numbered(8) and read(house, "some") == [b"1", b"4", b"7"]
+    assert name not in house.core.router.queues
 
 
 def test_what_was_moved_keeps_nothing_of_what_filters_have_said(steps: Steps) -> None:

@@ -419,7 +419,7 @@ class Core:
 
     def _is_over(self, queue: Queue) -> bool:
         """Whether a queue without consumers goes by itself."""
-        if self.transactions.two_phase.keeps(queue):
+        if self.transactions.two_phase.keeps(queue) or self.mover.asks_for(queue):
             return False
         owner = queue.terms.owner
         if owner is not None:

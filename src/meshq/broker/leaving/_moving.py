@@ -58,6 +58,8 @@ class Mover:
         # Runs of which the filters of a target are asked before messages are moved there, and by why they are to be
         # moved other messages of the run that are to go there: they are seen to after that.
         self._asking: dict[tuple[QueueRun, str], dict[tuple[Span, str], Still | None]] = {}
+        # Of how many runs of each queue that is so.
+        self._asked_of: dict[Queue, int] = {}
         #: Some of what could not be moved the last time is put to the filters of its target: it goes after that.
         self.asks = False
         #: Why messages could not be moved the last time.
@@ -173,6 +175,10 @@ class Mover:
 
     # -- what filters say
 
+    def asks_for(self, queue: Queue) -> bool:
+        """Whether messages of a queue are put to filters, to be moved after that."""
+        return queue in self._asked_of
+
     def as_moved(self, queue: Queue, run: StoredRun, target: Target, reason: str) -> StoredRun:
         """All messages of a run as filters see them where they go."""
         return self._moved(queue, run, target, reason, range(run.content.rows))
@@ -206,6 +212,7 @@ class Mover:
             if not missing or self._fair.afford(NODE, work):
                 return run
             self._asking[key] = {}
+            self._asked_of[queue] = self._asked_of.get(queue, 0) + 1
             told: list[StoredRun] = []
             # Of what waits the content may go to the disk, unless something is known of it.
             steps = self._asked(queue, span, target, reason, known if known and known.verdicts else None, told)
@@ -244,6 +251,11 @@ class Mover:
             self._move_late(queue, span, target, reason, still, told[0])
             for (other, why), may in others.items():
                 self._move_late(queue, other, target, why, may, None)
+        self._asked_of[queue] -= 1
+        if not self._asked_of[queue]:
+            del self._asked_of[queue]
+            # It may have been what kept a queue that goes by itself.
+            self.on_taken(queue)
 
     def _moved(self, queue: Queue, run: StoredRun, target: Target, reason: str, rows: range) -> StoredRun:
         """Some messages of a run as they are where they go."""
