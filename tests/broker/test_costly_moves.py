@@ -134,6 +134,31 @@ def test_what_is_rejected_by_who_goes_then_is_moved_before_its_queue_goes(steps:
     assert name not in house.core.router.queues
 
 
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_what_is_rejected_goes_though_its_content_has_gone_to_the_disk(steps: Steps, when: str) -> None:
+    house = steps.watch(House(make_core(FakeLog(), settings=dead_letters())))
+    client = house.client()
+    sieve(client)
+    client.call("create_queue", name="all", address="in", routing="multicast")
+    client.call("create_queue", name="work")
+    fill(client, "work")
+    channel = client.consume("work")
+    client.settle(channel, (1, 6), (8, ROWS), flags=2)
+    (view,) = house.queue("work").runs()
+    if when == "meanwhile":
+        steps.one(house)
+    content = view.run.content
+    view.run.forget()
+    for _ in range(20):
+        steps.one(house)
+    assert not house.queue("all").added and not house.core.fair
+    assert house.core.pager.next_reads() == [view.run]
+    house.core.pager.arrived({view.run: content})
+    steps.all(house)
+    assert sorted(read(house, "all")) == sorted([*numbered(6), *numbered()[7:]])
+    assert house.queue("work").delayed == 0 and not house.core.mover.asks_for(house.queue("work"))
+
+
 def test_what_was_moved_keeps_nothing_of_what_filters_have_said(steps: Steps) -> None:
     house = steps.watch(make_house(FakeLog()))
     client = house.client()

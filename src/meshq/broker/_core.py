@@ -155,7 +155,8 @@ class Core:
         self.settler.on_unneeded = self._body_left
         self.mover.on_taken = self.returner.on_ready = self.expirer.on_ready = self.touch
         self.returner.on_back = self.memory.look_again
-        self.settler.on_spill_gone, self.expirer.fetch = self.pager.ended, self.pager.fetch
+        self.settler.on_spill_gone = self.pager.ended
+        self.expirer.fetch = self.mover.fetch = self.pager.fetch
         self.settler.strays = self.pager.strays
         self.expirer.settings_of = self.router.settings
 

@@ -66,6 +66,8 @@ class Mover:
         self.refused: MeshqError | None = None
         #: Bytes for which room was being made when messages could not be moved the last time; 0: not for want of that.
         self.waits_for = 0
+        #: Gets the content of a run, and calls when it is here.
+        self.fetch: Callable[[Queue, QueueRun, Callable[[], None]], None] = _nobody
         #: Called when messages have left a queue: what stood behind them may be granted, or the queue goes by itself.
         self.on_taken: Callable[[Queue], None] = _nobody
         #: Called when messages have been moved: from where, to where, why, and how many.
@@ -234,7 +236,7 @@ class Mover:
     ) -> Iterator[None]:
         run = span.view.run
         if run.paged:
-            # Whoever wants it moved comes again.
+            # It is put to them once it is here.
             return
         known = known or self.as_moved(queue, run, target, reason)
         rows = range(span.start, span.stop, span.step)
@@ -245,10 +247,29 @@ class Mover:
     def _told(
         self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, told: list[StoredRun]
     ) -> None:
-        """Filters have said what they say: the messages go now, unless somebody has them."""
+        """Filters have said what they say, or were not asked: the content is not here, or nobody wants it any more."""
+        view, then = span.view, partial(self._go, queue, span, target, reason, still)
+        if view.live and view.run.paged:
+            # They go as soon as it is here.
+            self.fetch(queue, view, partial(then, told, asked=True))
+        else:
+            then(told, asked=bool(told))
+
+    def _go(
+        self,
+        queue: Queue,
+        span: Span,
+        target: Target,
+        reason: str,
+        still: Still | None,
+        told: list[StoredRun],
+        *,
+        asked: bool,
+    ) -> None:
+        """The messages go now, unless somebody has them; ``asked``: whether filters were asked, or can be now."""
         others = self._asking.pop((span.view, target.address))
-        if told:
-            self._move_late(queue, span, target, reason, still, told[0])
+        if asked:
+            self._move_late(queue, span, target, reason, still, told[0] if told else None)
             for (other, why), may in others.items():
                 self._move_late(queue, other, target, why, may, None)
         self._asked_of[queue] -= 1
