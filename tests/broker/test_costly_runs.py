@@ -429,3 +429,21 @@ def test_what_is_prepared_keeps_no_verdicts_for_who_is_gone_and_ages_from_when_i
     now[0] += 1_000
     house.core.clock_moved()
     assert read(house, "some") == WANTED * 3
+
+
+def test_a_commit_that_has_its_turns_is_not_idle_however_long_one_run_takes(steps: Steps) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client = house.client()
+    sieve(client)
+    tx = Tx(client)
+    tx.send("in", *numbered(), envelopes=with_k())
+    assert tx.commit() is None
+    turns = 0
+    while house.core.fair:
+        for _ in range(200):
+            house.core.transactions.tick()
+        steps.one(house)
+        turns += 1
+    assert turns > 2
+    answer = client.answer(client.calls)
+    assert answer is not None and not answer.code and read(house, "some") == WANTED

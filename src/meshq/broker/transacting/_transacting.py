@@ -137,7 +137,11 @@ class Transacting:
         yield done if isinstance(done, dict) else {}
 
     def _is_wanted(self, found: Transaction, find: Callable[[], Transaction | None]) -> bool:
-        return not self._session.ended and find() is found
+        wanted = not self._session.ended and find() is found
+        if wanted:
+            # Its client waits for this: however long one run takes, it is not idle.
+            self._core.transactions.used(found)
+        return wanted
 
     def transact(self, frame: Frame) -> None:
         """A run that a transaction sends.
