@@ -186,11 +186,13 @@ def test_nobody_gets_what_has_expired_if_more_has_than_one_step_takes(at_once: b
         client.put(sender, b"%d" % number, envelopes=[envelope])
     client.put(sender, b"lives on")
     clock.now += 100
+    looker = client.consume("q", window=2 * messages, browse=True)
     reader = client.consume("q", window=2 * messages)
     while not at_once and steps:
         assert client.got(reader) == []
         steps.pop()
         house.core.go_on()
+    assert [got.body for got in client.got(looker)] == [b"lives on"]
     assert [got.body for got in client.got(reader)] == [b"lives on"]
     assert house.queue().removed["expired"] == messages
     house.check()

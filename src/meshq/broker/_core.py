@@ -329,7 +329,7 @@ class Core:
         overdue = queue.expires and self.alarms.expire()
         if queue.outdated:
             self.settler.settle_outdated(queue)
-        if queue.browsers:
+        if queue.browsers and not overdue:
             self._show(queue)
         if queue.passing and not queue.consumers and not queue.browsers and self._is_over(queue):
             self.remove(queue)
