@@ -97,6 +97,7 @@ def clean(house: House) -> None:
     """Nothing of a transaction is left."""
     house.check()
     assert len(house.core.transactions) == house.core.transactions.size_bytes == 0
+    assert not house.core.transactions.two_phase._sends._by_address
     assert all(queue.pledged == 0 for queue in house.core.router.queues.values())
 
 

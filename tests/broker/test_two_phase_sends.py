@@ -168,6 +168,28 @@ def test_what_was_for_a_temporary_queue_that_is_gone_does_not_hold_up_the_rest(l
     clean(house)
 
 
+@pytest.mark.parametrize("what", ["commit", "rollback"])
+def test_what_was_for_a_temporary_queue_is_left_out_once_however_often_the_commit_is_tried(what: str) -> None:
+    settings = {"out": AddressSettings(auto_create_queues=False)}
+    house = make_house(FakeLog(), settings=settings)
+    client, asker = house.client(), house.client()
+    values = asker.call("create_temporary_queue")
+    assert values is not None
+    client.call("create_queue", name="out", durable=False)
+    tx = Tx(client)
+    tx.send(values["name"], b"reply")
+    tx.send("out", b"a")
+    assert prepare(tx) == 0
+    house, client = next_life(house, settings=settings)
+    for _ in range(2):
+        assert decide(client, "commit") == BY_NAME["retry_transaction"].number
+    assert house.core.placer.unrouted == 1
+    client.call("create_queue", name="out")
+    assert decide(client, what) == 0
+    assert client.bodies(client.consume("out")) == ([b"a"] if what == "commit" else [])
+    clean(house)
+
+
 def test_the_addresses_that_lead_to_one_are_found_over_several_diverts() -> None:
     diverts = Diverts({})
     for name, address, to in (("1", "a", "b"), ("2", "b", "d"), ("3", "c", "d"), ("4", "d", "e"), ("5", "a", "d")):

@@ -30,7 +30,7 @@ from meshq.broker.session._jobs import Absent, Steps
 from meshq.broker.transacting._decisions import Decision, Decisions
 from meshq.broker.transacting._prepared import Prepared
 from meshq.broker.transacting._prepared_sends import PreparedSends
-from meshq.broker.transacting._transaction import Transaction
+from meshq.broker.transacting._transaction import Transaction, Work
 from meshq.errors import AddressFullError, MeshqError, NotFoundError, SecurityError, UsageError
 from meshq.notifications import TransactionDecided, TransactionPrepared
 from meshq.wire import decline
@@ -200,8 +200,8 @@ class TwoPhase:
                 except AddressFullError as error:
                     raise decline("retry_transaction", _unknown(xid)) from error
             return
-        targets = [target for _, target, _ in found.transaction.work]
         self._leave_out_temporary(found)
+        targets = [target for _, target, _ in found.transaction.work]
         try:
             for _, target, _ in found.transaction.work:
                 permit_making(asker, target)
@@ -281,14 +281,18 @@ class TwoPhase:
         if any(peer.gone == "away" for peer in core.peers.peers.values()):
             # They may be there.
             return
-        kept = []
+        kept: list[Work] = []
+        gone: list[Target] = []
         for work in prepared.transaction.work:
             name = work.target.address
             if name.startswith(TEMPORARY) and name not in core.router.addresses and not core.router.bindings(name):
                 core.placer.unrouted += work.run.content.rows
+                gone.append(work.target)
             else:
                 kept.append(work)
         prepared.transaction.work = kept
+        # The commit may still be refused; the next one doesn't know of them.
+        self._sends.remove(prepared, gone)
 
     def _remember(
         self, xid: bytes, user: str, *, committed: bool, kills: Sequence[int] = (), vital: bool = False
