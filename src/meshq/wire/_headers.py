@@ -367,7 +367,7 @@ class Forward(Header):
     from message to message, and ``number`` by ``step`` times ``stride``.  ``more``: the next run on the channel is the
     same one, and names more queues; it is stored when all have been named.  ``arrival``: when the first broker took
     them (its clock, ms), if that matters; ``waited``: how long that was ago when the frame was made, ms, whatever
-    clocks show.
+    clocks show; who doesn't say so is older, and the delay begins anew.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.FORWARD
@@ -379,7 +379,7 @@ class Forward(Header):
     queues: tuple[int, ...] = list_of(int, item_min=1)
     more: bool = scalar((bool,), default=False)
     arrival: int = scalar((int,), default=0)
-    waited: int = scalar((int,), default=0)
+    waited: int = scalar((int,), default=0, key="~waited")
 
 
 @attrs.frozen(kw_only=True)
