@@ -99,7 +99,9 @@ async def test_what_it_sends_waits_for_a_connection_as_long_as_call_failover_tim
 
 
 @pytest.mark.parametrize("timeout_s", [3.0, 12.0])
-async def test_an_answer_is_waited_for_as_long_as_call_timeout_says(timeout_s: float) -> None:
+async def test_an_answer_is_waited_for_as_long_as_call_timeout_says(
+    timeout_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = {"call_timeout": timeout_s, "call_failover_timeout": 500, "connection_ttl": 1_000}
     async with world() as made:
         await made.start("far")
@@ -109,7 +111,7 @@ async def test_an_answer_is_waited_for_as_long_as_call_timeout_says(timeout_s: f
         begun = trio.current_time()
         await made.send("near", "out", [b"y"])
         # It says so when it has hung up, which a target that is silent has its time for.
-        waited_s = await broken_after(made.brokers["near"], begun)
+        waited_s = await broken_after(made.brokers["near"], begun, caplog)
         assert timeout_s <= waited_s <= timeout_s + CLOSING_S + 0.3
 
 
