@@ -195,3 +195,19 @@ def test_in_a_ring_the_source_of_a_node_that_is_gone_is_the_one_before_it() -> N
             assert [*history.parted] == [f"ring@{name}" for name in sources]
             seen.add(len(sources))
     assert seen == {0, 1}
+
+
+@pytest.mark.parametrize(("mortal", "clock", "kept"), [(True, True, True), (False, True, False), (True, False, False)])
+def test_what_had_expired_may_come_late_if_a_clock_was_set_since(mortal: bool, clock: bool, kept: bool) -> None:
+    now = iter(range(1_000))
+    history = History(lambda: float(next(now)))
+    history.odd["q"] = history.sole["q"] = None
+    history.mortal = lambda uid: mortal and uid == 1
+    history.note("clock")
+    for uid in (1, 2):
+        history.send_ok(history.sent("s", "q", uid))
+    for uid in (2, 1):
+        if clock and uid == 1:
+            history.note("clock")
+        history.settle_ok(history.settling([history.delivered("r", "r", "q", body_of(uid), sequence=uid)]))
+    assert [found.checker for found in violations_of(history)] == ([] if kept else ["Q7"])

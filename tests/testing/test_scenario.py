@@ -24,7 +24,9 @@ from meshq.testing._simulate_command import SEEDS, main, record, recorded
 ROOT = Path(__file__).parents[2]
 #: Every chaos point of the product; the rule below finds one that is not listed.
 CHAOS = (
+    "broker.costly",
     "broker.drop_connection",
+    "broker.late_step",
     "broker.no_block",
     "client.small_runs",
     "journal.batch_of_one",

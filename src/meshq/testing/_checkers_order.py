@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from meshq.testing._checkers import Violation, numbers_of
-from meshq.testing._history import History, Send, Settlement, queue_of
+from meshq.testing._history import Delivery, History, Send, Settlement, queue_of
 
 
 def q7_first_in_first_out(history: History) -> Iterator[Violation]:
@@ -131,10 +131,18 @@ def _consumers_in_order(history: History) -> Iterator[Violation]:
         single = queue in history.sole or len(consumers[queue]) == 1
         if single and not delivery.redelivered:
             line = (queue, delivery.line)
-            if delivery.sequence < highest.get(line, 0):
+            if delivery.sequence < highest.get(line, 0) and not _revived(history, delivery):
                 what = f"{delivery.consumer} got {delivery.sequence} after {highest[line]} from {queue}"
                 yield Violation("Q7", what, delivery.uid)
             highest[line] = max(delivery.sequence, highest.get(line, 0))
+
+
+def _revived(history: History, delivery: Delivery) -> bool:
+    """Whether a message had expired, waited for room to be moved, and lives again since a clock was set."""
+    if delivery.uid is None or not history.mortal(delivery.uid):
+        return False
+    began_s = min((send.invoked_s for send in history.sends_by_uid().get(delivery.uid, ())), default=math.inf)
+    return any(began_s < at_s <= delivery.at_s and "clock" in what.split() for at_s, what in history.notes)
 
 
 def _returned_in_order(history: History) -> Iterator[Violation]:

@@ -156,6 +156,10 @@ class Recovery:
     state: object
 
 
+def _nothing_is(uid: int) -> bool:
+    return False
+
+
 class History:
     """What happened, in the order in which it was recorded.  ``clock`` gives the time in seconds."""
 
@@ -182,6 +186,8 @@ class History:
         self.sole: dict[str, None] = {}
         #: Queues whose messages move from place to place, and are not numbered in the order of sending.
         self.odd: dict[str, None] = {}
+        #: Whether a message has a time to live.
+        self.mortal: Callable[[int], bool] = _nothing_is
         #: Place -> from when until when clients that died may still have a consumer there, for all the broker knows.
         self.haunted: dict[str, list[tuple[float, float]]] = {}
         #: How often the broker was started again.

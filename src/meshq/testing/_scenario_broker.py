@@ -39,6 +39,7 @@ SIGHTS: Final = (
     "blocked_sessions",
     "compactions",
     "duplicates",
+    "filtered_topic",
     "full",
     "indexed",
     "inline_syncs",

@@ -29,6 +29,11 @@ ODD_SETTINGS: Final[dict[str, AddressSettings]] = {
 }
 
 
+def is_mortal(uid: int) -> bool:
+    """Whether a message has a time to live."""
+    return uid % 5 == 0
+
+
 class OddBatch(Batch):
     """What its messages ask for follows from their numbers, so that a repeated send asks for the same."""
 
@@ -42,7 +47,7 @@ class OddBatch(Batch):
         extras: dict[str, Any] = {}
         if uid % 3 == 0:
             extras["priority"] = uid // 3 % 10
-        if uid % 5 == 0:
+        if is_mortal(uid):
             extras["ttl"] = 0.2 + uid // 5 % 7
         if uid % 7 == 0:
             extras["delay"] = 0.1 + 0.5 * (uid // 7 % 5)
