@@ -90,6 +90,13 @@ BUGS: Final = (
         checkers=("Q5",),
     ),
     Bug(
+        name="judge a producer by what any user has stored",
+        file="broker/placing/_producers.py",
+        old="        return self._marks_of(producer, user).mark(producer) or None\n",
+        new="        return self.highest(producer) or None\n",
+        checkers=("Q5",),
+    ),
+    Bug(
         name="leave the producers out of the checkpoint",
         file="broker/_core.py",
         old="        soft = self.producers.checkpoint()\n",
