@@ -156,7 +156,7 @@ def test_what_is_rejected_goes_though_its_content_has_gone_to_the_disk(steps: St
     house.core.pager.arrived({view.run: content})
     steps.all(house)
     assert sorted(read(house, "all")) == sorted([*numbered(6), *numbered()[7:]])
-    assert house.queue("work").delayed == 0 and not house.core.mover.asks_for(house.queue("work"))
+    assert house.queue("work").delayed == 0 and house.queue("work") not in house.core.mover.under_way
 
 
 def test_what_was_moved_keeps_nothing_of_what_filters_have_said(steps: Steps) -> None:

@@ -42,7 +42,7 @@ from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._timers import Alarms
 from meshq.broker.records import LINKS, encode_links
 from meshq.broker.session._access import Access
-from meshq.broker.session._jobs import Absent, InTurn, Job, RoomOnDisk
+from meshq.broker.session._jobs import Absent, InTurn, Job, Moves, RoomOnDisk
 from meshq.broker.session._peering import Demand
 from meshq.broker.transacting import Transactions
 from meshq.errors import MeshqError
@@ -303,8 +303,11 @@ class Core:
 
     def _step(self, job: Job) -> None:
         ended = job.step(self.closing)
-        while isinstance(ended, (RoomOnDisk, InTurn)):
-            if isinstance(ended, InTurn):
+        while isinstance(ended, (RoomOnDisk, InTurn, Moves)):
+            if isinstance(ended, Moves):
+                if not self.mover.under_way.when_done(ended.queue, partial(self._take_up, job)):
+                    return
+            elif isinstance(ended, InTurn):
                 if self.on_unfinished is not None:
                     self.fair.begin(ended.owner, ended.key, ended.costly, partial(self._take_up, job), ended.alive)
                     return
@@ -332,7 +335,8 @@ class Core:
         if queue.browsers and not overdue:
             self._show(queue)
         if queue.passing and not queue.consumers and not queue.browsers and self._is_over(queue):
-            self.remove(queue)
+            if self.let_go(queue):
+                self.remove(queue)
             return
         if overdue:
             # It is more than a step may take.
@@ -420,7 +424,7 @@ class Core:
 
     def _is_over(self, queue: Queue) -> bool:
         """Whether a queue without consumers goes by itself."""
-        if self.transactions.two_phase.keeps(queue) or self.mover.asks_for(queue):
+        if self.transactions.two_phase.keeps(queue) or queue in self.mover.under_way:
             return False
         owner = queue.terms.owner
         if owner is not None:
@@ -428,13 +432,18 @@ class Core:
         empty = not (queue.ready or queue.held or queue.delayed or queue.scheduled or self.ledger.holds(queue))
         return queue.used and (empty or not queue.terms.on_use)
 
+    def let_go(self, queue: Queue) -> bool:
+        """Roll back what holds messages of a queue that nobody consumes from any more; whether all that is to leave it
+        for another address has done so."""
+        self.transactions.leave_queue(queue)
+        return queue not in self.mover.under_way
+
     def remove(self, queue: Queue) -> int:
-        """Delete a queue that nobody consumes from; returns how many messages went with it.
+        """Delete a queue that was let go; returns how many messages went with it.
 
         Raises:
             JournalBrokenError: the disk has failed.
         """
-        self.transactions.leave_queue(queue)
         removed = self.settler.purge(queue)
         self.definitions.delete_queue(queue)
         if queue.terms.owner is not None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from meshq.address import Target
+from meshq.broker.leaving._under_way import UnderWay
 from meshq.broker.placing._fair_steps import NODE, Costly, FairSteps, Owner
 from meshq.broker.placing._filters_at import costly, filters_of_moved
 from meshq.broker.placing._ledger import Ledger
@@ -58,8 +59,8 @@ class Mover:
         # Runs of which the filters of a target are asked before messages are moved there, and by why they are to be
         # moved other messages of the run that are to go there: they are seen to after that.
         self._asking: dict[tuple[QueueRun, str], dict[tuple[Span, str], Still | None]] = {}
-        # Of how many runs of each queue that is so.
-        self._asked_of: dict[Queue, int] = {}
+        #: What waits for filters, or for room on the disk.
+        self.under_way = UnderWay()
         #: Some of what could not be moved the last time is put to the filters of its target: it goes after that.
         self.asks = False
         #: Why messages could not be moved the last time.
@@ -133,16 +134,26 @@ class Mover:
             waiting.append(Span(span.view, middle, span.stop, span.step))
             waiting.append(Span(span.view, span.start, middle, span.step))
 
-    def _see_room(self, run: StoredRun, then: Callable[[int], None]) -> None:
+    def _see_room(self, queue: Queue, run: StoredRun, then: Callable[[int], None] | None) -> None:
         """Raise ``AddressFullError`` if what is moved has to wait for room that everybody else would wait for, too.
 
-        ``then`` is told of the bytes when they can be had, or when there is no room for them.
+        ``then`` is told of the bytes when they can be had, or when there is no room for them; None: whoever asked for
+        the move asks again.
         """
-        need = self._weigh(run.content)
-        if not self._ledger.ask_room(need, partial(then, need)):
-            self.waits_for = need
-            raise AddressFullError(f"room for {need} bytes that are to be moved is being made")
-        # Else there is room, or whoever places it is refused at once; what nobody keeps needs none.
+        need, number = self._weigh(run.content), 0
+
+        def answered() -> None:
+            if then is not None:
+                then(need)
+                self._ended(queue, number)
+
+        if self._ledger.ask_room(need, answered):
+            # There is room, or whoever places it is refused at once; what nobody keeps needs none.
+            return
+        if then is not None:
+            number = self.under_way.begin(queue)
+        self.waits_for = need
+        raise AddressFullError(f"room for {need} bytes that are to be moved is being made")
 
     def _room_made(
         self,
@@ -177,10 +188,6 @@ class Mover:
 
     # -- what filters say
 
-    def asks_for(self, queue: Queue) -> bool:
-        """Whether messages of a queue are put to filters, to be moved after that."""
-        return queue in self._asked_of
-
     def as_moved(self, queue: Queue, run: StoredRun, target: Target, reason: str) -> StoredRun:
         """All messages of a run as filters see them where they go."""
         return self._moved(queue, run, target, reason, range(run.content.rows))
@@ -214,11 +221,11 @@ class Mover:
             if not missing or self._fair.afford(NODE, work):
                 return run
             self._asking[key] = {}
-            self._asked_of[queue] = self._asked_of.get(queue, 0) + 1
+            number = self.under_way.begin(queue)
             told: list[StoredRun] = []
             # Of what waits the content may go to the disk, unless something is known of it.
             steps = self._asked(queue, span, target, reason, known if known and known.verdicts else None, told)
-            then = partial(self._told, queue, span, target, reason, still, told)
+            then = partial(self._told, queue, span, target, reason, still, told, number)
             self._fair.begin(NODE, queue, Costly(steps, work), then, lambda: bool(span.view.live))
         else:
             self._asking[key][span, reason] = still
@@ -245,10 +252,17 @@ class Mover:
         told.append(known)
 
     def _told(
-        self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, told: list[StoredRun]
+        self,
+        queue: Queue,
+        span: Span,
+        target: Target,
+        reason: str,
+        still: Still | None,
+        told: list[StoredRun],
+        number: int,
     ) -> None:
         """Filters have said what they say, or were not asked: the content is not here, or nobody wants it any more."""
-        view, then = span.view, partial(self._go, queue, span, target, reason, still)
+        view, then = span.view, partial(self._go, queue, span, target, reason, still, number)
         if view.live and view.run.paged:
             # They go as soon as it is here.
             self.fetch(queue, view, partial(then, told, asked=True))
@@ -262,6 +276,7 @@ class Mover:
         target: Target,
         reason: str,
         still: Still | None,
+        number: int,
         told: list[StoredRun],
         *,
         asked: bool,
@@ -272,9 +287,11 @@ class Mover:
             self._move_late(queue, span, target, reason, still, told[0] if told else None)
             for (other, why), may in others.items():
                 self._move_late(queue, other, target, why, may, None)
-        self._asked_of[queue] -= 1
-        if not self._asked_of[queue]:
-            del self._asked_of[queue]
+        self._ended(queue, number)
+
+    def _ended(self, queue: Queue, number: int) -> None:
+        self.under_way.end(queue, number)
+        if queue not in self.under_way:
             # It may have been what kept a queue that goes by itself.
             self.on_taken(queue)
 
@@ -312,8 +329,8 @@ class Mover:
             moved.verdicts = tuple(verdicts.picked(rows) for verdicts in known.verdicts)
         if run.durable:
             # Whoever asked for a move is told no, and may ask again.
-            then = partial(self._room_made, queue, span, target, reason, still, known) if reason in OWN else _nobody
-            self._see_room(moved, then)
+            then = partial(self._room_made, queue, span, target, reason, still, known) if reason in OWN else None
+            self._see_room(queue, moved, then)
         gone: tuple[SettledRow, ...] = ()
         if whole.position and queue.durable:
             gone = (settled_row(queue, span),)

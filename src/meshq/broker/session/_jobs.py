@@ -37,8 +37,14 @@ class InTurn(NamedTuple):
     alive: Callable[[], bool] | None = None
 
 
+class Moves(NamedTuple):
+    """A job can't go on before all moves from a queue are done that wait for filters, or for room on the disk, now."""
+
+    queue: Queue
+
+
 #: What a job waits for.
-Needs = Absent | RoomOnDisk | InTurn
+Needs = Absent | RoomOnDisk | InTurn | Moves
 #: None after each step, what is answered at the end, or what is needed first.
 Steps = Iterator[dict[str, Any] | Needs | None]
 
@@ -83,7 +89,7 @@ class Job:
         except MeshqError as error:
             self._fail(error)
             return True
-        if values is None or isinstance(values, (Absent, RoomOnDisk, InTurn)):
+        if values is None or isinstance(values, Needs):
             return values or False
         self._then(values)
         return True

@@ -21,7 +21,8 @@ from meshq.broker.placing._filters_at import costly, filters_explained
 from meshq.broker.placing._imagined import imagined
 from meshq.broker.placing._routing_anew import node_of
 from meshq.broker.session._access import may_look, permit_moving
-from meshq.broker.session._jobs import InTurn, Steps
+from meshq.broker.session._jobs import InTurn, Moves, Steps
+from meshq.broker.session._removing import remove_when_moved, still_there
 from meshq.broker.session._subscribing import create_temporary
 from meshq.broker.session._subscribing import unsubscribe as end_subscription
 from meshq.broker.session._sweeping import sweep, to_address, to_origin, to_others
@@ -74,15 +75,18 @@ def create_queue(
     return {"name": queue.name, "address": queue.address}
 
 
-def delete_queue(core: Core, name: str) -> Values:
+def delete_queue(core: Core, name: str) -> Values | Steps:
     """Delete a queue with everything in it; its consumers end."""
     queue = _existing(core, check_open(name))
-    core.transactions.two_phase.check_free(queue)
     name = queue.name
     error = decline("queue_deleted", repr(name))
-    for session in list(core.sessions.values()):
-        session.lose_queue(name, error)
-    return {"removed": core.remove(queue)}
+
+    def end_consumers() -> None:
+        core.transactions.two_phase.check_free(queue)
+        for session in list(core.sessions.values()):
+            session.lose_queue(name, error)
+
+    return remove_when_moved(core, queue, end_consumers)
 
 
 def create_temporary_queue(core: Core, asker: Session) -> Values:
@@ -90,14 +94,24 @@ def create_temporary_queue(core: Core, asker: Session) -> Values:
     return {"name": create_temporary(core, asker).name}
 
 
-def unsubscribe(core: Core, address: str, name: str) -> Values:
+def unsubscribe(core: Core, address: str, name: str) -> Values | Steps:
     """Delete a named subscription with everything in its queue."""
-    return {"removed": end_subscription(core, check_open(address), name)}
+    return end_subscription(core, check_open(address), name)
 
 
-def purge_queue(core: Core, name: str) -> Values:
-    """Remove every message that waits in a queue."""
+def purge_queue(core: Core, name: str) -> Values | Steps:
+    """Remove every message that waits in a queue, but for those that are on their way to another address."""
     queue = _existing(core, check_open(name))
+    return _purging(core, queue) if queue in core.mover.under_way else _purged(core, queue)
+
+
+def _purging(core: Core, queue: Queue) -> Steps:
+    # What comes after that is on its way is not waited for: a consumer may reject for ever.
+    yield Moves(queue)
+    yield _purged(core, still_there(core, queue))
+
+
+def _purged(core: Core, queue: Queue) -> Values:
     removed = core.settler.purge(queue)
     # It may have been what kept the queue.
     core.touch(queue)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from meshq import limits
 from meshq.address import SEPARATOR, TEMPORARY, check_literal, parse_target
 from meshq.broker.session._access import permit, permit_new, queue_address
+from meshq.broker.session._jobs import Steps
+from meshq.broker.session._removing import Values, remove_when_moved
 from meshq.errors import NotFoundError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.selector import parse_filter
@@ -100,8 +102,8 @@ def create_temporary(core: Core, session: Session) -> Queue:
     return queue
 
 
-def unsubscribe(core: Core, address: str, name: str) -> int:
-    """Delete a subscription; returns how many messages went with it.
+def unsubscribe(core: Core, address: str, name: str) -> Values | Steps:
+    """Delete a subscription with everything in its queue.
 
     Raises:
         NotFoundError: there is none of this name.
@@ -111,10 +113,13 @@ def unsubscribe(core: Core, address: str, name: str) -> int:
     queue = core.router.queues.get(f"{address}{SEPARATOR}{name}")
     if queue is None or not queue.terms.subscription:
         raise NotFoundError(f"there is no subscription {name!r} on {address!r}")
-    if queue.consumers:
-        raise decline("in_use", f"{_user(queue)} consumes from {_named(queue)}")
-    core.transactions.two_phase.check_free(queue)
-    return core.remove(queue)
+
+    def check() -> None:
+        if queue.consumers:
+            raise decline("in_use", f"{_user(queue)} consumes from {_named(queue)}")
+        core.transactions.two_phase.check_free(queue)
+
+    return remove_when_moved(core, queue, check)
 
 
 def check_same(queue: Queue, *, kind: str, durable: bool, filter: str) -> None:

@@ -1,0 +1,47 @@
+"""Deleting queues: what is to leave one for another address, and waits for filters or room on the disk, goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from meshq.broker.session._jobs import Moves, Steps
+from meshq.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from meshq.broker._core import Core
+    from meshq.broker.queue._queue_machine import Queue
+
+Values = dict[str, Any]
+
+
+def remove_when_moved(core: Core, queue: Queue, see_to: Callable[[], None]) -> Values | Steps:
+    """Delete a queue with everything that stays in it, at once if nothing is to leave it for another address.
+
+    ``see_to`` ends those who use the queue, or raises why it is not deleted; it is called again whenever others may
+    have come meanwhile.
+
+    Raises:
+        NotFoundError: somebody else has deleted it meanwhile.
+    """
+    see_to()
+    return {"removed": core.remove(queue)} if core.let_go(queue) else _removing(core, queue, see_to)
+
+
+def _removing(core: Core, queue: Queue, see_to: Callable[[], None]) -> Steps:
+    while not core.let_go(queue):
+        yield Moves(queue)
+        still_there(core, queue)
+        see_to()
+    yield {"removed": core.remove(queue)}
+
+
+def still_there(core: Core, queue: Queue) -> Queue:
+    """The queue, though others have had their turn.
+
+    Raises:
+        NotFoundError: it was deleted.
+    """
+    if queue.number not in core.router.by_number:
+        raise NotFoundError(f"there is no queue {queue.name!r} any more")
+    return queue
