@@ -161,7 +161,7 @@ class Handled:
         self.done.append(delivery.body)
 
 
-async def _filled(node: Lives, client: Client, messages: int = 10) -> list[bytes]:
+async def filled(node: Lives, client: Client, messages: int = 10) -> list[bytes]:
     bodies = [b"%d" % number for number in range(messages)]
     await client.send_many("q", bodies)
     return bodies
@@ -170,7 +170,7 @@ async def _filled(node: Lives, client: Client, messages: int = 10) -> list[bytes
 @pytest.mark.parametrize("concurrency", [1, 3])
 async def test_so_many_handlers_run_at_a_time_and_no_more(concurrency: int) -> None:
     async with lives() as node, node.client() as client, trio.open_nursery() as nursery:
-        sent = await _filled(node, client)
+        sent = await filled(node, client)
         handled = Handled()
 
         async def serve() -> None:
@@ -191,7 +191,7 @@ async def test_so_many_handlers_run_at_a_time_and_no_more(concurrency: int) -> N
 
 async def test_a_cancelled_worker_finishes_what_it_has_begun_and_receives_nothing_more() -> None:
     async with lives() as node, node.client() as client, trio.open_nursery() as nursery:
-        sent = await _filled(node, client)
+        sent = await filled(node, client)
         handled = Handled()
         scope = trio.CancelScope()
 
@@ -214,7 +214,7 @@ async def test_a_cancelled_worker_finishes_what_it_has_begun_and_receives_nothin
 
 async def test_a_stopped_worker_returns_when_what_it_has_begun_is_finished() -> None:
     async with lives() as node, node.client() as client, trio.open_nursery() as nursery:
-        sent = await _filled(node, client)
+        sent = await filled(node, client)
         handled = Handled()
         returned: list[None] = []
 
@@ -361,34 +361,6 @@ async def test_a_worker_with_a_setting_that_is_not_allowed_does_not_begin(
             await client.serve("q", Handled(), **wrong)  # type: ignore[arg-type]
         with pytest.raises(SettingsError, match="a function of a delivery"):
             await client.serve("q", 3)  # type: ignore[arg-type]
-
-
-async def test_a_handler_that_is_not_async_ends_the_worker_and_its_message_comes_again() -> None:
-    async with lives() as node, node.client() as client:
-        await _filled(node, client, 1)
-        ran: list[bytes] = []
-        with trio.fail_after(5), pytest.raises(SettingsError, match="an async function of a delivery") as raised:
-            await client.serve("q", lambda delivery: ran.append(delivery.body))  # type: ignore[arg-type]
-        assert (raised.value.setting, ran) == ("handler", [b"0"])
-        assert (await counts(client))[:3] == (1, 0, 0)
-
-
-async def test_a_function_for_errors_that_is_async_is_refused_or_ends_the_worker() -> None:
-    async with lives() as node, node.client() as client:
-        await _filled(node, client, 1)
-
-        async def fails(delivery: Delivery) -> None:
-            raise ValueError
-
-        async def told(delivery: Delivery, error: Exception) -> None:
-            raise AssertionError("it is awaited by nobody")
-
-        with pytest.raises(SettingsError, match=r"on_error=.*not async"):
-            await client.serve("q", fails, on_error=told)
-        assert (await client.queue("q")).redelivered == 0
-        with trio.fail_after(5), pytest.raises(SettingsError, match=r"on_error=.*not async"):
-            await client.serve("q", fails, on_error=lambda delivery, error: told(delivery, error))
-        assert (await counts(client))[:3] == (1, 0, 0)
 
 
 # -- messages of JSON

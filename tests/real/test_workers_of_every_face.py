@@ -248,6 +248,8 @@ async def test_a_handler_of_asyncio_that_is_not_async_ends_the_worker() -> None:
         with pytest.raises(SettingsError, match="an async function of a delivery"):
             await asyncio.wait_for(client.serve("q", lambda delivery: None), WAIT)  # type: ignore[arg-type]
         assert counts(await client.queue("q"))[:3] == (1, 0, 0)
+        async with client.consumer("q") as consumer:
+            assert (await consumer.receive(timeout=WAIT)).delivery_count == 1  # type: ignore[union-attr]
 
 
 # -- threads
@@ -385,6 +387,8 @@ class TestThreads:
                 client.serve("q", lambda delivery: handler(delivery))
             client.flush()
             assert counts(client.queue("q"))[:3] == (1, 0, 0)
+            with client.consumer("q") as consumer:
+                assert consumer.receive(timeout=WAIT).delivery_count == 1  # type: ignore[union-attr]
 
     def test_wrong_settings_of_a_worker_are_refused_before_it_begins(self, tmp_path: Path) -> None:
         with blocking.Broker("hq", data_dir=tmp_path) as broker, broker.client() as client:

@@ -105,6 +105,9 @@ class Handling:
         Raises: what ``on_error`` raises.
         """
         settled = self._delivery._settled
+        if self._errors.misused(error):
+            self._delivery.consumer._hand_back(self._delivery)
+            return False
         # A message of a session that is gone comes again; where the client is closed, nobody is left to be told.
         cause = error
         if isinstance(error, asyncio.CancelledError) and not self._cancelled():

@@ -97,6 +97,9 @@ class Handling:
         Raises: what ``on_error`` raises.
         """
         settled = self._delivery._settled
+        if self._errors.misused(error):
+            self._delivery.consumer._hand_back(self._delivery)
+            return False
         # A message of a session that is gone comes again; where the client is closed, nobody is left to be told.
         with suppress(StaleDeliveryError, ClosedError):
             self._delivery.__exit__(kind, error, trace)

@@ -103,8 +103,8 @@ class HandlerErrors:
         self._queue = queue
         self._on_error = on_error
         self._warnings = Warnings("client", trio.current_time)
-        # A function of the wrong kind was given: this ends the worker.
-        self._misuse: SettingsError | None = None
+        # A function of the wrong kind was given: each of these ends the worker; several threads may raise one.
+        self._misuses: list[SettingsError] = []
 
     def awaitable(self, returned: object) -> Awaitable[object]:
         """What an async handler has returned, to be awaited.
@@ -127,17 +127,20 @@ class HandlerErrors:
             raise self._misused(what, returned, _NOT_ASYNC)
 
     def _misused(self, what: str, returned: object, allowed: str) -> SettingsError:
-        self._misuse = SettingsError(what, None, allowed, shown=f"<a function that returns {kind_of(returned)}>")
-        return self._misuse
+        error = SettingsError(what, None, allowed, shown=f"<a function that returns {kind_of(returned)}>")
+        self._misuses.append(error)
+        return error
+
+    def misused(self, error: BaseException | None) -> bool:
+        """Whether ``error`` says that the handler is of the wrong kind: its message goes back uncounted, and the worker
+        ends."""
+        return any(error is one for one in self._misuses)
 
     def passed_on(self, delivery: Any, error: Exception) -> bool:
         """Tell the program's own function of ``error``; False if there is none, and a warning is due.
 
-        Raises: whatever that function raises, which ends the worker; and ``error`` itself, if a function of the wrong
-        kind was given.
+        Raises: whatever that function raises, which ends the worker.
         """
-        if error is self._misuse:
-            raise error
         if self._on_error is None:
             return False
         self.finished(self._on_error(delivery, error), "on_error")

@@ -145,6 +145,7 @@ class Inbox:
         "reads",
         "ready",
         "temporary",
+        "undone",
     )
 
     def __init__(self, consumer: Receives, header: bytes, *, auto: bool, temporary: bool = False) -> None:
@@ -168,6 +169,8 @@ class Inbox:
         self.failed: MeshqError | None = None
         #: The lowest tag that was not handed to the application.
         self.handed = 1
+        #: The lowest tag that was handed over in vain: whoever got it could do nothing with it.
+        self.undone: int | None = None
         #: Called when something has arrived or failed.
         self.on_change: Callable[[], None] = _nothing
         # Runs that wait to be handed over, and the one that is being handed over with its next index.
@@ -192,6 +195,7 @@ class Inbox:
         self.channel = channel
         self.epoch = epoch
         self.handed = 1
+        self.undone = None
         self.open = 0
         self._last_tag = 0
         self._pending.clear()
@@ -329,6 +333,19 @@ class Inbox:
                 self._add(fate, span.first, span.last)
                 some = True
         return some
+
+    def hand_back(self, delivery: Received) -> None:
+        """A message was handed over in vain: with whatever else is not settled from there on, it goes back uncounted
+        when the consumer is closed, which is to follow."""
+        run, index = delivery._run, delivery._index
+        if run.epoch == self.epoch:
+            tag = run.first + index
+            self.undone = tag if self.undone is None else min(self.undone, tag)
+
+    @property
+    def reached(self) -> int:
+        """The lowest tag from which on no message has reached the application, or only in vain."""
+        return self.handed if self.undone is None else min(self.handed, self.undone)
 
     # -- settling
 

@@ -71,6 +71,10 @@ class Lending:
         """
         return self._inbox.mark(deliveries)
 
+    def hand_back(self, delivery: Received) -> None:
+        """A message was handed over in vain; see ``Inbox.hand_back``."""
+        self._inbox.hand_back(delivery)
+
     # -- for the client's thread
 
     def take(self) -> list[DeliveredRun]:

@@ -242,7 +242,7 @@ class Session:
         call = None
         inbox.closing = True
         if inbox.ready:
-            call = self.leave(inbox.channel, inbox.handed)
+            call = self.leave(inbox.channel, inbox.reached)
         if inbox.ready or not inbox.channel:
             self.inboxes.pop(inbox, None)
         # Else it is being opened; the answer to that comes back here.

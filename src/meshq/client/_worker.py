@@ -84,6 +84,9 @@ class Handling:
         Raises: what ``on_error`` raises.
         """
         settled = self._delivery._settled
+        if self._errors.misused(error):
+            self._delivery.consumer._inbox.hand_back(self._delivery)
+            return False
         # A message of a session that is gone comes again.
         with suppress(StaleDeliveryError, ClosedError):
             await self._delivery.__aexit__(kind, error, trace)

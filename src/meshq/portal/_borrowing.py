@@ -145,6 +145,11 @@ class Borrowing(ABC):
         if stale is not None:
             raise stale
 
+    def _hand_back(self, delivery: Received) -> None:
+        """Whoever got a message could do nothing with it: it goes back uncounted when the consumer is closed."""
+        with self._lock:
+            self._lending.hand_back(delivery)
+
     def _arm(self) -> None:
         """Have the loop come for what it is to be told.  Whatever it is asked for later, it comes for this first."""
         if not self._armed:
