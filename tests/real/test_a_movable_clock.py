@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from meshq import AddressSettings, Broker, SettingsError, aio, blocking, connect
+from meshq import AddressSettings, Broker, SettingsError, UsageError, aio, blocking, connect
 from meshq.testing import MovableClock
 from tests.real.aio_kit import asyncio_test
 from tests.real.test_blocking_client import our_threads
@@ -51,6 +51,15 @@ def test_for_threads_a_minute_of_delay_passes_when_the_test_says_so(tmp_path: Pa
         clock.advance(601)
         with consumer.receive(timeout=WAIT) as third:  # type: ignore[union-attr]
             assert third.body == b"2"
+
+
+def test_a_loop_that_does_not_go_by_the_clock_of_its_broker_is_told() -> None:
+    async def test() -> None:
+        async with Broker("shop", data_dir=None, env=MovableClock().env()):
+            pytest.fail("this broker's delays would never end")
+
+    with pytest.raises(UsageError, match=r"trio\.run\(main, clock=clock\)"):
+        trio.run(test)
 
 
 def test_what_expires_does_so_by_the_time_of_day_of_the_clock(tmp_path: Path) -> None:

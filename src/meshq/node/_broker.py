@@ -18,7 +18,7 @@ from meshq.env import real_env
 from meshq.errors import MeshqError, NotActiveError, NotFoundError, UsageError
 from meshq.ids import NodeId
 from meshq.logs import logger
-from meshq.loops import check_in_trio
+from meshq.loops import check_in_trio, check_on_clock
 from meshq.message import PropertyValue
 from meshq.node._hosted import Hosted
 from meshq.node._in_thread import BrokerInThread
@@ -287,6 +287,7 @@ class Broker:
         if self._state != "new":
             raise UsageError(f"the broker {self.name!r} was started before; make another one")
         env = self._environment()
+        check_on_clock(self.name, env.clock)
         self._loop = trio.lowlevel.current_trio_token()
         self._notices.now_ms = env.wall.now_ms
         self._change_state("starting")
