@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+import trio
 
 from tests.cluster.kit import Mesh, mesh, until
 
@@ -46,6 +47,22 @@ async def test_a_node_that_is_lost_is_named_as_long_as_it_is_away(caplog: pytest
         lost = [text for text in texts(caplog, "client_disconnected") if text.startswith("Disconnected: inproc://b")]
         assert lost[0].startswith("Disconnected: inproc://b, node b (")
         check_no_hex(nodes, caplog)
+
+
+async def test_a_node_that_is_away_or_has_left_is_said_to_be_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with mesh("ab", cluster={"retry_interval": 0.01}) as nodes:
+        await nodes.joined()
+        caplog.clear()
+        await nodes.kill("b")
+        await until(lambda: bool(texts(caplog, "peer_away")))
+        await nodes.start("b")
+        await nodes.joined()
+        await nodes.stop("b")
+        await until(lambda: bool(texts(caplog, "peer_left")))
+        await trio.sleep(5)
+        (away,) = texts(caplog, "peer_away")
+        assert away.startswith("node b at inproc://b is away: ")
+        assert texts(caplog, "peer_left") == ["node b at inproc://b has left: the node 'b' is stopping"]
 
 
 async def test_a_node_that_was_never_met_is_named_by_its_url(caplog: pytest.LogCaptureFixture) -> None:

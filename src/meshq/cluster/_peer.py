@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 import trio
 
@@ -16,7 +17,10 @@ from meshq.logs import logger
 from meshq.notifications import NodeJoined, NodeLeft
 from meshq.wire import Binding, LinkOpening, RunBytes
 
-_log = logger("cluster")
+_log: Final = logger("cluster")
+
+#: How a log says of a node in what way it is gone.
+_GONE: Final = {"left": "has left", "away": "is away"}
 
 
 class SpareError(RefusedError):
@@ -215,6 +219,8 @@ class Peer:
             # It is no less gone for not being there.
             return
         self.error = error
+        if how != self.state:
+            _log.info("%s %s: %s", self.label, _GONE[how], error, extra={"event": f"peer_{how}"})
         if self._forwarding is not None:
             self._broker.routes.mark(self._forwarding, how)
         self._become(how)
