@@ -91,7 +91,9 @@ def test_an_explanation_permits_what_the_broker_does() -> None:
     assert len(Security(users={"app": "secret"}).explain("app", "q").permitted) == 5
 
 
-@pytest.mark.parametrize(("user", "address"), [("stranger", "orders"), ("app", "a::b"), ("app", "")])
+@pytest.mark.parametrize(
+    ("user", "address"), [("stranger", "orders"), ("app", "a::b"), ("app", ""), ("app", "orders.#")]
+)
 def test_a_user_or_an_address_that_there_is_not_has_no_explanation(user: str, address: str) -> None:
     with pytest.raises(SettingsError, match=r"(user|address)="):
         Security(users={"app": "secret"}).explain(user, address)

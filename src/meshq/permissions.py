@@ -161,8 +161,10 @@ class PermissionExplanation:
         for name in PERMISSIONS:
             if self.granted[name]:
                 lines.append(f"{name:8} yes, by {', '.join(self.granted[name])}")
+            elif self.named[name]:
+                lines.append(f"{name:8} no, that takes {' or '.join(self.named[name])}")
             else:
-                lines.append(f"{name:8} no, that takes {' or '.join(self.named[name]) or 'a role that nobody names'}")
+                lines.append(f"{name:8} no{', the pattern gives it to no role' if self.patterns else ''}")
         return "\n".join(lines)
 
 

@@ -92,9 +92,9 @@ def test_what_a_user_may_do_at_an_address_is_explained(tmp_path: Path, capsys: p
         "at 'orders.eu' the pattern 'orders.#' holds; less specific, and without effect: #",
         "send     yes, by writers",
         "consume  yes, by readers",
-        "create   no, that takes a role that nobody names",
+        "create   no, the pattern gives it to no role",
         "manage   no, that takes owners",
-        "browse   no, that takes a role that nobody names",
+        "browse   no, the pattern gives it to no role",
     ]
     assert main(["explain-permissions", str(file), "nobody", "orders.eu"]) == 1
     assert "users that there are: 'app', 'boss'" in capsys.readouterr().err

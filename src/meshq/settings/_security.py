@@ -10,7 +10,7 @@ from typing import TypeVar
 import attrs
 
 from meshq import limits
-from meshq.address import check_name
+from meshq.address import check_place
 from meshq.errors import SettingsError
 from meshq.permissions import (
     PermissionExplanation,
@@ -122,9 +122,9 @@ class Security:
         """What a user may do at an address, and by which roles and pattern.
 
         Raises:
-            SettingsError: there is no such user, or the address is no name.
+            SettingsError: there is no such user, or the address is no name, or a pattern of names.
         """
         known = dict.fromkeys([*self.users, *self.certificates.values()])
         if user not in known:
             raise SettingsError("user", user, f"users that there are: {', '.join(map(repr, known))}")
-        return explained(user, check_name("address", address), self.roles, self.permissions)
+        return explained(user, check_place("address", address), self.roles, self.permissions)
