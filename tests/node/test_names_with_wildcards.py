@@ -48,6 +48,7 @@ CALLS: dict[str, Callable[[Client, str], Awaitable[object]]] = {
     "browse": lambda client, name: consume(client, name, browse=True),
     "serve": lambda client, name: client.serve(name, handler),
     "move_messages": lambda client, name: client.move_messages("from", name),
+    "explain_route": lambda client, name: client.explain_route(name),
     "create_queue": lambda client, name: client.create_queue(name),
     "create_address": lambda client, name: client.create_address(name, routing="multicast"),
 }
@@ -109,6 +110,15 @@ async def test_a_broker_refuses_them_from_whoever_does_not_check(monkeypatch: py
         with pytest.raises(UsageError, match="wildcards"):
             await client.move_messages("from", "a.*")
         assert (await client.queue("from")).ready == 1
+
+
+async def test_a_broker_does_not_explain_what_nobody_can_send() -> None:
+    async with lives() as node, node.client() as client:
+        for name in WILD:
+            with pytest.raises(SettingsError, match="wildcards"):
+                node.broker.explain_route(name)
+        with pytest.raises(UsageError, match="wildcards"):
+            await client._ask("explain_route", address="a.*")
 
 
 async def test_a_queue_of_an_earlier_version_can_be_emptied(monkeypatch: pytest.MonkeyPatch) -> None:

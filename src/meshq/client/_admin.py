@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from meshq import limits
-from meshq.address import check_name, check_place, check_routing, parse_target
+from meshq.address import check_name, check_place, check_routing, parse_place, parse_target
 from meshq.client._calls import Call
 from meshq.client._connection import Connection
 from meshq.client._explanations import SIGHTING_KEYS, STEP_KEYS, Route, Sighting, Trace, told_of
@@ -420,7 +420,7 @@ class Administration(ABC):
             SettingsError: a part of the message is not allowed.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
-        parse_target(address)
+        parse_place(address)
         if user is not None:
             check_user("user", user)
         texts = {"correlation_id": correlation_id, "group": group, "content_type": content_type}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from meshq import limits
-from meshq.address import Target, check_name, check_place, parse_target
+from meshq.address import Target, check_name, check_place, parse_place, parse_target
 from meshq.broker._definitions import check_open, check_sendable
 from meshq.broker.leaving._tracing import trace as tracing
 from meshq.broker.placing._explaining import Explainer
@@ -271,7 +271,7 @@ def explain_route(
     after: int = 0,
 ) -> Steps:
     """Say where a message would go, and why; without `properties`, where any message may."""
-    target = parse_target(address)
+    target = parse_place(address)
     message = imagined(target.address, properties, headers, durable=durable, priority=priority)
     return _explained(core, asker, target, message, user, after)
 
