@@ -117,6 +117,26 @@ def test_all_that_is_rejected_goes_when_filters_have_said_what_they_say(steps: S
     assert house.queue("work").delayed == 0
 
 
+def test_what_finds_no_room_as_others_are_put_to_filters_may_be_had_again_a_second_later(steps: Steps) -> None:
+    now = [1_000_000]
+    house = steps.watch(House(make_core(FakeLog(), settings=dead_letters(), now_ms=lambda: now[0])))
+    client = house.client()
+    sieve(client)
+    client.call("create_queue", name="all", address="in", routing="multicast")
+    client.call("create_queue", name="work")
+    fill(client, "work")
+    client.put(client.produce("work", b"another producer"), b"one")
+    channel = client.consume("work")
+    house.log.full = True
+    client.settle(channel, (1, ROWS + 1), flags=2)
+    now[0] += 1_100
+    house.core.clock_moved()
+    assert client.bodies(channel)[ROWS:] == [b"one", b"one"]
+    house.log.full = False
+    steps.all(house)
+    assert read(house, "all") == numbered()
+
+
 def test_what_is_rejected_by_who_goes_then_is_moved_before_its_queue_goes(steps: Steps) -> None:
     house = steps.watch(House(make_core(FakeLog(), settings={"work": AddressSettings(dead_letter_address="in")})))
     client, other = house.client(), house.client()

@@ -61,8 +61,9 @@ class Mover:
         self._asking: dict[tuple[QueueRun, str], dict[tuple[Span, str], Still | None]] = {}
         #: What waits for filters, or for room on the disk.
         self.under_way = UnderWay()
-        #: Some of what could not be moved the last time is put to the filters of its target: it goes after that.
-        self.asks = False
+        #: What of that which could not be moved the last time is put to the filters of its target, as an ordered set: it
+        #: goes after that.
+        self.asked: dict[Span, None] = {}
         #: Why messages could not be moved the last time.
         self.refused: MeshqError | None = None
         #: Bytes for which room was being made when messages could not be moved the last time; 0: not for want of that.
@@ -92,7 +93,7 @@ class Mover:
         """
         left: list[Span] = []
         moved = self.waits_for = 0
-        self.asks = False
+        self.asked = {}
         for span in self._cut(spans) if target is not None else spans:
             try:
                 logged = target is not None and self._place(queue, span, target, reason, still, known)
@@ -229,7 +230,7 @@ class Mover:
             self._fair.begin(NODE, queue, Costly(steps, work), then, lambda: bool(span.view.live))
         else:
             self._asking[key][span, reason] = still
-        self.asks = True
+        self.asked[span] = None
         raise AddressFullError(f"the messages are put to the filters of {target.address!r}")
 
     def _asked(

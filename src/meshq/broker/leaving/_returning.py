@@ -85,7 +85,7 @@ class Returner:
             spans = consumer.take(first, last)
             for span in self._mover.move(queue, spans, queue.target_of("rejected"), "rejected"):
                 # The disk is full: whoever gets it next may refuse it again.
-                self._put_off(queue, span, self._retry_ms)
+                self._put_off(queue, span, self._retry_ms(span))
 
     def abandon(self, consumer: ConsumerState, handed: int | None) -> None:
         """A consumer is gone: what it held returns.  ``handed``: tags from there on never reached the application;
@@ -150,12 +150,11 @@ class Returner:
                     self._give_back(queue, part, counted=True)
         for reason, rows in (("expired", over), ("attempts", failed)):
             for part in self._mover.move(queue, _spans(view, rows), queue.target_of(reason), reason):
-                self._put_off(queue, part, self._retry_ms)
+                self._put_off(queue, part, self._retry_ms(part))
 
-    @property
-    def _retry_ms(self) -> int:
+    def _retry_ms(self, span: Span) -> int:
         """When what could not be moved just now may be had again."""
-        return ASKED_MS if self._mover.asks else RETRY_MS
+        return ASKED_MS if span in self._mover.asked else RETRY_MS
 
     def _put_off(self, queue: Queue, span: Span, wait_ms: float, *, counted: bool = True) -> None:
         self._give_back(queue, span, counted=counted, waits=True)
