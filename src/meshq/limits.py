@@ -177,7 +177,7 @@ TRANSACTIONS_MAX: Final = 256
 TRANSACTION_MESSAGES_MAX: Final = 65_536
 #: Bytes of the runs that one sends.  A commit is one batch of the journal, with acknowledgements beside them.
 TRANSACTION_BYTES_MAX: Final = 24 * MIB
-#: The part of a node's memory that runs of open transactions may take.
+#: The part of a node's memory that runs of open transactions may take; and what filters say of these, beside that.
 TRANSACTIONS_MEMORY_SHARE: Final = 4
 #: Bytes of the id of one that is prepared: a global id and a branch of the usual 64 bytes each.
 XID_BYTES_MAX: Final = 128

@@ -16,6 +16,7 @@ from meshq.selector import parse_filter
 from meshq.selector._view import HEADERS
 from meshq.settings import AddressSettings, Security
 from meshq.wire import (
+    BY_NAME,
     FLAG_DURABLE,
     FLAG_LARGE,
     FLAG_LAST,
@@ -447,3 +448,71 @@ def test_a_commit_that_has_its_turns_is_not_idle_however_long_one_run_takes(step
     assert turns > 2
     answer = client.answer(client.calls)
     assert answer is not None and not answer.code and read(house, "some") == WANTED
+
+
+@pytest.mark.parametrize("how", ["commit", "prepare", "commit_prepared"])
+def test_what_filters_say_of_transactions_takes_no_more_memory_than_its_part(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client, other = house.client(), house.client()
+    sieve(client)
+    bound = 3 * verdicts_bytes()
+    txs = [Tx(client), Tx(other)]
+    for tx in txs:
+        for _ in range(2):
+            tx.send("in", *numbered(), envelopes=with_k())
+    if how == "commit_prepared":
+        assert prepare(txs[1]) == -1
+        steps.all(house)
+    house.core.memory.limit_bytes = bound * limits.TRANSACTIONS_MEMORY_SHARE
+    assert txs[0].commit() is None
+    steps.one(house)
+    steps.looks = 0
+    codes = {
+        "commit": txs[1].commit,
+        "prepare": lambda: prepare(txs[1]),
+        "commit_prepared": lambda: decide(other, "commit"),
+    }
+    codes[how]()
+    refused = other.answer(other.calls)
+    assert refused is not None and "memory" in refused.text and steps.looks == 0
+    assert refused.code == BY_NAME["retry_transaction" if how == "commit_prepared" else "address_full"].number
+    steps.all(house)
+    assert len(read(house, "some")) == 2 * len(WANTED)
+    # What the first one took is free again.
+    if how != "commit_prepared":
+        assert house.core.transactions.size_bytes == 0
+        house.core.memory.limit_bytes *= 1_000
+        tx = Tx(other)
+        for _ in range(2):
+            tx.send("in", *numbered(), envelopes=with_k())
+        house.core.memory.limit_bytes //= 1_000
+        tx.commit()
+    else:
+        decide(other, "commit")
+    steps.all(house)
+    answer = other.answer(other.calls)
+    assert answer is not None and not answer.code and house.core.transactions._expected_bytes == 0
+
+
+def verdicts_bytes() -> int:
+    """What it takes to know what the one filter at ``in`` says of a run."""
+    return (ROWS + 7) // 8 + _verdicts.OVERHEAD_BYTES
+
+
+def test_a_new_filter_for_which_there_is_no_memory_stops_a_commit_that_waits(steps: Steps) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client, other = house.client(), house.client()
+    sieve(client)
+    tx = Tx(client)
+    tx.send("in", *numbered(), envelopes=with_k())
+    house.core.memory.limit_bytes = verdicts_bytes() * limits.TRANSACTIONS_MEMORY_SHARE
+    assert tx.commit() is None
+    steps.one(house)
+    other.call("create_queue", name="late", address="in", routing="multicast", filter="k = 1 OR k = 2")
+    steps.all(house)
+    answer = client.answer(client.calls)
+    assert answer is not None and answer.code == BY_NAME["address_full"].number
+    assert not house.core.transactions.size_bytes and not house.core.transactions._expected_bytes
+    assert house.core.memory.used_bytes == 0 == house.queue("some").added

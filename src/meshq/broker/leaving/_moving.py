@@ -61,8 +61,8 @@ class Mover:
         self._asking: dict[tuple[QueueRun, str], dict[tuple[Span, str], Still | None]] = {}
         #: What waits for filters, or for room on the disk.
         self.under_way = UnderWay()
-        #: What of that which could not be moved the last time is put to the filters of its target, as an ordered set: it
-        #: goes after that.
+        #: What could not be moved the last time since it is put to the filters of its target, after which it goes; an
+        #: ordered set.
         self.asked: dict[Span, None] = {}
         #: Why messages could not be moved the last time.
         self.refused: MeshqError | None = None

@@ -73,13 +73,13 @@ class Verdicts:
         self._accepted: dict[int, int] | None = None
         self._rows = rows
         # Bytes for each filter.
-        self._stride = (rows + 7) // 8
+        self._stride = stride_of(rows)
         self._bits = bytearray(self._stride * len(filters.by_filter))
 
     @property
     def size_bytes(self) -> int:
         """What it takes in memory, but for the filters."""
-        return len(self._bits) + _OVERHEAD_BYTES
+        return len(self._bits) + OVERHEAD_BYTES
 
     def accept(self, place: int, row: int) -> None:
         """The filter at a place accepts a message."""
@@ -114,9 +114,14 @@ class Verdicts:
 
 
 #: Bytes of the objects (measured, CPython 3.11, rounded up).
-_OVERHEAD_BYTES: Final = 250
+OVERHEAD_BYTES: Final = 250
 #: A byte with a bit that is set.
 _SET: Final = re.compile(rb"[^\0]")
+
+
+def stride_of(rows: int) -> int:
+    """Bytes in which each message of a run is a bit."""
+    return (rows + 7) // 8
 
 
 def bits_of(rows: Iterable[int]) -> int:

@@ -9,6 +9,7 @@ from meshq import limits
 from meshq.address import Target
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._run import QueueRun, StoredRun
+from meshq.broker.queue._verdicts import OVERHEAD_BYTES, stride_of
 from meshq.errors import UsageError
 from meshq.selector import Filter
 
@@ -24,13 +25,27 @@ class Work(NamedTuple):
     kinds: int
 
 
+class Counts:
+    """The runs that go to one target, and the bytes in which each of their messages is a bit."""
+
+    __slots__ = ("runs", "stride_bytes")
+
+    def __init__(self) -> None:
+        self.runs = self.stride_bytes = 0
+
+
 class Transaction:
     """What waits for a commit.  Runs stand in no queue; what is acknowledged is held."""
 
-    __slots__ = ("acked", "forgets", "judged", "pledged", "sent", "size_bytes", "used_at", "verdict_bytes", "work")
+    __slots__ = (
+        "acked", "expected", "expected_bytes", "forgets", "judged", "pledged", "sent", "size_bytes", "targets",
+        "used_at", "verdict_bytes", "work",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.work: list[Work] = []
+        #: Where its runs go, in the order in which it first sent there.
+        self.targets: dict[Target, Counts] = {}
         #: What it has acknowledged, by queue.
         self.pledged: dict[Queue, list[Span]] = {}
         self.sent = 0
@@ -41,6 +56,9 @@ class Transaction:
         self.judged: dict[Target, dict[Filter, None]] = {}
         #: What that takes in memory.
         self.verdict_bytes = 0
+        #: By where its runs go: the filters for whose verdicts there is memory; and how much that is.
+        self.expected: dict[Target, dict[Filter, None]] = {}
+        self.expected_bytes = 0
         #: How often what they say was forgotten.
         self.forgets = 0
         #: The tick in which it was last used.
@@ -60,11 +78,21 @@ class Transaction:
     def add_run(self, work: Work) -> None:
         """A run was sent."""
         self.work.append(work)
-        self.sent += work.run.content.rows
+        rows = work.run.content.rows
+        self.sent += rows
+        counts = self.targets.setdefault(work.target, Counts())
+        counts.runs += 1
+        counts.stride_bytes += stride_of(rows)
         self.size_bytes += work.run.size_bytes
+
+    def verdict_bytes_of(self, target: Target, filters: int) -> int:
+        """What it takes in memory to know what so many filters say of all that goes to a target."""
+        counts = self.targets[target]
+        return counts.stride_bytes * filters + OVERHEAD_BYTES * counts.runs
 
     def forget_verdicts(self) -> None:
         """When it is committed another time filters are asked anew: it is later then."""
+        self.expected, self.expected_bytes = {}, 0
         if self.judged or self.verdict_bytes:
             self.judged, self.verdict_bytes = {}, 0
             self.forgets += 1

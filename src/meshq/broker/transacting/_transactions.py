@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
@@ -39,6 +39,8 @@ class Transactions:
         self._open: dict[Transaction, Callable[[str], None]] = {}
         #: Bytes of their runs, and of those that are prepared.
         self.size_bytes = 0
+        # Bytes that may be taken by what filters say of those that are being committed or prepared.
+        self._expected_bytes = 0
         self.committed = 0
         self.rolled_back = 0
         #: Those that are prepared.
@@ -141,14 +143,10 @@ class Transactions:
         core = self._core
         if not core.router.sieves:
             return None
-        missing: dict[Target, list[Filter]] = {}
-        for _, target, _ in transaction.work:
-            if target not in missing:
-                known = transaction.judged.get(target, {})
-                missing[target] = [one for one in filters_at(core.router, target) if one not in known]
-        wanted = {target: filters for target, filters in missing.items() if filters}
+        wanted = self._unasked(transaction, transaction.judged)
         if not wanted or self._is_refused(transaction):
             return None
+        self._expect(transaction)
         steps = self._judging(transaction, wanted)
         work = self._work_of(transaction, wanted)
         if not core.fair.afford(owner, work):
@@ -157,6 +155,40 @@ class Transactions:
         for _ in steps:
             pass
         return None
+
+    def _unasked(
+        self, transaction: Transaction, known: Mapping[Target, Mapping[Filter, None]]
+    ) -> dict[Target, list[Filter]]:
+        """By where its runs go: the filters there that are not among those which are known."""
+        missing: dict[Target, list[Filter]] = {}
+        for target in transaction.targets:
+            there = known.get(target, {})
+            missing[target] = [one for one in filters_at(self._core.router, target) if one not in there]
+        return {target: filters for target, filters in missing.items() if filters}
+
+    def _check_verdicts(self, transaction: Transaction) -> int:
+        """Bytes that may be taken by verdicts which a transaction is still to get.
+
+        Raises:
+            AddressFullError: there is no memory for so much.
+        """
+        if not self._core.router.sieves:
+            return 0
+        wanted = self._unasked(transaction, transaction.expected)
+        more = sum(transaction.verdict_bytes_of(target, len(filters)) for target, filters in wanted.items())
+        bound = self._core.memory.limit_bytes // limits.TRANSACTIONS_MEMORY_SHARE
+        if more and self._expected_bytes + more > bound:
+            text = f"what filters say of all that it sends would take {more} bytes of memory beside"
+            raise AddressFullError(f"{text} {self._expected_bytes} of others; all together may have {bound}")
+        return more
+
+    def _expect(self, transaction: Transaction) -> None:
+        """From here on there is memory for what all these filters say."""
+        more = self._check_verdicts(transaction)
+        for target, filters in self._unasked(transaction, transaction.expected).items():
+            transaction.expected.setdefault(target, {}).update(dict.fromkeys(filters))
+        transaction.expected_bytes += more
+        self._expected_bytes += more
 
     def _work_of(self, transaction: Transaction, wanted: dict[Target, list[Filter]]) -> float:
         """How much work it is, as far as that is needed to know that it is more than a step."""
@@ -172,9 +204,10 @@ class Transactions:
     def _is_refused(self, transaction: Transaction) -> bool:
         try:
             self.check_ids(transaction)
+            self._check_verdicts(transaction)
         except MeshqError:
             return True
-        names = dict.fromkeys(target.address for _, target, _ in transaction.work)
+        names = dict.fromkeys(target.address for target in transaction.targets)
         found = map(self._core.router.addresses.get, names)
         scarce = self._core.memory.scarce
         return any(is_refused(one.room, scarce=scarce, together=True) for one in found if one is not None)
@@ -213,6 +246,7 @@ class Transactions:
 
     def forget_verdicts(self, transaction: Transaction) -> None:
         """What filters have said of it holds no more."""
+        self._expected_bytes -= transaction.expected_bytes
         self._core.memory.released(transaction.verdict_bytes)
         transaction.forget_verdicts()
 
@@ -222,6 +256,7 @@ class Transactions:
         Raises:
             NotFoundError, AddressFullError, JournalBrokenError: it can't be placed.
         """
+        self._check_verdicts(transaction)
         spans = sum(map(len, transaction.pledged.values())) + len(transaction.pledged) + 1
         placer = self._core.placer
         size = _SPAN_RECORD_BYTES * spans + placer.weigh_turns(run for run, _, _ in transaction.work)
