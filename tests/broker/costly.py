@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from meshq import limits
 from meshq.broker.queue._run_messages import RunMessages
+from meshq.settings import AddressSettings
 from meshq.wire import (
     KIND_CONTROL,
     KIND_HEADERS,
@@ -16,7 +17,8 @@ from meshq.wire import (
     Envelope,
     encode_map,
 )
-from tests.broker.kit import House, RawClient
+from tests.broker.kit import House, RawClient, make_core
+from tests.broker.logs import FakeLog
 
 #: A step is so much work here.
 BUDGET = 5
@@ -109,3 +111,26 @@ def sieve(client: RawClient, kind: str = "queue", filter: str = FILTER) -> str:
         return "out"
     client.call("create_queue", name="some", address="in", routing="multicast", filter=filter)
     return "some"
+
+
+def dead_letters(**more: Any) -> dict[str, AddressSettings]:
+    """What leaves ``work`` for good goes to ``in``."""
+    return {"work": AddressSettings(dead_letter_address="in", expiry_address="in", **more)}
+
+
+def lettered(
+    steps: Steps,
+    *,
+    log: FakeLog | None = None,
+    now_ms: Callable[[], int] = lambda: 1_000_000,
+    queue: bool = True,
+    **more: Any,
+) -> tuple[House, RawClient]:
+    """A house where what leaves ``work`` is sorted, and all of it goes to ``all``; ``queue``: whether ``work`` is made."""
+    house = steps.watch(House(make_core(log or FakeLog(), settings=dead_letters(**more), now_ms=now_ms)))
+    client = house.client()
+    sieve(client)
+    client.call("create_queue", name="all", address="in", routing="multicast")
+    if queue:
+        client.call("create_queue", name="work")
+    return house, client

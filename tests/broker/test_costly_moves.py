@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from meshq import limits
 from meshq.address import NOTIFICATIONS
 from meshq.broker.queue._run_messages import RunMessages
 from meshq.selector import parse_filter
-from meshq.settings import AddressSettings
 from meshq.wire import (
     KIND_CONTROL,
     KIND_HEADERS,
@@ -26,39 +24,24 @@ from tests.broker.costly import (
     ROWS,
     WANTED,
     Steps,
-    counting_steps,
     fill,
+    lettered,
     numbered,
     read,
     sieve,
     with_k,
 )
-from tests.broker.kit import House, RawClient, make_core, make_house
+from tests.broker.kit import RawClient, make_house
 from tests.broker.logs import FakeLog
 from tests.broker.test_subscribing import subscribe
 
-
-@pytest.fixture(name="steps")
-def _steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
-    yield from counting_steps(monkeypatch)
-
-
 # -- what the node itself moves
-
-
-def dead_letters(**more: Any) -> dict[str, AddressSettings]:
-    return {"work": AddressSettings(dead_letter_address="in", expiry_address="in", **more)}
 
 
 @pytest.mark.parametrize("why", ["rejected", "attempts", "expired", "moved", "redriven"])
 def test_what_the_node_moves_is_put_to_the_filters_of_its_target_in_steps(steps: Steps, why: str) -> None:
     now = [1_000_000]
-    core = make_core(FakeLog(), settings=dead_letters(max_delivery_attempts=1), now_ms=lambda: now[0])
-    house = steps.watch(House(core))
-    client = house.client()
-    sieve(client)
-    client.call("create_queue", name="all", address="in", routing="multicast")
-    client.call("create_queue", name="work")
+    house, client = lettered(steps, max_delivery_attempts=1, now_ms=lambda: now[0])
     headers: dict[str, Any] = {"x": 1_000} if why == "expired" else {}
     fill(client, "work", **headers)
     steps.looks = 0
@@ -66,7 +49,7 @@ def test_what_the_node_moves_is_put_to_the_filters_of_its_target_in_steps(steps:
         client.call("move_messages", name="work", address="in")
     elif why == "expired":
         now[0] += 2_000
-        core.clock_moved()
+        house.core.clock_moved()
     else:
         channel = client.consume("work")
         # Rejected, or returned.
@@ -101,11 +84,7 @@ def test_who_takes_some_of_what_waits_for_filters_keeps_it(steps: Steps) -> None
 
 @pytest.mark.parametrize("how", ["one after the other", "at once"])
 def test_all_that_is_rejected_goes_when_filters_have_said_what_they_say(steps: Steps, how: str) -> None:
-    house = steps.watch(House(make_core(FakeLog(), settings=dead_letters())))
-    client = house.client()
-    sieve(client)
-    client.call("create_queue", name="all", address="in", routing="multicast")
-    client.call("create_queue", name="work")
+    house, client = lettered(steps)
     fill(client, "work")
     channel = client.consume("work")
     ranges = [(1, 6), (8, 8), (10, 10), (12, 12)]
@@ -119,11 +98,7 @@ def test_all_that_is_rejected_goes_when_filters_have_said_what_they_say(steps: S
 
 def test_what_finds_no_room_as_others_are_put_to_filters_may_be_had_again_a_second_later(steps: Steps) -> None:
     now = [1_000_000]
-    house = steps.watch(House(make_core(FakeLog(), settings=dead_letters(), now_ms=lambda: now[0])))
-    client = house.client()
-    sieve(client)
-    client.call("create_queue", name="all", address="in", routing="multicast")
-    client.call("create_queue", name="work")
+    house, client = lettered(steps, now_ms=lambda: now[0])
     fill(client, "work")
     client.put(client.produce("work", b"another producer"), b"one")
     channel = client.consume("work")
@@ -138,10 +113,8 @@ def test_what_finds_no_room_as_others_are_put_to_filters_may_be_had_again_a_seco
 
 
 def test_what_is_rejected_by_who_goes_then_is_moved_before_its_queue_goes(steps: Steps) -> None:
-    house = steps.watch(House(make_core(FakeLog(), settings={"work": AddressSettings(dead_letter_address="in")})))
-    client, other = house.client(), house.client()
-    sieve(client)
-    client.call("create_queue", name="all", address="in", routing="multicast")
+    house, client = lettered(steps, queue=False)
+    other = house.client()
     channel = subscribe(other, "work")
     (name,) = [queue.name for queue in house.core.router.addresses["work"].queues]
     fill(client, "work")
@@ -156,11 +129,7 @@ def test_what_is_rejected_by_who_goes_then_is_moved_before_its_queue_goes(steps:
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_what_is_rejected_goes_though_its_content_has_gone_to_the_disk(steps: Steps, when: str) -> None:
-    house = steps.watch(House(make_core(FakeLog(), settings=dead_letters())))
-    client = house.client()
-    sieve(client)
-    client.call("create_queue", name="all", address="in", routing="multicast")
-    client.call("create_queue", name="work")
+    house, client = lettered(steps)
     fill(client, "work")
     channel = client.consume("work")
     client.settle(channel, (1, 6), (8, ROWS), flags=2)
@@ -180,11 +149,7 @@ def test_what_is_rejected_goes_though_its_content_has_gone_to_the_disk(steps: St
 
 
 def test_what_was_moved_keeps_nothing_of_what_filters_have_said(steps: Steps) -> None:
-    house = steps.watch(make_house(FakeLog()))
-    client = house.client()
-    sieve(client)
-    client.call("create_queue", name="all", address="in", routing="multicast")
-    client.call("create_queue", name="work")
+    house, client = lettered(steps)
     fill(client, "work")
     client.call("move_messages", name="work", address="in")
     steps.all(house)

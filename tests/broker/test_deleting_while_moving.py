@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from meshq.settings import AddressSettings
 from meshq.wire import BY_NAME
-from tests.broker.costly import ROWS, Steps, counting_steps, fill, numbered, read, sieve
-from tests.broker.kit import House, RawClient, make_core
-from tests.broker.logs import FakeLog
+from tests.broker.costly import ROWS, Steps, fill, lettered, numbered, read
+from tests.broker.kit import RawClient
 from tests.broker.preparing import prepare
 from tests.broker.test_room_for_moves import BusyLog
 from tests.broker.test_subscribing import subscribe
 from tests.broker.test_transactions import Tx
 
 NOT_FOUND, UNDECIDED, IN_USE = (BY_NAME[name].number for name in ("not_found", "undecided", "in_use"))
-
-
-@pytest.fixture(name="steps")
-def _steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
-    yield from counting_steps(monkeypatch)
-
-
-def house_with(steps: Steps, attempts: int = 10, log: FakeLog | None = None) -> tuple[House, RawClient]:
-    """Dead letters of ``work`` go to an address where a queue has a filter, and another one takes everything."""
-    settings = {"work": AddressSettings(dead_letter_address="in", max_delivery_attempts=attempts)}
-    house = steps.watch(House(make_core(log or FakeLog(), settings=settings)))
-    client = house.client()
-    sieve(client)
-    client.call("create_queue", name="all", address="in", routing="multicast")
-    return house, client
 
 
 def answered(client: RawClient, call: int = 0) -> dict[str, object]:
@@ -43,8 +24,7 @@ def answered(client: RawClient, call: int = 0) -> dict[str, object]:
 
 @pytest.mark.parametrize("operation", ["delete_queue", "purge_queue"])
 def test_what_is_rejected_has_gone_before_its_queue_does(steps: Steps, operation: str) -> None:
-    house, client = house_with(steps)
-    client.call("create_queue", name="work")
+    house, client = lettered(steps)
     fill(client, "work")
     channel = client.consume("work")
     client.settle(channel, (1, 10), flags=2)
@@ -57,8 +37,7 @@ def test_what_is_rejected_has_gone_before_its_queue_does(steps: Steps, operation
 
 
 def test_a_purge_does_not_wait_for_what_is_rejected_after_it(steps: Steps) -> None:
-    house, client = house_with(steps)
-    client.call("create_queue", name="work")
+    house, client = lettered(steps)
     fill(client, "work")
     fill(client, "work", producer=b"another producer")
     channel = client.consume("work")
@@ -73,7 +52,7 @@ def test_a_purge_does_not_wait_for_what_is_rejected_after_it(steps: Steps) -> No
 
 
 def test_a_subscription_ends_when_what_was_rejected_has_gone(steps: Steps) -> None:
-    house, client = house_with(steps)
+    house, client = lettered(steps, queue=False)
     channel = subscribe(client, "work", kind="single", name="s", durable=True)
     fill(client, "work")
     client.settle(channel, (1, 10), flags=2)
@@ -93,9 +72,8 @@ def test_a_subscription_ends_when_what_was_rejected_has_gone(steps: Steps) -> No
 
 @pytest.mark.parametrize("held", ["delivered", "acknowledged in a transaction"])
 def test_what_comes_back_too_often_as_its_queue_is_deleted_becomes_a_dead_letter(steps: Steps, held: str) -> None:
-    house, client = house_with(steps, attempts=1)
+    house, client = lettered(steps, max_delivery_attempts=1)
     other = house.client()
-    client.call("create_queue", name="work")
     fill(client, "work")
     channel = other.consume("work")
     if held != "delivered":
@@ -108,7 +86,7 @@ def test_what_comes_back_too_often_as_its_queue_is_deleted_becomes_a_dead_letter
 
 
 def test_what_a_transaction_gives_back_to_a_queue_that_goes_by_itself_becomes_a_dead_letter(steps: Steps) -> None:
-    house, client = house_with(steps, attempts=1)
+    house, client = lettered(steps, queue=False, max_delivery_attempts=1)
     other = house.client()
     channel = subscribe(other, "work")
     (name,) = [queue.name for queue in house.core.router.addresses["work"].queues]
@@ -121,8 +99,7 @@ def test_what_a_transaction_gives_back_to_a_queue_that_goes_by_itself_becomes_a_
 
 
 def test_of_two_that_delete_a_queue_one_hears_that_it_is_gone(steps: Steps) -> None:
-    house, client = house_with(steps)
-    client.call("create_queue", name="work")
+    house, client = lettered(steps)
     fill(client, "work")
     client.settle(client.consume("work"), (1, 10), flags=2)
     calls = []
@@ -136,8 +113,7 @@ def test_of_two_that_delete_a_queue_one_hears_that_it_is_gone(steps: Steps) -> N
 
 
 def test_a_queue_that_a_transaction_needs_by_then_is_not_deleted(steps: Steps) -> None:
-    house, client = house_with(steps)
-    client.call("create_queue", name="work")
+    house, client = lettered(steps)
     fill(client, "work")
     channel = client.consume("work")
     client.settle(channel, (1, 10), flags=2)
@@ -153,8 +129,7 @@ def test_a_queue_that_a_transaction_needs_by_then_is_not_deleted(steps: Steps) -
 
 @pytest.mark.parametrize("room", [5_000_000, 0])
 def test_what_waits_for_room_on_the_disk_goes_before_its_queue_does(steps: Steps, room: int) -> None:
-    house, client = house_with(steps, log=BusyLog(room_bytes=room))
-    client.call("create_queue", name="work")
+    house, client = lettered(steps, log=BusyLog(room_bytes=room))
     client.put(client.produce("work"), bytes(5_000))
     channel = client.consume("work")
     house.log.large_bytes = house.core.ledger.large_bytes = 1_000
