@@ -126,7 +126,7 @@ def lettered(
     queue: bool = True,
     **more: Any,
 ) -> tuple[House, RawClient]:
-    """A house where what leaves ``work`` is sorted, and all of it goes to ``all``; ``queue``: whether ``work`` is made."""
+    """A house where what leaves ``work`` is sorted, and ``all`` gets it all; ``queue``: whether ``work`` is made."""
     house = steps.watch(House(make_core(log or FakeLog(), settings=dead_letters(**more), now_ms=now_ms)))
     client = house.client()
     sieve(client)

@@ -62,6 +62,7 @@ class RawPeer(RawClient):
         envelopes: Sequence[Envelope] | None = None,
         stamp: int = 0,
         more: bool = False,
+        arrival: int = 0,
     ) -> None:
         """Forward a run."""
         run = encode_run(list(bodies), envelopes)
@@ -73,6 +74,7 @@ class RawPeer(RawClient):
             stride=stride,
             queues=tuple(queues),
             more=more,
+            arrival=arrival,
         )
         self.send(
             FrameType.FORWARD,

@@ -39,6 +39,7 @@ from tests.broker.costly import (
 from tests.broker.kit import House, make_core, make_house
 from tests.broker.logs import FakeLog
 from tests.broker.peers import bind, peer_of
+from tests.broker.test_room_for_moves import BusyLog
 
 
 @pytest.mark.parametrize("kind", ["queue", "divert"])
@@ -77,6 +78,37 @@ def test_what_other_nodes_want_is_asked_in_steps_and_so_is_what_they_forward(ste
     peer.forward(peer.open(), 1, *numbered(), queues=(house.queue("some").number,), address="in", envelopes=with_k())
     assert steps.looks == 0 and steps.all(house) >= 2
     assert read(house, "some") == WANTED
+
+
+@pytest.mark.parametrize("waits", ["for filters", "for filters that go", "for room"])
+def test_what_another_node_forwards_is_delayed_from_when_it_came_whatever_it_waits_for_here(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, waits: str
+) -> None:
+    now = [1_000_000]
+    house = steps.watch(House(make_core(BusyLog(), now_ms=lambda: now[0])))
+    client = house.client()
+    sieve(client)
+    client.call("create_queue", name="all", address="in", routing="multicast")
+    queues = house.queue("some").number, house.queue("all").number
+    if waits == "for room":
+        monkeypatch.setattr(limits, "SCAN_MESSAGES_MAX", 1_000)
+        house.log.large_bytes = house.core.ledger.large_bytes = 10
+    peer = peer_of(house)
+    about: dict[str, Any] = {"queues": queues, "address": "in", "envelopes": with_k(d=5_000), "arrival": now[0]}
+    peer.forward(peer.open(), 1, *numbered(), **about)
+    now[0] += 2_000
+    if waits == "for room":
+        house.log.answer()
+    elif waits == "for filters that go":
+        steps.one(house)
+        client.call("delete_queue", name="some")
+    steps.all(house)
+    house.rest()
+    assert house.queue("all").scheduled_messages == ROWS
+    now[0] += 3_000
+    house.core.clock_moved()
+    house.rest()
+    assert read(house, "all") == numbered() and not house.queue("all").scheduled_messages
 
 
 @pytest.mark.parametrize("large", [False, True])

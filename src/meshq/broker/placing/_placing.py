@@ -443,8 +443,8 @@ class Placer:
         if not kinds & SPECIAL and run.body is None:
             return None
         asked = read_traits(run.content, arrival_ms)
-        if run.traits is None or not run.verdicts:
-            # What filters were told of a run holds for it.
+        if run.traits is None:
+            # Else it has waited here, for filters or for room on the disk, since it came.
             begun = max(1, self._alarms.now_ms - waited_ms) if any(one.due for one in asked) else 0
             run.traits = Traits(arrival_ms, taken=self._alarms.elapsed_ms - waited_ms, begun=begun)
         return asked
