@@ -259,6 +259,17 @@ async def test_an_absent_node_keeps_no_sender_waiting_however_little_memory_ther
         assert len(await nodes.drain("b")) == 500
 
 
+async def test_a_node_that_is_linked_and_takes_nothing_keeps_no_sender_waiting_either() -> None:
+    patient = {"connection_ttl": 600.0, "check_period": 60.0}
+    small = {"queues": ["q"], "memory_limit": 1 << 20}
+    async with hosts(mode="strict", cluster=patient, broker=small) as nodes:
+        await nodes.joined()
+        nodes.network.partition(["a"], ["b"])
+        with trio.fail_after(60):
+            await nodes.send("a", [bytes(10_000)] * 1_000)
+        assert state(nodes, "a") == "linked"
+
+
 async def test_whoever_watches_is_told_who_joined_and_how_a_node_left() -> None:
     async with hosts(cluster=FINITE) as nodes:
         await nodes.joined()

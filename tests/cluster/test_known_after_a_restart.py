@@ -50,6 +50,20 @@ async def test_a_restart_of_the_sender_forgets_no_durable_subscription_elsewhere
         assert bodies(got) == numbered(10) * 2
 
 
+async def test_a_durable_subscription_that_was_made_while_the_nodes_were_linked_is_not_forgotten_either() -> None:
+    async with hosts(cluster=FAST) as nodes:
+        await known(nodes)
+        await subscribed(nodes)
+        await trio.sleep(0.5)
+        # Something is written after that.
+        await nodes.send("a", [b"x"], "own")
+        await nodes.crash("b")
+        await nodes.crash("a")
+        await nodes.start("a")
+        await publish(nodes, 10)
+        assert nodes.known("a").peers()[0].waiting == 10
+
+
 async def test_a_filter_of_a_durable_subscription_elsewhere_is_known_after_a_restart() -> None:
     async with hosts(cluster=FAST) as nodes:
         await subscribed(nodes, filter="colour = 'red'")
