@@ -98,6 +98,29 @@ async def test_a_subscription_that_ended_is_forgotten_over_a_restart_and_what_is
         assert nodes.brokers["b"].statistics().unrouted == 0
 
 
+@pytest.mark.parametrize("linked_first", [True, False])
+async def test_nothing_waits_after_a_restart_for_a_queue_elsewhere_that_is_not_durable(linked_first: bool) -> None:
+    async with hosts(cluster=FAST) as nodes:
+        await known(nodes)
+        if not linked_first:
+            await nodes.crash("a")
+        async with nodes.client("b") as client:
+            await client.create_queue("passing", address="news", routing="multicast", durable=False)
+        if not linked_first:
+            await nodes.start("a")
+            await nodes.joined()
+        await trio.sleep(0.5)
+        await publish(nodes, 1)
+        await until(lambda: nodes.known("a").peers()[0].waiting == 0)
+        await nodes.send("a", [b"x"], "own")
+        assert await nodes.left("b") == {"b/passing": 1}
+        await nodes.crash("b")
+        await nodes.crash("a")
+        await nodes.start("a")
+        await publish(nodes, 10)
+        assert nodes.known("a").peers()[0].waiting == 0
+
+
 @pytest.mark.parametrize("waits", [True, False])
 async def test_what_a_node_had_that_left_goes_with_a_restart_unless_something_waits(waits: bool) -> None:
     async with hosts(cluster=FAST) as nodes:
