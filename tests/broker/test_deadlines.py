@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +39,40 @@ def test_what_comes_and_goes_for_ever_leaves_nothing_behind() -> None:
         deadlines.forget(1)
     deadlines.set(1, 1.0)
     assert len(deadlines._heap) <= 2 + _deadlines.STALE_MAX
+
+
+class Looked(dict[int, float]):
+    """Deadlines by number, and how many of them were looked at one after the other."""
+
+    looks = 0
+
+    def items(self) -> Any:
+        self.looks += len(self)
+        return super().items()
+
+    def values(self) -> Any:
+        self.looks += len(self)
+        return super().values()
+
+    def __iter__(self) -> Iterator[int]:
+        self.looks += len(self)
+        return super().__iter__()
+
+
+def test_one_that_comes_or_goes_costs_no_look_at_all_the_others() -> None:
+    deadlines, count = Deadlines(), 1_000
+    looked = deadlines._of = Looked()
+    for number in range(count):
+        deadlines.set(number, 1_000.0 - number)
+        assert deadlines.soonest() == 1_000.0 - number
+    for number in range(count):
+        # Each comes back, and is gone again.
+        deadlines.forget(number)
+        deadlines.set(number, 2_000.0 + number)
+        deadlines.soonest()
+    assert len(deadlines.due(3_000.0)) == count
+    # The heap is swept now and then: that is all of it, for as many that have come and gone.
+    assert looked.looks <= 4 * count
 
 
 @given(st.lists(st.tuples(st.sampled_from(["set", "forget", "due"]), st.integers(0, 5), st.integers(0, 50))))

@@ -7,9 +7,10 @@ import itertools
 import pytest
 
 from meshq import limits
+from meshq.address import NOTIFICATIONS
 from meshq.settings import AddressSettings
-from meshq.wire import BY_NUMBER, COUNTER_MAX, Forward, FrameType, LinkOpening
-from tests.broker.kit import House, RawClient, make_house, with_ids
+from meshq.wire import BY_NUMBER, COUNTER_MAX, Binding, Forward, FrameType, LinkOpening, header_of
+from tests.broker.kit import House, RawClient, make_core, make_house, with_ids
 from tests.broker.logs import FakeLog
 from tests.broker.peers import LINK, RawPeer, bind, peer_of
 
@@ -77,6 +78,37 @@ def test_a_store_and_forward_queue_is_described_to_nobody() -> None:
     house.core.definitions.forward_queue("$meshq.cluster.mesh.there")
     house.core.turn()
     assert [one.name for one in peer.bindings()] == ["q"]
+
+
+def test_a_queue_of_notifications_is_described_to_nobody() -> None:
+    house = house_with_queue()
+    early = peer_of(house)
+    early.open()
+    house.core.definitions.subscription(NOTIFICATIONS, "desk", kind="single", durable=True, filter=None)
+    house.core.turn()
+    late = peer_of(house)
+    late.open()
+    assert [[one.name for one in peer.bindings()] for peer in (early, late)] == [["q"], ["q"]]
+
+
+@pytest.mark.parametrize("length", [1_000, 20])
+def test_a_queue_is_described_with_its_filters_as_long_as_a_header_holds_them(length: int) -> None:
+    name, text = "q" * limits.ADDRESS_BYTES_MAX, "%s = '{:05d}'"
+    text %= "a" * (length - len(text.format(0)) + 2)
+    house = make_house(FakeLog())
+    house.core.definitions.create_queue(name, address=None, routing="anycast", durable=True)
+    house.core.router.queues[name].number = COUNTER_MAX
+    client, told = house.client(), []
+    for number in range(limits.HEADER_BYTES_MAX // length):
+        client.consume(name, filter=text.format(number))
+        peer = peer_of(house)
+        peer.open()
+        (frame,) = peer.all(FrameType.BINDING)
+        assert len(frame.header) <= limits.HEADER_BYTES_MAX
+        told.append(len(header_of(frame, Binding).filters))
+        peer.drop()
+    holds = (limits.HEADER_BYTES_MAX - 2 * len(name) - 256) // (length + 3)
+    assert told == [count if count <= holds else 0 for count in range(1, len(told) + 1)]
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -381,6 +413,47 @@ def test_what_the_disk_has_no_room_for_comes_again_in_another_session() -> None:
     again = peer.open()
     peer.forward(again, 2, b"2", b"3", number=2)
     assert all_bodies(house) == [b"1", b"2", b"3"]
+
+
+def test_a_node_that_sends_more_than_it_was_granted_breaks_the_protocol() -> None:
+    house = House(make_core(FakeLog(), memory=1 << 20))
+    house.core.definitions.create_queue("q", address=None, routing="anycast", durable=True)
+    peer = peer_of(house)
+    channel = peer.open()
+    stored = 0
+    while not peer.closed:
+        stored += 1
+        assert stored < 100, "whatever it sends is taken"
+        granted = house.core.memory.limit_bytes > house.core.memory.used_bytes
+        peer.forward(channel, stored, bytes(100_000), number=stored)
+    assert refusal(peer) == "no_credit"
+    assert not granted
+    assert house.queue().added == stored - 1
+
+
+def test_a_node_that_sends_on_as_it_was_granted_is_granted_more() -> None:
+    house = house_with_queue()
+    peer = peer_of(house)
+    channel = peer.open()
+    reader = house.client()
+    found = reader.consume("q")
+    for number in range(1, 101):
+        peer.forward(channel, number, bytes(100_000), number=number)
+        reader.settle(found, (number, number))
+    assert peer.confirmed[-1] == (channel, 100)
+    assert house.core.memory.reserved_bytes >= 0
+
+
+def test_what_comes_on_a_link_that_has_begun_anew_is_left_to_the_new_one() -> None:
+    house = house_with_queue()
+    old, new = peer_of(house), peer_of(house)
+    before = old.open()
+    channel = new.open()
+    old.forward(before, 1, b"old")
+    assert (old.confirmed, old.closed, house.queue().added) == ([], False, 0)
+    new.forward(channel, 1, b"new")
+    assert new.confirmed == [(channel, 1)]
+    assert all_bodies(house) == [b"new"]
 
 
 def test_a_node_that_stops_neither_confirms_nor_refuses_what_comes() -> None:
