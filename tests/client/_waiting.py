@@ -9,6 +9,7 @@ import trio
 
 from meshq.client import Client
 from meshq.errors import MeshqError
+from tests.client._server import FakeNetwork, FakeNode
 
 
 class Result:
@@ -36,3 +37,10 @@ async def until(holds: Callable[[], bool]) -> None:
 
 async def until_attached(client: Client, connections: int) -> None:
     await until(lambda: client.statistics().connected == connections and client.statistics().state == "connected")
+
+
+async def cut_off(client: Client, node: FakeNode, network: FakeNetwork) -> None:
+    """The node is started anew, and cannot be reached; the client has heard of it."""
+    network.nodes.clear()
+    node.restart()
+    await until(lambda: client.statistics().state == "reconnecting")

@@ -13,7 +13,7 @@ from meshq.errors import (
     UnblockedError,
 )
 from tests.client._server import FakeNode, fake_env
-from tests.client._waiting import Result, until, until_attached
+from tests.client._waiting import Result, cut_off, until, until_attached
 
 TCP = "tcp://127.0.0.1:1"
 
@@ -279,9 +279,7 @@ async def test_any_other_call_in_flight_is_unknown_when_the_session_is_lost(node
 async def test_a_call_that_was_not_sent_goes_out_in_the_new_session(node: FakeNode) -> None:
     env, network = fake_env(node)
     async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
-        network.nodes.clear()
-        node.restart()
-        await until(lambda: client.statistics().state == "reconnecting")
+        await cut_off(client, node, network)
         result = Result()
         nursery.start_soon(result.of, client.create_queue, "x")
         await trio.sleep(2)
@@ -345,9 +343,7 @@ async def test_an_ack_gathered_before_the_loss_is_dropped_by_a_new_session(node:
     async with connect(TCP, env=env) as client, client.consumer("q") as consumer:
         node.deliver("q", [b"1", b"2"])
         first, second = await consumer.receive_many(2)
-        network.nodes.clear()
-        node.restart()
-        await until(lambda: client.statistics().state == "reconnecting")
+        await cut_off(client, node, network)
         await first.ack()
         async with trio.open_nursery() as nursery:
             result = Result()

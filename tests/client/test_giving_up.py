@@ -19,7 +19,7 @@ from meshq.errors import (
 )
 from meshq.wire import BY_NAME, Attached, Authenticated, Frame, FrameType, Refuse, Welcome, encode_map
 from tests.client._server import FakeNode, fake_env
-from tests.client._waiting import Result, until, until_attached
+from tests.client._waiting import Result, cut_off, until, until_attached
 
 TCP = "tcp://127.0.0.1:1"
 
@@ -376,9 +376,7 @@ async def test_a_producer_that_closes_while_the_link_is_away_is_not_opened_again
         async with client.producer("a") as producer:
             await producer.send(b"x")
             await producer.flush()
-            network.nodes.clear()
-            node.restart()
-            await until(lambda: client.statistics().state == "reconnecting")
+            await cut_off(client, node, network)
         network.nodes["127.0.0.1", 1] = node
         await until_attached(client, 2)
         await trio.sleep(1)

@@ -18,7 +18,7 @@ from meshq.errors import (
 )
 from meshq.wire import Call, FrameType, Transact, header_of
 from tests.client._server import FakeNode, fake_env
-from tests.client._waiting import Result, until, until_attached
+from tests.client._waiting import Result, cut_off, until, until_attached
 
 TCP = "tcp://127.0.0.1:1"
 
@@ -137,9 +137,7 @@ async def test_a_commit_that_was_not_sent_is_not_done_when_the_session_is_lost(n
     async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
         tx = await client.transaction().__aenter__()
         await tx.send("a", b"x")
-        network.nodes.clear()
-        node.restart()
-        await until(lambda: client.statistics().state == "reconnecting")
+        await cut_off(client, node, network)
         result = Result()
         nursery.start_soon(result.of, tx.commit)
         await wait_all_tasks_blocked()

@@ -22,7 +22,7 @@ from meshq.errors import (
 )
 from meshq.wire import Call, FrameType, header_of
 from tests.client._server import FakeNode, fake_env
-from tests.client._waiting import Result, until, until_attached
+from tests.client._waiting import Result, cut_off, until, until_attached
 
 TCP = "tcp://127.0.0.1:1"
 XID = b"order-7"
@@ -150,9 +150,7 @@ async def test_on_a_client_that_is_of_no_further_use_nothing_is_decided(node: Fa
 async def test_a_call_that_was_not_sent_waits_for_the_next_session(node: FakeNode) -> None:
     env, network = fake_env(node)
     async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
-        network.nodes.clear()
-        node.restart()
-        await until(lambda: client.statistics().state == "reconnecting")
+        await cut_off(client, node, network)
         result = Result()
         nursery.start_soon(result.of, client.commit, XID)
         await wait_all_tasks_blocked()
@@ -233,9 +231,7 @@ async def test_what_is_prepared_at_another_node_than_it_began_at_is_decided_ther
     env, network = fake_env(node)
     async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
         tx = await client.transaction(XID).__aenter__()
-        network.nodes.clear()
-        node.restart()
-        await until(lambda: client.statistics().state == "reconnecting")
+        await cut_off(client, node, network)
         result = Result()
         nursery.start_soon(result.of, tx.prepare)
         await wait_all_tasks_blocked()
@@ -253,9 +249,7 @@ async def test_a_decision_that_waits_for_a_connection_is_sent_to_its_node_only(n
     env, network = fake_env(node)
     async with connect(TCP, env=env) as client, trio.open_nursery() as nursery:
         await prepared(client)
-        network.nodes.clear()
-        node.restart()
-        await until(lambda: client.statistics().state == "reconnecting")
+        await cut_off(client, node, network)
         result = Result()
         nursery.start_soon(result.of, client.rollback, XID)
         await wait_all_tasks_blocked()

@@ -1,11 +1,10 @@
-"""The bounds and defaults of all settings of cluster connections and bridges: what is taken and what is refused."""
+"""The bounds of all settings of cluster connections and bridges: what is taken and what is refused."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import attrs
 import pytest
 
 from meshq import Bridge, ClusterConnection, SettingsError
@@ -23,18 +22,6 @@ LINKS: dict[str, tuple[float, float]] = {
     "retry_interval": (0.001, 86_400),
     "retry_interval_multiplier": (1, 100),
     "max_retry_interval": (0.001, 86_400),
-}
-DEFAULTS: dict[str, Any] = {
-    "check_period": 30,
-    "connection_ttl": 60,
-    "call_timeout": 30,
-    "call_failover_timeout": 30,
-    "retry_interval": 0.5,
-    "retry_interval_multiplier": 1.0,
-    "max_retry_interval": 2.0,
-    "initial_connect_attempts": math.inf,
-    "reconnect_attempts": math.inf,
-    "confirmation_window_size": 1_048_576,
 }
 #: Of each kind of link, what it has to be told.
 NAMES: dict[type[LinkSettings], dict[str, Any]] = {
@@ -166,28 +153,6 @@ def test_what_a_bridge_reads_carries_and_makes_of_it() -> None:
         BridgeSettings(**NAMES[BridgeSettings], filter="n >")
     assert taken(BridgeSettings, "transformer", len) is len
     assert refused(BridgeSettings, "transformer", "len") == "a function from a Message to a Message or None"
-
-
-def test_what_is_not_said_of_a_link_is_this() -> None:
-    bridge = {"forwarding_address": None, "filter": None, "transformer": None, "use_duplicate_detection": True}
-    found = attrs.asdict(BridgeSettings(**NAMES[BridgeSettings]))
-    assert found == {**NAMES[BridgeSettings], **DEFAULTS, **bridge, "window": 2_000}
-    found = attrs.asdict(ClusterSettings(**NAMES[ClusterSettings]))
-    cluster = {
-        "discovery": None,
-        "static_connectors": (),
-        "allow_direct_connections_only": False,
-        "address": "",
-        "load_balancing": "on_demand",
-        "max_hops": 1,
-        "min_large_message_size": 102_400,
-        "call_failover_timeout": math.inf,
-        "use_duplicate_detection": True,
-        "producer_window_size": math.inf,
-        "notification_interval": 1.0,
-        "notification_attempts": 2,
-    }
-    assert found == {**NAMES[ClusterSettings], **DEFAULTS, **cluster}
 
 
 def test_each_setting_of_a_link_has_its_name_with_the_client() -> None:
