@@ -1,16 +1,11 @@
-"""What the node moves, groups, and explanations: costly filters are asked in steps there, too."""
+"""What the node moves, and groups: costly filters are asked in steps there, too."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
 
-from meshq import limits
-from meshq.address import NOTIFICATIONS
-from meshq.broker.queue._run_messages import RunMessages
-from meshq.selector import parse_filter
 from meshq.wire import (
     KIND_CONTROL,
     KIND_HEADERS,
@@ -157,39 +152,7 @@ def test_what_was_moved_keeps_nothing_of_what_filters_have_said(steps: Steps) ->
     assert not any(view.run.verdicts for view in house.queue("all").runs())
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_notifications_for_costly_filters_keep_their_order(
-    steps: Steps, monkeypatch: pytest.MonkeyPatch, late: bool
-) -> None:
-    house = steps.watch(make_house(FakeLog()))
-    client = house.client()
-    monkeypatch.setattr(limits, "SCAN_MESSAGES_MAX", 1)
-    wanted = parse_filter("queue LIKE 'n%' OR queue = 'another'")
-    house.core.definitions.create_queue(
-        "told", address=NOTIFICATIONS, routing="multicast", durable=False, filter=wanted
-    )
-    for number in range(20):
-        client.call("create_queue", name=f"n{number}")
-    assert house.core.voice._waiting_bytes and not house.queue("told").added
-    if late:
-        house.core.definitions.create_queue(
-            "late", address=NOTIFICATIONS, routing="multicast", durable=False, filter=parse_filter("queue <> 'x'")
-        )
-        for _ in range(5):
-            steps.one(house)
-        client.call("create_queue", name="n20")
-    steps.all(house)
-    queue = house.queue("told")
-    seen = []
-    for view in queue.runs():
-        messages = RunMessages(view.run)
-        for row in range(view.run.content.rows):
-            messages.move(row, properties=True)
-            seen.append(messages.properties["queue"])
-    assert seen == [f"n{number}" for number in range(20 + late)] and house.core.voice._waiting_bytes == 0
-
-
-# -- groups, and explanations
+# -- groups
 
 
 def test_messages_of_groups_are_put_to_a_filter_in_steps(steps: Steps) -> None:
@@ -284,28 +247,3 @@ def test_nothing_less_urgent_overtakes_what_is_of_a_group_and_not_looked_at_yet(
     client.put(client.produce("q", b"late" * 4), b"late", envelopes=with_k(1))
     steps.all(house)
     assert other.bodies(channel) == [b"0 of here", b"12 of soon", b"late"]
-
-
-def test_explanations_take_turns_and_are_right(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
-    house = steps.watch(make_house(FakeLog()))
-    client = house.client()
-    for number in range(60):
-        client.call("create_queue", name=f"q{number}", address="in", routing="multicast", filter=f"k = {number}")
-    asked = Counter[str]()
-    steps.all(house)
-    calls = []
-    for _ in range(5):
-        client.call("explain_route", address="in", properties=encode_map({"k": 3}))
-        calls.append(client.calls)
-    answered = sum(client.answer(call) is not None for call in calls)
-    assert not answered
-    while house.core.fair:
-        before = sum(client.answer(call) is not None for call in calls)
-        steps.one(house)
-        asked["at once"] = max(asked["at once"], sum(client.answer(call) is not None for call in calls) - before)
-    assert asked["at once"] == 1
-    for call in calls:
-        answer = client.answer(call)
-        assert answer is not None
-        said = answer.named
-        assert said["name3"] == "q3" and said["gets3"] == "yes" and said["gets2"] == "no"

@@ -125,19 +125,25 @@ class Announcer:
         address = core.router.addresses.get(NOTIFICATIONS)
         if address is None or core.closing is not None:
             return
-        for queue in address.queues:
-            over = queue.ready + queue.delayed + count - limits.NOTIFICATIONS_QUEUED_MAX
-            if over > 0:
-                self._drop(core.settler.drop_oldest(queue, over))
         kind = KIND_PLAIN | KIND_PROPERTIES
         envelopes = [Envelope(kind, b"", b"", encode_map(one.properties())) for one in notifications]
         # What no subscription wants to know is no message that somebody has lost.
         target, stamp_ms = Target(NOTIFICATIONS, None), round(notifications[0].timestamp * 1000)
         try:
-            core.voice.send(target, [b""] * count, envelopes, stamp_ms, counted=False, lost=self._drop)
+            core.voice.send(
+                target, [b""] * count, envelopes, stamp_ms, counted=False, ahead=self._make_room, lost=self._drop
+            )
         except (AddressFullError, ClosedError, JournalBrokenError):
             # A durable subscription has no room, or the node ends, and says why.
             self._drop(count)
+
+    def _make_room(self, count: int) -> None:
+        """So many notifications are placed now, perhaps long after they were announced."""
+        address = self._core.router.addresses.get(NOTIFICATIONS)
+        for queue in address.queues if address is not None else ():
+            over = queue.ready + queue.delayed + count - limits.NOTIFICATIONS_QUEUED_MAX
+            if over > 0:
+                self._drop(self._core.settler.drop_oldest(queue, over))
 
     def _drop(self, count: int) -> None:
         self.dropped += count

@@ -38,11 +38,13 @@ class Voice:
         stamp_ms: int,
         *,
         counted: bool = True,
+        ahead: Callable[[int], None] | None = None,
         lost: Callable[[int], None],
     ) -> None:
         """Place messages, now or when costly filters have said what they say of them.
 
-        ``counted``: whether what nobody takes is counted.  ``lost`` is told how many could not be placed later.
+        ``counted``: whether what nobody takes is counted.  ``ahead`` is told how many are placed, just before that;
+        ``lost`` how many could not be placed later.
 
         Raises:
             NotFoundError, UsageError: there is no such place, and none can be made.
@@ -61,7 +63,7 @@ class Voice:
             stamp=stamp_ms,
         )
         self._last += len(bodies)
-        place = partial(self._place, run, target, kinds, counted)
+        place = partial(self._place, run, target, kinds, counted, ahead)
         asked = self._costly(run, target)
         if asked is None and not self._waiting_bytes:
             place()
@@ -106,8 +108,12 @@ class Voice:
         except (NotFoundError, UsageError, AddressFullError, ClosedError, JournalBrokenError):
             lost(run.content.rows)
 
-    def _place(self, run: StoredRun, target: Target, kinds: int, counted: bool) -> None:
+    def _place(
+        self, run: StoredRun, target: Target, kinds: int, counted: bool, ahead: Callable[[int], None] | None
+    ) -> None:
         placer = self._core.placer
+        if ahead is not None:
+            ahead(run.content.rows)
         unrouted = placer.unrouted
         placer.place(run, target, kinds, _nothing)
         run.verdicts = ()
