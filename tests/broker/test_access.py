@@ -295,6 +295,30 @@ def test_what_was_moved_goes_back_only_where_one_may_send() -> None:
     assert house.queue().ready == 0
 
 
+@pytest.mark.parametrize("picky", [False, True])
+def test_what_may_not_go_back_stays_and_holds_nothing_up(picky: bool) -> None:
+    house = house_with("q", "aside")
+    free, boss = house.client(), client_of(house, "boss")
+    refused: list[str] = []
+    house.core.on_warning = lambda event, text: refused.append(text)
+    for name in ("other.one", "q", "other.one", "other.two"):
+        free.put(free.produce(name), name.encode())
+        assert free.call("move_messages", name=name, address="aside") == {"moved": 1}
+    if picky:
+        free.call("delete_queue", name="q")
+        free.call("create_queue", name="q", address="q", filter="k = 1")
+    assert boss.call("redrive", name="aside") == ({} if picky else {"outcome": "unknown"})
+    text = outcome(boss)
+    assert text.startswith("0 messages were moved" if picky else "1 messages were moved")
+    assert "'send' at 'other.one'" in text
+    stay = "this is the first of 3 others, which stay"
+    assert text.endswith(f"{stay}, as do 1 that nobody takes" if picky else stay)
+    assert (house.queue().ready, house.queue("aside").ready) == ((0, 4) if picky else (1, 3))
+    # Each place once, however much was there.
+    assert len(refused) == 2
+    house.check()
+
+
 def test_what_is_moved_or_diverted_makes_an_address_only_for_who_may_create() -> None:
     security = Security(
         users={"app": "x"}, roles={"app": {"r"}}, permissions={"#": Permissions(send={"r"}, manage={"r"})}

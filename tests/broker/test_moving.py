@@ -239,3 +239,27 @@ def test_what_was_where_another_address_has_the_name_now_does_not_keep_the_rest_
     client.call("create_queue", name="first", address="other")
     assert client.call("redrive", name="aside") == {"outcome": "unknown"}
     assert (bodies(house, "aside"), bodies(house, "second")) == ([b"first"], [b"second"])
+
+
+@pytest.mark.parametrize("operation", ["move_messages", "redrive"])
+@pytest.mark.parametrize("filter", [None, "k = 1"])
+def test_what_no_subscriber_of_a_topic_would_store_stays(operation: str, filter: str | None) -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    client.call("create_queue", name="sub", address="news", routing="multicast")
+    client.put(client.produce("news"), *numbered(3), envelopes=with_k(1, 2, 1))
+    assert client.call("move_messages", name="sub", address="aside") == {"moved": 3}
+    client.call("delete_queue", name="sub")
+    assert house.core.router.addresses["news"].routing == "multicast"
+    stays = ["0", "1", "2"]
+    if filter is not None:
+        client.call("create_queue", name="some", address="news", routing="multicast", filter=filter)
+        stays = ["1"]
+    asked = {"name": "aside"} if operation == "redrive" else {"name": "aside", "address": "news"}
+    assert client.call(operation, **asked) == ({"outcome": "unknown"} if filter else {})
+    told = f"{3 - len(stays)} messages were moved; no queue of 'news' takes the first of {len(stays)} others"
+    assert told in str(client.answer(client.calls))
+    assert [body.decode() for body in bodies(house, "aside")] == stays
+    if filter is not None:
+        assert bodies(house, "some") == [b"0", b"2"]
+    house.check()

@@ -193,7 +193,8 @@ class Administration(ABC):
             SettingsError: the filter, the limit or a name is not valid.
             NotFoundError: there is no such queue.
             AddressFullError: the disk, or the address, is full; some were moved if ``outcome`` is unknown.
-            UsageError: no queue there takes some, which stay; all others were moved, if ``outcome`` is unknown.
+            UsageError: no queue, or no subscriber of a topic, takes some, which stay; all others were moved, if
+                ``outcome`` is unknown.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         check_place("address", address)
@@ -211,7 +212,9 @@ class Administration(ABC):
             SettingsError: the filter or the limit is not valid.
             NotFoundError: there is no such queue.
             AddressFullError: the disk, or the address, is full; some were sent back if ``outcome`` is unknown.
-            UsageError: no queue there takes some, which stay; all others were sent back, if ``outcome`` is unknown.
+            UsageError: no queue, or no subscriber of a topic, takes some, which stay; all others were sent back, if
+                ``outcome`` is unknown.
+            SecurityError: some may not be sent where they were, and stay; the same holds for all others.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         values = await self._ask("redrive", name=_check_queue(name), **_some(filter, limit))

@@ -397,16 +397,15 @@ class Placer:
         return logged
 
     def takes_moved(self, run: StoredRun, target: Target, rows: Sequence[int]) -> list[int]:
-        """Of some rows of a run those that have a place where ``place_moved`` would put them."""
+        """Of some rows of a run those that have a place where ``place_moved`` would put them: somebody stores them."""
         address, queue = self._definitions.known_of_moved(target)
         queues = [queue] if queue is not None else address.queues if address is not None else []
         if not queues and (address is None or address.routing == "anycast"):
             # One is made, unless it was a session's, or another address has one of its name.
             gone = address is None and target.address.startswith(TEMPORARY)
             return [] if gone or target.address in self._definitions.router.queues else list(rows)
-        if address is not None and address.routing == "multicast":
-            return list(rows)
-        return sorted(placed(deal(run, queues, rows, anycast=True, turn=0)))
+        anycast = address is None or address.routing == "anycast"
+        return sorted(placed(deal(run, queues, rows, anycast=anycast, turn=0)))
 
     def place_anew(self, run: StoredRun, waited: tuple[Queue, tuple[int, ...]], gone: tuple[SettledRow, ...]) -> bool:
         """Place what has ``waited`` in a store-and-forward queue for queues of its node: as if that node had none.

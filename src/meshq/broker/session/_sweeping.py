@@ -47,17 +47,19 @@ def sweep(
     """Move what waits in ``queue``, accepted by ``filter``, by turns of who asks; gives the number of messages.
 
     Raises:
-        AddressFullError, SecurityError: one could not be moved; if others were, the outcome is unknown.
+        AddressFullError: one could not be moved; if others were, the outcome is unknown.
         UsageError: nobody takes some where they would go, and they stay; fewer than ``limit`` others were moved, and
             if there were any the outcome is unknown.
+        SecurityError: the same of some that may not go there.
     """
     owner = asker.owner if asker is not None else NODE
     turn = partial(InTurn, owner, asker or queue)
     if filter is not None:
         yield turn(Costly(iter(()), limits.SCAN_MESSAGES_MAX))
     last, moved, looks = queue.last, 0, limits.STEP_MESSAGES_MAX
-    # Messages that nobody takes where they would go, and the first such place.
+    # Messages that nobody takes where they would go, or that may not go there; and the first such place, or why not.
     stayed, refused = 0, None
+    forbidden, denied = 0, None
     for level in list(queue.levels):
         view = level.head
         while view is not None and view.first <= last and moved < limit:
@@ -70,8 +72,12 @@ def sweep(
                 began = row
                 rows, row, work = _wanted(view, filter, range(row, last - view.first + 1), looks)
                 looks -= work
-                target = _aimed(aim, view, moved) if rows else None
                 stay: list[int] = []
+                try:
+                    target = aim(view) if rows else None
+                except SecurityError as error:
+                    target, denied = None, denied or error
+                    forbidden += len(rows)
                 if target is not None:
                     known = known or core.mover.as_moved(queue, view.run, target, reason)
                     costly = core.mover.costly(owner, known, target, reason, rows)
@@ -108,6 +114,8 @@ def sweep(
                     yield None
             # A run that has gone meanwhile still knows which one came after it.
             view = following
+    if denied is not None and moved < limit:
+        raise _forbidden(denied, moved, forbidden, stayed)
     if stayed and moved < limit:
         raise _without_place(moved, stayed, refused)
     yield {"moved": moved}
@@ -139,6 +147,14 @@ def _without_place(moved: int, stayed: int, target: Target | None) -> UsageError
     return UsageError(f"{moved} messages were moved; {text}", outcome=_outcome(moved))
 
 
+def _forbidden(error: SecurityError, moved: int, forbidden: int, stayed: int) -> SecurityError:
+    others = f", as do {stayed} that nobody takes" if stayed else ""
+    text = f"{moved} messages were moved; {error}: this is the first of {forbidden} others, which stay{others}"
+    refused = SecurityError(text, outcome=_outcome(moved))
+    refused.refusal = error.refusal
+    return refused
+
+
 def _refused(error: MeshqError | None, moved: int, target: Target | None) -> MeshqError:
     if isinstance(error, UsageError):
         return UsageError(f"{moved} messages were moved; {error}", outcome=_outcome(moved))
@@ -151,15 +167,6 @@ def _outcome(moved: int) -> Outcome:
     return "unknown" if moved else "not_done"
 
 
-def _aimed(aim: Aim, view: QueueRun, moved: int) -> Target | None:
-    try:
-        return aim(view)
-    except SecurityError as error:
-        refused = SecurityError(f"{moved} messages were moved; {error}", outcome=_outcome(moved))
-        refused.refusal = error.refusal
-        raise refused from error
-
-
 def to_address(address: str) -> Aim:
     """Everything goes to one address."""
     target = Target(address, None)
@@ -169,14 +176,21 @@ def to_address(address: str) -> Aim:
 def to_origin(core: Core, permitted: Callable[[str], None]) -> Aim:
     """What was moved goes back: to its queue if that is there still, else to its address, if that can be made anew.
 
-    ``permitted`` raises for an address to which whoever asks may not send.
+    ``permitted`` raises for an address to which whoever asks may not send.  It is asked once for each that is refused.
     """
+    refused: dict[str, SecurityError] = {}
 
     def aim(view: QueueRun) -> Target | None:
         origin = view.run.traits.origin if view.run.traits is not None else None
         target = _way_back(core, origin) if origin is not None else None
         if target is not None:
-            permitted(target.address)
+            if target.address in refused:
+                raise refused[target.address]
+            try:
+                permitted(target.address)
+            except SecurityError as error:
+                refused[target.address] = error
+                raise
         return target
 
     return aim
