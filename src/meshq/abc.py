@@ -370,8 +370,9 @@ class Routes(ABC):
         """The store-and-forward queue of this name; made unless it exists."""
 
     @abstractmethod
-    def replace(self, link: Forwarding, mode: str, queues: Sequence[RemoteQueue]) -> None:
-        """All queues of a link's peer, instead of what was known; ``mode``: off, strict or on_demand."""
+    def replace(self, link: Forwarding, mode: str, queues: Sequence[RemoteQueue], store: bytes = b"") -> None:
+        """All queues of a link's peer, instead of what was known; ``mode``: off, strict or on_demand.  What waits for
+        another ``store`` than this one is for the queues of the same names; empty: the peer doesn't say."""
 
     @abstractmethod
     def describe(self, link: Forwarding, mode: str, queue: RemoteQueue) -> None:

@@ -23,6 +23,7 @@ class FakeLog:
 
     records: list[Record] = attrs.field(factory=list)
     durable: int = 0
+    journal_id: bytes = b"journal of a test"[:16]
     full: bool = False
     failed: bool = False
     #: What is larger is asked for; and what there is room for, as soon as it is asked.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -204,7 +205,7 @@ def test_rows_settled_beyond_their_run_are_damage() -> None:
 def test_what_other_nodes_have_stands_in_definitions_as_the_page_says() -> None:
     page = (Path(__file__).parents[2] / "docs/formats/definitions-of-peers.md").read_text(encoding="utf-8")
     found = bytes.fromhex("".join(page.split("```text\n")[1].split("```")[0].split()))
-    peer = {"kind": "peer", "queue": 7, "connector": "tcp://b:500", "left": True}
+    peer = {"kind": "peer", "queue": 7, "connector": "tcp://b:500", "left": True, "store": b"", "turn": 0}
     binding = {
         "kind": "binding",
         "queue": 7,
@@ -213,9 +214,13 @@ def test_what_other_nodes_have_stands_in_definitions_as_the_page_says() -> None:
         "address": "q",
         "routing": "anycast",
         "filter": "",
+        "turn": 0,
     }
-    encoded = [records.encode_definition(values) for values in (peer, binding)]
+    renumbered = {"kind": "renumbered", "queue": 7, "turn": 1, "last": 300, "numbers": struct.pack("<II", 2, 5)}
+    anew = {**peer, "left": False, "store": b"s" * 16, "turn": 1}
+    said = [peer, binding, renumbered, anew]
+    encoded = [records.encode_definition(values) for values in said]
     assert found == b"".join(encoded)
-    assert [records.decode_definition(payload) for payload in encoded] == [peer, {**binding, "filter": ""}]
+    assert [records.decode_definition(payload) for payload in encoded] == said
     with pytest.raises(DamagedError):
         records.decode_definition(encode_map({**peer, "left": 1}))

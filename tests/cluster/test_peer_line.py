@@ -53,6 +53,7 @@ class Owner:
         self.openings = 0
         self.bindings: list[Binding] = []
         self.opened_at: list[int] = []
+        self.stores: list[bytes] = []
         self.numbers: list[int] = []
         self.refusals: list[MeshqError] = []
         self.snapshots = 0
@@ -64,8 +65,9 @@ class Owner:
     def described(self, binding: Binding) -> None:
         self.bindings.append(binding)
 
-    def opened(self, number: int) -> None:
+    def opened(self, number: int, store: bytes) -> None:
         self.opened_at.append(number)
+        self.stores.append(store)
 
     def snapshot(self) -> None:
         self.snapshots += 1

@@ -174,6 +174,11 @@ class Core:
         """Whether anything survives the process."""
         return self.ledger.log is not None
 
+    @property
+    def store(self) -> bytes:
+        """An id for as long as what the node holds is known: its journal's, or of this life."""
+        return self.ledger.log.journal_id if self.ledger.log is not None else self.settings.instance
+
     def touch(self, queue: Queue) -> None:
         """Something changed by which the queue may have something to grant."""
         self._dirty[queue] = None

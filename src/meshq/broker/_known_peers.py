@@ -2,21 +2,55 @@
 
 Only durable queues are kept.  A node's first description replaces what was known of it, and each later one changes
 it.  What is known of a node that has left goes with the next start, unless something waits for it.
+
+Queues are known by their numbers, which a store gives once.  A node whose store was begun anew gives them again, to
+others of its queues.  Each time that happens a *turn* begins: what waits for the node then is for other numbers from
+there on, which a record says before the node's own record speaks of the turn.  A record of a queue there says of which
+turn it is, and one of another turn than the node's is of no use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 
 from meshq.broker.placing._ledger import Ledger
 from meshq.broker.records import DEFINITION, encode_definition
-from meshq.errors import AddressFullError, ClosedError, JournalBrokenError
+from meshq.errors import AddressFullError, ClosedError, DamagedError, JournalBrokenError
+
+if TYPE_CHECKING:
+    from meshq.broker.queue._run import QueueRun
 
 #: A queue of another node, as its record says it: name, address, routing and filter.
 Kept = Mapping[str, Any]
+#: What a queue of another node is told apart by, whatever its number: its name, and its address.
+Names = tuple[str, str]
+#: In memory the number of a queue that is nowhere any more: more than any queue has.
+NOWHERE: Final = 2**32
+# An old number of a queue and its new one; 0: it is nowhere.
+_PAIR: Final = struct.Struct("<II")
+#: Queues of which one record says their new numbers: as many as a definition surely has room for.
+_PAIRS_MAX: Final = 400
+
+
+class KeptQueue(NamedTuple):
+    """A queue of another node, where its record stands, and in which turn it was known; 0: nowhere."""
+
+    kept: Kept
+    position: int
+    turn: int
+
+
+@attrs.define(eq=False)
+class Renumbered:
+    """The numbers that messages up to ``last`` are for since a turn began, by those that they were for."""
+
+    last: int
+    numbers: dict[int, int] = attrs.field(factory=dict)
+    positions: list[int] = attrs.field(factory=list)
 
 
 @attrs.define(eq=False)
@@ -29,9 +63,14 @@ class KnownPeer:
     left: bool = False
     #: How it is gone: ``left``, ``away`` or ``down``; empty while it is linked.
     gone: str = "away"
+    #: What its store is called, empty if it never said so; and how often it was begun anew since.
+    store: bytes = b""
+    turn: int = 0
     position: int = 0
-    #: By number there: the queue, and where its record stands; 0: nowhere.
-    queues: dict[int, tuple[Kept, int]] = attrs.field(factory=dict)
+    #: By number there.
+    queues: dict[int, KeptQueue] = attrs.field(factory=dict)
+    #: By turn: what still waits for it from before that.
+    renumbered: dict[int, Renumbered] = attrs.field(factory=dict)
 
 
 class KnownPeers:
@@ -48,19 +87,101 @@ class KnownPeers:
         peer = self.peers.setdefault(values["queue"], KnownPeer())
         if values["kind"] == "peer":
             peer.connector, peer.left, peer.position = values["connector"], values["left"], position
+            peer.store, peer.turn = values["store"], values["turn"]
             # Nobody looks for a node where another one is.
             peer.gone = "left" if peer.left else "away" if peer.connector else "down"
+        elif values["kind"] == "renumbered":
+            renumbered = peer.renumbered.setdefault(values["turn"], Renumbered(values["last"]))
+            renumbered.positions.append(position)
+            try:
+                renumbered.numbers.update((old, new or NOWHERE) for old, new in _PAIR.iter_unpack(values["numbers"]))
+            except struct.error as error:
+                raise DamagedError("journal", position, "pairs of numbers", f"{len(values['numbers'])} bytes") from error
         else:
             kept = {key: values[key] for key in ("name", "address", "routing", "filter")}
-            peer.queues[values["number"]] = (kept, position)
+            # There may be one of an earlier turn.
+            self.drop(values["queue"], values["number"])
+            peer.queues[values["number"]] = KeptQueue(kept, position, values["turn"])
+
+    def restored(self) -> None:
+        """All records are read: those of other turns than their node's are of no use."""
+        for queue, peer in self.peers.items():
+            for number in [number for number, known in peer.queues.items() if known.turn != peer.turn]:
+                self.drop(queue, number)
+            for turn in [turn for turn in peer.renumbered if turn > peer.turn]:
+                # The node ended before the turn began.
+                self._ledger.doom(peer.renumbered.pop(turn).positions)
+
+    def renumber(self, queue: int, view: QueueRun) -> None:
+        """A run that waits for a node is taken up from the journal: the numbers that it is for now."""
+        peer = self.peers.get(queue)
+        if peer is not None:
+            for _, renumbered in sorted(peer.renumbered.items()):
+                _renumber(view, renumbered)
+
+    def begun(
+        self,
+        queue: int,
+        store: bytes,
+        told: Mapping[int, Names],
+        there: Mapping[Names, int],
+        waiting: tuple[int, Iterable[QueueRun]],
+    ) -> None:
+        """A node has a store of this name.  If it is another one than before, what waits is for the queues of the same
+        names from now on, or for none.
+
+        ``told``: what this life knows of the queues that the node had; ``there``: what it has.  ``waiting``: the last
+        number that was given for it, and the runs that wait.
+        """
+        peer = self.peers.setdefault(queue, KnownPeer())
+        last, views = waiting[0], list(waiting[1])
+        first = min((view.first for view in views), default=last + 1)
+        for turn in [turn for turn, one in peer.renumbered.items() if one.last < first]:
+            self._ledger.doom(peer.renumbered.pop(turn).positions)
+        if peer.store == store:
+            return
+        if peer.store:
+            peer.turn += 1
+            kept = {number: (known.kept["name"], known.kept["address"]) for number, known in peer.queues.items()}
+            names = {**kept, **told}
+            wanted = dict.fromkeys(number for view in views for number in view.remote)
+            if wanted:
+                numbers = {old: there.get(names[old], NOWHERE) if old in names else NOWHERE for old in wanted}
+                renumbered = peer.renumbered[peer.turn] = Renumbered(last, numbers)
+                for view in views:
+                    _renumber(view, renumbered)
+                self._write_renumbered(queue, peer.turn, renumbered)
+            for number in list(peer.queues):
+                self.drop(queue, number)
+        peer.store = store
+        self._say(queue, peer)
+
+    def _write_renumbered(self, queue: int, turn: int, renumbered: Renumbered) -> None:
+        pairs = [(old, new % NOWHERE) for old, new in renumbered.numbers.items() if old != NOWHERE]
+        values = {"kind": "renumbered", "queue": queue, "turn": turn, "last": renumbered.last}
+        for at in range(0, len(pairs), _PAIRS_MAX):
+            numbers = b"".join([_PAIR.pack(*pair) for pair in pairs[at : at + _PAIRS_MAX]])
+            position = self._write({**values, "numbers": numbers}, 0, vital=True)
+            renumbered.positions += [position] if position else []
 
     def met(self, queue: int, connector: str, *, left: bool = False) -> None:
         """A node is, or was, at a URL; and whether it has said goodbye."""
         peer = self.peers.setdefault(queue, KnownPeer())
         if (peer.connector, peer.left) != (connector, left) or not peer.position:
-            values = {"kind": "peer", "queue": queue, "connector": connector, "left": left}
-            peer.position = self._write(values, peer.position)
             peer.connector, peer.left = connector, left
+            self._say(queue, peer)
+
+    def _say(self, queue: int, peer: KnownPeer) -> None:
+        values = {
+            "kind": "peer",
+            "queue": queue,
+            "connector": peer.connector,
+            "left": peer.left,
+            "store": peer.store,
+            "turn": peer.turn,
+        }
+        # Without the turn what waits would be for other queues in the next life.
+        peer.position = self._write(values, peer.position, vital=peer.turn > 0)
 
     def replace(self, queue: int, found: Mapping[int, Kept]) -> None:
         """All queues of a node."""
@@ -73,28 +194,30 @@ class KnownPeers:
     def put(self, queue: int, number: int, kept: Kept) -> None:
         """A queue of a node."""
         peer = self.peers.setdefault(queue, KnownPeer())
-        before, position = peer.queues.get(number, ({}, 0))
-        if before != kept or not position:
-            values = {"kind": "binding", "queue": queue, "number": number, **kept}
-            peer.queues[number] = (kept, self._write(values, position))
+        before = peer.queues.get(number, KeptQueue({}, 0, 0))
+        if before.kept != kept or not before.position:
+            values = {"kind": "binding", "queue": queue, "number": number, "turn": peer.turn, **kept}
+            peer.queues[number] = KeptQueue(kept, self._write(values, before.position), peer.turn)
 
     def drop(self, queue: int, number: int) -> None:
         """A queue of a node is gone."""
         peer = self.peers.get(queue)
-        if peer is not None and (gone := peer.queues.pop(number, None)) is not None and gone[1]:
-            self._ledger.doom([gone[1]])
+        if peer is not None and (gone := peer.queues.pop(number, None)) is not None and gone.position:
+            self._ledger.doom([gone.position])
 
     def forget(self, queue: int) -> None:
         """Nothing of a node is of use any more."""
         peer = self.peers.pop(queue, None)
         if peer is not None:
-            positions = [peer.position, *(position for _, position in peer.queues.values())]
+            positions = [peer.position, *(known.position for known in peer.queues.values())]
+            positions += [position for one in peer.renumbered.values() for position in one.positions]
             self._ledger.doom([position for position in positions if position])
 
-    def _write(self, values: dict[str, Any], position: int) -> int:
+    def _write(self, values: dict[str, Any], position: int, *, vital: bool = False) -> int:
         """Write a record in place of another one; returns its position, 0 if there was no room for it."""
+        kills = [position] if position else []
         try:
-            return self._ledger.write(DEFINITION, [encode_definition(values)], kills=[position] if position else [])
+            return self._ledger.write(DEFINITION, [encode_definition(values)], kills=kills, vital=vital)
         except AddressFullError:
             text = "the disk has no room to keep what other nodes have: a restart would forget some of it"
             self._warn("peers_not_kept", text)
@@ -104,3 +227,8 @@ class KnownPeers:
         except (ClosedError, JournalBrokenError):
             # The node ends and says why.
             return 0
+
+
+def _renumber(view: QueueRun, renumbered: Renumbered) -> None:
+    if view.first <= renumbered.last:
+        view.remote = tuple(renumbered.numbers.get(number, number) for number in view.remote)

@@ -134,7 +134,7 @@ class Recovery:
             # The address was defined anew since.
             self._homeless.setdefault(values["address"], []).append((values, position))
             return
-        if values["kind"] in ("peer", "binding"):
+        if values["kind"] in ("peer", "binding", "renumbered"):
             self._core.peers.restore(values, position)
             return
         self._core.definitions.restore(values, position)
@@ -362,6 +362,7 @@ class Recovery:
         for address, queues in self._homeless.items():
             raise DamagedError("journal", queues[0][1], "the address of each queue", address)
         self._read_left()
+        core.peers.restored()
         self._sent.restore(core.producers)
         for queue in core.router.by_number.values():
             given, delivered, position = self._marks.get(queue.number, (0, {}, 0))
@@ -376,6 +377,8 @@ class Recovery:
                 if bound is not None:
                     found += [(bound, view) for view in parts]
             for queue, view in found:
+                if view.remote:
+                    core.peers.renumber(queue.number, view)
                 if view in self._asked:
                     _ask(queue, view, self._asked[view])
                 self._append(queue, view)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from meshq.address import INTERNAL, ROUTINGS, SEPARATOR, is_name
 from meshq.client._calls import InnerCall, Values, opening
 from meshq.errors import ClosedError, MeshqError, NotActiveError
+from meshq.ids import IDENTITY_BYTES
 from meshq.wire import (
     COUNTER_MAX,
     FLAG_DURABLE,
@@ -106,9 +107,9 @@ class PeerEvents(Protocol):
     def described(self, binding: Binding) -> None:
         """A queue of the other node, as it is now."""
 
-    def opened(self, number: int) -> None:
+    def opened(self, number: int, store: bytes) -> None:
         """The other node takes the link: it has stored everything up to this number, and takes nothing more from an
-        earlier session."""
+        earlier session.  ``store``: what it calls its store; empty: it is older, and doesn't say."""
 
     def snapshot(self) -> None:
         """All its queues have been described."""
@@ -213,6 +214,9 @@ class PeerLine:
         number = values.get("number")
         if type(number) is not int or not 0 <= number <= COUNTER_MAX:
             raise violation("bad_header", "the link is opened without the number up to which everything is stored")
+        store = values.get("store", b"")
+        if type(store) is not bytes or len(store) not in (0, IDENTITY_BYTES):
+            raise violation("bad_header", f"the link is opened by a store whose name is not {IDENTITY_BYTES} bytes")
         self.ready = True
-        self._events.opened(number)
+        self._events.opened(number, store)
         self.pump()

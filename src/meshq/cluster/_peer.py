@@ -54,8 +54,10 @@ class Peer:
         self.node_id = b""
         #: Its queues are known.
         self.known = False
-        # What it had stored of the link when this session began; None: it has not said so.
-        self._stored: int | None = None
+        # All of them were described in this session.
+        self._described = False
+        # What it had stored of the link when this session began, and what it calls its store; None: it has not said so.
+        self._opened: tuple[int, bytes] | None = None
         #: ``connecting``, ``linked``, ``spare``, ``left``, ``away`` or ``down``.
         self.state = "connecting"
         #: What went wrong last.
@@ -91,7 +93,7 @@ class Peer:
         """
         control = self._broker.control
         self._let_go()
-        self.known, self._stored = False, None
+        self._forget_session()
         if self.state == "linked":
             # Another life of it, perhaps: what it has is known with its snapshot.
             self.state = "connecting"
@@ -180,25 +182,27 @@ class Peer:
 
     def snapshot(self) -> None:
         """All queues of the other node have been described: they replace what was known."""
-        if self._forwarding is None:
+        self._described = True
+        self._begin()
+
+    def opened(self, number: int, store: bytes) -> None:
+        """The other node takes the link, and has stored everything up to a number."""
+        self._opened = number, store
+        self._begin()
+
+    def _begin(self) -> None:
+        """Hand over what waits, once it is known what the other node has, and what it wants."""
+        forwarding = self._forwarding
+        if forwarding is None or self._opened is None or not self._described:
             return
+        number, store = self._opened
         self.known = True
-        self._broker.routes.replace(self._forwarding, self._settings.load_balancing, list(self._queues.values()))
-        self._broker.routes.met(self._forwarding, self._url)
-        self._broker.routes.mark(self._forwarding, "")
-        self._attach()
+        self._broker.routes.replace(forwarding, self._settings.load_balancing, list(self._queues.values()), store)
+        self._broker.routes.met(forwarding, self._url)
+        self._broker.routes.mark(forwarding, "")
+        forwarding.attach(self._take, number)
         _log.info("the queues of %s are known", self.label, extra={"event": "peer_known"})
         self._become("linked")
-
-    def opened(self, number: int) -> None:
-        """The other node takes the link, and has stored everything up to a number."""
-        self._stored = number
-        self._attach()
-
-    def _attach(self) -> None:
-        """Begin to hand over what waits, once it is known what the other node has, and what it wants."""
-        if self._forwarding is not None and self.known and self._stored is not None:
-            self._forwarding.attach(self._take, self._stored)
 
     def stored(self, number: int) -> None:
         """The other node has stored everything up to a number."""
@@ -294,7 +298,10 @@ class Peer:
     def end(self) -> None:
         """The link is not used any more; what waits for the other node stays."""
         self._let_go()
-        self.known, self._stored = False, None
+        self._forget_session()
+
+    def _forget_session(self) -> None:
+        self.known, self._described, self._opened = False, False, None
 
     def forget(self, error: MeshqError) -> None:
         """All attempts are used up: nothing new is sent there before it comes back."""

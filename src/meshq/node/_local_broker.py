@@ -148,10 +148,23 @@ class LocalRoutes(abc.Routes):
         """The store-and-forward queue of this name."""
         return ForwardQueue(self._core, self._core.definitions.forward_queue(name))
 
-    def replace(self, link: abc.Forwarding, mode: str, queues: Sequence[abc.RemoteQueue]) -> None:
+    def replace(
+        self, link: abc.Forwarding, mode: str, queues: Sequence[abc.RemoteQueue], store: bytes = b""
+    ) -> None:
         """All queues of a peer."""
+        if store:
+            self._begun(link, queues, store)
         self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues])
         self._core.peers.replace(link.number, {queue.number: _kept(queue) for queue in queues if queue.durable})
+
+    def _begun(self, link: abc.Forwarding, queues: Sequence[abc.RemoteQueue], store: bytes) -> None:
+        """A peer says which store it has: what waits is not for whatever has the old numbers in a new one."""
+        core = self._core
+        forward = core.router.by_number[link.number]
+        told = {binding.number: (binding.name, binding.address) for binding in core.router.remote(_key(link))}
+        there = {(queue.name, queue.address): queue.number for queue in queues}
+        placed = [view for queue, view in core.ledger.pending() if queue is forward]
+        core.peers.begun(link.number, store, told, there, (forward.last, [*forward.runs(), *placed]))
 
     def describe(self, link: abc.Forwarding, mode: str, queue: abc.RemoteQueue) -> None:
         """One queue of a peer."""
@@ -192,7 +205,7 @@ class LocalRoutes(abc.Routes):
         if known.left and not link.waiting:
             peers.forget(link.number)
             return
-        queues = [abc.RemoteQueue(number=number, consumers=0, **kept) for number, (kept, _) in known.queues.items()]
+        queues = [abc.RemoteQueue(number=number, consumers=0, **one.kept) for number, one in known.queues.items()]
         self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues])
         self._core.router.mark(_key(link), "left" if known.left else "away")
 

@@ -257,7 +257,7 @@ class Node:
             name=settings.name,
             node_id=core.node_id,
             instance=core.instance,
-            store=self._journal.journal_id if self._journal is not None else core.instance,
+            store=self.core.store,
             connectors=settings.connectors,
             env=self._env,
         )

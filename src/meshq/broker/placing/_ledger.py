@@ -26,6 +26,10 @@ class Log(Protocol):
     """The journal, as far as the broker knows it."""
 
     @property
+    def journal_id(self) -> bytes:
+        """The journal's own id, which another one never has."""
+
+    @property
     def durable(self) -> int:
         """Everything up to this position is on disk."""
 

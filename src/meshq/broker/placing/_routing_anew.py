@@ -100,7 +100,7 @@ class Anew:
         known = self._peers.peers.get(forward.number)
         if known is None:
             return {}
-        return {number: dict(known.queues[number][0]) for number in remote if number in known.queues}
+        return {number: dict(known.queues[number].kept) for number in remote if number in known.queues}
 
 
 def node_of(forward: Queue) -> str:

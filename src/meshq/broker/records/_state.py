@@ -37,14 +37,15 @@ _DEFINITIONS: Final[dict[str, dict[str, type]]] = {
     "divert": {"kind": str, "name": str, "address": str, "forwarding_address": str},
     "peer": {"kind": str, "queue": int, "connector": str},
     "binding": {"kind": str, "queue": int, "number": int, "name": str, "address": str, "routing": str},
+    "renumbered": {"kind": str, "queue": int, "turn": int, "last": int, "numbers": bytes},
 }
 #: What it may say besides, and what holds if it doesn't: such a key is written only if it says something else.
 _OPTIONAL: Final[dict[str, dict[str, Any]]] = {
     "address": {"on_use": False},
     "queue": {"paused": False, "subscription": "", "filter": "", "on_use": False},
     "divert": {"filter": "", "exclusive": False},
-    "peer": {"left": False},
-    "binding": {"filter": ""},
+    "peer": {"left": False, "store": b"", "turn": 0},
+    "binding": {"filter": "", "turn": 0},
 }
 
 

@@ -6,8 +6,9 @@ is then, at the end of the turn.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS, is_name
@@ -17,6 +18,7 @@ from meshq.broker.placing._filters_at import costly, filters_of_forwarded
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._large_runs import check_room
 from meshq.errors import MeshqError
+from meshq.ids import IDENTITY_BYTES
 from meshq.wire import (
     COUNTER_MAX,
     FLAG_DURABLE,
@@ -146,12 +148,13 @@ class Peering:
         session.begin_call(frame)
         session.open_channel(frame)
 
-        def link() -> dict[str, int]:
+        def link() -> dict[str, Any]:
             # Whoever links counts on the answer: it decides what becomes of all that is not stored.
             self._core.demand.supersede(header.link)
             self.channels[frame.channel] = header.link
             self._core.demand.met(header.node_id, header.connector)
-            return {"number": self._core.placer.links.get(header.link, 0)}
+            store = hashlib.sha256(self._core.store).digest()[:IDENTITY_BYTES]
+            return {"number": self._core.placer.links.get(header.link, 0), "store": store}
 
         session.answering(frame, link)
         if frame.channel not in self.channels:
