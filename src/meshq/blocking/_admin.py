@@ -156,7 +156,8 @@ class Administration(ABC):
             SettingsError: the filter, the limit or a name is not valid.
             NotFoundError: there is no such queue.
             AddressFullError: the disk, or the address, is full; some were moved if ``outcome`` is unknown.
-            UsageError: no queue there takes some, which stay; all others were moved, if ``outcome`` is unknown.
+            UsageError: no queue, or no subscriber of a topic, takes some, which stay; all others were moved, if
+                ``outcome`` is unknown.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         return self._call(self._inner.move_messages, name, address, filter=filter, limit=limit)
@@ -165,14 +166,16 @@ class Administration(ABC):
         """Send messages back to the queues from which they were moved to this one, as dead letters or expired; to their
         addresses where these queues are gone.  Returns how many.
 
-        They begin anew: their deliveries are counted from 0.  Messages that were sent to this queue stay.
+        They begin anew: their deliveries are counted from 0.  Messages that were sent to this queue stay, and so do those
+        that one may not send where they were: all others are sent back, and after that a ``SecurityError`` says so.
 
         Interrupted: it goes on; how many were sent back is unknown.
         Raises:
             SettingsError: the filter or the limit is not valid.
             NotFoundError: there is no such queue.
             AddressFullError: the disk, or the address, is full; some were sent back if ``outcome`` is unknown.
-            UsageError: no queue there takes some, which stay; all others were sent back, if ``outcome`` is unknown.
+            UsageError: no queue, or no subscriber of a topic, takes some, which stay; all others were sent back, if
+                ``outcome`` is unknown.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         return self._call(self._inner.redrive, name, filter=filter, limit=limit)

@@ -205,7 +205,8 @@ class Administration(ABC):
         """Send messages back to the queues from which they were moved to this one, as dead letters or expired; to their
         addresses where these queues are gone.  Returns how many.
 
-        They begin anew: their deliveries are counted from 0.  Messages that were sent to this queue stay.
+        They begin anew: their deliveries are counted from 0.  Messages that were sent to this queue stay, and so do those
+        that one may not send where they were: all others are sent back, and after that a ``SecurityError`` says so.
 
         Checkpoint: always.  Cancellation: it goes on; how many were sent back is unknown.
         Raises:
@@ -214,7 +215,6 @@ class Administration(ABC):
             AddressFullError: the disk, or the address, is full; some were sent back if ``outcome`` is unknown.
             UsageError: no queue, or no subscriber of a topic, takes some, which stay; all others were sent back, if
                 ``outcome`` is unknown.
-            SecurityError: some may not be sent where they were, and stay; the same holds for all others.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         values = await self._ask("redrive", name=_check_queue(name), **_some(filter, limit))
