@@ -166,8 +166,8 @@ class Administration(ABC):
         """Send messages back to the queues from which they were moved to this one, as dead letters or expired; to their
         addresses where these queues are gone.  Returns how many.
 
-        They begin anew: their deliveries are counted from 0.  Messages that were sent to this queue stay, and so do those
-        that one may not send where they were: all others are sent back, and after that a ``SecurityError`` says so.
+        They begin anew: their deliveries are counted from 0.  Messages that were sent to this queue stay.  So
+        do those that one may not send where they were: all others are sent back, and a ``SecurityError`` says so then.
 
         Interrupted: it goes on; how many were sent back is unknown.
         Raises:

@@ -96,7 +96,8 @@ class KnownPeers:
             try:
                 renumbered.numbers.update((old, new or NOWHERE) for old, new in _PAIR.iter_unpack(values["numbers"]))
             except struct.error as error:
-                raise DamagedError("journal", position, "pairs of numbers", f"{len(values['numbers'])} bytes") from error
+                found = f"{len(values['numbers'])} bytes"
+                raise DamagedError("journal", position, "pairs of numbers", found) from error
         else:
             kept = {key: values[key] for key in ("name", "address", "routing", "filter")}
             # There may be one of an earlier turn.

@@ -148,9 +148,7 @@ class LocalRoutes(abc.Routes):
         """The store-and-forward queue of this name."""
         return ForwardQueue(self._core, self._core.definitions.forward_queue(name))
 
-    def replace(
-        self, link: abc.Forwarding, mode: str, queues: Sequence[abc.RemoteQueue], store: bytes = b""
-    ) -> None:
+    def replace(self, link: abc.Forwarding, mode: str, queues: Sequence[abc.RemoteQueue], store: bytes = b"") -> None:
         """All queues of a peer."""
         if store:
             self._begun(link, queues, store)
