@@ -6,7 +6,7 @@ ends, and so does one that moves messages to an address that leads back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,9 +57,7 @@ def sweep(
     if filter is not None:
         yield turn(Costly(iter(()), limits.SCAN_MESSAGES_MAX))
     last, moved, looks = queue.last, 0, limits.STEP_MESSAGES_MAX
-    # Messages that nobody takes where they would go, or that may not go there; and the first such place, or why not.
-    stayed, refused = 0, None
-    forbidden, denied = 0, None
+    staying = Staying()
     for level in list(queue.levels):
         view = level.head
         while view is not None and view.first <= last and moved < limit:
@@ -72,12 +70,8 @@ def sweep(
                 began = row
                 rows, row, work = _wanted(view, filter, range(row, last - view.first + 1), looks)
                 looks -= work
+                target = staying.aimed(aim, view, rows)
                 stay: list[int] = []
-                try:
-                    target = aim(view) if rows else None
-                except SecurityError as error:
-                    target, denied = None, denied or error
-                    forbidden += len(rows)
                 if target is not None:
                     known = known or core.mover.as_moved(queue, view.run, target, reason)
                     costly = core.mover.costly(owner, known, target, reason, rows)
@@ -87,7 +81,6 @@ def sweep(
                         continue
                     if movable is None:
                         rows, stay = _parted(core, known, target, rows)
-                        refused = refused or (target if stay else None)
                 some = movable(view, known or view.run, rows) if movable is not None and rows else rows
                 if some is None:
                     yield {"moved": moved}
@@ -102,7 +95,7 @@ def sweep(
                 need = core.mover.waits_for if not gone else 0
                 if left:  # There was room for some of them, or there may be: it is asked for anew.
                     row = min(span.start for span in left)
-                stayed += sum(place < row for place in stay)
+                staying.without_place(sum(place < row for place in stay), target)
                 if looks <= 0:
                     looks = limits.STEP_MESSAGES_MAX
                     yield None if filter is None else turn(Costly(iter(()), limits.SCAN_MESSAGES_MAX))
@@ -114,11 +107,55 @@ def sweep(
                     yield None
             # A run that has gone meanwhile still knows which one came after it.
             view = following
-    if denied is not None and moved < limit:
-        raise _forbidden(denied, moved, forbidden, stayed)
-    if stayed and moved < limit:
-        raise _without_place(moved, stayed, refused)
+    if moved < limit:
+        staying.tell(moved)
     yield {"moved": moved}
+
+
+class Staying:
+    """Messages that a sweep leaves where they are, and why: it goes on, and says so at its end."""
+
+    __slots__ = ("_denied", "_forbidden", "_place", "_without_place")
+
+    def __init__(self) -> None:
+        # Those that nobody takes where they would go, and the first such place.
+        self._without_place = 0
+        self._place: Target | None = None
+        # Those that may not go there, and why not the first of them.
+        self._forbidden = 0
+        self._denied: SecurityError | None = None
+
+    def aimed(self, aim: Aim, view: QueueRun, rows: Sequence[int]) -> Target | None:
+        """Where some rows of a run go; None: they stay."""
+        try:
+            return aim(view) if rows else None
+        except SecurityError as error:
+            self._denied = self._denied or error
+            self._forbidden += len(rows)
+            return None
+
+    def without_place(self, messages: int, target: Target | None) -> None:
+        """Nobody takes some messages at a target."""
+        if messages:
+            self._without_place += messages
+            self._place = self._place or target
+
+    def tell(self, moved: int) -> None:
+        """The end of a sweep that has moved so many others.
+
+        Raises:
+            SecurityError, UsageError: some stay.
+        """
+        stayed = self._without_place
+        if self._denied is not None:
+            others = f", as do {stayed} that nobody takes" if stayed else ""
+            why = f"{self._denied}: this is the first of {self._forbidden} others, which stay{others}"
+            refused = SecurityError(f"{moved} messages were moved; {why}", outcome=_outcome(moved))
+            refused.refusal = self._denied.refusal
+            raise refused
+        if stayed:
+            why = f"no queue of {_named(self._place)} takes the first of {stayed} others, which stay"
+            raise UsageError(f"{moved} messages were moved; {why}", outcome=_outcome(moved))
 
 
 def _made_ready(core: Core, queue: Queue, view: QueueRun, need: int) -> Generator[Absent | RoomOnDisk, None, int]:
@@ -140,19 +177,6 @@ def _parted(core: Core, run: StoredRun, target: Target, rows: list[int]) -> tupl
     """Of some rows those that somebody takes where they would go, and the others, which hold nothing up."""
     taken = core.placer.takes_moved(run, target, rows)
     return (rows, []) if len(taken) == len(rows) else (taken, sorted({*rows} - {*taken}))
-
-
-def _without_place(moved: int, stayed: int, target: Target | None) -> UsageError:
-    text = f"no queue of {_named(target)} takes the first of {stayed} others, which stay"
-    return UsageError(f"{moved} messages were moved; {text}", outcome=_outcome(moved))
-
-
-def _forbidden(error: SecurityError, moved: int, forbidden: int, stayed: int) -> SecurityError:
-    others = f", as do {stayed} that nobody takes" if stayed else ""
-    text = f"{moved} messages were moved; {error}: this is the first of {forbidden} others, which stay{others}"
-    refused = SecurityError(text, outcome=_outcome(moved))
-    refused.refusal = error.refusal
-    return refused
 
 
 def _refused(error: MeshqError | None, moved: int, target: Target | None) -> MeshqError:
