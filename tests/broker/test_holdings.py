@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from meshq import limits
 from meshq.broker.session._outgoing_bound import LEAST_BYTES, OutgoingBound
 from meshq.settings import AddressSettings
 from meshq.wire import KIND_PROPERTIES, Envelope, Frame, FrameType, Outgoing, encode_map
@@ -165,14 +166,17 @@ def test_parts_of_runs_in_any_order_leave_nothing_counted() -> None:
         assert not any(one.pinned_bytes for one in house.queue().consumers)
 
 
-def test_a_client_that_says_nothing_of_what_it_has_got_is_given_its_share_and_no_more() -> None:
+@pytest.mark.parametrize("window", [1 * MIB, 64 * MIB])
+def test_a_client_that_says_nothing_of_what_it_has_got_is_given_its_share_and_no_more(window: int) -> None:
     house, _ = filled(100)
-    reader = house.client()
+    reader = house.client(window_bytes=window)
     reader.mute = True
     others = [house.client() for _ in range(6)]
     channel = wide(reader)
     share = MEMORY // 4 // (len(others) + 2)
-    assert share < 1 * MIB
+    # Who may keep so much reports later, and has to hear so much before.
+    share = max(share, LEAST_BYTES + min(window // 4, limits.REPORT_BYTES_MAX))
+    assert share < MEMORY // 8
     session = house.core.sessions[reader.attached.session]  # type: ignore[union-attr]
     # A step grants a megabyte at most.
     assert share < session.outgoing_bound.used_bytes <= share + MIB + 2 * SIZE

@@ -270,6 +270,20 @@ async def test_a_node_that_is_linked_and_takes_nothing_keeps_no_sender_waiting_e
         assert state(nodes, "a") == "linked"
 
 
+async def test_peers_say_how_much_was_given_to_a_link_and_is_not_confirmed() -> None:
+    patient = {"connection_ttl": 600.0, "check_period": 60.0}
+    async with hosts(mode="strict", cluster=patient, broker={"queues": ["q"]}) as nodes:
+        await nodes.joined()
+        nodes.network.partition(["a"], ["b"])
+        # More than the other node has granted: a part of it is not sent yet.
+        await nodes.send("a", [bytes(10_000)] * 1_000)
+        async with nodes.client("a") as client:
+            forward = await client.queue(nodes.forward("b"))
+        (peer,) = nodes.known("a").peers()
+        assert (peer.waiting, peer.unconfirmed) == (500, forward.delivering)
+        assert forward.delivering > 100
+
+
 async def test_whoever_watches_is_told_who_joined_and_how_a_node_left() -> None:
     async with hosts(cluster=FINITE) as nodes:
         await nodes.joined()
