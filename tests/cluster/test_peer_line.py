@@ -114,15 +114,17 @@ def test_a_run_for_many_queues_goes_in_parts_each_as_credit_allows() -> None:
     many = tuple(range(2**32 - 1 - 2 * QUEUES_MAX - 1, 2**32 - 1))
     session.runs.open = False
     made.submit(run(1)._replace(queues=many, address="ü" * 256))
+    assert made.unconfirmed == 2
     session.runs.open = True
     made.pump()
+    assert made.unconfirmed == 2
     headers = [Forward.decode(frame.header) for frame in session.said]
     assert [len(header.queues) for header in headers] == [QUEUES_MAX, QUEUES_MAX, 1]
     assert [header.more for header in headers] == [True, True, False]
     assert sum((header.queues for header in headers), ()) == many
     assert {(frame.first, frame.count) for frame in session.said} == {(1, 2)}
     made.confirm(confirm(2))
-    assert (list(made.sent), owner.numbers) == ([], [2])
+    assert (list(made.sent), owner.numbers, made.unconfirmed) == ([], [2], 0)
 
 
 def test_a_confirm_is_of_what_was_sent() -> None:

@@ -139,6 +139,11 @@ class PeerLine:
         self.unsent: deque[ForwardedRun] = deque()
         self.sent: deque[ForwardedRun] = deque()
 
+    @property
+    def unconfirmed(self) -> int:
+        """Messages given and not known to be stored."""
+        return sum(run.content.rows for line in (self.unsent, self.sent) for run in line if not run.more)
+
     def submit(self, run: ForwardedRun) -> None:
         """Send a run, now or in its turn."""
         queues = run.queues

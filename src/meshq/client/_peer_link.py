@@ -63,8 +63,7 @@ class PeerLink:
     @property
     def unconfirmed(self) -> int:
         """Messages given and not known to be stored."""
-        lines = (self._line.unsent, self._line.sent)
-        return sum(run.content.rows for line in lines for run in line if not run.more)
+        return self._line.unconfirmed
 
     def send(self, run: ForwardedRun) -> None:
         """Send a run, now or when there is a connection; its numbers are above those of all before."""
