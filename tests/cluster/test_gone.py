@@ -249,6 +249,9 @@ async def test_an_absent_node_keeps_no_sender_waiting_however_little_memory_ther
         with trio.fail_after(60):
             await nodes.send("a", [bytes(10_000)] * 1_000)
         await until(lambda: state(nodes, "a") == "away")
+        # Nothing is kept twice.
+        (peer,) = nodes.known("a").peers()
+        assert (peer.waiting, peer.unconfirmed) == (500, 0)
         async with nodes.client("a") as client:
             forward = await client.queue(nodes.forward("b"))
             assert forward.ready == 500
