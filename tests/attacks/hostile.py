@@ -13,15 +13,10 @@ from meshq.errors import LocalProtocolError, RemoteProtocolError
 from meshq.limits import KIB
 from meshq.wire import (
     Attach,
-    Challenge,
-    ClientExchange,
     Frame,
     FrameType,
     Hello,
-    Opening,
     encode,
-    header_of,
-    salted_password,
 )
 from tests.attacks.raw import Conversation
 
@@ -73,8 +68,6 @@ class Hostiles:
         self._rng = rng
         self._user = user
         self._password = password
-        # What is derived from the password, for each salt.
-        self._salted: dict[bytes, bytes] = {}
         #: Frames that were said.
         self.said = 0
 
@@ -102,32 +95,10 @@ class Hostiles:
         source = f"127.0.2.{1 + self._rng.randrange(SOURCES)}"
         stream = await trio.open_tcp_stream("127.0.0.1", self._port, local_address=source)
         async with stream:
-            if behind_a_login and not await self._log_in(stream):
+            if behind_a_login and not await Conversation(stream).attach(64 * KIB, self._user, self._password):
                 return False
             await stream.send_all(hostile_frame(self._rng))
             with trio.move_on_after(0.05):
                 while await stream.receive_some(1 << 16):
                     pass
         return True
-
-    async def _log_in(self, stream: trio.SocketStream) -> bool:
-        conversation = Conversation(stream)
-        hello = await conversation.say(Hello(oldest=1, newest=1))
-        welcome = await conversation.hear(FrameType.WELCOME)
-        if welcome is None:
-            return False
-        exchange = ClientExchange(Opening("client", hello, welcome, b""), self._user, self._rng.randbytes(32))
-        await conversation.say(exchange.begin)
-        challenged = await conversation.hear(FrameType.CHALLENGE)
-        if challenged is None:
-            return False
-        challenge = header_of(challenged, Challenge)
-        salted = self._salted.get(challenge.salt)
-        if salted is None:
-            salted = salted_password(self._password.encode(), challenge.salt, challenge.iterations)
-            self._salted = {challenge.salt: salted}
-        await conversation.say(exchange.prove(challenge, salted))
-        if await conversation.hear(FrameType.AUTHENTICATED) is None:
-            return False
-        await conversation.say(Attach(ttl_ms=3_600_000, window_bytes=64 * KIB))
-        return await conversation.hear(FrameType.ATTACHED) is not None
