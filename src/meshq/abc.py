@@ -145,10 +145,13 @@ class Stream(ABC):
         Raises: ConnectionBrokenError; SecurityError if the other side says under TLS that it does not believe us.
         """
 
+    def gone(self) -> bool:
+        """Whether the peer has ended the stream, or it is broken, as far as is known without reading what has come."""
+        return False
+
     @abstractmethod
     def close(self) -> None:
-        """Close at once; what waits unsent is dropped.  A task in ``flush`` or ``receive`` gets
-        ``ConnectionBrokenError``.  Closing twice is silent."""
+        """Close at once; what waits unsent is dropped, ``flush`` and ``receive`` raise.  Closing twice is silent."""
 
     @property
     @abstractmethod
@@ -162,8 +165,7 @@ class Stream(ABC):
 
     @property
     def identities(self) -> tuple[str, ...]:
-        """At a server: what the certificate that the client has shown, and that was believed, says who it is, such as
-        ``CN=app``; empty if there is none."""
+        """At a server: who the client is by the certificate that was shown and believed, such as ``CN=app``."""
         return ()
 
     @property
@@ -222,13 +224,11 @@ class Network(ABC):
 
     @abstractmethod
     async def connect(self, host: str, port: int) -> Stream:
-        """Open a stream.  Checkpoint: always.  Cancellation: the attempt is given up and nothing is left.
-        Raises: ConnectionBrokenError."""
+        """Open a stream.  Checkpoint: always.  Cancellation: nothing is left.  Raises: ConnectionBrokenError."""
 
     @abstractmethod
     async def listen(self, host: str, port: int) -> Listener:
-        """Listen; port 0 chooses a free one.  Checkpoint: always.  Cancellation: nothing listens.
-        Raises: OSError."""
+        """Listen; port 0 chooses a free one.  Checkpoint: always.  Cancellation: nothing listens.  Raises: OSError."""
 
 
 class WallClock(ABC):

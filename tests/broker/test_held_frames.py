@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
 
 from meshq import limits
+from meshq.broker.session._connection import LOOK_S
 from meshq.wire import BY_NAME, FLAG_DURABLE, Call, FrameType, Produce, encode_run
 from tests.broker.kit import PRODUCER, House, RawClient, make_house
 from tests.broker.logs import FakeLog
-from tests.broker.test_stream_connections import connect, listening
+from tests.broker.test_stream_connections import Parts, Peer, connect, listening
 
 LARGE = bytes(20_000)
 
@@ -60,11 +64,10 @@ def test_who_keeps_to_its_credit_is_served(resumed: bool) -> None:
     house.check()
 
 
-async def test_of_a_client_whose_calls_wait_no_more_is_read_until_there_is_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@asynccontextmanager
+async def crowded(monkeypatch: pytest.MonkeyPatch, log: FakeLog) -> AsyncIterator[tuple[Parts, Peer]]:
+    """A client that has sent a run that waits, and then more calls than are kept behind it."""
     monkeypatch.setattr(limits, "HELD_BYTES_MAX", 20_000)
-    log = FakeLog(large_bytes=10_000)
     async with listening(log=log) as parts:
         peer = await connect(parts)
         await peer.shake(ttl_ms=3_000)
@@ -75,6 +78,14 @@ async def test_of_a_client_whose_calls_wait_no_more_is_read_until_there_is_room(
         for call in range(2, 502):
             peer.send(FrameType.CALL, Call(operation="broker"), first=call)
             await trio.sleep(0.001)
+        yield parts, peer
+
+
+async def test_of_a_client_whose_calls_wait_no_more_is_read_until_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = FakeLog(large_bytes=10_000)
+    async with crowded(monkeypatch, log) as (parts, peer):
         (connection,) = parts[1].connections
         assert connection.server.crowded
         assert len(connection.server._held) < 60
@@ -88,3 +99,23 @@ async def test_of_a_client_whose_calls_wait_no_more_is_read_until_there_is_room(
         assert log.asked == []
         assert peer.types().count(FrameType.ANSWER) == 501
         assert not peer.ended
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+async def test_a_client_that_is_not_read_and_has_gone_is_let_go(monkeypatch: pytest.MonkeyPatch, orderly: bool) -> None:
+    log = FakeLog(large_bytes=10_000)
+    async with crowded(monkeypatch, log) as (parts, peer):
+        (connection,) = parts[1].connections
+        assert connection.server.crowded
+        if orderly:
+            peer.stream.close()
+        else:
+            parts[2].reset("client", "broker")
+        await trio.sleep(2 * LOOK_S)
+        assert not parts[1].connections and not connection.server._held
+        (session,) = parts[0].core.sessions.values()
+        assert session.link is None
+        # And nobody waits for it for ever.
+        await trio.sleep(5)
+        parts[0].sessions.expire()
+        assert not parts[0].core.sessions

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 from collections import deque
 from itertools import islice
@@ -28,6 +29,9 @@ PIECES_MAX: Final = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 SEND_BYTES: Final = 1 * MIB
 #: Windows has no ``sendmsg``.
 GATHERS: Final = hasattr(socket.socket, "sendmsg")
+#: Says of a connection that nothing more comes, though what has come is not read yet; Windows has no ``poll``.
+POLLS: Final = hasattr(select, "poll")
+ENDED: Final[int] = getattr(select, "POLLRDHUP", 0)
 #: Connections that wait to be accepted; after a failover all clients come at once.
 BACKLOG: Final = 1_024
 #: A network error that was waiting on the new connection comes out of ``accept``; the next one may be well.
@@ -156,6 +160,16 @@ class TcpStream(Stream):
                     return data
         finally:
             self._reading = False
+
+    def gone(self) -> bool:
+        if self._send_error is not None or self._closed:
+            return True
+        if not POLLS:
+            return False
+        look = select.poll()
+        look.register(self._descriptor, ENDED)
+        # An error and an end of both directions are told whether they are asked for or not.
+        return bool(look.poll(0))
 
     def close(self) -> None:
         if self._closed:

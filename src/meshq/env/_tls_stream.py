@@ -153,6 +153,9 @@ class TlsStream(Stream):
         finally:
             self._reading = False
 
+    def gone(self) -> bool:
+        return self._closed or self._stream.gone()
+
     def close(self) -> None:
         if self._closed:
             return

@@ -92,6 +92,10 @@ class PipeStream(Stream):
             self._other._wake()
         return data
 
+    def gone(self) -> bool:
+        with self._lock:
+            return self._closed or self._other._closed
+
     def close(self) -> None:
         with self._lock:
             closed, self._closed = self._closed, True

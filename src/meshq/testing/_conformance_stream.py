@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 import trio
@@ -15,6 +16,8 @@ from meshq.testing._conformance_network import Check, MakeSides, Sides, closing
 
 #: More than any system keeps for a connection on its own: the rest waits in the stream.
 HUGE_BYTES: Final = 64 * MIB
+#: Other systems don't all say it.
+_TOLD: Final = sys.platform == "linux"
 
 
 async def check_stream(make_sides: MakeSides) -> None:
@@ -178,6 +181,20 @@ async def _a_closed_stream_refuses(sides: Sides) -> None:
             await near.flush()
 
 
+async def _an_end_is_known_to_whoever_does_not_read(sides: Sides) -> None:
+    near, far = await sides.pair()
+    async with closing(near, far):
+        near.send_nowait(b"last words")
+        await trio.sleep(0.01)
+        expect(not far.gone(), "somebody is there who has only spoken")
+        near.close()
+        await trio.sleep(0.1)
+        expect(far.gone() or not _TOLD, "the end is known before it is read")
+        expect_equal(await read_to_the_end(far), b"last words", "and what came before it can still be read")
+        far.close()
+        expect(far.gone() or not _TOLD, "what was closed here has ended")
+
+
 async def _a_cancelled_receive_loses_nothing(sides: Sides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
@@ -266,6 +283,7 @@ STREAM_CHECKS: Final[tuple[Check, ...]] = (
     _sending_to_a_closed_peer_fails_in_the_end,
     _closing_wakes_reader_and_flusher,
     _a_closed_stream_refuses,
+    _an_end_is_known_to_whoever_does_not_read,
     _a_cancelled_receive_loses_nothing,
     _a_cancelled_flush_loses_nothing,
     _one_task_reads_and_one_flushes,

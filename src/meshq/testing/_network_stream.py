@@ -192,6 +192,9 @@ class MemoryStream(Stream):
         finally:
             self._reading = False
 
+    def gone(self) -> bool:
+        return self._closed or (not self.host.paused and (self._eof or self._failure is not None))
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True

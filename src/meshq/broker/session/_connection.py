@@ -17,6 +17,8 @@ from meshq.wire import BY_NAME, FrameType, StreamLink, violation
 
 #: Seconds that a client may take for each phase of its handshake: TLS and greeting, authentication, session.
 HANDSHAKE_S = 5.0
+#: Seconds after which it is looked whether a client is there still that is not listened to.
+LOOK_S = 1.0
 
 
 class StreamConnection:
@@ -97,9 +99,7 @@ class StreamConnection:
                         self._shaken(len(data))
                     if link.waiting > limits.UNREAD_BYTES_MAX:
                         await self._wait_until_read()
-                    while self.server.crowded:
-                        self._taken_in = trio.Event()
-                        await self._taken_in.wait()
+                    await self._wait_until_taken_in()
                     continue
             except RemoteProtocolError as error:
                 self.server.violated(error)
@@ -125,6 +125,16 @@ class StreamConnection:
         elif not self._allowance and not self.server.closed:
             allowed = limits.UNAUTHENTICATED_READ_BYTES_MAX
             raise violation("too_large", f"{allowed} bytes, and it is not known who says them")
+
+    async def _wait_until_taken_in(self) -> None:
+        """Read nothing more while too much waits for room on the disk or for filters.
+
+        Whoever has ended the connection is read to its end, which the system has bounded: what waits is let go then.
+        """
+        while self.server.crowded and not self.stream.gone():
+            self._taken_in = trio.Event()
+            with trio.move_on_after(LOOK_S):
+                await self._taken_in.wait()
 
     async def _wait_until_read(self) -> None:
         """Take nothing more of a client that asks, and does not read what it is told."""
