@@ -24,13 +24,13 @@ INNER: Final = {
     "Broker": {"run_in_thread"},
     "Client": {"over"},
     "ClientFactory": {"link"},
-    "ClusterConnection": {"announce", "check_exposure", "credentials", "serve", "take_up", "unknown_connectors"},
+    "ClusterConnection": {"announce", "check_exposure", "credentials", "serve", "take_up", "wrong_connectors"},
     "Consumer": {"opened", "failed"},
     "Transaction": {"gather", "turn", "ready", "renewed", "settle"},
     "Producer": {"gather", "turn", "run_settled", "run_sent"},
 }
 #: Inner for programs of every face.
-SERVICE: Final = {"Bridge": {"announce", "check_exposure", "credentials", "serve", "take_up", "unknown_connectors"}}
+SERVICE: Final = {"Bridge": {"announce", "check_exposure", "credentials", "serve", "take_up", "wrong_connectors"}}
 DUNDERS: Final = ("__aenter__", "__aexit__", "__aiter__", "__anext__")
 _ENTRY: Final = re.compile(r"((?:\w+, )*\w+): \S")
 _ERROR: Final = re.compile(r"[A-Z]\w*(?:Error|Iteration)\b")

@@ -473,8 +473,8 @@ class Service(ABC):
         """Where the broker listens: on this machine only, or not.  Raises: SettingsError: the service forbids it."""
         return
 
-    def unknown_connectors(self, connectors: Mapping[str, str]) -> list[SettingsError]:
-        """The settings that name a connector which is not among the broker's: with such a service no node starts."""
+    def wrong_connectors(self, connectors: Mapping[str, str], env: Env) -> list[SettingsError]:
+        """What is wrong with the connectors and URLs that the service is to use: with any of it no node starts."""
         return []
 
     def take_up(self, broker: LocalBroker) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import attrs
 import trio
 
-from meshq.abc import Controlled, LocalBroker, NodeControl, Service
+from meshq.abc import Controlled, Env, LocalBroker, NodeControl, Service
 from meshq.bridge._carrier import Carrier, Counts
 from meshq.bridge._carrying_plan import bridged_id
 from meshq.bridge._settings import BridgeSettings
-from meshq.client import Client, ClientFactory, on_failed_attempts
+from meshq.client import Client, ClientFactory, factory_of, on_failed_attempts
 from meshq.errors import MeshqError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio
@@ -57,7 +57,6 @@ class Bridge(Service, Controlled):
         self.name = name
         self._warnings = Warnings("bridge", trio.current_time)
         self._login = {"user": user, "password": Secret(password) if password is not None else None, "tls": tls}
-        self._url = ""
         self._state = "new"
         self._counts = Counts()
         self._paused = False
@@ -120,13 +119,17 @@ class Bridge(Service, Controlled):
 
     # -- as a service
 
-    def unknown_connectors(self, connectors: Mapping[str, str]) -> list[SettingsError]:
-        """The target, if it is neither a URL nor the name of a connector."""
+    def wrong_connectors(self, connectors: Mapping[str, str], env: Env) -> list[SettingsError]:
+        """The target, if it is neither a URL nor the name of a connector, or can't be dialed."""
         target = self.settings.target
-        if "://" in target or target in connectors:
-            return []
-        known = ", ".join(sorted(connectors)) or "none"
-        return [SettingsError("target", target, f"a URL, or one of the broker's connectors: {known}")]
+        if "://" not in target and target not in connectors:
+            known = ", ".join(sorted(connectors)) or "none"
+            return [SettingsError("target", target, f"a URL, or one of the broker's connectors: {known}")]
+        try:
+            self._factory(connectors, env)
+        except SettingsError as error:
+            return [error]
+        return []
 
     def announce(self, control: NodeControl) -> None:
         """Find the other broker's URL.
@@ -134,15 +137,15 @@ class Bridge(Service, Controlled):
         Raises:
             SettingsError: it is the name of no connector, or can't be dialed.
         """
-        for error in self.unknown_connectors(control.connectors):
+        for error in self.wrong_connectors(control.connectors, control.env):
             raise error
-        target = self.settings.target
-        self._url = target if "://" in target else control.connectors[target]
-        self._factory(control)
 
-    def _factory(self, control: NodeControl) -> ClientFactory:
+    def _factory(self, connectors: Mapping[str, str], env: Env) -> ClientFactory:
+        target = self.settings.target
+        named = "://" not in target
+        url, setting = (connectors[target], f"connectors[{target!r}]") if named else (target, "target")
         given = {name: value for name, value in self._login.items() if value is not None}
-        return ClientFactory(self._url, env=control.env, client_id=self.name, **given, **self.settings.client())
+        return factory_of(url, setting, env=env, client_id=self.name, **given, **self.settings.client())
 
     async def serve(
         self, broker: LocalBroker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -184,7 +187,7 @@ class Bridge(Service, Controlled):
     async def _carry(self, broker: LocalBroker) -> None:
         settings, control = self.settings, broker.control
         here = Client.over(broker.open_link, env=control.env, reconnect_attempts=0)
-        self._there = there = self._factory(control).connect()
+        self._there = there = self._factory(control.connectors, control.env).connect()
         # Until somebody answers, which may be never, the block below is not entered.
         on_failed_attempts(there, self._not_reached)
         async with there, here:

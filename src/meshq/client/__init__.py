@@ -25,7 +25,7 @@ from meshq.client._events import (
     Reattached,
 )
 from meshq.client._explanations import Route, RouteStep, Sighting, Trace
-from meshq.client._factory import ClientFactory, connect
+from meshq.client._factory import ClientFactory, connect, factory_of
 from meshq.client._feeding import Feeding, watch
 from meshq.client._handlers import HandlerErrors, check_serving, place_of
 from meshq.client._inbox import Span
@@ -39,6 +39,7 @@ from meshq.client._sources import BodySource
 from meshq.client._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client._transaction import Transaction
 from meshq.client._transaction_calls import settle_by_consumer
+from meshq.client._url_format import shown as shown_url
 from meshq.client._waiting import leaf
 
 __all__ = [
@@ -83,6 +84,7 @@ __all__ = [
     "acknowledge",
     "check_serving",
     "connect",
+    "factory_of",
     "forget_window",
     "leaf",
     "on_failed_attempts",
@@ -90,6 +92,7 @@ __all__ = [
     "put_back",
     "send_bridged",
     "settle_by_consumer",
+    "shown_url",
     "stream_bridged",
     "watch",
     "window_at",

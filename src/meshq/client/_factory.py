@@ -13,6 +13,7 @@ from meshq.client._peer_line import PeerEvents
 from meshq.client._peer_link import PeerLink
 from meshq.client._settings import ClientSettings
 from meshq.client._url import parse_url
+from meshq.client._url_format import shown
 from meshq.endpoint import Endpoint
 from meshq.env import real_env
 from meshq.errors import SettingsError
@@ -64,6 +65,19 @@ class ClientFactory:
         ``label``: the node that links, for logs; ``instance``: this life of it.
         """
         return PeerLink(self._targets, self.settings, self._env, events, label=label, instance=instance, log=self._log)
+
+
+def factory_of(url: str, setting: str, *, env: Env, **settings: Any) -> ClientFactory:
+    """A factory for a URL that is the value of another one's setting.
+
+    Raises:
+        SettingsError: the URL or one of its options is not allowed; names that setting, and not what may be a password.
+    """
+    try:
+        return ClientFactory(url, env=env, **settings)
+    except SettingsError as error:
+        allowed = error.allowed if error.setting == "url" else f"a URL with {error.setting} as {error.allowed}"
+        raise SettingsError(setting, url, allowed, shown=repr(shown(url))) from error
 
 
 @takes_settings(ClientSettings)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
 import trio
 
-from meshq.abc import LocalBroker, NodeControl, Service
-from meshq.client import ClientFactory, PeerLink
+from meshq.abc import Env, LocalBroker, NodeControl, Service
+from meshq.client import ClientFactory, PeerLink, factory_of, shown_url
 from meshq.cluster._peer import Peer, SpareError
 from meshq.cluster._settings import ClusterSettings
 from meshq.cluster._wanted import check_wanted
@@ -115,8 +116,9 @@ class ClusterConnection(Service):
         if self._default and not loopback:
             raise SettingsError("password", "***", "another one than the default: the broker listens to other machines")
 
-    def unknown_connectors(self, connectors: Mapping[str, str]) -> list[SettingsError]:
-        """The node's own connector, and those of other nodes, that are not among the broker's."""
+    def wrong_connectors(self, connectors: Mapping[str, str], env: Env) -> list[SettingsError]:
+        """The node's own connector, and those of other nodes, that are not among the broker's or can't be dialed; and
+        the default password, if others could reach them from elsewhere."""
         known = ", ".join(sorted(connectors)) or "none"
         found = []
         if self.settings.connector not in connectors:
@@ -125,27 +127,36 @@ class ClusterConnection(Service):
         for name in self.settings.static_connectors:
             if "://" not in name and name not in connectors:
                 found.append(SettingsError("static_connectors", name, f"URLs, or connectors of the broker: {known}"))
+        dialed = [name for name in self.settings.static_connectors if "://" in name or name in connectors]
+        if self._default and self.settings.connector in connectors:
+            dialed.insert(0, self.settings.connector)
+        far: dict[str, None] = {}
+        for name in dict.fromkeys(dialed):
+            try:
+                # Checked now: a link that can't be dialed must not be found out at the first message.
+                if not all(endpoint.loopback for endpoint in self._factory(name, connectors, env).endpoints):
+                    far[_url(connectors, name)] = None
+            except SettingsError as error:
+                found.append(error)
+        if self._default and far:
+            urls = ", ".join(map(shown_url, far))
+            found.append(SettingsError("password", "***", f"another one than the default, with {urls}"))
         return found
 
     def announce(self, control: NodeControl) -> None:
         """Find the connectors that are named.
 
         Raises:
-            SettingsError: one of them isn't among the broker's.
+            SettingsError: one of them isn't among the broker's, or can't be dialed; or everybody knows the password.
         """
-        for error in self.unknown_connectors(control.connectors):
+        connectors = control.connectors
+        for error in self.wrong_connectors(connectors, control.env):
             raise error
-        self._urls = []
-        for name in self.settings.static_connectors:
-            url = name if "://" in name else control.connectors[name]
-            if url != control.connectors[self.settings.connector]:
-                self._urls.append(url)
-            # Checked now: a link that can't be dialed must not be found out at the first message.
-            self._factory(url, control)
+        named = self.settings.static_connectors
+        self._urls = [
+            url for url in map(partial(_url, connectors), named) if url != connectors[self.settings.connector]
+        ]
         if self._default:
-            for url in (control.connectors[self.settings.connector], *self._urls):
-                if not all(endpoint.loopback for endpoint in self._factory(url, control).endpoints):
-                    raise SettingsError("password", "***", f"another one than the default, with {url}")
             text = f"the cluster connection {self.name} uses the default user and password, which everybody knows"
             self._warnings.say("default_cluster_password", f"{text}: change them")
 
@@ -200,7 +211,7 @@ class ClusterConnection(Service):
         assert broker is not None
         control = broker.control
         settings = self.settings
-        factory = self._factory(url, control)
+        factory = self._factory(url, control.connectors, control.env)
         while True:
             peer.link = factory.link(peer, label=control.name, instance=control.instance)
             error = await self._run(peer.link)
@@ -223,7 +234,7 @@ class ClusterConnection(Service):
                     self._warnings.say("peer_down", f"{peer.label} is given up: {error}", url)
                 peer.forget(error)
                 # It may come back: one look now and then, and at once when it links to us.
-                factory = self._factory(url, control, initial_connect_attempts=1)
+                factory = self._factory(url, control.connectors, control.env, initial_connect_attempts=1)
                 await peer.wait_for_call(settings.check_period)
                 continue
             peer.parted("away", error)
@@ -236,11 +247,14 @@ class ClusterConnection(Service):
             if not peer.connected and (node_id == peer.node_id or connector == url):
                 peer.call()
 
-    def _factory(self, url: str, control: NodeControl, **changed: Any) -> ClientFactory:
+    def _factory(self, name: str, connectors: Mapping[str, str], env: Env, **changed: Any) -> ClientFactory:
+        """For a URL, or a connector of the broker."""
+        url = _url(connectors, name)
         # What says whom to believe is for links that go over TLS.
         tls = self._tls if url.startswith("tls://") else None
         settings = {**self.settings.client(), **changed}
-        return ClientFactory(url, env=control.env, user=self._user, password=self._password, tls=tls, **settings)
+        setting = "static_connectors" if url == name else f"connectors[{name!r}]"
+        return factory_of(url, setting, env=env, user=self._user, password=self._password, tls=tls, **settings)
 
     async def _run(self, link: PeerLink) -> MeshqError | None:
         try:
@@ -322,3 +336,8 @@ class ClusterConnection(Service):
         if self._broker is None:
             raise NotActiveError(f"the cluster connection {self.name!r} is not served")
         return self.nodes() >= nodes and (queue is None or self.consumers(queue) >= consumers)
+
+
+def _url(connectors: Mapping[str, str], name: str) -> str:
+    """What a name, or a URL in its place, stands for."""
+    return name if "://" in name else connectors[name]

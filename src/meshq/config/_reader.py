@@ -116,14 +116,27 @@ class Reader:
         return made if whole else MISSING
 
     def _look_at_connectors(self, services: object, connectors: object) -> None:
-        """See that each connector which a service names is there, as a start does."""
+        """See that each connector which a service names is there and can be dialed, as a start does."""
         if not isinstance(services, tuple) or not isinstance(connectors, Mapping):
             return
+        said: dict[tuple[Path, str], None] = {}
         for at, service in enumerate(services):
-            for error in service.unknown_connectors(connectors):
-                several = getattr(service.settings, error.setting)
-                inner = (several.index(error.value),) if isinstance(several, tuple) else ()
-                self._problem(_said(error), "services", at, error.setting, *inner)
+            for error in service.wrong_connectors(connectors, real_env()):
+                name, bracket, inner = error.setting.partition("[")
+                if bracket:
+                    place: Path = (name, ast.literal_eval(inner.removesuffix("]")))
+                else:
+                    several = getattr(service.settings, name, None)
+                    place = (
+                        "services",
+                        at,
+                        name,
+                        *((several.index(error.value),) if isinstance(several, tuple) else ()),
+                    )
+                # A connector may be that of several services.
+                said[place, _said(error)] = None
+        for place, text in said:
+            self._problem(text, *place)
 
     def _look_at_store(self, data_dir: object, directories: object) -> None:
         """See that a start would take the directories of the store, as far as they are there."""
