@@ -76,18 +76,19 @@ class Herd:
             await client.__aexit__(None, None, None)
 
 
-async def attack(folder: Path, size: int = 1_000) -> Report:
+async def attack(folder: Path, size: int = 1_000, descriptors: int = DESCRIPTORS) -> Report:
     """A herd of ``size`` clients."""
-    server = Server(folder, descriptors=DESCRIPTORS, users={"app": "secret"}, tls=True)
+    server = Server(folder, descriptors=descriptors, users={"app": "secret"}, tls=True)
     report = Report(f"a herd of {size} clients of one host over TLS, after a SIGKILL")
     async with serving(server) as sampler:
         herd = Herd(server, size)
         began = trio.current_time()
         await herd.run()
+        report.at_least("times that there was no room for a connection", server.said().count("turned away"), 1)
         report.exactly("clients that are dead for good", len(herd.dead), 0)
         report.exactly("clients that came back and sent", herd.back, size)
         report.at_most("seconds", round(trio.current_time() - began, 1), 180)
-        report.at_most("descriptors of the broker", sampler.descriptors, DESCRIPTORS * 3 // 4 + 64)
+        report.at_most("descriptors of the broker", sampler.descriptors, descriptors * 3 // 4 + 64)
         report.at_most("MiB of the broker", sampler.rss_bytes >> 20, 512)
     for reason in herd.dead[:3]:
         print(reason)

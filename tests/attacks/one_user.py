@@ -6,6 +6,7 @@ allows, whatever its client has asked for.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,7 +79,8 @@ async def attack(folder: Path) -> Report:
         report.exactly("confirmed sends while the sessions wait", await _work(server), BODIES)
         with trio.move_on_after(KEPT_S * 4):
             async with connect(server.url, **mine, initial_connect_attempts=1_000, max_retry_interval=0.2):
-                report.at_most("seconds until the user has room again", trio.current_time() - left_at, KEPT_S * 3)
+                pass
+        report.at_most("seconds until the user has room again", trio.current_time() - left_at, KEPT_S * 3)
         report.exactly("the broker lives", server.running, True)
         nursery.cancel_scope.cancel()
     report.at_most("descriptors of the broker", sampler.descriptors, DESCRIPTORS * 3 // 4 + 64)
@@ -93,10 +95,11 @@ def _says_why(cause: BaseException | None) -> bool:
 async def _work(server: Server) -> int:
     """Somebody else comes in and sends; how many sends were confirmed."""
     confirmed = 0
-    async with connect(server.url, user="app", password="secret", initial_connect_attempts=20) as client:
-        for _ in range(BODIES):
-            await client.send("q", bytes(16 * KIB))
-            confirmed += 1
+    with suppress(MeshqError):
+        async with connect(server.url, user="app", password="secret", initial_connect_attempts=20) as client:
+            for _ in range(BODIES):
+                await client.send("q", bytes(16 * KIB))
+                confirmed += 1
     return confirmed
 
 

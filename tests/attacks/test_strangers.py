@@ -7,8 +7,10 @@ from pathlib import Path
 from tests.attacks import half_open, herd, one_user, siege
 
 
-async def test_sixty_clients_of_one_host_all_come_back_over_tls_after_a_kill(tmp_path: Path) -> None:
-    (await herd.attack(tmp_path, size=60)).check()
+async def test_more_clients_of_one_host_than_there_is_room_for_all_come_back_over_tls_after_a_kill(
+    tmp_path: Path,
+) -> None:
+    (await herd.attack(tmp_path, size=45, descriptors=128)).check()
 
 
 async def test_half_open_connections_take_no_descriptor_from_the_store_and_keep_nobody_out(tmp_path: Path) -> None:
