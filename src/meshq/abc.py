@@ -289,9 +289,8 @@ class HeldRun:
     ``tag``: what ``Forwarding.done`` is told, of the first message; they rise by one.  ``number``: in the queue, of the
     first message, which rises by ``step``; ``message``: its producer's number for it, which rises by ``step`` times
     ``stride``.  ``table`` and ``body`` are the messages as they were encoded; ``queues`` the numbers of the other
-    node's queues that they are for.  ``arrival``: when the first broker took them (its clock, ms); 0: that doesn't
-    matter.  ``waited()``: how long that is ago by now, ms, whatever clocks show.
-    """
+    node's queues that they are for; ``topic``: of a multicast address.  ``arrival``: when the first broker took them
+    (its clock, ms); 0: that doesn't matter.  ``waited()``: how long that is ago by now, ms, whatever clocks show."""
 
     tag: int
     rows: int
@@ -306,6 +305,7 @@ class HeldRun:
     table: bytes
     body: Buffer
     queues: tuple[int, ...]
+    topic: bool = False
     arrival: int = 0
     waited: Callable[[], int]
 

@@ -98,3 +98,26 @@ async def test_what_waits_for_a_store_begun_anew_goes_to_the_queues_of_the_same_
         assert {body for got in found.values() for body in got} == {*numbered(30), *elsewhere}
         own = {name: [body for body in got if body not in elsewhere] for name, got in found.items()}
         assert own == {"one": numbered(10), "two": numbered(10, 10), "three": numbered(10, 20), "another": []}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_what_was_for_a_topic_that_a_store_begun_anew_does_not_know_makes_no_queue_there(restarts: bool) -> None:
+    async with hosts(mode="strict", cluster=FAST, own={"b": OWN}) as nodes:
+        await make(nodes, QUEUES, "multicast")
+        await nodes.joined()
+        await trio.sleep(0.2)
+        await nodes.crash("b")
+        await send(nodes, "multicast", 0)
+        assert waiting(nodes) == 20
+        if restarts:
+            await nodes.crash("a")
+            await nodes.start("a")
+        nodes.disks.pop("b")
+        await nodes.start("b")
+        await until(lambda: waiting(nodes) == 0)
+        # Whoever subscribes from now on has a topic.
+        assert await drained(nodes) == {}
+        await make(nodes, QUEUES, "multicast")
+        await trio.sleep(0.2)
+        await send(nodes, "multicast", 5)
+        assert {name: len(got) for name, got in (await drained(nodes)).items()} == dict.fromkeys(QUEUES, 5)

@@ -119,11 +119,12 @@ def test_a_key_that_is_not_known_is_refused_unless_it_may_be_ignored() -> None:
     assert Leave.decode(encode_map({"handed": 1, "~later": "whatever"})) == Leave(handed=1)
 
 
-def test_how_long_a_run_has_waited_is_ignored_by_a_node_that_does_not_know_it() -> None:
+@pytest.mark.parametrize(("name", "value"), [("waited", 7), ("topic", True)])
+def test_what_a_run_has_said_later_is_ignored_by_a_node_that_does_not_know_it(name: str, value: object) -> None:
     """It came later than the frame: the links to older nodes must go on."""
     header = Forward(producer=bytes(16), number=1, address="a", queues=(1,), arrival=5)
-    said = decode_map(attrs.evolve(header, waited=7).encode(), limits.HEADER_BYTES_MAX)
-    assert {name for name in said if name not in decode_map(header.encode(), limits.HEADER_BYTES_MAX)} == {"~waited"}
+    said = decode_map(attrs.evolve(header, **{name: value}).encode(), limits.HEADER_BYTES_MAX)  # type: ignore[arg-type]
+    assert {key for key in said if key not in decode_map(header.encode(), limits.HEADER_BYTES_MAX)} == {f"~{name}"}
 
 
 def test_an_error_does_not_repeat_a_name_or_a_value_from_the_wire() -> None:

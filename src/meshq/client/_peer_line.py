@@ -60,6 +60,8 @@ class ForwardedRun(NamedTuple):
     stamp: int
     durable: bool
     queues: tuple[int, ...]
+    #: These are of a multicast address.
+    topic: bool = False
     #: When the first broker took them, ms, if that matters.
     arrival: int = 0
     #: How long that is ago, ms: asked when the run goes out, for it may wait for that.
@@ -82,6 +84,7 @@ class ForwardedRun(NamedTuple):
             stride=self.stride,
             queues=self.queues,
             more=self.more,
+            topic=self.topic,
             arrival=self.arrival,
             waited=self.waited(),
         )

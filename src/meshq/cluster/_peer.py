@@ -267,6 +267,7 @@ class Peer:
             stamp=held.stamp,
             durable=held.durable,
             queues=held.queues,
+            topic=held.topic,
             arrival=held.arrival,
             waited=held.waited,
         )

@@ -107,6 +107,7 @@ class ForwardQueue(abc.Forwarding):
                 table=content.table,
                 body=content.body,
                 queues=view.remote,
+                topic=self._core.router.routing_anywhere(run.address) == "multicast",
                 arrival=run.traits.arrival if run.traits is not None else 0,
                 waited=partial(self._waited, run),
             )

@@ -365,9 +365,10 @@ class Forward(Header):
 
     ``producer`` and ``number``: the id of the first message, kept for life.  The link's own numbers rise by ``step``
     from message to message, and ``number`` by ``step`` times ``stride``.  ``more``: the next run on the channel is the
-    same one, and names more queues; it is stored when all have been named.  ``arrival``: when the first broker took
-    them (its clock, ms), if that matters; ``waited``: how long that was ago when the frame was made, ms, whatever
-    clocks show; who doesn't say so is older, and the delay begins anew.
+    same one, and names more queues; it is stored when all have been named.  ``topic``: they are of a multicast address,
+    so that nobody makes a queue of another kind for them; who doesn't say so is older, or doesn't know.  ``arrival``:
+    when the first broker took them (its clock, ms), if that matters; ``waited``: how long that was ago when the frame
+    was made, ms, whatever clocks show; who doesn't say so is older, and the delay begins anew.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.FORWARD
@@ -380,6 +381,7 @@ class Forward(Header):
     more: bool = scalar((bool,), default=False)
     arrival: int = scalar((int,), default=0)
     waited: int = scalar((int,), default=0, key="~waited")
+    topic: bool = scalar((bool,), default=False, key="~topic")
 
 
 @attrs.frozen(kw_only=True)

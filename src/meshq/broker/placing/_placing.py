@@ -320,8 +320,11 @@ class Placer:
         rows: range,
         then: Callable[[], None],
         asked: list[RowTraits] | None = None,
+        *,
+        topic: bool = False,
     ) -> None:
-        """Place what another node has dealt to queues of this one; ``link``: whose number, the run's last one.
+        """Place what another node has dealt to queues of this one, of a ``topic``; ``link``: whose number, the run's
+        last one.
 
         What is for a queue that is gone is routed once more, by its address: among the queues here, or, if there are
         none, among those of other nodes.  But not on a multicast address, where it was for that queue and no other
@@ -333,7 +336,7 @@ class Placer:
         targets = forwarded_to(self._definitions.router, run.address, queues)
         shares = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, turn=0)]
         if not targets:
-            shares = self._route_again(run, rows)
+            shares = self._route_again(run, rows, topic=topic)
         if not shares:
             self.unrouted += len(rows)
             self.links[link[0]] = link[1]
@@ -345,7 +348,10 @@ class Placer:
         self.charge(run, views)
         self._ledger.release_after(position, views, then)
 
-    def _route_again(self, run: StoredRun, rows: range) -> list[Share]:
+    def _route_again(self, run: StoredRun, rows: range, *, topic: bool) -> list[Share]:
+        if topic and run.address not in self._definitions.router.addresses:
+            # None of it is made for them: it would be no topic.
+            return []
         address = self._address_here(run.address)
         if address is None or address.routing == "multicast":
             return []

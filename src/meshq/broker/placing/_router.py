@@ -211,6 +211,11 @@ class Router:
         found = self._sharing(address)
         return found[0].routing if found else None
 
+    def routing_anywhere(self, address: str) -> str | None:
+        """The routing type of an address here, or else on other nodes; None if nobody has it."""
+        found = self.addresses.get(address)
+        return found.routing if found is not None else self.remote_routing(address)
+
     def _sharing(self, address: str) -> list[RemoteBinding]:
         """The queues of other nodes that messages may be sent to, in the order of their links."""
         return [binding for binding in self.bindings(address) if binding.mode != "off"]

@@ -212,7 +212,7 @@ class Peering:
         asked = self._core.placer.asked_of_forwarded(run, kinds, header.arrival, header.waited)
         if frame.size_bytes > self._core.ledger.large_bytes:
             check_room(self._core, frame)
-        self._core.placer.place_forwarded(run, queues, (link, last), rows, confirm, asked)
+        self._core.placer.place_forwarded(run, queues, (link, last), rows, confirm, asked, topic=header.topic)
         run.verdicts = ()
 
     def _run(self, frame: Frame, header: Forward, content: RunBytes) -> StoredRun:
