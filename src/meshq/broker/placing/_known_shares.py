@@ -22,7 +22,7 @@ def deal_known(
     whole = (1 << run.content.rows) - 1
     wanted = whole if len(rows) == run.content.rows else bits_of(rows)
     taking: dict[int, int] = {}
-    unknown = frozenset(range(len(queues)))
+    unknown: frozenset[int] | None = None
     for verdicts in run.verdicts:
         if wanted & ~verdicts.asked:
             return None
@@ -31,8 +31,8 @@ def deal_known(
             for position in places.by_filter.get(place, ()):
                 taking[position] = bits & wanted
         taking.update(dict.fromkeys(places.all_taking, wanted))
-        unknown &= places.unknown
-    if unknown:
+        unknown = places.unknown if unknown is None else unknown & places.unknown
+    if unknown or unknown is None:
         return None
     if anycast:
         taking = _in_turn(taking, rows, len(queues), turn)
