@@ -322,3 +322,16 @@ def test_room_is_asked_for_behind_the_filters_and_new_filters_behind_that(
     house.after_frame()
     assert client.confirmed == [(channel, ROWS)]
     assert read(house, "some") == WANTED == read(house, "late") and steps.looks == 2 * ROWS
+
+
+def test_a_run_that_was_judged_for_a_link_which_another_session_has_by_then_is_forgotten(steps: Steps) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    sieve(house.client())
+    peer = peer_of(house)
+    peer.forward(peer.open(), 1, *numbered(), queues=(house.queue("some").number,), address="in", envelopes=with_k())
+    steps.one(house)
+    session = peer.server.session
+    assert session is not None and session.peering is not None and session.peering._judged is not None
+    peer_of(house).open()
+    steps.all(house)
+    assert session.peering._judged is None and not house.queue("some").added

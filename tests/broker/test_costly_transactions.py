@@ -236,3 +236,17 @@ def test_a_new_filter_for_which_there_is_no_memory_stops_a_commit_that_waits(ste
     assert answer is not None and answer.code == BY_NAME["address_full"].number
     assert not house.core.transactions.size_bytes and not house.core.transactions._expected_bytes
     assert house.core.memory.used_bytes == 0 == house.queue("some").added
+
+
+def test_what_is_prepared_as_no_id_is_put_to_no_filter_and_can_be_prepared_as_another(steps: Steps) -> None:
+    house = steps.watch(make_house(FakeLog()))
+    client = house.client()
+    sieve(client)
+    tx = Tx(client)
+    tx.send("in", *numbered(), envelopes=with_k())
+    assert prepare(tx, b"") == BY_NAME["usage"].number
+    assert steps.looks == 0 and not house.core.fair and not house.core.transactions._expected_bytes
+    assert prepare(tx) == -1
+    steps.all(house)
+    answer = client.answer(client.calls)
+    assert answer is not None and not answer.code

@@ -180,6 +180,8 @@ class Peering:
             session.resumable = False
             raise
         finally:
+            # Also if another session has its link by now.
+            self.forget()
             self._core.memory.received(session, frame.size_bytes)
 
     def _take(self, frame: Frame, link: bytes) -> None:
@@ -195,7 +197,7 @@ class Peering:
         if not is_name(header.address) or header.address.startswith(INTERNAL):
             raise violation("bad_header", "the address of messages has no valid name, or one of a node's own")
         queues = self._all_queues(frame, header)
-        judged, self._judged = self._judged, None
+        judged = self._judged
         if not queues:
             return
         confirm = self._session.producing.confirm_later(frame.channel, last)

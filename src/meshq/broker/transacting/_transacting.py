@@ -71,12 +71,19 @@ class Transacting:
         return (done() if find is None else self._when_it_can(find, done)) or {}
 
     def _finding(self, operation: str, arguments: Values) -> Callable[[], Transaction | None] | None:
-        """What finds the transaction that an operation writes, if it is as its client believes."""
+        """What finds the transaction that an operation writes, if it is as its client believes.
+
+        Raises:
+            SettingsError: what it is to be prepared as can't be an id.
+        """
         if operation == "commit_prepared":
             user = self._session.owner[1]
             return lambda: self._core.transactions.two_phase.prepared_by(arguments["xid"], user)
         if operation not in ("commit", "prepare"):
             return None
+        if operation == "prepare":
+            # Else filters would be asked for nothing.
+            check_xid(arguments["xid"])
 
         def find() -> Transaction | None:
             found = self._open.get(arguments["transaction"])
@@ -257,7 +264,6 @@ class Transacting:
             TransactionRolledBackError: it is not all that its client has done.
             DuplicateError, NotFoundError, UsageError, SecurityError, AddressFullError: it was rolled back.
         """
-        check_xid(xid)
         found = self._take(transaction, sent, acked)
         transactions = self._core.transactions
         if found is None:
