@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -343,3 +344,30 @@ def test_what_is_written_is_read_and_nothing_else_is(record: UserProducersRecord
     for wrong in (payload + b"x" * 32, payload[:-1], payload[:11], payload[:2] + b"\xff\xff" + payload[4:]):
         with pytest.raises(DamagedError):
             decode_user_producers(wrong)
+
+
+def test_a_user_with_many_open_producers_has_others_forgotten_at_no_more_cost() -> None:
+    def work(open_count: int) -> int:
+        marks = ProducerMarks(capacity=4_000, of_user=2_000)
+        for number in range(open_count):
+            marks.open(b"open%12d" % number, "thief")
+        for number in range(2_000 - open_count):
+            marks.raise_to(b"idle%12d" % number, 1, 1, "thief")
+        calls = [0]
+
+        def count(*_: object) -> None:
+            calls[0] += 1
+
+        sys.setprofile(count)
+        try:
+            for number in range(100):
+                producer = b"more%12d" % number
+                marks.open(producer, "thief")
+                marks.raise_to(producer, 1, 1, "thief")
+                marks.close(producer, "thief")
+        finally:
+            sys.setprofile(None)
+        assert len(marks) == 2_000
+        return calls[0]
+
+    assert work(1_999) < 2 * work(1)

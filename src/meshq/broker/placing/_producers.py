@@ -36,7 +36,7 @@ Gap = tuple[int, int]
 class UserMarks:
     """The high marks of one user by producer id, the least recently active first."""
 
-    __slots__ = ("_everybody", "_gaps", "_marks", "_open", "forgotten", "gap_count")
+    __slots__ = ("_everybody", "_gaps", "_idle", "_marks", "_open", "forgotten", "gap_count")
 
     def __init__(self, everybody: UserMarks | None = None) -> None:
         # What also holds for this user.
@@ -47,6 +47,8 @@ class UserMarks:
         self._gaps: dict[bytes, list[Gap]] = {}
         # How many channels each producer has; none of these is forgotten.
         self._open: dict[bytes, int] = {}
+        # The others, the least recently active first: who is forgotten next must not be looked for among many.
+        self._idle: OrderedDict[bytes, None] = OrderedDict()
         self.gap_count = 0
         #: Whether some mark was given up.
         self.forgotten = False
@@ -65,7 +67,7 @@ class UserMarks:
     @property
     def idle(self) -> int:
         """Producers without a channel."""
-        return len(self._marks) - len(self._open)
+        return len(self._idle)
 
     @property
     def open_count(self) -> int:
@@ -87,12 +89,14 @@ class UserMarks:
     def enter(self, producer: bytes, mark: int, gaps: list[Gap]) -> None:
         """A producer comes that was not remembered."""
         self._marks[producer] = mark
+        self._idle[producer] = None
         for first, last in gaps:
             self.open_gap(producer, first, last)
 
     def open(self, producer: bytes) -> None:
         """A producer has one more channel."""
         self._open[producer] = self._open.get(producer, 0) + 1
+        self._idle.pop(producer, None)
 
     def close(self, producer: bytes) -> bool:
         """A channel is gone; whether the producer with it, of which nothing was stored."""
@@ -102,6 +106,8 @@ class UserMarks:
         elif not self._marks[producer]:
             del self._marks[producer]
             return True
+        else:
+            self._idle[producer] = None
         return False
 
     def follow(self, producer: bytes, first: int, last: int) -> bool:
@@ -112,6 +118,8 @@ class UserMarks:
             return False
         marks[producer] = last
         marks.move_to_end(producer)
+        if producer in self._idle:
+            self._idle.move_to_end(producer)
         return True
 
     def raise_to(self, producer: bytes, first: int, last: int) -> None:
@@ -125,7 +133,12 @@ class UserMarks:
             marks[producer] = last
         elif producer in self._gaps:
             self._fill(producer, first, last)
-        marks.move_to_end(producer)
+        self._active(producer)
+
+    def _active(self, producer: bytes) -> None:
+        self._marks.move_to_end(producer)
+        if producer in self._idle:
+            self._idle.move_to_end(producer)
 
     def open_gap(self, producer: bytes, first: int, last: int) -> None:
         """The messages ``first`` to ``last`` are not stored."""
@@ -150,15 +163,13 @@ class UserMarks:
 
     def forget_one(self) -> bytes | None:
         """Give up the least recently active producer that has no channel; None: all of them have one."""
-        for _ in range(len(self._marks)):
-            producer = next(iter(self._marks))
-            if producer not in self._open:
-                del self._marks[producer]
-                self.gap_count -= len(self._gaps.pop(producer, ()))
-                self.forgotten = True
-                return producer
-            self._marks.move_to_end(producer)
-        return None
+        if not self._idle:
+            return None
+        producer, _ = self._idle.popitem(last=False)
+        del self._marks[producer]
+        self.gap_count -= len(self._gaps.pop(producer, ()))
+        self.forgotten = True
+        return producer
 
     def forget_gaps(self) -> None:
         """Give up the gaps of the producer whose oldest ones are the oldest."""
