@@ -108,10 +108,11 @@ class Access:
         return rights
 
 
-def permit(session: Session | None, permission: str, address: str, *, queue: str = "") -> None:
-    """See that a session may do something at an address; ``queue``: the one that was named, which is bound to it.
+def permit(session: Session | None, permission: str, address: str, *, queue: str = "", divert: str = "") -> None:
+    """See that a session may do something at an address; ``queue`` or ``divert``: what was named, which is bound to it.
 
-    Whoever is refused learns nothing of where a queue is.
+    Whoever is refused learns nothing of where a queue or a divert is, and not whether it is there: unless the name of
+    the queue would be theirs.
     Raises:
         SecurityError: it may not.
     """
@@ -121,7 +122,11 @@ def permit(session: Session | None, permission: str, address: str, *, queue: str
     access = session.core.access
     access.refused += 1
     access.on_refused(session, permission, address)
-    where = f"the address of the queue {queue!r}" if queue not in ("", address) else repr(address)
+    where = repr(queue or address)
+    if divert:
+        where = f"the address of the divert {divert!r}"
+    elif queue not in ("", address) and permission in rights.at(queue):
+        where = f"the address of the queue {queue!r}"
     raise decline("forbidden", f"the user {rights.user!r} lacks the permission {permission!r} at {where}")
 
 

@@ -85,7 +85,7 @@ def answer_call(core: Core, operation: str, arguments: Values, asker: Session | 
 
 
 def _see_to(core: Core, need: Need, arguments: Values, asker: Session) -> None:
-    queue = ""
+    queue = divert = ""
     if need.where in _FIXED:
         address = _FIXED[need.where]
     else:
@@ -99,6 +99,7 @@ def _see_to(core: Core, need: Need, arguments: Values, asker: Session) -> None:
         elif need.where == "target":
             address = parse_target(name).address
         elif need.where == "divert":
+            divert = name
             rule = core.router.diverts.by_name.get(name)
             address = rule.address if rule is not None else MANAGEMENT
         else:
@@ -108,7 +109,7 @@ def _see_to(core: Core, need: Need, arguments: Values, asker: Session) -> None:
     elif need.permission == "send":
         permit_moving(asker, address)
     else:
-        permit(asker, need.permission, address, queue=queue)
+        permit(asker, need.permission, address, queue=queue, divert=divert)
 
 
 def flat(values: Values) -> Values:
@@ -189,6 +190,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             "exclusive": _FLAG,
         },
         (Need("manage", argument="address"), Need("send", argument="forwarding_address")),
+        asks=True,
     ),
     "delete_divert": Operation(work.delete_divert, {"name": _NAME}, (Need("manage", "divert"),)),
     "explain_route": Operation(

@@ -119,9 +119,19 @@ def _purged(core: Core, queue: Queue) -> Values:
 
 
 def create_divert(
-    core: Core, name: str, address: str, forwarding_address: str, filter: str | None = None, exclusive: bool = False
+    core: Core,
+    asker: Session | None,
+    name: str,
+    address: str,
+    forwarding_address: str,
+    filter: str | None = None,
+    exclusive: bool = False,
 ) -> Values:
     """Have what is sent to one address go to another one, too, or only there."""
+    rule = core.router.diverts.by_name.get(name)
+    if rule is not None and not may_look(asker, rule.address):
+        # What it is like, its owner may know.
+        raise UsageError(f"another divert has the name {name!r}")
     condition = parse_filter(filter) if filter else None
     about = {"address": address, "forwarding_address": forwarding_address}
     core.definitions.create_divert(name, **about, filter=condition, exclusive=exclusive)
