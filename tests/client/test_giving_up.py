@@ -428,3 +428,20 @@ async def test_a_node_writes_no_lines_of_its_own_into_errors_and_logs(
     assert escaped in str(caught.value) and str(caught.value).isprintable()
     assert any(escaped in text for text in caplog.messages)
     assert all(text.isprintable() for text in caplog.messages)
+
+
+@pytest.mark.parametrize(("said", "cause"), [(None, EOFError), ("silent", MeshqError)])
+async def test_a_connection_that_the_other_side_has_ended_has_its_end_as_the_cause(
+    node: FakeNode, said: str | None, cause: type[BaseException]
+) -> None:
+    env, network = fake_env(node)
+    with pytest.raises(ConnectionBrokenError) as caught:
+        async with connect(TCP, env=env, reconnect_attempts=0):
+            for connection in list(node.connections):
+                connection.close(said)
+            await trio.sleep(1_000)
+    causes = [caught.value.__cause__]
+    while causes[-1] is not None:
+        causes.append(causes[-1].__cause__)
+    ended = [error for error in causes if isinstance(error, cause) and type(error) is not ConnectionBrokenError]
+    assert ended, causes
