@@ -40,6 +40,23 @@ async def _drain(journal: Journal, positions: list[int], kills_max: int, *, lazy
     await journal.wait_durable(settled)
 
 
+async def test_what_hardly_anything_lives_of_is_emptied_in_a_life_in_which_nothing_is_written(store: Store) -> None:
+    journal = _owned(store.journal())
+    await journal.open()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(journal.run)
+        positions = await journal.append_many([bytes(900)] * RECORDS)
+        # Some of each segment stays.
+        await _drain(journal, [one for one in positions if one % 16], 64, lazy=False)
+        store.disk.power_loss()
+        nursery.cancel_scope.cancel()
+    async with _owned(store.journal()) as journal:
+        before = journal.statistics().segments
+        assert before >= 9
+        await trio.sleep(5)
+        assert journal.statistics().segments < before // 2
+
+
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("kills_max", [1, 64])
