@@ -434,7 +434,7 @@ async def test_a_node_writes_no_lines_of_its_own_into_errors_and_logs(
 async def test_a_connection_that_the_other_side_has_ended_has_its_end_as_the_cause(
     node: FakeNode, said: str | None, cause: type[BaseException]
 ) -> None:
-    env, network = fake_env(node)
+    env, _ = fake_env(node)
     with pytest.raises(ConnectionBrokenError) as caught:
         async with connect(TCP, env=env, reconnect_attempts=0):
             for connection in list(node.connections):
