@@ -145,6 +145,18 @@ def test_a_name_that_is_taken_is_not_said_where() -> None:
         assert "mine.y" in said and "secret" not in said, said
 
 
+def test_whether_a_name_is_taken_elsewhere_is_not_said_to_who_may_not_take_it() -> None:
+    said = []
+    for taken in (False, True):
+        house = house_of()
+        if taken:
+            house.core.definitions.create_queue("orders.new", address="orders.secret", routing="anycast", durable=True)
+        stranger = as_user(house, "stranger")
+        stranger.call("create_queue", name="orders.new", address="mine.x")
+        said.append(text(stranger))
+    assert said[0] == said[1] and "lacks the permission 'create'" in said[0], said
+
+
 def test_an_explanation_knows_that_the_name_is_judged_too() -> None:
     house = house_of()
     boss = house.client()
