@@ -10,8 +10,10 @@ from meshq import abc
 from meshq.broker import records
 from meshq.broker._known_peers import NOWHERE
 from meshq.node._local_broker import LocalRoutes
+from meshq.wire import Binding, FrameType, header_of
 from tests.broker.kit import House, make_core, make_house
 from tests.broker.logs import FakeLog
+from tests.broker.peers import peer_of
 
 FORWARD = "$meshq.cluster.x"
 #: What the other node calls its stores.
@@ -181,3 +183,25 @@ def test_more_new_numbers_than_a_record_holds_are_said_by_several() -> None:
     sender.link(SECOND, *reversed(names))
     sender.restart()
     assert queues(sender.given()) == list(range(1_000, 0, -1))
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("linked", [True, False])
+def test_nobody_is_told_of_a_queue_whose_number_the_next_life_may_give_again(durable: bool, linked: bool) -> None:
+    house = make_house(FakeLog())
+    peer = peer_of(house)
+    if linked:
+        peer.open()
+    house.auto = False
+    house.core.definitions.create_queue("new", address=None, routing="anycast", durable=durable)
+    # Nor ever of a link's own.
+    house.core.definitions.forward_queue("$meshq.cluster.x")
+    house.core.demand.changed(house.queue("new"))
+    house.core.turn()
+    if not linked:
+        peer.open()
+    assert not peer.all(FrameType.BINDING)
+    house.rest()
+    house.core.turn()
+    (frame,) = peer.all(FrameType.BINDING)
+    assert header_of(frame, Binding).name == "new"

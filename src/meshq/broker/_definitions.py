@@ -48,7 +48,7 @@ class Definitions:
         self._marks = marks
         #: Asked whether settings that somebody wants fit whoever is there.  Raises: UsageError: they don't.
         self.check_settings: Callable[[SettingsTable], None] = _anything
-        self._numbers = QueueNumbers(ledger)
+        self.numbers = QueueNumbers(ledger)
 
     def create_address(self, name: str, routing: str) -> Address:
         """The address; made unless it exists.
@@ -145,9 +145,9 @@ class Definitions:
         if durable:
             position = self._write(_definition_of(made))
         else:
-            self._numbers.reserve(number)
+            self.numbers.reserve(number)
         queue = self._router.add_queue(made, address)
-        self._router.positions[number] = position
+        self._router.positions[number] = self.numbers.given(number, position)
         self._marks.open(queue)
         self._notices.say(
             QueueCreated,
@@ -199,7 +199,7 @@ class Definitions:
 
     def _forget_at(self, positions: list[int]) -> None:
         """Have these records die, by the one that keeps the highest queue number that was ever given."""
-        self._numbers.write(self._router.last_number, positions)
+        self.numbers.write(self._router.last_number, positions)
 
     def create_divert(
         self, name: str, *, address: str, forwarding_address: str, filter: Filter | None, exclusive: bool
@@ -308,7 +308,7 @@ class Definitions:
             self._router.positions[queue.number] = position
         else:
             self._router.skip_numbers(values["last"])
-            self._numbers.restore(values["last"], position)
+            self.numbers.restore(values["last"], position)
 
     def address_for(self, target: Target) -> tuple[Address, Queue | Ring | None]:
         """Where a message to ``target`` goes: an address, and one queue of it or those of one name on several nodes;

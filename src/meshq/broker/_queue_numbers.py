@@ -21,10 +21,26 @@ class QueueNumbers:
         # Where it stands, 0 is nowhere, and what it says.
         self._position = 0
         self._last = 0
+        # Where the records stand of numbers that were given, and may not be on the disk.
+        self._unsure: dict[int, int] = {}
 
     def restore(self, last: int, position: int) -> None:
         """Take up the record from the journal."""
         self._last, self._position = last, position
+
+    def given(self, number: int, position: int) -> int:
+        """A number was given to a queue whose record stands at ``position``, which is returned; 0: it has none."""
+        if self._ledger.log is not None:
+            self._unsure[number] = position or self._position
+        self.is_sure(number)
+        return position
+
+    def is_sure(self, number: int) -> bool:
+        """Whether no later life gives a number again, whatever happens now."""
+        unsure, log = self._unsure, self._ledger.log
+        while log is not None and unsure and unsure[first := next(iter(unsure))] <= log.durable:
+            del unsure[first]
+        return number not in unsure or (log is not None and unsure[number] <= log.durable)
 
     def reserve(self, number: int) -> None:
         """See that no later life gives a number again of which nothing else is written.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from meshq import limits
@@ -160,8 +161,12 @@ class Peering:
         if frame.channel not in self.channels:
             return
         for queue in self._core.router.by_number.values():
-            if not _hidden(queue):
+            if _hidden(queue):
+                continue
+            if self._core.definitions.numbers.is_sure(queue.number):
                 self._describe(frame.channel, queue)
+            else:
+                self._later(queue.number)
         session.put(Frame(FrameType.SNAPSHOT, channel=frame.channel, first=len(self._core.router.by_number)))
         self._core.demand.add(self)
         self._core.talk(session)
@@ -277,6 +282,9 @@ class Peering:
             return
         changed, self._changed = self._changed, {}
         for number in changed:
+            if not self._core.definitions.numbers.is_sure(number):
+                self._later(number)
+                continue
             queue = self._core.router.by_number.get(number)
             for channel in self.channels:
                 if queue is not None:
@@ -284,6 +292,15 @@ class Peering:
                 else:
                     header = Binding(queue=number, gone=True)
                     self._session.put(Frame(FrameType.BINDING, channel=channel, header=header.encode()))
+
+    def _later(self, number: int) -> None:
+        """Nobody is told of a number that the next life may give to another queue: it is described once that is on
+        the disk."""
+        self._core.ledger.when_all_is_durable(partial(self._described_later, number))
+
+    def _described_later(self, number: int) -> None:
+        if self.channels and number in self._core.router.by_number:
+            self.changed(number)
 
     def _describe(self, channel: int, queue: Queue) -> None:
         filters = [filter.text for filter in filters_of(queue) or ()]
