@@ -225,6 +225,13 @@ class Scheduler(random.Random):
 
     def _hold(self) -> None:
         """Take the tasks of those who are not running out of the batch."""
+        for task in self._batch:
+            life = task.context.get(LIFE)
+            if life is not None and not life.running:
+                break
+        else:
+            # Nearly always: the dead are stopped for ever, and seldom woken.
+            return
         kept: list[trio.lowlevel.Task] = []
         for task in self._batch:
             life = task.context.get(LIFE)
@@ -232,8 +239,7 @@ class Scheduler(random.Random):
                 kept.append(task)
             else:
                 life.held.append(task)
-        if len(kept) < len(self._batch):
-            self._batch[:] = kept
+        self._batch[:] = kept
 
     # -- called by the harness -------------------------------------------------------------------------------
 
