@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -183,6 +184,36 @@ def test_an_id_that_is_not_durable_is_forgotten_with_its_node(
     assert [found.checker for found in violations_of(history) if found.checker == "Q4"] == ([] if kept else ["Q4"])
 
 
+@pytest.mark.parametrize(
+    ("sent_to", "answered", "seen", "kept"),
+    [
+        # The node that it was sent to had not answered, or had; it stands elsewhere.
+        ("b", False, False, True),
+        ("b", True, False, False),
+        # It was there both times before its node began anew.
+        ("a", True, False, True),
+        ("a", True, True, False),
+        ("a", False, True, False),
+    ],
+)
+def test_a_start_excuses_what_comes_after_it_only(sent_to: str, answered: bool, seen: bool, kept: bool) -> None:
+    now = iter(range(1_000))
+    history = History(lambda: float(next(now)))
+    op = history.sent("s", "q", 1, node=sent_to, duplicate_id="d1", durable=False)
+    if answered:
+        history.send_ok(op)
+    if not seen:
+        history.restarted(sent_to)
+    for sequence in (1, 2):
+        numbers = [history.delivered("r", "r", "q", body_of(1), sequence=sequence, node="a", stream=f"r{sequence}")]
+        history.settle_ok(history.settling(numbers))
+    if seen:
+        history.restarted(sent_to)
+    if not answered:
+        history.send_failed(op, "unknown")
+    assert [found.checker for found in violations_of(history) if found.checker == "Q4"] == ([] if kept else ["Q4"])
+
+
 def test_in_a_ring_the_source_of_a_node_that_is_gone_is_the_one_before_it() -> None:
     names = ("a", "b", "c")
     seen = set()
@@ -197,17 +228,39 @@ def test_in_a_ring_the_source_of_a_node_that_is_gone_is_the_one_before_it() -> N
     assert seen == {0, 1}
 
 
-@pytest.mark.parametrize(("mortal", "clock", "kept"), [(True, True, True), (False, True, False), (True, False, False)])
-def test_what_had_expired_may_come_late_if_a_clock_was_set_since(mortal: bool, clock: bool, kept: bool) -> None:
+HOUR_S = 3_600.0
+
+
+@pytest.mark.parametrize(
+    ("ttl_s", "offsets", "kept"),
+    [
+        # It had expired by itself, or when the clock was put forward, and lives again when that is put back.
+        (2.0, (0.0, 0.0, -HOUR_S), True),
+        (60.0, (0.0, HOUR_S, 0.0), True),
+        # It has no time to live, or it had not expired.
+        (math.inf, (0.0, HOUR_S, -HOUR_S), False),
+        (60.0, (0.0, 0.0, -HOUR_S), False),
+        # It is still too late for it, or the clock was put back before it expired, or before it was sent.
+        (60.0, (0.0, 3 * HOUR_S, HOUR_S), False),
+        (60.0, (0.0, -HOUR_S, HOUR_S), False),
+        (60.0, (-HOUR_S, 0.0, 0.0), False),
+        (2.0, (0.0, 0.0, HOUR_S), False),
+    ],
+)
+def test_what_had_expired_may_come_late_if_the_clock_was_put_back_since(
+    ttl_s: float, offsets: tuple[float, float, float], kept: bool
+) -> None:
     now = iter(range(1_000))
     history = History(lambda: float(next(now)))
     history.odd["q"] = history.sole["q"] = None
-    history.mortal = lambda uid: mortal and uid == 1
-    history.note("clock")
+    history.ttl_of = lambda uid: ttl_s if uid == 1 else math.inf
+    before, meanwhile, later = offsets
+    history.clock_set("", before)
     for uid in (1, 2):
         history.send_ok(history.sent("s", "q", uid))
+    history.clock_set("", meanwhile)
     for uid in (2, 1):
-        if clock and uid == 1:
-            history.note("clock")
+        if uid == 1:
+            history.clock_set("", later)
         history.settle_ok(history.settling([history.delivered("r", "r", "q", body_of(uid), sequence=uid)]))
     assert [found.checker for found in violations_of(history)] == ([] if kept else ["Q7"])

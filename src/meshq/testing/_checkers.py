@@ -184,8 +184,9 @@ def q4_exactly_once(history: History) -> Iterator[Violation]:
     duplicate, on whatever node.  Two messages with one duplicate id count together.  The workload has to stay inside
     the window of duplicate ids.
 
-    The id of a message that is not durable is forgotten with its broker, and whoever had no answer sends it again:
-    once more for each start, later than the send, of a node where it stands.
+    The id of a message that is not durable is forgotten with its broker, and whoever had no answer sends it again, a
+    client or another node: once more for each start, between the send and the last time that it was new somewhere, of
+    a node where it stands, or of the one that it was sent to while that had not answered.
     """
     places: dict[tuple[str, str], dict[tuple[int, tuple[str, int]], None]] = {}
     stands = stands_of(history)
@@ -204,15 +205,30 @@ def q4_exactly_once(history: History) -> Iterator[Violation]:
 
 
 def _forgotten(history: History, stands: Iterable[tuple[int, tuple[str, int]]]) -> int:
-    """How often the nodes where some messages stand have begun anew since the first of these was sent; 0 if all are
-    durable."""
+    """How often nodes have begun anew that may have known some messages, in the time in which that can be why these
+    stand somewhere once more; 0 if all are durable."""
     found = list(stands)
     sends = [send for uid in dict.fromkeys(uid for uid, _ in found) for send in history.sends_by_uid()[uid]]
     if all(send.durable for send in sends):
         return 0
     sent_s = min(send.invoked_s for send in sends)
-    nodes = dict.fromkeys(place.rpartition("@")[2] if "@" in place else "" for _, (place, _) in found)
-    return sum(at_s > sent_s for node in nodes for at_s in history.starts.get(node, ()))
+    # A message that comes once more comes after the start.
+    until_s = max(_new_at_s(history, uid, stand) for uid, stand in found)
+    there = dict.fromkeys(place.rpartition("@")[2] if "@" in place else "" for _, (place, _) in found)
+    until = dict.fromkeys(there, until_s)
+    for send in sends:
+        if send.node not in there:
+            # Its sender sends it again only while there is no answer.
+            answered_s = send.ended_s if send.outcome in ("done", "not_done") else None
+            open_s = min(until_s, math.inf if answered_s is None else answered_s)
+            until[send.node] = max(open_s, until.get(send.node, open_s))
+    return sum(sent_s < at_s < end_s for node, end_s in until.items() for at_s in history.starts.get(node, ()))
+
+
+def _new_at_s(history: History, uid: int, stand: tuple[str, int]) -> float:
+    """When a message was first delivered from where it stands; never: as late as can be."""
+    deliveries = history.deliveries_by_message().get((queue_of(stand[0]), uid), ())
+    return min((one.at_s for one in deliveries if (one.place, one.sequence) == stand), default=math.inf)
 
 
 def q5_no_more_often_than_failures_explain(history: History) -> Iterator[Violation]:

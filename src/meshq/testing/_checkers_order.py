@@ -138,11 +138,23 @@ def _consumers_in_order(history: History) -> Iterator[Violation]:
 
 
 def _revived(history: History, delivery: Delivery) -> bool:
-    """Whether a message had expired, waited for room to be moved, and lives again since a clock was set."""
-    if delivery.uid is None or not history.mortal(delivery.uid):
+    """Whether a message had expired, waited for room to be moved, and lives again since a clock was put back."""
+    ttl_s = math.inf if delivery.uid is None else history.ttl_of(delivery.uid)
+    sends = history.sends_by_uid().get(delivery.uid or -1, ())
+    if ttl_s == math.inf or not sends:
         return False
-    began_s = min((send.invoked_s for send in history.sends_by_uid().get(delivery.uid, ())), default=math.inf)
-    return any(began_s < at_s <= delivery.at_s and "clock" in what.split() for at_s, what in history.notes)
+    sent_s = min(send.invoked_s for send in sends)
+    ends_s = max(math.inf if send.ended_s is None else send.ended_s for send in sends) + ttl_s
+    expired, offset_s = False, 0.0
+    for at_s, new_offset_s in history.clocks.get(delivery.node, ()):
+        if at_s > delivery.at_s:
+            break
+        # The latest that the clock showed, while the message was there, before it was set.
+        expired |= at_s > sent_s and at_s + offset_s >= sent_s + ttl_s
+        offset_s = new_offset_s
+        if expired and at_s + offset_s < ends_s:
+            return True
+    return False
 
 
 def _returned_in_order(history: History) -> Iterator[Violation]:

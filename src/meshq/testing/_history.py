@@ -156,8 +156,8 @@ class Recovery:
     state: object
 
 
-def _nothing_is(uid: int) -> bool:
-    return False
+def _for_ever(uid: int) -> float:
+    return math.inf
 
 
 class History:
@@ -186,8 +186,10 @@ class History:
         self.sole: dict[str, None] = {}
         #: Queues whose messages move from place to place, and are not numbered in the order of sending.
         self.odd: dict[str, None] = {}
-        #: Whether a message has a time to live.
-        self.mortal: Callable[[int], bool] = _nothing_is
+        #: The time to live of a message, in seconds.
+        self.ttl_of: Callable[[int], float] = _for_ever
+        #: Node -> when its time of day was set, and by how many seconds it is off since then.
+        self.clocks: dict[str, list[tuple[float, float]]] = {}
         #: Place -> from when until when clients that died may still have a consumer there, for all the broker knows.
         self.haunted: dict[str, list[tuple[float, float]]] = {}
         #: How often the broker was started again.
@@ -382,6 +384,10 @@ class History:
     def dealt(self, node: str, mode: str, state: str, number: int) -> None:
         """A node has dealt so many messages to one that it knows to be ``state``."""
         self.deals.append((node, mode, state, number))
+
+    def clock_set(self, node: str, offset_s: float) -> None:
+        """The time of day of a node was set, and is off by so much from now on."""
+        self.clocks.setdefault(node, []).append((self._clock(), offset_s))
 
     def refused(self, why: str) -> None:
         """The broker refused its store, though no bit of it was changed."""

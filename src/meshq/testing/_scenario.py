@@ -41,7 +41,7 @@ from meshq.testing._workload import (
     Sender,
     topic_filter,
 )
-from meshq.testing._workload_odd import ODD, PLACES, OddReceiver, OddSender, is_mortal
+from meshq.testing._workload_odd import ODD, PLACES, OddReceiver, OddSender, ttl_of
 from meshq.testing._workload_receive import Clerk, Receiver
 from meshq.testing._workload_transacting import TransactingReceiver
 from meshq.testing._workload_two_phase import Ledger, Manager, PreparingReceiver
@@ -109,7 +109,7 @@ class Cast:
         parts: list[Actor] = [receiver]
         if rng("cast/odd").random() < 0.5:
             scene.history.odd[ODD] = None
-            scene.history.mortal = is_mortal
+            scene.history.ttl_of = ttl_of
             others.append(OddSender(scene, "odd", rng("actor/odd"), dial(second)))
             parts.append(OddReceiver(scene, "odd-reader", rng("actor/odd-reader"), dial(third)))
         if rng("cast/clerk").random() < 0.5:

@@ -196,6 +196,7 @@ class Faults:
     def _clock(self) -> None:
         wall = self.broker.node.wall
         wall.offset_s += self.rng.choice((-7_200.0, 3_600.0))
+        self.scene.history.clock_set(self.broker.place, wall.offset_s)
         latest = self._latest[self.broker] = max(self._latest.get(self.broker, 0.0), wall.offset_s)
         if wall.offset_s < latest:
             self._behind.setdefault(self.broker, self.broker.node.life.number)
@@ -225,6 +226,7 @@ class Faults:
             if broker.node.life.number != life:
                 # What waits over a restart has only the time of day: it is due soon, and not two hours after the end.
                 broker.node.wall.offset_s = self._latest[broker]
+                self.scene.history.clock_set(broker.place, self._latest[broker])
 
     async def happens(self, kind: str) -> None:
         """One of them begins.

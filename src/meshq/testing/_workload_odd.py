@@ -6,6 +6,7 @@ among those that were too late.  To the history they are three places of one que
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any, Final
 
@@ -29,9 +30,9 @@ ODD_SETTINGS: Final[dict[str, AddressSettings]] = {
 }
 
 
-def is_mortal(uid: int) -> bool:
-    """Whether a message has a time to live."""
-    return uid % 5 == 0
+def ttl_of(uid: int) -> float:
+    """The time to live of a message, in seconds."""
+    return math.inf if uid % 5 else 0.2 + uid // 5 % 7
 
 
 class OddBatch(Batch):
@@ -47,8 +48,8 @@ class OddBatch(Batch):
         extras: dict[str, Any] = {}
         if uid % 3 == 0:
             extras["priority"] = uid // 3 % 10
-        if is_mortal(uid):
-            extras["ttl"] = 0.2 + uid // 5 % 7
+        if (ttl_s := ttl_of(uid)) < math.inf:
+            extras["ttl"] = ttl_s
         if uid % 7 == 0:
             extras["delay"] = 0.1 + 0.5 * (uid // 7 % 5)
         if uid % 11 == 0:
