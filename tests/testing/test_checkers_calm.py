@@ -111,6 +111,42 @@ def test_what_waits_is_not_delivered_before(first_s: float, again_s: float, wron
     assert len(list(l3_never_early(story.history))) == wrong
 
 
+@pytest.mark.parametrize(
+    ("started", "clocks", "wrong"),
+    [
+        # The clock of a broker that began anew was put forward meanwhile.
+        ("a", [("a", 0.0, 0.0), ("a", 0.4, 60.0)], 0),
+        ("a", [("a", 0.0, -60.0), ("a", 0.4, -30.0)], 0),
+        # No broker began anew, or another one than the one whose clock it was, or that was put forward before.
+        ("", [("a", 0.4, 60.0)], 1),
+        ("b", [("a", 0.4, 60.0)], 1),
+        ("a", [("a", 0.0, 60.0)], 1),
+        ("a", [("a", 0.4, -60.0)], 1),
+        ("a", [], 1),
+    ],
+)
+def test_what_waits_may_be_early_if_a_clock_was_put_forward_and_its_broker_began_anew(
+    started: str, clocks: list[tuple[str, float, float]], wrong: int
+) -> None:
+    story = Story()
+    events = [(at_s, node, offset_s) for node, at_s, offset_s in clocks]
+    for at_s, node, offset_s in events:
+        if not at_s:
+            story.history.clock_set(node, offset_s)
+    story.now = 0.1
+    story.sent(1, delay_s=1.0)
+    for at_s, node, offset_s in events:
+        if at_s:
+            story.now = at_s
+            story.history.clock_set(node, offset_s)
+    story.now = 0.5
+    if started:
+        story.history.restarted(started)
+    story.now = 0.9
+    story.got(1)
+    assert len(list(l3_never_early(story.history))) == wrong
+
+
 @pytest.mark.parametrize(("opened_s", "wrong"), [(1.0, 1), (0.0, 0)])
 def test_what_was_there_before_its_consumer_comes_by_its_priority(opened_s: float, wrong: int) -> None:
     story = Story(now=0.5)

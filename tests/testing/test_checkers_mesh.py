@@ -228,6 +228,26 @@ def test_in_a_ring_the_source_of_a_node_that_is_gone_is_the_one_before_it() -> N
     assert seen == {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("starts", "twice", "found"),
+    [(1, 2, []), (2, 4, []), (1, 3, ["B3"]), (2, 5, ["B3"]), (0, 1, ["Q4", "B3"])],
+)
+def test_over_a_bridge_comes_once_more_what_may_have_been_under_way(starts: int, twice: int, found: list[str]) -> None:
+    now = iter(range(1_000))
+    history = History(lambda: float(next(now)))
+    history.odd["q"] = None
+    history.forgetful["q"] = ("a", 2)
+    history.restarted("a")
+    for uid in range(10):
+        history.send_ok(history.sent("s", "q", uid, node="a", duplicate_id=f"d{uid}"))
+    for _ in range(starts):
+        history.restarted("a")
+    history.restarted("b")
+    history.recounted("q@b", [(uid, uid + 1) for uid in range(10)] + [(uid, uid + 11) for uid in range(twice)])
+    checkers = [violation.checker for violation in violations_of(history)]
+    assert [name for name in checkers if name != "Q5"] == found
+
+
 HOUR_S = 3_600.0
 
 

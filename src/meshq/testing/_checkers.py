@@ -147,11 +147,15 @@ def _listed(stands: Iterable[tuple[str, int]]) -> str:
 
 def _most_stands(history: History, queue: str, once: int, stands: Iterable[tuple[int, tuple[str, int]]]) -> int:
     """How often a message may stand in a queue that may stand there ``once``: where messages move, in each place; and
-    once more on a node that is gone and could not confirm what it had stored, before that was given back."""
+    once more on a node that is gone and could not confirm what it had stored, before that was given back, or where a
+    bridge's target has forgotten it (B3)."""
     found = list(stands)
     known = dict.fromkeys(place for _, (place, _) in found)
     doubted = any(place.rpartition("@")[2] in history.doubted for place in known) if len(known) > 1 else False
     most = (once * len(known) if queue in history.odd else once) + int(doubted)
+    if queue in history.forgetful:
+        sent_s = min(send.invoked_s for uid, _ in found for send in history.sends_by_uid()[uid])
+        most += int(any(at_s > sent_s for at_s in history.starts.get(history.forgetful[queue][0], ())))
     # Looked for only where it matters.
     return most if len(found) <= most else most + int(_stays_at_its_source(history, found))
 

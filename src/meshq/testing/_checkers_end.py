@@ -28,6 +28,7 @@ from meshq.testing._checkers_calm import (
 from meshq.testing._checkers_mesh import (
     b1_no_dead_letter_by_refusal,
     b2_carried_all_the_way,
+    b3_no_more_than_was_under_way,
     m1_nothing_for_who_is_gone,
 )
 from meshq.testing._checkers_order import q7_first_in_first_out
@@ -129,6 +130,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "L7": l7_memory_is_bounded,
     "B1": b1_no_dead_letter_by_refusal,
     "B2": b2_carried_all_the_way,
+    "B3": b3_no_more_than_was_under_way,
     "M1": m1_nothing_for_who_is_gone,
 }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from meshq.testing._checkers import Violation
+from meshq.testing._checkers import Violation, stands_of
 from meshq.testing._history import History
 
 
@@ -32,6 +33,22 @@ def b2_carried_all_the_way(history: History) -> Iterator[Violation]:
         if sent and duplicate_id not in sent:
             what = f"message {uid} was sent with the duplicate id {' or '.join(map(str, sent))} and came with"
             yield Violation("B2", f"{what} {duplicate_id}", uid)
+
+
+def b3_no_more_than_was_under_way(history: History) -> Iterator[Violation]:
+    """B3: where a bridge's target remembers a few ids only, no more messages come once more than it remembers, for each
+    start of the bridge's own broker.
+
+    A bridge has no more under way than that.  What it had under way when its broker died may be held up by the network,
+    and come when the next life has sent others, and the target has forgotten the ids.
+    """
+    for queue, (node, remembered) in history.forgetful.items():
+        sent = [send.invoked_s for send in history.sends.values() if queue in send.queues]
+        starts = sum(at_s > min(sent, default=math.inf) for at_s in history.starts.get(node, ()))
+        twice = [uid for (found, uid), stands in stands_of(history).items() if found == queue and len(stands) > 1]
+        if len(twice) > remembered * starts:
+            what = f"{len(twice)} messages came once more over a bridge from {node}, which was started {starts} times"
+            yield Violation("B3", f"{what}, to an address that remembers {remembered}", twice[0])
 
 
 def m1_nothing_for_who_is_gone(history: History) -> Iterator[Violation]:

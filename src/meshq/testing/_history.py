@@ -215,6 +215,8 @@ class History:
         self.parted: dict[str, None] = {}
         #: (node, mode, how it sees the one that is gone, messages that it has dealt to that one since).
         self.deals: list[tuple[str, str, str, int]] = []
+        #: Queue -> the node from which a bridge carries it to an address that remembers so many ids.
+        self.forgetful: dict[str, tuple[str, int]] = {}
         #: Places to which nothing may come, and why something might.
         self.spared: dict[str, str] = {}
         #: Number of a delivery -> the hops it has made, those it had to make, and its sender's duplicate id.

@@ -20,6 +20,7 @@ from meshq.testing._disk import SimDisk
 from meshq.testing._history import History, place_of
 from meshq.testing._mesh_accounts import settle_mesh
 from meshq.testing._mesh_bridges import BRIDGE_SIGHTS, MeshBridges
+from meshq.testing._mesh_delays import DELAY_SIGHTS, MeshDelays
 from meshq.testing._mesh_doubt import expire_in_doubt
 from meshq.testing._mesh_faults import MeshFaults
 from meshq.testing._mesh_flood import Flood
@@ -39,7 +40,15 @@ from meshq.testing._workload_transacting import TransactingReceiver
 from meshq.testing._workload_two_phase import Ledger, Manager, PreparingReceiver
 
 #: What the seeds of a mesh have to have met, besides what those of a single broker meet.
-MESH_SIGHTS: Final = (*BRIDGE_SIGHTS, *GONE_SIGHTS, *WATCH_SIGHTS, "finite_attempts", "flood", "tcp_only")
+MESH_SIGHTS: Final = (
+    *BRIDGE_SIGHTS,
+    *DELAY_SIGHTS,
+    *GONE_SIGHTS,
+    *WATCH_SIGHTS,
+    "finite_attempts",
+    "flood",
+    "tcp_only",
+)
 #: Three nodes cost as much as three: so each has less to do than a single one.
 PACE: Final = 0.6
 IDLE_S: Final = 1.0
@@ -51,7 +60,9 @@ TRANSACTING_SHARE: Final = 0.4
 class MeshCast:
     """Who acts: a client machine for each node, all of them receiving, two of them sending, or one from inside."""
 
-    def __init__(self, simulation: Simulation, scene: Scene, nodes: list[MeshNode], bridges: MeshBridges) -> None:
+    def __init__(
+        self, simulation: Simulation, scene: Scene, nodes: list[MeshNode], bridges: MeshBridges, delays: MeshDelays
+    ) -> None:
         rng = simulation.swarm.rng
         self.receivers: list[Actor] = []
         self.machines: dict[str, list[Machine]] = {}
@@ -75,6 +86,7 @@ class MeshCast:
                 sender.expendable = name == inside
                 (node.hosted if name == inside else actors).append(sender)
             actors += bridges.actors(scene, name, dial)
+            actors += delays.actors(scene, name, dial)
             if name == order[0] and simulation.swarm.on("mesh.flood"):
                 actors.append(Flood(scene, f"flood-{name}", rng(f"actor/flood-{name}"), dial))
                 simulation.swarm.count("seen.flood")
@@ -110,12 +122,14 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
     mode = rng("mesh").choice(MODES)
     bridges = MeshBridges(simulation.swarm, NODES)
     bridges.known(history)
-    nodes = [MeshNode(simulation.node(name), history, simulation.swarm, mode, bridges) for name in NODES]
+    delays = MeshDelays(simulation.swarm, NODES)
+    delays.known(history)
+    nodes = [MeshNode(simulation.node(name), history, simulation.swarm, mode, bridges, delays=delays) for name in NODES]
     history.sole = dict.fromkeys(place_of(queue, name) for queue in CONSUMED for name in NODES)
     crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(NODES) else 0
     for node in nodes:
         await _furnish(node)
-    cast = MeshCast(simulation, scene, nodes, bridges)
+    cast = MeshCast(simulation, scene, nodes, bridges, delays)
     for node in nodes:
         node.start()
     gone = MeshGone(simulation.swarm, history, nodes, bridges, mode)
@@ -140,7 +154,7 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
     retiring = rng("retired").choice(nodes)
     await _retire(retiring, faults)
     simulation.swarm.force("chaos.broker.drop_connection", False)
-    await _peace(scene, cast, nodes, bridges, gone, retiring)
+    await _peace(scene, cast, nodes, bridges, delays, gone, retiring)
     await expire_in_doubt(nodes, faults, simulation.swarm)
     for machine in cast.all_machines:
         machine.node.kill()
@@ -155,7 +169,13 @@ async def mesh_scenario(simulation: Simulation) -> Outcome:
 
 
 async def _peace(
-    scene: Scene, cast: MeshCast, nodes: list[MeshNode], bridges: MeshBridges, gone: MeshGone, retiring: MeshNode
+    scene: Scene,
+    cast: MeshCast,
+    nodes: list[MeshNode],
+    bridges: MeshBridges,
+    delays: MeshDelays,
+    gone: MeshGone,
+    retiring: MeshNode,
 ) -> None:
     """Everything works again: what is under way arrives, and the last messages are sent."""
     if gone.done:
@@ -170,7 +190,7 @@ async def _peace(
             if receiver.node in there:
                 nursery.start_soon(barrier, receiver)
     machines = [machine for name in there for machine in cast.machines[name]]
-    drained = (*CONSUMED, *bridges.drained)
+    drained = (*CONSUMED, *bridges.drained, *delays.queues)
     await settle_down(scene, nodes, machines, drained)
     if gone.done:
         if gone.node is not None:

@@ -1,4 +1,5 @@
-"""The bridges of a simulated mesh: a ring, in which messages go round, and one whose target is full most of the time.
+"""The bridges of a simulated mesh: a ring, in which messages go round, one whose target is full most of the time, and
+one whose target soon forgets what it has.
 
 In the *ring* each node has a queue and a bridge to the next one.  A transformer counts the hops; after two laps no
 bridge takes a message any more, and it is received where it was sent.  Two senders at two nodes use the same duplicate
@@ -6,6 +7,9 @@ ids for different messages, so a bridge that had its target judge these would lo
 
 *Outward* is a queue here and another one there, which may hold a few messages only and says no to all others; what it
 refuses must come in the end, once, and none of it must be a dead letter.
+
+*Brief* is a queue here and another one there, which remembers the ids of a few messages only, while a bridge may have
+many more under way: what is sent again must come once all the same.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from meshq.client import Delivery
 from meshq.message import Message
 from meshq.settings import AddressSettings
 from meshq.testing._history import History, place_of
+from meshq.testing._mesh_flood import Flood
 from meshq.testing._swarm import Swarm
 from meshq.testing._workload import SETTINGS, Actor, Batch, Dial, Scene, Sender
 from meshq.testing._workload_receive import Receiver
@@ -31,11 +36,25 @@ OUTWARD: Final = "outward"
 NARROW: Final = "narrow"
 DEAD: Final = "outward.dead"
 DEAD_PLACE: Final = "dead"
+#: A queue on the near side, and on the far side one whose address remembers few ids.
+BRIEF: Final = "brief"
+FORGETFUL: Final = "forgetful"
+#: So many; and the messages that are sent at a time, which are several times as many.
+REMEMBERED: Final = (1, 2, 3)
+BURST: Final = 30
 LAPS: Final = 2
 HOPS: Final = "hops"
 RETRY_S: Final = 0.3
 #: What a seed may have of bridges, and what they may come upon.
-BRIDGE_SIGHTS: Final = ("bridge_broken", "bridge_refused", "bridge_waiting", "bridged", "full_target", "ring")
+BRIDGE_SIGHTS: Final = (
+    "bridge_broken",
+    "bridge_refused",
+    "bridge_waiting",
+    "bridged",
+    "forgetful_target",
+    "full_target",
+    "ring",
+)
 
 
 @attrs.frozen
@@ -48,6 +67,8 @@ class Way:
     address: str
     #: So many hops a message makes in all; 0: it is not counted.
     hops: int = 0
+    #: As many messages may be under way as in a bridge of which nobody says how many; otherwise the seed does.
+    default_window: bool = False
 
 
 def _hop(message: Message) -> Message:
@@ -72,12 +93,16 @@ class MeshBridges:
             duplicate_id_cache_size=rng.choice((20, 100, 2_000)),
         )
         self._window = rng.choice((5, 2_000))
+        brief = swarm.rng("mesh/brief")
+        self.brief = tuple(brief.sample(names, 2)) if swarm.on("mesh.forgetful_target") else ()
+        self._forgetful = AddressSettings(auto_create_queues=False, duplicate_id_cache_size=brief.choice(REMEMBERED))
         #: A node that is gone for good; empty: all come back.
         self.gone = ""
         for sight in BRIDGE_SIGHTS:
             swarm.count(f"seen.{sight}", 0)
         swarm.count("seen.ring", int(bool(self.ring)))
         swarm.count("seen.full_target", int(bool(self.outward)))
+        swarm.count("seen.forgetful_target", int(bool(self.brief)))
 
     @property
     def hops(self) -> int:
@@ -87,7 +112,7 @@ class MeshBridges:
     @property
     def drained(self) -> list[str]:
         """Those of its queues, as the history knows them, out of which everything comes in the end."""
-        ways = {RING: self.ring, OUTWARD: self.outward}
+        ways = {RING: self.ring, OUTWARD: self.outward, BRIEF: self.brief}
         return [queue for queue, nodes in ways.items() if nodes and self.gone not in nodes]
 
     def ways(self, node: str) -> list[Way]:
@@ -98,6 +123,8 @@ class MeshBridges:
             found.append(Way(node, ring_queue(node), after, ring_queue(after), self.hops))
         if self.outward[:1] == (node,):
             found.append(Way(node, OUTWARD, self.outward[1], NARROW))
+        if self.brief[:1] == (node,):
+            found.append(Way(node, BRIEF, self.brief[1], FORGETFUL, default_window=True))
         return found
 
     def make(self, node: str) -> list[Bridge]:
@@ -111,9 +138,8 @@ class MeshBridges:
                 forwarding_address=way.address,
                 filter=f"{HOPS} IS NULL OR {HOPS} < {way.hops}" if way.hops else None,
                 transformer=_hop if way.hops else None,
-                window=self._window,
                 retry_interval=RETRY_S,
-                **links,
+                **(links if way.default_window else {**links, "window": self._window}),
             )
             for way in self.ways(node)
         ]
@@ -122,17 +148,22 @@ class MeshBridges:
         """The queues that bridges need at a node."""
         found = [ring_queue(node)] if node in self.ring else []
         found += [OUTWARD, DEAD] if self.outward[:1] == (node,) else []
-        return found + ([NARROW] if self.outward[1:] == (node,) else [])
+        found += [NARROW] if self.outward[1:] == (node,) else []
+        found += [BRIEF] if self.brief[:1] == (node,) else []
+        return found + ([FORGETFUL] if self.brief[1:] == (node,) else [])
 
     def settings(self, node: str) -> dict[str, AddressSettings]:
         """How the addresses of these behave; none of them comes into being where it is not."""
-        found = {pattern: AddressSettings(auto_create_queues=False) for pattern in ("ring-*", OUTWARD, DEAD, NARROW)}
+        patterns = ("ring-*", OUTWARD, DEAD, NARROW, BRIEF, FORGETFUL)
+        found = {pattern: AddressSettings(auto_create_queues=False) for pattern in patterns}
         if self.outward[:1] == (node,):
             found[OUTWARD] = AddressSettings(
                 auto_create_queues=False, dead_letter_address=DEAD, max_delivery_attempts=3
             )
         if self.outward[1:] == (node,):
             found[NARROW] = attrs.evolve(self._narrow, auto_create_queues=False)
+        if self.brief[1:] == (node,):
+            found[FORGETFUL] = self._forgetful
         return found
 
     def known(self, history: History) -> None:
@@ -142,6 +173,9 @@ class MeshBridges:
         if self.outward:
             history.odd[OUTWARD] = None
             history.spared[place_of(OUTWARD, f"{self.outward[0]}.{DEAD_PLACE}")] = "its target says no"
+        if self.brief:
+            history.odd[BRIEF] = None
+            history.forgetful[BRIEF] = (self.brief[0], self._forgetful.duplicate_id_cache_size)
 
     def parted(self, history: History, node: str) -> None:
         """Tell the history that a node is gone for good."""
@@ -162,7 +196,11 @@ class MeshBridges:
         if self.outward[:1] == (node,):
             actors.append(OutwardSender(*about("outward-sender")))
         if self.outward[1:] == (node,):
-            actors.append(NarrowReceiver(*about("narrow-receiver"), (NARROW,)))
+            actors.append(FarReceiver(*about("narrow-receiver"), (NARROW,)))
+        if self.brief[:1] == (node,):
+            actors.append(BriefSender(*about("brief-sender")))
+        if self.brief[1:] == (node,):
+            actors.append(FarReceiver(*about("forgetful-receiver"), (FORGETFUL,)))
         return actors
 
     def look(self, bridges: list[Bridge]) -> None:
@@ -255,22 +293,36 @@ class OutwardSender(Sender):
         return OUTWARD
 
 
-class NarrowReceiver(Receiver):
-    """Receives on the far side, so slowly that there is seldom room."""
+class BriefSender(Flood):
+    """Sends to the near side, in bursts of small messages."""
+
+    address = BRIEF
+    burst = BURST
+    burst_bytes = 0
+    durable_share = 1.0
+
+
+class FarReceiver(Receiver):
+    """Receives on the far side of a bridge, so slowly that there is seldom room."""
 
     def place(self, queue: str) -> tuple[str, str]:
         """The queue and the place by which the history knows it."""
-        return OUTWARD, self.node
+        known = logical(queue)
+        assert known is not None
+        return known, self.node
 
     def died(self) -> None:
         """Its process has died, and begins anew; the broker may not know that yet."""
-        self.haunt(place_of(OUTWARD, self.node))
+        for queue in self.queues:
+            self.haunt(place_of(self.place(queue)[0], self.node))
 
 
 def logical(queue: str) -> str | None:
     """The queue as the history knows it; None: it has nothing to do with bridges."""
     if queue.startswith(f"{RING}-"):
         return RING
+    if queue in (BRIEF, FORGETFUL):
+        return BRIEF
     return OUTWARD if queue in (OUTWARD, DEAD, NARROW) else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -21,6 +21,16 @@ ADDRESS: Final = "shared"
 class Flood(Actor):
     """Sends bursts of large messages to one queue, which go to the disk, or wait, or are refused."""
 
+    address = ADDRESS
+    burst = BURST
+    burst_bytes = BURST_BYTES
+    #: How many of the bursts are durable.
+    durable_share = 0.7
+
+    def extras(self, uid: int) -> dict[str, Any]:
+        """What a message asks for, besides being kept."""
+        return {}
+
     async def use(self, client: Client) -> None:
         """Some bursts.  Checkpoint: always.  Cancellation: ends it.  Raises: nothing."""
         for _ in range(self.rng.randrange(1, 10)):
@@ -31,22 +41,25 @@ class Flood(Actor):
 
     async def _burst(self, client: Client) -> None:
         history, ops, messages = self.history, list[int](), list[Message]()
-        durable = self.rng.random() < 0.7
-        for _ in range(BURST):
+        durable = self.rng.random() < self.durable_share
+        for _ in range(self.burst):
             uid = self.scene.uid()
-            messages.append(Message(body_of(uid, BURST_BYTES), duplicate_id=f"d{uid}", durable=durable))
+            extras = self.extras(uid)
+            body = body_of(uid, self.burst_bytes)
+            messages.append(Message(body, duplicate_id=f"d{uid}", durable=durable, **extras))
             op = history.sent(
                 self.name,
-                ADDRESS,
+                self.address,
                 uid,
                 producer=f"{self.name}/{self.clients}",
                 duplicate_id=f"d{uid}",
                 durable=durable,
                 node=self.node,
+                delay_s=extras.get("delay", 0.0),
             )
             ops.append(op)
         try:
-            await client.send_many(ADDRESS, messages)
+            await client.send_many(self.address, messages)
         except MeshqError as error:
             self.history.note(f"{self.name}: {error!r}")
             for op in ops:
@@ -54,4 +67,4 @@ class Flood(Actor):
         else:
             for op in ops:
                 history.send_ok(op)
-            self.scene.confirmed += BURST
+            self.scene.confirmed += self.burst

@@ -14,6 +14,7 @@ from meshq.node import Broker
 from meshq.settings import AddressSettings, JournalSettings
 from meshq.testing._history import History, place_of
 from meshq.testing._mesh_bridges import MeshBridges, logical, place
+from meshq.testing._mesh_delays import MeshDelays
 from meshq.testing._mesh_flood import BURST, BURST_BYTES
 from meshq.testing._node import SimNode
 from meshq.testing._scenario_accounts import FORWARDING
@@ -42,9 +43,12 @@ MODES: Final = ("on_demand", "on_demand", "strict")
 class MeshNode(BrokerNode):
     """A broker of the mesh over all its lives."""
 
-    def __init__(self, node: SimNode, history: History, swarm: Swarm, mode: str, bridges: MeshBridges) -> None:
+    def __init__(
+        self, node: SimNode, history: History, swarm: Swarm, mode: str, bridges: MeshBridges, *, delays: MeshDelays
+    ) -> None:
         super().__init__(node, history, swarm)
         self._ways = bridges
+        self._delays = delays
         #: The id of another node that is gone for good; empty: all come back.
         self.given_up = ""
         #: The bridges of this life.
@@ -94,6 +98,7 @@ class MeshNode(BrokerNode):
             queues=[
                 *(address for address, queues in ADDRESSES.items() if len(queues) == 1),
                 *self._ways.queues(name),
+                *self._delays.queues,
             ],
             # A message that comes too late must not make it again.
             address_settings={
@@ -112,7 +117,7 @@ class MeshNode(BrokerNode):
             return known in self._ways.drained
         if queue.startswith(FORWARDING):
             return not (self.given_up and queue.endswith(self.given_up))
-        return super().drained(queue)
+        return queue in self._delays.queues or super().drained(queue)
 
     @staticmethod
     def logical(queue: str) -> str:
