@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
+import random
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -43,8 +45,18 @@ from meshq.testing._workload import (
 )
 from meshq.testing._workload_odd import ODD, PLACES, OddReceiver, OddSender, ttl_of
 from meshq.testing._workload_receive import Clerk, Receiver
+from meshq.testing._workload_sifted import (
+    HALF,
+    SIFTED_SHARE,
+    SIFTED_SIGHTS,
+    SiftedReceiver,
+    SiftedSender,
+    furnish_sifted,
+    sifted_known,
+)
 from meshq.testing._workload_transacting import TransactingReceiver
 from meshq.testing._workload_two_phase import Ledger, Manager, PreparingReceiver
+from meshq.testing._workload_undertaker import UNDERTAKER_SHARE, UNDERTAKER_SIGHTS, Undertaker
 
 #: Simulated seconds of faults, and the least that a seed has to have confirmed.
 DURATION_S: Final = 60.0
@@ -73,6 +85,8 @@ class Cast:
     def __init__(self, simulation: Simulation, scene: Scene, broker: BrokerNode) -> None:
         rng = simulation.swarm.rng
         self.clerks: list[Clerk] = []
+        self.undertaker: Undertaker | None = None
+        self.sifting: list[SiftedReceiver] = []
         users = broker.users
 
         def dial(node: SimNode, user: str = APP) -> Dial:
@@ -95,16 +109,7 @@ class Cast:
         others: list[Actor] = [Sender(scene, "second", rng("actor/second"), dial(second))]
         if rng("cast/shared").random() < 0.5:
             others.append(Receiver(scene, "sharer", rng("actor/sharer"), dial(second), ("shared",)))
-        queues = ("shared", "solo", "news-a")
-        receiving = TransactingReceiver if rng("cast/transacting").random() < 0.5 else Receiver
-        if rng("cast/preparing").random() < 0.3:
-            ledger = Ledger(scene.history)
-            others.append(Manager(scene, "manager", rng("actor/manager"), dial(second), ledger))
-            receiver: Receiver = PreparingReceiver(
-                scene, "receiver", rng("actor/receiver"), dial(third), queues, ledger=ledger
-            )
-        else:
-            receiver = receiving(scene, "receiver", rng("actor/receiver"), dial(third), queues)
+        receiver = self._receiver(scene, rng, dial(second), dial(third), others)
         news = Receiver(scene, "reader", rng("actor/reader"), dial(third), ("news-b",))
         parts: list[Actor] = [receiver]
         if rng("cast/odd").random() < 0.5:
@@ -112,9 +117,12 @@ class Cast:
             scene.history.ttl_of = ttl_of
             others.append(OddSender(scene, "odd", rng("actor/odd"), dial(second)))
             parts.append(OddReceiver(scene, "odd-reader", rng("actor/odd-reader"), dial(third)))
+        if rng("cast/sifted").random() < SIFTED_SHARE:
+            self._sift(scene, rng, dial(second), dial(third), others, parts)
         if rng("cast/clerk").random() < 0.5:
-            self.clerks.append(Clerk(scene, "clerk", rng("actor/clerk"), dial(second)))
-            others += self.clerks
+            clerk = Clerk(scene, "clerk", rng("actor/clerk"), dial(second))
+            self.clerks.append(clerk)
+            others.append(clerk)
         if rng("cast/hosted").random() < 0.5:
             inside = Sender(scene, "inside", rng("actor/inside"), broker.client)
             news = Receiver(scene, "reader", rng("actor/reader"), broker.client, ("news-b",))
@@ -129,9 +137,53 @@ class Cast:
             self.thief = Thief(scene, "thief", rng("actor/thief"), dial(outside, THIEF))
             self.machines.append(Machine(outside, [self.thief]))
 
+    def _receiver(
+        self,
+        scene: Scene,
+        rng: Callable[[str], random.Random],
+        deciding: Dial,
+        reading: Dial,
+        others: list[Actor],
+    ) -> Receiver:
+        """Who receives from most queues, one message at a time or in transactions; with whom decides these."""
+        queues = ("shared", "solo", "news-a")
+        receiving = TransactingReceiver if rng("cast/transacting").random() < 0.5 else Receiver
+        if rng("cast/preparing").random() < 0.3:
+            ledger = Ledger(scene.history)
+            others.append(Manager(scene, "manager", rng("actor/manager"), deciding, ledger))
+            if rng("cast/undertaker").random() < UNDERTAKER_SHARE:
+                # Its queues are not made again by somebody who comes too late, as those of the clerk.
+                self.undertaker = Undertaker(scene, "clerk.end", rng("actor/undertaker"), deciding, ledger)
+                self.clerks.append(self.undertaker)
+                others.append(self.undertaker)
+            return PreparingReceiver(scene, "receiver", rng("actor/receiver"), reading, queues, ledger=ledger)
+        return receiving(scene, "receiver", rng("actor/receiver"), reading, queues)
+
+    def _sift(
+        self,
+        scene: Scene,
+        rng: Callable[[str], random.Random],
+        sending: Dial,
+        reading: Dial,
+        others: list[Actor],
+        parts: list[Actor],
+    ) -> None:
+        """Who sends to a topic with filters, and the two who receive from it."""
+        sifted_known(scene.history)
+        self.sifting = [
+            SiftedReceiver(scene, "sifted-reader", rng("actor/sifted-reader"), reading),
+            SiftedReceiver(scene, "sifted-half", rng("actor/sifted-half"), sending, only=HALF),
+        ]
+        others.append(SiftedSender(scene, "sifted", rng("actor/sifted"), sending))
+        parts.append(self.sifting[0])
+        others.append(self.sifting[1])
+
     def met(self) -> dict[str, int]:
-        """What there was of users."""
-        return dict.fromkeys(USER_SIGHTS, 0) if self.thief is None else {**self.thief.met, "users": 1}
+        """What there was of users, of queues that somebody wanted to delete too early, and of what filters sift."""
+        users = dict.fromkeys(USER_SIGHTS, 0) if self.thief is None else {**self.thief.met, "users": 1}
+        kept = dict.fromkeys(UNDERTAKER_SIGHTS, 0) if self.undertaker is None else self.undertaker.met
+        sifted = {sight: sum(one.met[sight] for one in self.sifting) for sight in SIFTED_SIGHTS}
+        return {**users, **kept, **sifted}
 
 
 async def scenario(simulation: Simulation) -> Outcome:
@@ -154,6 +206,10 @@ async def scenario(simulation: Simulation) -> Outcome:
     broker.node.kill()
     cast = Cast(simulation, scene, broker)
     broker.start()
+    if cast.sifting:
+        await broker.started()
+        async with broker.client() as client:
+            await furnish_sifted(client)
     faults = Faults(simulation, scene, broker, cast.machines)
     for machine in cast.machines:
         machine.start()

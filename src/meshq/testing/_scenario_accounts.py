@@ -25,6 +25,7 @@ from meshq.testing._simulation import Simulation
 from meshq.testing._workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Scene
 from meshq.testing._workload_odd import ODD, PLACES
 from meshq.testing._workload_receive import Clerk
+from meshq.testing._workload_sifted import SIFTED, SIFTED_PLACES
 from meshq.wire import RunView
 
 #: Seconds after healing in which everything has to work again.
@@ -61,6 +62,8 @@ async def barrier(actor: Actor) -> None:
 
 def known_as(queue: str) -> str:
     """The place by which the history knows a queue."""
+    if queue in SIFTED_PLACES:
+        return place_of(SIFTED, SIFTED_PLACES[queue])
     return place_of(ODD, PLACES[queue]) if queue in PLACES else queue
 
 

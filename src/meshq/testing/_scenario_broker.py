@@ -21,6 +21,7 @@ from meshq.testing._scenario_users import Users
 from meshq.testing._swarm import Swarm
 from meshq.testing._workload import ADDRESSES, CONSUMED, URL, Actor
 from meshq.testing._workload_odd import ODD_SETTINGS, PLACES
+from meshq.testing._workload_sifted import SIFTED_PLACES, SIFTED_SETTINGS
 
 DIRECTORY: Final = "/data/broker"
 #: Where the parts of its store are in some seeds, as on several disks; pages are of no account.
@@ -164,7 +165,7 @@ class BrokerNode:
 
     def drained(self, queue: str) -> bool:
         """Whether somebody takes all that a queue has."""
-        return queue in (*CONSUMED, *PLACES)
+        return queue in (*CONSUMED, *PLACES, *SIFTED_PLACES)
 
     def left(self, what: str, number: int) -> None:
         """Something of this broker's that has to be 0 at the end."""
@@ -189,6 +190,7 @@ class BrokerNode:
                 "#": AddressSettings(full_policy=self.full_policy, page_size_bytes=PAGE_BYTES_MIN),
                 "clerk.#": AddressSettings(auto_create_queues=False),
                 **ODD_SETTINGS,
+                **SIFTED_SETTINGS,
             },
             memory_limit=MEMORY_BYTES,
             stop_timeout=STOP_S,

@@ -180,8 +180,7 @@ class Batch:
             body(uid),
             duplicate_id=self.duplicate_id(uid),
             durable=self.durable,
-            properties={"uid": uid},
-            **self.extras(uid),
+            **{"properties": {"uid": uid}, **self.extras(uid)},
         )
 
     def duplicate_id(self, uid: int) -> str | None:
@@ -375,8 +374,7 @@ class Sender(Actor):
                         body(uid),
                         duplicate_id=batch.duplicate_id(uid),
                         durable=batch.durable,
-                        properties={"uid": uid},
-                        **batch.extras(uid),
+                        **{"properties": {"uid": uid}, **batch.extras(uid)},
                     )
                     taken.append(giving)
                     giving = None

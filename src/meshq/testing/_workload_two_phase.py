@@ -29,7 +29,8 @@ class Entry:
     """One transaction: what it has sent and settled, and what is to become of it."""
 
     ops: list[int]
-    settlement: int
+    #: None: it settles nothing.
+    settlement: int | None = None
     #: Empty: nobody has decided.
     verdict: str = ""
     #: Whoever worked on it does so no more.
@@ -57,10 +58,22 @@ class Ledger:
                 history.send_ok(op)
             else:
                 history.send_failed(op, "not_done")
+        if entry.settlement is None:
+            return
         if entry.verdict == COMMIT:
             history.settle_ok(entry.settlement)
         else:
             history.settle_failed(entry.settlement, "not_done")
+
+    def not_prepared(self, xid: bytes, error: MeshqError) -> None:
+        """Preparing has failed: the manager rolls it back if it turns up all the same."""
+        entry = self.entries[xid]
+        if error.outcome == "unknown":
+            entry.given_up = True
+        else:
+            del self.entries[xid]
+        for op in entry.ops:
+            self.history.send_failed(op, error.outcome)
 
     @property
     def waiting(self) -> list[bytes]:
@@ -119,13 +132,7 @@ class PreparingReceiver(TransactingReceiver):
         except MeshqError as error:
             if transaction.state == "active":
                 await transaction.rollback()
-            if error.outcome == "unknown":
-                # The manager rolls it back if it turns up.
-                entry.given_up = True
-            else:
-                del self._ledger.entries[xid]
-            for op in entry.ops:
-                self.history.send_failed(op, error.outcome)
+            self._ledger.not_prepared(xid, error)
             if error.outcome != "unknown":
                 raise TransactionRolledBackError("it was not prepared") from error
             raise
