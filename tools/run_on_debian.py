@@ -2,7 +2,8 @@
 
 Each release is unpacked into a temporary folder (debootstrap), gets the last commit and a virtual environment with
 the tested versions, and runs the tests there, in a mount namespace of its own that vanishes with it.
-Needs root, a network, and about 1 GiB.  The result goes to ``docs/results/platforms.json``.
+Needs root, a network, and about 1 GiB.  The result goes to ``docs/results/platforms.json``, and the table on the page
+beside it is drawn from that; ``--docs`` only draws it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "docs" / "results" / "platforms.json"
+PAGE = ROOT / "docs" / "results" / "index.md"
+#: The table stands below this line, to the end of the page.
+HEADING = "| Python | Debian | arguments | passed | failed | skipped | commit |"
 #: trixie has Python 3.13, sid 3.14.
 RELEASES = ("trixie", "sid")
 PACKAGES = ("python3", "python3-venv", "ca-certificates", "redis-server", "strace")
@@ -103,13 +107,39 @@ def run_on(release: str, folder: Path, arguments: list[str]) -> dict[str, Any]:
     }
 
 
+def page(before: str, platforms: list[dict[str, Any]]) -> str:
+    """The page of results with the table of these runs."""
+    head, _, _ = before.partition(HEADING)
+    rows = [HEADING, "|" + " --- |" * HEADING.count(" | ") + " --- |"]
+    for one in sorted(platforms, key=lambda one: one["versions"]["python"]):
+        cells = [one["versions"]["python"], one["debian"], f"`{arguments_of(one)}`" if arguments_of(one) else "none"]
+        cells += [f"{one[name]:,}" for name in ("passed", "failed", "skipped")]
+        rows.append("| " + " | ".join([*cells, f"`{one['commit'][:12]}`"]) + " |")
+    return head + "\n".join(rows) + "\n"
+
+
+def arguments_of(platform: dict[str, Any]) -> str:
+    """What pytest was given beside the options of all runs."""
+    return str(platform["command"]).partition(" -- ")[2]
+
+
+def draw() -> None:
+    """Draw the table from the file of results."""
+    platforms = json.loads(RESULT.read_text(encoding="utf-8"))["platforms"]
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), platforms), encoding="utf-8")
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--release", action="append", help=f"one of Debian's; without it {' and '.join(RELEASES)}")
     parser.add_argument("--output", type=Path, default=RESULT, help="where the result goes")
+    parser.add_argument("--docs", action="store_true", help="only draw the table from the result")
     parser.add_argument("arguments", nargs="*", help="given to pytest")
     options = parser.parse_args()
+    if options.docs:
+        draw()
+        return 0
     if os.geteuid() or not shutil.which("debootstrap"):
         raise SystemExit("needs root, and Debian's debootstrap")
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -118,9 +148,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix=f"{release}-") as name:
             platforms.append(run_on(release, Path(name), options.arguments))
         print(json.dumps(platforms[-1]), flush=True)
-    command = " ".join(["python", "tools/run_on_debian.py", *sys.argv[1:]])
+    given = ["--", *options.arguments] if options.arguments else []
     for platform in platforms:
-        platform |= {"command": command, "commit": commit.strip()}
+        command = ["python tools/run_on_debian.py --release", platform["debian"], *given]
+        platform |= {"command": " ".join(command), "commit": commit.strip()}
     if options.release and options.output.exists():
         # What was run of the other releases stays beside it.
         before = json.loads(options.output.read_text(encoding="utf-8"))["platforms"]
@@ -128,6 +159,8 @@ def main() -> int:
         platforms = [one for one in before if one["debian"] not in names] + platforms
     result = {"platforms": platforms}
     options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    if options.output == RESULT:
+        draw()
     return 1 if any(platform["failed"] or not platform["passed"] for platform in platforms) else 0
 
 
