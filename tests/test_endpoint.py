@@ -37,6 +37,14 @@ def test_what_is_no_endpoint_is_refused(url: object) -> None:
         Endpoint.parse(url)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("url", ["tcp://host:99999", "tls://[::1]:65536/?a=b"])
+def test_a_port_that_is_too_large_is_told_what_is_allowed(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"with a port of 0 to 65,535$"):
+        Endpoint.parse(url)
+    with pytest.raises(SettingsError, match=r"inproc://NAME$"):
+        Endpoint.parse("tcp://host:x")
+
+
 @pytest.mark.parametrize("url", ["tcp://user:secret@host:1", "tcp://user:secret@", "tcp://a@secret@host", "secret@x"])
 def test_a_password_in_a_url_is_not_repeated(url: str) -> None:
     with pytest.raises(SettingsError) as caught:

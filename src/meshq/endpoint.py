@@ -41,7 +41,9 @@ class Endpoint:
             port = parts.port
             host = parts.hostname or ""
         except ValueError as error:
-            raise SettingsError("url", shown, _ALLOWED) from error
+            # Of a number, only that it is too large is wrong with it.
+            range_ = ", with a port of 0 to 65,535" if shown.rpartition(":")[2].rstrip("/?*").isdecimal() else ""
+            raise SettingsError("url", shown, _ALLOWED + range_) from error
         if parts.scheme not in SCHEMES or parts.path not in ("", "/") or parts.fragment or parts.username is not None:
             raise SettingsError("url", shown, _ALLOWED)
         try:

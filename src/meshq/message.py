@@ -22,6 +22,8 @@ _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**64 - 1
 _VALUES: Final = "str, bytes, bool, int of 64 bits, float that is a number, or None"
 _NAMES: Final = f"text of 1 to {limits.PROPERTY_NAME_BYTES_MAX} bytes"
+#: How deep it is looked for what JSON can't hold.
+_JSON_STEPS_MAX: Final = 8
 #: The content type of a body of JSON.
 JSON_TYPE: Final = "application/json"
 
@@ -231,15 +233,32 @@ def to_json(value: object) -> bytes:
     """Encode a value as JSON text in UTF-8.
 
     Raises:
-        SettingsError: JSON can't hold the value.  The error never shows it.
+        SettingsError: JSON can't hold the value.  The error says where, by keys, and never shows the value.
     """
+    text = _json_of(value)
+    if text is not None:
+        return text
+    allowed = "None, bool, int, str, a float that is a number, and lists and dictionaries of them, without circles"
+    where, wrong = "value", value
+    for _ in range(_JSON_STEPS_MAX):
+        inner = (
+            wrong.items() if isinstance(wrong, dict) else enumerate(wrong) if isinstance(wrong, list | tuple) else ()
+        )
+        found = next(((key, item) for key, item in inner if _json_of(item) is None), None)
+        # In a circle each holds another one that is wrong: the outermost is told.
+        if found is None or found[1] is value:
+            break
+        where, wrong = f"{where}[{short(found[0])}]", found[1]
+    raise SettingsError(where, None, allowed, shown=kind_of(wrong))
+
+
+def _json_of(value: object) -> bytes | None:
+    """A value as JSON text, None if JSON can't hold it."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError):
         # What these say shows parts of the value.
-        pass
-    allowed = "None, bool, int, str, a float that is a number, and lists and dictionaries of them, without circles"
-    raise SettingsError("value", None, allowed, shown=kind_of(value))
+        return None
 
 
 def from_json(body: bytes) -> Any:

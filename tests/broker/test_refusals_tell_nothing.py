@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from meshq.broker.session._operations import create_divert
+from meshq.errors import UsageError
 from meshq.permissions import PERMISSIONS, Permissions
 from meshq.settings import Security
 from meshq.wire import Answer, Call, Consume, FrameType, Header, Produce, header_of
@@ -92,6 +94,29 @@ def test_a_name_for_a_divert_that_is_taken_says_nothing_of_who_has_it() -> None:
     assert told(house_of(filled=False), FrameType.CALL, call)[0] == 0
     code, text, _ = told(house_of(filled=True), FrameType.CALL, call)
     assert code and text == "another divert has the name 'copies'"
+
+
+@pytest.mark.parametrize(
+    ("there", "text"),
+    [
+        # By way of what nobody but the shop may know of, and back.
+        ("orders.new", "the divert would close a loop"),
+        # By way of their own.
+        ("mine.y", "the divert would close a loop: mine.x -> mine.y -> mine.z -> mine.x"),
+    ],
+)
+def test_a_loop_is_named_by_the_diverts_that_one_may_know_of_alone(there: str, text: str) -> None:
+    house = house_of(filled=True)
+    ways = {"1": ("orders.dead", "mine.x"), "2": ("mine.y", "mine.z"), "3": ("mine.z", "mine.x")}
+    for name, (address, forwarding) in ways.items():
+        about: dict[str, Any] = {"forwarding_address": forwarding, "filter": None, "exclusive": False}
+        house.core.definitions.create_divert(name, address=address, **about)
+    stranger = stranger_of(house)
+    session = stranger.attached.session if stranger.attached is not None else 0
+    asker = house.core.sessions[session]
+    with pytest.raises(UsageError) as refused:
+        create_divert(house.core, asker, "back", "mine.x", there)
+    assert str(refused.value) == text
 
 
 @pytest.mark.parametrize("asked", calls())

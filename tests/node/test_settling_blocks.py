@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -389,9 +390,19 @@ async def test_a_body_that_is_no_json_is_told_by_a_typed_error_that_does_not_sho
                     assert caught.value.__context__ is None
 
 
-@pytest.mark.parametrize("value", [object(), float("nan"), {1: {2, 3}}, b"bytes", {(1, 2): 3}, "\ud800"])
-def test_what_json_cannot_hold_is_no_body(value: object) -> None:
-    with pytest.raises(SettingsError, match="value=") as caught:
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (object(), "value=<object>"),
+        (float("nan"), "value=<float>"),
+        ({1: {2, 3}}, "value[1]=<set>"),
+        ({"a": 1, "b": [0, {"c": b"secret"}]}, "value['b'][1]['c']=<bytes>"),
+        ({(1, 2): 3}, "value=<dict>"),
+        ("\ud800", "value=<str>"),
+    ],
+)
+def test_what_json_cannot_hold_is_no_body_and_it_is_told_where_it_is(value: object, said: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{re.escape(said)} is not allowed") as caught:
         Message.json(value)
     assert caught.value.__context__ is None
 
@@ -399,8 +410,12 @@ def test_what_json_cannot_hold_is_no_body(value: object) -> None:
 def test_a_value_in_a_circle_is_no_body() -> None:
     circle: list[object] = []
     circle.append(circle)
-    with pytest.raises(SettingsError, match="without circles"):
-        Message.json(circle)
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (circle, {"a": circle}, deep):
+        with pytest.raises(SettingsError, match="without circles"):
+            Message.json(value)
 
 
 # -- a Message in place of a body

@@ -72,12 +72,16 @@ class Diverts:
         Raises:
             UsageError: it does; names the loop.
         """
-        way = self._way(forwarding_address, address, {})
-        if way is not None:
+        way = self.way(forwarding_address, address)
+        if way:
             raise UsageError(f"the divert would close a loop: {' -> '.join([address, *way])}")
 
+    def way(self, start: str, end: str) -> list[str]:
+        """The addresses from one to another, by diverts; none if there is no way."""
+        return self._way(start, end, {}) or []
+
     def _way(self, start: str, end: str, seen: dict[str, None]) -> list[str] | None:
-        """The addresses from one to another, by diverts; None: there is no way."""
+        """As ``way``, but by no address that was seen; None: there is no way."""
         if start == end:
             return [start]
         seen[start] = None

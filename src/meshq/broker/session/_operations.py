@@ -132,6 +132,10 @@ def create_divert(
     if rule is not None and not may_look(asker, rule.address):
         # What it is like, its owner may know.
         raise UsageError(f"another divert has the name {name!r}")
+    way = core.router.diverts.way(forwarding_address, address) if rule is None else []
+    if not all(may_look(asker, leaving) for leaving in way[:-1]):
+        # Where the diverts of others lead, their owners may know.
+        raise UsageError("the divert would close a loop")
     condition = parse_filter(filter) if filter else None
     about = {"address": address, "forwarding_address": forwarding_address}
     core.definitions.create_divert(name, **about, filter=condition, exclusive=exclusive)
