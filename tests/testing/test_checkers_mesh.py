@@ -243,6 +243,7 @@ def test_over_a_bridge_comes_once_more_what_may_have_been_under_way(starts: int,
     for _ in range(starts):
         history.restarted("a")
     history.restarted("b")
+    history.recounted("q@a", [(uid, uid + 1) for uid in range(10)])
     history.recounted("q@b", [(uid, uid + 1) for uid in range(10)] + [(uid, uid + 11) for uid in range(twice)])
     checkers = [violation.checker for violation in violations_of(history)]
     assert [name for name in checkers if name != "Q5"] == found

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from meshq.testing._checkers import Violation, stands_of
-from meshq.testing._history import History
+from meshq.testing._checkers import Violation, numbers_of
+from meshq.testing._history import History, queue_of
 
 
 def b1_no_dead_letter_by_refusal(history: History) -> Iterator[Violation]:
@@ -45,7 +45,9 @@ def b3_no_more_than_was_under_way(history: History) -> Iterator[Violation]:
     for queue, (node, remembered) in history.forgetful.items():
         sent = [send.invoked_s for send in history.sends.values() if queue in send.queues]
         starts = sum(at_s > min(sent, default=math.inf) for at_s in history.starts.get(node, ()))
-        twice = [uid for (found, uid), stands in stands_of(history).items() if found == queue and len(stands) > 1]
+        # What the target has stored and could not confirm waits at the source, too, if the target is gone for good.
+        numbers = numbers_of(history).items()
+        twice = [uid for (place, uid), found in numbers if queue_of(place) == queue and len(found) > 1]
         if len(twice) > remembered * starts:
             what = f"{len(twice)} messages came once more over a bridge from {node}, which was started {starts} times"
             yield Violation("B3", f"{what}, to an address that remembers {remembered}", twice[0])
