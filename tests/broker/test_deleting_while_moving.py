@@ -51,6 +51,35 @@ def test_a_purge_does_not_wait_for_what_is_rejected_after_it(steps: Steps) -> No
     steps.all(house)
 
 
+def test_a_purge_waits_for_all_that_was_rejected_before_it(steps: Steps) -> None:
+    house, client = lettered(steps)
+    fill(client, "work")
+    channel = client.consume("work")
+    client.settle(channel, (1, 5), flags=2)
+    # They are put to the filters after the others of their run.
+    client.settle(channel, (6, 10), flags=2)
+    client.leave(channel)
+    assert client.call("purge_queue", name="work") is None
+    steps.all(house)
+    assert answered(client) == {"removed": 2} and read(house, "all") == numbered(10)
+
+
+def test_a_purge_waits_for_room_for_what_filters_have_judged_since(steps: Steps) -> None:
+    house, client = lettered(steps, log=BusyLog(room_bytes=5_000_000))
+    fill(client, "work")
+    channel = client.consume("work")
+    client.settle(channel, (1, 10), flags=2)
+    client.leave(channel)
+    assert client.call("purge_queue", name="work") is None
+    house.log.large_bytes = house.core.ledger.large_bytes = 10
+    steps.all(house)
+    assert client.answer(client.calls) is None
+    while house.log.asked:
+        house.log.answer()
+        house.rest()
+    assert answered(client) == {"removed": 2} and read(house, "all") == numbered(10)
+
+
 def test_a_subscription_ends_when_what_was_rejected_has_gone(steps: Steps) -> None:
     house, client = lettered(steps, queue=False)
     channel = subscribe(client, "work", kind="single", name="s", durable=True)

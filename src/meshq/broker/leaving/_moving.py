@@ -145,8 +145,9 @@ class Mover:
 
         def answered() -> None:
             if then is not None:
+                since = self.under_way.last
                 then(need)
-                self._ended(queue, number)
+                self._ended(queue, number, since)
 
         if self._ledger.ask_room(need, answered):
             # There is room, or whoever places it is refused at once; what nobody keeps needs none.
@@ -283,15 +284,16 @@ class Mover:
         asked: bool,
     ) -> None:
         """The messages go now, unless somebody has them; ``asked``: whether filters were asked, or can be now."""
+        since = self.under_way.last
         others = self._asking.pop((span.view, target.address))
         if asked:
             self._move_late(queue, span, target, reason, still, told[0] if told else None)
             for (other, why), may in others.items():
                 self._move_late(queue, other, target, why, may, None)
-        self._ended(queue, number)
+        self._ended(queue, number, since)
 
-    def _ended(self, queue: Queue, number: int) -> None:
-        self.under_way.end(queue, number)
+    def _ended(self, queue: Queue, number: int, since: int) -> None:
+        self.under_way.end(queue, number, since)
         if queue not in self.under_way:
             # It may have been what kept a queue that goes by itself.
             self.on_taken(queue)

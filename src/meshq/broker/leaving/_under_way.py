@@ -10,11 +10,11 @@ from meshq.broker.queue._queue_machine import Queue
 class UnderWay:
     """The moves of each queue that are not done yet, and who waits for some of these."""
 
-    __slots__ = ("_last", "_moves", "_waiting")
+    __slots__ = ("_moves", "_waiting", "last")
 
     def __init__(self) -> None:
-        # The number of the last move.
-        self._last = 0
+        #: The number of the last move.
+        self.last = 0
         # By queue, the numbers of its moves; and whom to call when these are done, by those that are not.
         self._moves: dict[Queue, dict[int, None]] = {}
         self._waiting: dict[Queue, list[tuple[dict[int, None], Callable[[], None]]]] = {}
@@ -24,23 +24,32 @@ class UnderWay:
 
     def begin(self, queue: Queue) -> int:
         """A move of a queue waits; returns its number."""
-        self._last += 1
-        self._moves.setdefault(queue, {})[self._last] = None
-        return self._last
+        self.last += 1
+        self._moves.setdefault(queue, {})[self.last] = None
+        return self.last
 
-    def end(self, queue: Queue, number: int) -> None:
-        """A move of a queue is done, or will not be."""
+    def end(self, queue: Queue, number: int, since: int) -> None:
+        """A move of a queue is done, or will not be; those that began after the number ``since`` are what is left of
+        it, for which whoever waits for it waits, too."""
         moves = self._moves[queue]
         del moves[number]
         if not moves:
             del self._moves[queue]
-        for waiting in self._waiting.pop(queue, []):
-            left, then = waiting
-            left.pop(number, None)
+        rest = [later for later in moves if later > since]
+        waiting, done = [], []
+        for left, then in self._waiting.pop(queue, ()):
+            if number in left:
+                del left[number]
+                left.update(dict.fromkeys(rest))
             if left:
-                self._waiting.setdefault(queue, []).append(waiting)
+                waiting.append((left, then))
             else:
-                then()
+                done.append(then)
+        if waiting:
+            self._waiting[queue] = waiting
+        # Other moves may end in these calls.
+        for then in done:
+            then()
 
     def when_done(self, queue: Queue, then: Callable[[], None]) -> bool:
         """Call ``then`` when all moves of a queue are done that have begun; True: they are, and it is not called."""
