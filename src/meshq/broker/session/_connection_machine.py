@@ -185,6 +185,8 @@ class ServerConnection:
             return True
         if frame is self._answered or (frame.size_bytes <= self._large_bytes and not self._queued):
             return False
+        if frame.type is FrameType.FORWARD and session.peering is not None:
+            session.peering.see(frame)
         return must_wait(self._core, frame, self._go_on)
 
     def _judged(self) -> None:

@@ -251,13 +251,26 @@ class Peering:
         filters = filters_of_forwarded(core.router, header.address, (named[2] if named else ()) + header.queues)
         if stored >= frame.count or not filters:
             return None
+        return costly(core.fair, session.owner, self._come(frame, header), filters, range(stored, frame.count))
+
+    def see(self, frame: Frame) -> None:
+        """A frame has come, and may have to wait for room on the disk: what it asks for counts from now.
+
+        Raises:
+            RemoteProtocolError: it can't be read.
+        """
+        if self.channels.get(frame.channel) and not (header := header_of(frame, Forward)).more:
+            self._come(frame, header)
+
+    def _come(self, frame: Frame, header: Forward) -> StoredRun:
+        """The run of a frame, as it was when that was first looked at."""
         if self._judged is None or self._judged[0] is not frame:
             content = RunBytes(frame.count, bytes(frame.table), 0, frame.body)
             kinds = check_run(content)
             run = self._run(frame, header, content)
-            core.placer.asked_of_forwarded(run, kinds, header.arrival, header.waited)
+            self._core.placer.asked_of_forwarded(run, kinds, header.arrival, header.waited)
             self._judged = frame, run
-        return costly(core.fair, session.owner, self._judged[1], filters, range(stored, frame.count))
+        return self._judged[1]
 
     def forget(self) -> None:
         """What was to be put to filters will not be taken."""
