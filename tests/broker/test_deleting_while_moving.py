@@ -141,6 +141,25 @@ def test_of_two_that_delete_a_queue_one_hears_that_it_is_gone(steps: Steps) -> N
     assert read(house, "all") == numbered(10)
 
 
+def test_who_comes_while_a_queue_is_deleted_gets_nothing_until_that_is_given_up(steps: Steps) -> None:
+    house, client = lettered(steps)
+    fill(client, "work")
+    channel = client.consume("work")
+    client.settle(channel, (1, 10), flags=2)
+    client.leave(channel)
+    client.call("delete_queue", name="work")
+    late = house.client()
+    channel = late.consume("work")
+    house.rest()
+    assert not late.bodies(channel)
+    tx = Tx(client)
+    tx.send("work", b"later")
+    assert prepare(tx) == 0
+    steps.all(house)
+    house.rest()
+    assert late.bodies(channel) == [b"11", b"12"] and not house.core.mover.under_way.held
+
+
 def test_a_queue_that_a_transaction_needs_by_then_is_not_deleted(steps: Steps) -> None:
     house, client = lettered(steps)
     fill(client, "work")

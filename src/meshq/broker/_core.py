@@ -347,7 +347,8 @@ class Core:
             # It is more than a step may take.
             self._look_later(queue)
             return
-        while queue.ready and ((grants := queue.dispatch()) or queue.unfinished):
+        held = queue in self.mover.under_way.held
+        while queue.ready and not held and ((grants := queue.dispatch()) or queue.unfinished):
             for consumer, grant in grants:
                 session: Session = consumer.owner  # type: ignore[assignment]
                 session.deliver(consumer, grant)

@@ -29,11 +29,18 @@ def remove_when_moved(core: Core, queue: Queue, see_to: Callable[[], None]) -> V
 
 
 def _removing(core: Core, queue: Queue, see_to: Callable[[], None]) -> Steps:
-    while not core.let_go(queue):
-        yield Moves(queue)
-        still_there(core, queue)
-        see_to()
-    yield {"removed": core.remove(queue)}
+    # Whoever comes meanwhile could reject what is left for ever, one after the other.
+    core.mover.under_way.hold(queue)
+    try:
+        while not core.let_go(queue):
+            yield Moves(queue)
+            still_there(core, queue)
+            see_to()
+        removed = core.remove(queue)
+    finally:
+        core.mover.under_way.unhold(queue)
+        core.touch(queue)
+    yield {"removed": removed}
 
 
 def still_there(core: Core, queue: Queue) -> Queue:
