@@ -58,6 +58,28 @@ def test_many_filters_that_cost_little_count_as_one_that_costs_much(looks: Count
     assert dealt(queue) == {number: [] for number in range(100)}
 
 
+def test_filters_that_are_found_by_a_value_count_by_what_else_they_ask(looks: Counter[str]) -> None:
+    queue = make_queue()
+    terms = " OR ".join(["k=1"] * 120)
+    for number in range(100):
+        join(queue, number=number, filter=f"m = 1 AND (k = -{number + 2} OR {terms})")
+    put(queue, values=[{"m": 1, "k": -1}] * 256)
+    assert step(queue) == [] and queue.unfinished and looks["moved"] < 10
+    assert dealt(queue) == {number: [] for number in range(100)}
+
+
+def test_runs_with_groups_are_put_to_filters_in_steps_too(monkeypatch: pytest.MonkeyPatch, looks: Counter[str]) -> None:
+    monkeypatch.setattr(limits, "SCAN_MESSAGES_MAX", 100)
+    queue = make_queue()
+    join(queue, filter="k = 1")
+    for _ in range(6):
+        put(queue, values=[{"k": 2}] * 60, groups=["a"] * 60)
+    # What is taken as it comes, and what waits: a run of each at first.
+    for looked in (120, 180, 240, 300, 360):
+        assert step(queue) == [] and looks["moved"] == looked
+    assert not queue.unfinished
+
+
 @pytest.mark.parametrize("same", [False, True])
 def test_who_comes_in_the_middle_of_a_run_misses_nothing_of_it(same: bool) -> None:
     queue = make_queue()

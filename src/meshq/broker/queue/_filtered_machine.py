@@ -368,7 +368,7 @@ class FilteredConsumers:
                     if index is not None and index.exact:
                         found.setdefault(lane, []).append(row)
                         continue
-                    work += 1
+                    work += 1 + lane.filter.terms // limits.SCAN_TERMS
                     if lane.filter.verdict(messages) is True:
                         found.setdefault(lane, []).append(row)
             for lane, verdict in asked:
