@@ -10,6 +10,7 @@ from typing import Final
 
 from meshq.testing._planted_bug import Bug
 from meshq.testing._planted_calm_bugs import CALM_BUGS
+from meshq.testing._planted_pair_bugs import PAIR_BUGS
 
 BUGS: Final = (
     Bug(
@@ -278,4 +279,5 @@ BUGS: Final = (
         checkers=("Q4",),
     ),
     *CALM_BUGS,
+    *PAIR_BUGS,
 )

@@ -16,14 +16,6 @@ GONE_BUGS: Final = (
         mesh=True,
     ),
     Bug(
-        name="deal a share to a node that has left",
-        file="broker/placing/_distribution_plan.py",
-        old='        return member.gone != "left"\n',
-        new="        return True\n",
-        checkers=("M1",),
-        mesh=True,
-    ),
-    Bug(
         name="look no more for a node that was given up",
         file="cluster/_cluster_connection.py",
         old="                await peer.wait_for_call(settings.check_period)\n",

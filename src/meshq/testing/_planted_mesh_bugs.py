@@ -8,6 +8,7 @@ from meshq.testing._planted_bridge_bugs import BRIDGE_BUGS
 from meshq.testing._planted_bug import Bug
 from meshq.testing._planted_bugs import BUGS
 from meshq.testing._planted_gone_bugs import GONE_BUGS
+from meshq.testing._planted_pair_bugs import MESH_PAIR_BUGS
 
 MESH_BUGS: Final = (
     Bug(
@@ -80,5 +81,6 @@ MESH_BUGS: Final = (
     ),
     *BRIDGE_BUGS,
     *GONE_BUGS,
+    *MESH_PAIR_BUGS,
 )
 ALL_BUGS: Final = (*BUGS, *MESH_BUGS)
