@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import random
 
@@ -67,3 +68,23 @@ async def test_a_start_on_a_full_disk_warns_at_once_of_its_own(caplog: pytest.Lo
         await trio.sleep(1)
         (said,) = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "disk_full"]
         assert said == "the disk of /data/hq is full: consumers are served, senders wait or are refused"
+
+
+async def test_a_start_that_waits_for_the_disk_says_so_and_goes_on_when_it_writes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimDisk(random.Random(1))
+    async with lives(**on(disk, 128 * KIB)) as node:
+        await node.end("killed")
+        node.settings["queues"] = ["q", "in", "new"]
+        caplog.clear()
+        # The journal is opened by three writes.
+        disk.faults.inject("write", errno.ENOSPC, skip=3, times=math.inf)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.start)
+            await trio.sleep(60)
+            said = waiting(caplog)
+            disk.faults.injections.clear()
+        assert said == ["the start waits for the disk, which has no room for 2 records"]
+        async with node.client() as client:
+            assert "new" in await client.queues()

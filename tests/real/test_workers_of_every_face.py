@@ -300,11 +300,12 @@ class TestThreads:
             worker.start()
             for _ in range(3):
                 assert begun.acquire(timeout=WAIT)
+            more = begun.acquire(timeout=0.2)
             client.stop_serving()
             assert worker.is_alive() and not done
             go.set()
             worker.join(WAIT)
-            assert not worker.is_alive()
+            assert not worker.is_alive() and not more
             assert sorted(done) == [b"0", b"1", b"2"]
             client.serve("q", handler)
             client.flush()
