@@ -205,3 +205,6 @@ def test_nobody_is_told_of_a_queue_whose_number_the_next_life_may_give_again(dur
     house.core.turn()
     (frame,) = peer.all(FrameType.BINDING)
     assert header_of(frame, Binding).name == "new"
+    told = [one.type for one in peer.frames if one.type in (FrameType.BINDING, FrameType.SNAPSHOT)]
+    expected = [FrameType.SNAPSHOT, FrameType.BINDING] if linked else [FrameType.BINDING, FrameType.SNAPSHOT]
+    assert told == expected, "it is among all queues of the node"

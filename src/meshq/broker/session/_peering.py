@@ -160,6 +160,7 @@ class Peering:
         session.answering(frame, link)
         if frame.channel not in self.channels:
             return
+        unsure = False
         for queue in self._core.router.by_number.values():
             if _hidden(queue):
                 continue
@@ -167,9 +168,21 @@ class Peering:
                 self._describe(frame.channel, queue)
             else:
                 self._later(queue.number)
-        session.put(Frame(FrameType.SNAPSHOT, channel=frame.channel, first=len(self._core.router.by_number)))
+                unsure = True
+        if unsure:
+            # A node that takes this store for a new one drops what waits for queues that are not described by then.
+            self._core.ledger.when_all_is_durable(partial(self._end_snapshot, frame.channel))
+        else:
+            self._end_snapshot(frame.channel)
         self._core.demand.add(self)
         self._core.talk(session)
+
+    def _end_snapshot(self, channel: int) -> None:
+        """All queues have been described, but for those that have changed since."""
+        if channel in self.channels:
+            self.say()
+            self._session.put(Frame(FrameType.SNAPSHOT, channel=channel, first=len(self._core.router.by_number)))
+            self._core.talk(self._session)
 
     def _forward(self, frame: Frame) -> None:
         link = self.channels.get(frame.channel)
