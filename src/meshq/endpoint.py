@@ -79,4 +79,6 @@ def shown_options(url: str) -> str:
 
 def _loopback_v4(host: str) -> bool:
     parts = host.split(".")
-    return len(parts) == 4 and parts[0] == "127" and all(part.isdecimal() and int(part) <= 255 for part in parts)
+    # A number of thousands of digits can't be read at all.
+    numbers = all(part.isdecimal() and len(part) <= 3 and int(part) <= 255 for part in parts)
+    return len(parts) == 4 and parts[0] == "127" and numbers

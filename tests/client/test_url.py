@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from meshq.client import ClientFactory, ClientSettings, connect
-from meshq.client._url import SNAKE_CASE
+from meshq.client._url import SNAKE_CASE, parse_url
 from meshq.errors import SettingsError
 from meshq.settings import TLS
 from tests.client._server import FakeNode, fake_env
@@ -190,3 +190,9 @@ def test_tls_goes_with_urls_that_can_have_it_and_never_without() -> None:
         ClientFactory("(tls://a:1,tcp://127.0.0.1:1)", tls=TLS())
     with pytest.raises(SettingsError, match="which a broker asks for"):
         ClientFactory("tls://a:1", tls=TLS(authorities="a.pem", client_certificates="required"))
+
+
+@pytest.mark.parametrize("url", ["tcp://localhost:0", "(tls://a:1,tls://[::1]:0)?call_timeout=5"])
+def test_nobody_connects_to_a_port_that_only_a_listener_may_have_chosen(url: str) -> None:
+    with pytest.raises(SettingsError, match="a port of 1 to 65,535 to connect to"):
+        parse_url(url)

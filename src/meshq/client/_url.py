@@ -164,7 +164,11 @@ def parse_url(url: str) -> ClientUrl:
 
 
 def _target(url: Url) -> Endpoint:
-    return Endpoint.parse(str(attrs.evolve(url, query=None)))
+    target = Endpoint.parse(str(attrs.evolve(url, query=None)))
+    if not target.port and target.scheme != "inproc":
+        # Only who listens can have one chosen.
+        raise SettingsError("url", shown(str(target)), "a port of 1 to 65,535 to connect to")
+    return target
 
 
 def _options(pairs: tuple[tuple[str, str], ...]) -> dict[str, Any]:
