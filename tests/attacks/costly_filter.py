@@ -10,7 +10,7 @@ from meshq import Message, connect
 from tests.attacks.costly import FILTERS, NEARLY, TEXT, judge, send_meanwhile
 from tests.attacks.kit import Report, Server, main, serving
 
-MESSAGES = 200
+MESSAGES = 500
 #: Of so many messages one is marked.
 MARKED = 4
 

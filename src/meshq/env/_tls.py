@@ -48,7 +48,7 @@ class OpenSslTls(Tls):
             context.verify_mode = _CLIENT_CERTIFICATES[tls.client_certificates]
         else:
             context = _given(tls, server=True)
-        context.set_alpn_protocols([PROTOCOL])
+        _prepare(context)
         binding = hashlib.sha256(own_certificate(context)).digest()
         context.num_tickets = 0
         return _Side(context, server=True, binding=binding)
@@ -63,8 +63,14 @@ class OpenSslTls(Tls):
                 _load(context, tls)
         else:
             context = _given(tls, server=False)
-        context.set_alpn_protocols([PROTOCOL])
+        _prepare(context)
         return _Side(context, server=False, binding=b"")
+
+
+def _prepare(context: ssl.SSLContext) -> None:
+    context.set_alpn_protocols([PROTOCOL])
+    # The first releases of Python 3.11 take any end of the connection below for a good-bye unless they are told.
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
 
 
 def _load(context: ssl.SSLContext, tls: TLS) -> None:
