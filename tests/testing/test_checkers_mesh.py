@@ -97,9 +97,12 @@ def test_what_is_given_back_stands_behind_what_was_sent_later() -> None:
     assert {violation.checker for violation in violations_of(history)} == {"Q7"}
 
 
-def carried(*, stands: str = "ring@b ring@b", parted: str = "ring@b", start: str = "b", ids: bool = False) -> History:
+def carried(
+    *, stands: str = "ring@b ring@b", parted: str = "ring@b", start: str = "b", ids: bool = False, itself: bool = False
+) -> History:
     """Message 1 went from b over a bridge to c, which is gone for good, and came back from there; its first place came
-    back with the disk of b, which had failed.  ``stands``: each of its places, the numbers rise."""
+    back with the disk of b, which had failed.  ``stands``: each of its places, the numbers rise.  ``itself``: b is what
+    is gone."""
     now = iter(range(1_000))
     history = History(lambda: float(next(now)))
     history.odd["ring"] = None
@@ -110,7 +113,7 @@ def carried(*, stands: str = "ring@b ring@b", parted: str = "ring@b", start: str
         history.restarted(start)
     for number, place in enumerate(stands.split(), 1):
         history.recounted(place, [*history.remaining.get(place, ()), (1, number)])
-    history.parted[parted] = None
+    history.parted[parted] = itself
     return history
 
 
@@ -130,6 +133,16 @@ def test_what_was_carried_to_a_node_that_is_gone_may_stay_at_its_source_once_mor
     assert violations_of(came_back) == []
     elsewhere = carried(ids=ids, stands="ring@b ring@b ring@a")
     assert violations_of(elsewhere) == []
+
+
+@pytest.mark.parametrize("ids", [False, True])
+def test_what_a_node_that_is_gone_had_carried_may_stay_there_once_more(ids: bool) -> None:
+    assert violations_of(carried(ids=ids, start="", itself=True)) == []
+    for stands in ("ring@b ring@b ring@b", "ring@a ring@a", "ring@b ring@a ring@a"):
+        assert violations_of(carried(ids=ids, start="", itself=True, stands=stands))
+    received = carried(ids=ids, start="", itself=True)
+    receive(received, 1)
+    assert violations_of(received)
 
 
 @pytest.mark.parametrize("ids", [False, True])
@@ -223,7 +236,8 @@ def test_in_a_ring_the_source_of_a_node_that_is_gone_is_the_one_before_it() -> N
             history = History(lambda: 0.0)
             bridges.parted(history, node)
             sources = [name for name in names for way in bridges.ways(name) if way.there == node and way.hops]
-            assert [*history.parted] == [f"ring@{name}" for name in sources]
+            assert [name for name, itself in history.parted.items() if not itself] == [f"ring@{it}" for it in sources]
+            assert [name for name, itself in history.parted.items() if itself] == [f"ring@{node}" for _ in sources]
             seen.add(len(sources))
     assert seen == {0, 1}
 

@@ -211,8 +211,9 @@ class History:
         self.behind: dict[str, int] = {}
         #: Nodes that are gone, and may have stored what was given back all the same.
         self.doubted: dict[str, None] = {}
-        #: Places from which bridges carried messages to a node that is gone for good.
-        self.parted: dict[str, None] = {}
+        #: Places from which bridges carried messages, their own node or the next one being gone for good: whether it is
+        #: their own.
+        self.parted: dict[str, bool] = {}
         #: (node, mode, how it sees the one that is gone, messages that it has dealt to that one since).
         self.deals: list[tuple[str, str, str, int]] = []
         #: Queue -> the node from which a bridge carries it to an address that remembers so many ids.

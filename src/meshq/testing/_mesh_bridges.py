@@ -180,7 +180,8 @@ class MeshBridges:
     def parted(self, history: History, node: str) -> None:
         """Tell the history that a node is gone for good."""
         if node in self.ring:
-            history.parted[place_of(RING, self.ring[self.ring.index(node) - 1])] = None
+            history.parted[place_of(RING, self.ring[self.ring.index(node) - 1])] = False
+            history.parted[place_of(RING, node)] = True
 
     def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
         """Who sends into bridges at a node, and who receives what comes out of them."""
