@@ -91,10 +91,7 @@ class Encoder:
             encoded_id = check_duplicate_id(duplicate_id)
             kind |= KIND_ID
         headers: dict[str, Any] | None = None
-        if ttl == math.inf:
-            ttl = None
-        if ttl is not None or delay is not None or group is not None:
-            headers = _control(ttl, delay, group)
+        if (ttl is not None or delay is not None or group is not None) and (headers := _control(ttl, delay, group)):
             kind |= KIND_CONTROL
         if headers or correlation_id is not None or reply_to is not None or content_type is not None:
             encoded_headers = _headers(headers or {}, correlation_id, reply_to, content_type)
@@ -117,7 +114,7 @@ class Encoder:
 def _control(ttl: Any, delay: Any, group: Any) -> dict[str, Any]:
     """The headers by which the broker acts."""
     headers: dict[str, Any] = {}
-    if ttl is not None:
+    if ttl is not None and ttl != math.inf:
         headers["x"] = check_span("ttl", ttl)
     if delay is not None:
         headers["d"] = check_span("delay", delay)

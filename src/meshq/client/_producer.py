@@ -237,12 +237,12 @@ class Producer:
                 return
             row = None
         else:
-            if isinstance(body, Message):
-                extras = (duplicate_id, correlation_id, reply_to, group, content_type)
-                keywords = keywords_of(body, properties, durable, priority, ttl, delay, *extras)
-                await self.send(body.body, **keywords)
-                return
             if type(body) is not bytes:
+                if isinstance(body, Message):
+                    extras = (duplicate_id, correlation_id, reply_to, group, content_type)
+                    keywords = keywords_of(body, properties, durable, priority, ttl, delay, *extras)
+                    await self.send(body.body, **keywords)
+                    return
                 body = check_body(body)
             row = self._client._encoder.row(
                 properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
