@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.lowlevel
 
-from meshq import Broker, ClusterConnection, SettingsError, abc
+from meshq import Broker, ClientFactory, ClusterConnection, ConnectionBrokenError, SettingsError, abc
 from meshq.env import real_env
 from meshq.settings import Acceptor
 from meshq.testing import SimDisk
@@ -28,12 +28,14 @@ LOGIN = {"user": "u", "password": "p"}
 
 @attrs.define(eq=False)
 class Dials(abc.Network):
-    """The network of a machine that remembers when it dialed."""
+    """The network of a machine that remembers when it dialed, and whom."""
 
     inner: abc.Network
     dialed_at: list[float] = attrs.field(factory=list)
+    dialed: list[str] = attrs.field(factory=list)
 
     async def connect(self, host: str, port: int) -> Any:
+        self.dialed.append(host)
         self.dialed_at.append(trio.current_time())
         return await self.inner.connect(host, port)
 
@@ -118,6 +120,24 @@ async def test_a_node_links_to_those_that_are_listed_by_name_or_by_url_and_to_no
         names = {name: [peer.node_name for peer in nodes.known(name).peers()] for name in "abc"}
         assert names == {"a": ["b"], "b": ["c"], "c": []}
         assert nodes.dials["c"].dialed_at == []
+
+
+@pytest.mark.parametrize("use_topology", [False, True])
+async def test_a_client_goes_to_the_nodes_of_its_url_and_to_no_other_of_the_cluster(use_topology: bool) -> None:
+    async with machines("abc", a={}, b={}, c={}) as nodes:
+        await nodes.joined()
+        dials = Dials(nodes.network.host("shop"))
+        env = attrs.evolve(real_env(), threads=InlineThreads(), local={}, network=dials)
+        url = "tcp://a:5000?insecure=true"
+        factory = ClientFactory(url, env=env, use_topology=use_topology, reconnect_attempts=2)
+        async with AsyncExitStack() as stack:
+            for _ in range(6):
+                await stack.enter_async_context(factory.connect())
+            assert dials.dialed == ["a"] * 6
+        await nodes.brokers["a"].stop()
+        with pytest.raises(ConnectionBrokenError):
+            await stack.enter_async_context(factory.connect())
+        assert dials.dialed == ["a"] * 7
 
 
 @pytest.mark.parametrize("differs", ["user", "password"])
