@@ -241,13 +241,21 @@ async def test_what_expired_for_an_absent_node_stays_so_over_a_restart() -> None
         assert await nodes.left("a") == {}
 
 
+#: Of brokers whose memory a few hundred messages of ``send_more_than_fits`` use up.
+SMALL: dict[str, Any] = {"queues": ["q"], "memory_limit": 1 << 20}
+
+
+async def send_more_than_fits(nodes: Hosts) -> None:
+    """Cut the nodes off from each other, and send from a, half of it for b, in a minute."""
+    nodes.network.partition(["a"], ["b"])
+    with trio.fail_after(60):
+        await nodes.send("a", [bytes(10_000)] * 1_000)
+
+
 async def test_an_absent_node_keeps_no_sender_waiting_however_little_memory_there_is() -> None:
-    small = {"queues": ["q"], "memory_limit": 1 << 20}
-    async with hosts(mode="strict", cluster=FAST, broker=small) as nodes:
+    async with hosts(mode="strict", cluster=FAST, broker=SMALL) as nodes:
         await nodes.joined()
-        nodes.network.partition(["a"], ["b"])
-        with trio.fail_after(60):
-            await nodes.send("a", [bytes(10_000)] * 1_000)
+        await send_more_than_fits(nodes)
         await until(lambda: state(nodes, "a") == "away")
         # Nothing is kept twice.
         (peer,) = nodes.known("a").peers()
@@ -264,12 +272,9 @@ async def test_an_absent_node_keeps_no_sender_waiting_however_little_memory_ther
 
 async def test_a_node_that_is_linked_and_takes_nothing_keeps_no_sender_waiting_either() -> None:
     patient = {"connection_ttl": 600.0, "check_period": 60.0}
-    small = {"queues": ["q"], "memory_limit": 1 << 20}
-    async with hosts(mode="strict", cluster=patient, broker=small) as nodes:
+    async with hosts(mode="strict", cluster=patient, broker=SMALL) as nodes:
         await nodes.joined()
-        nodes.network.partition(["a"], ["b"])
-        with trio.fail_after(60):
-            await nodes.send("a", [bytes(10_000)] * 1_000)
+        await send_more_than_fits(nodes)
         assert state(nodes, "a") == "linked"
 
 

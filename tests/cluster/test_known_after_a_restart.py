@@ -31,6 +31,15 @@ async def publish(nodes: Hosts, count: int, **properties: Any) -> None:
         await client.send_many("news", [Message(body, properties=properties) for body in numbered(count)])
 
 
+async def settled_and_crashed(nodes: Hosts) -> None:
+    """What the nodes know of each other is written, and something after it; then both crash, and a comes back."""
+    await trio.sleep(0.5)
+    await nodes.send("a", [b"x"], "own")
+    await nodes.crash("b")
+    await nodes.crash("a")
+    await nodes.start("a")
+
+
 @pytest.mark.parametrize("mode", ["on_demand", "strict"])
 @pytest.mark.parametrize("how", ["crash", "stop"])
 async def test_a_restart_of_the_sender_forgets_no_durable_subscription_elsewhere(how: str, mode: str) -> None:
@@ -54,12 +63,7 @@ async def test_a_durable_subscription_that_was_made_while_the_nodes_were_linked_
     async with hosts(cluster=FAST) as nodes:
         await known(nodes)
         await subscribed(nodes)
-        await trio.sleep(0.5)
-        # Something is written after that.
-        await nodes.send("a", [b"x"], "own")
-        await nodes.crash("b")
-        await nodes.crash("a")
-        await nodes.start("a")
+        await settled_and_crashed(nodes)
         await publish(nodes, 10)
         assert nodes.known("a").peers()[0].waiting == 10
 
@@ -84,12 +88,7 @@ async def test_a_subscription_that_ended_is_forgotten_over_a_restart_and_what_is
             await client.create_queue("passing", address="news", routing="multicast", durable=False)
             await known(nodes)
             await client.unsubscribe("news", "one")
-        await trio.sleep(0.5)
-        # Something is written after that.
-        await nodes.send("a", [b"x"], "own")
-        await nodes.crash("b")
-        await nodes.crash("a")
-        await nodes.start("a")
+        await settled_and_crashed(nodes)
         await publish(nodes, 10)
         await nodes.start("b")
         await nodes.joined()
