@@ -34,7 +34,7 @@ MESH_BUGS: Final = (
         file="broker/placing/_router.py",
         old="            if number not in fresh:\n",
         new="            if not fresh:\n",
-        checkers=("Q1",),
+        checkers=("Q1", "Q7"),
         mesh=True,
     ),
     Bug(
