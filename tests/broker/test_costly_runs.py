@@ -138,7 +138,7 @@ def test_filters_see_before_it_is_placed_what_is_placed(
             seen.append({source: messages.header(source) for source in sources})
         return judging(run, *arguments)
 
-    monkeypatch.setattr("meshq.broker.placing._filters_at.judging", spying)
+    monkeypatch.setattr("meshq.broker.ingress._filters_at.judging", spying)
     channel = client.produce("in")
     envelopes = with_k(1 if large else ROWS, x=60_000, c="an id", t="text/plain", g="group")
     if large:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshq import limits
-from meshq.broker.transacting._decisions import Decision, Decisions
+from meshq.broker.transactions._decisions import Decision, Decisions
 from meshq.wire import BY_NAME, Answer
 from tests.broker.preparing import decide, next_life, prepare
 from tests.broker.test_transactions import Tx, clean, house_with

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshq.broker.placing._distribution_plan import RemoteBinding, Ring, Share, pieces, plan
-from meshq.broker.placing._sifting_plan import placed, sift
+from meshq.broker.ingress._distribution_plan import RemoteBinding, Ring, Share, pieces, plan
+from meshq.broker.ingress._sifting_plan import placed, sift
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._terms import Terms
 from meshq.selector import Filter, parse_filter

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from meshq.broker.placing._known_shares import deal_known
-from meshq.broker.placing._sharing import wants_of
-from meshq.broker.placing._sifting_plan import sift
+from meshq.broker.ingress._known_shares import deal_known
+from meshq.broker.ingress._sharing import wants_of
+from meshq.broker.ingress._sifting_plan import sift
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._terms import Terms

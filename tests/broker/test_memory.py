@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from meshq import limits
-from meshq.broker.placing._memory import GRANT_BYTES_MIN, MEMORY_PER_FRAME, MemoryBound
+from meshq.broker.ingress._memory import GRANT_BYTES_MIN, MEMORY_PER_FRAME, MemoryBound
 from meshq.broker.queue._run import RUN_OVERHEAD_BYTES
 from meshq.wire import BY_NAME, HEAD_BYTES, RUN_ROW_BYTES
 from tests.broker.kit import make_house

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.broker.placing import _producers
-from meshq.broker.placing._producers import ProducerMarks
+from meshq.broker.ingress import _producers
+from meshq.broker.ingress._producers import ProducerMarks
 from meshq.broker.records import PRODUCERS, decode_producers
 from meshq.wire import BY_NAME, FLAG_RESENT
 from tests.broker.kit import PRODUCER, FakeLog, House, RawClient, make_core, make_house

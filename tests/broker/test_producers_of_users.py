@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 
 from meshq import limits
-from meshq.broker.placing import _producers
-from meshq.broker.placing._producers import ProducerMarks
+from meshq.broker.ingress import _producers
+from meshq.broker.ingress._producers import ProducerMarks
 from meshq.broker.records import (
     PRODUCERS,
     USER_PRODUCERS,

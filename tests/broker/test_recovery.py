@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from meshq import limits
-from meshq.broker.placing import _entering, _marks
+from meshq.broker.ingress import _entering, _marks
 from tests.broker.lives import Lives
 
 

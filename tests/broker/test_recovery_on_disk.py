@@ -13,7 +13,7 @@ import trio
 
 from meshq import limits
 from meshq.abc import Buffer
-from meshq.broker.placing import _entering, _marks
+from meshq.broker.ingress import _entering, _marks
 from meshq.env import real_env
 from meshq.errors import AddressFullError
 from meshq.store import Draft, Journal, Record

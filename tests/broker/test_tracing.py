@@ -104,7 +104,7 @@ def test_what_filters_have_taken_out_of_a_run_is_not_found_with_the_rest() -> No
 
 
 def test_the_search_goes_in_steps_and_survives_what_happens_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meshq.broker.leaving._tracing._STEP_RUNS", 2)
+    monkeypatch.setattr("meshq.broker.settlement._tracing._STEP_RUNS", 2)
     house = make_house(FakeLog())
     client = house.client()
     channel = client.produce("q", PRODUCER)

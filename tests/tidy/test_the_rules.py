@@ -24,10 +24,10 @@ def planted(path: str, *lines: str) -> Source:
 @pytest.mark.parametrize(
     ("path", "line", "message"),
     [
-        ("broker/placing/_router.py", "from meshq.client import connect", "broker may not import client"),
-        ("broker/placing/_router.py", "import meshq.client", "broker may not import client"),
-        ("broker/placing/_router.py", "from meshq import client", "broker may not import client"),
-        ("broker/placing/_router.py", "from meshq import connect", "broker may not import client"),
+        ("broker/ingress/_router.py", "from meshq.client import connect", "broker may not import client"),
+        ("broker/ingress/_router.py", "import meshq.client", "broker may not import client"),
+        ("broker/ingress/_router.py", "from meshq import client", "broker may not import client"),
+        ("broker/ingress/_router.py", "from meshq import connect", "broker may not import client"),
         ("broker/_router.py", "from ..client import connect", "broker may not import client"),
         ("client/_link.py", "def f():\n    import meshq.broker", "client may not import broker"),
         ("client/_link.py", "if TYPE_CHECKING:\n    from meshq.broker import Core", "client may not import broker"),

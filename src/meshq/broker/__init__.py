@@ -5,8 +5,8 @@ from meshq.broker._notices import Notices
 from meshq.broker._recovery import Recovery
 from meshq.broker.bodies._file_bodies import FileBodies
 from meshq.broker.bodies._whole import read_whole
+from meshq.broker.ingress._distribution_plan import RemoteBinding
 from meshq.broker.paging._reading import run_content
-from meshq.broker.placing._distribution_plan import RemoteBinding
 from meshq.broker.queue._arriving import paged_of
 from meshq.broker.queue._consumer_state import ConsumerState, Grant
 from meshq.broker.queue._queue_machine import Queue

@@ -21,20 +21,15 @@ from meshq.broker._notices import Announcer, Notices
 from meshq.broker._voice import Voice
 from meshq.broker.bodies._bodies import Bodies, MemoryBodies
 from meshq.broker.bodies._body import Body
-from meshq.broker.leaving._expiry import Expirer
-from meshq.broker.leaving._moving import Mover
-from meshq.broker.leaving._returning import Returner
-from meshq.broker.leaving._scheduling import Scheduler
-from meshq.broker.leaving._settling import Settler
+from meshq.broker.ingress._fair_steps import FairSteps
+from meshq.broker.ingress._ledger import Ledger, Log, Views
+from meshq.broker.ingress._marks import Marks
+from meshq.broker.ingress._memory import MemoryBound
+from meshq.broker.ingress._placing import Placer
+from meshq.broker.ingress._producers import ProducerMarks
+from meshq.broker.ingress._router import Router
+from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.paging._pager import Pager
-from meshq.broker.placing._fair_steps import FairSteps
-from meshq.broker.placing._ledger import Ledger, Log, Views
-from meshq.broker.placing._marks import Marks
-from meshq.broker.placing._memory import MemoryBound
-from meshq.broker.placing._placing import Placer
-from meshq.broker.placing._producers import ProducerMarks
-from meshq.broker.placing._router import Router
-from meshq.broker.placing._settings_table import SettingsTable
 from meshq.broker.queue._consumer_state import ConsumerState
 from meshq.broker.queue._holdings import HELD_SHARE, Holdings
 from meshq.broker.queue._level import Level
@@ -44,7 +39,12 @@ from meshq.broker.records import LINKS, encode_links
 from meshq.broker.session._access import Access
 from meshq.broker.session._jobs import Absent, InTurn, Job, Moves, RoomOnDisk
 from meshq.broker.session._peering import Demand
-from meshq.broker.transacting import Transactions
+from meshq.broker.settlement._expiry import Expirer
+from meshq.broker.settlement._moving import Mover
+from meshq.broker.settlement._returning import Returner
+from meshq.broker.settlement._scheduling import Scheduler
+from meshq.broker.settlement._settling import Settler
+from meshq.broker.transactions import Transactions
 from meshq.errors import MeshqError
 from meshq.notifications import AddressFull, MemoryFull, MessageDeadLettered, MessageExpired, SecurityRefused
 from meshq.settings import AddressSettings, Security

@@ -21,13 +21,13 @@ from meshq.address import (
 )
 from meshq.broker._notices import Notices
 from meshq.broker._queue_numbers import QueueNumbers
-from meshq.broker.placing._distribution_plan import Ring
-from meshq.broker.placing._diverts import DivertRule
-from meshq.broker.placing._first_use_plan import makeable, use_of
-from meshq.broker.placing._ledger import Ledger
-from meshq.broker.placing._marks import Marks
-from meshq.broker.placing._router import Address, Router
-from meshq.broker.placing._settings_table import SettingsTable
+from meshq.broker.ingress._distribution_plan import Ring
+from meshq.broker.ingress._diverts import DivertRule
+from meshq.broker.ingress._first_use_plan import makeable, use_of
+from meshq.broker.ingress._ledger import Ledger
+from meshq.broker.ingress._marks import Marks
+from meshq.broker.ingress._router import Address, Router
+from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._terms import ON_USE, PLAIN, SUBSCRIPTIONS, Owner, Terms
 from meshq.broker.records import DEFINITION, encode_definition

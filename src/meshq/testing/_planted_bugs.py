@@ -15,7 +15,7 @@ from meshq.testing._planted_pair_bugs import PAIR_BUGS
 BUGS: Final = (
     Bug(
         name="acknowledge without sync",
-        file="broker/placing/_ledger.py",
+        file="broker/ingress/_ledger.py",
         old="        if log is None or (not self._entries and position <= log.durable):\n",
         new="        if log is None or (not self._entries and position <= log.last):\n",
         checkers=("Q1",),
@@ -55,7 +55,7 @@ BUGS: Final = (
     ),
     Bug(
         name="deliver before durable",
-        file="broker/placing/_ledger.py",
+        file="broker/ingress/_ledger.py",
         old="            self._entries.append((position, views, then))\n",
         new="            self._release_views(views)\n            self._entries.append((position, (), then))\n",
         checkers=("Q4", "Q5", "Q7"),
@@ -71,7 +71,7 @@ BUGS: Final = (
     ),
     Bug(
         name="confirm a duplicate before its original is durable",
-        file="broker/placing/_placing.py",
+        file="broker/ingress/_placing.py",
         old="        self._ledger.release_after(log.last if log is not None else 0, (), then)\n",
         new="        then()\n",
         checkers=("Q1", "Q7"),
@@ -92,7 +92,7 @@ BUGS: Final = (
     ),
     Bug(
         name="judge a producer by what any user has stored",
-        file="broker/placing/_producers.py",
+        file="broker/ingress/_producers.py",
         old="        return self._marks_of(producer, user).mark(producer) or None\n",
         new="        return self.highest(producer) or None\n",
         checkers=("Q5",),
@@ -106,7 +106,7 @@ BUGS: Final = (
     ),
     Bug(
         name="let the duplicate ids of a settled run die with it",
-        file="broker/leaving/_settling.py",
+        file="broker/settlement/_settling.py",
         old="        if not run.has_ids:\n",
         new="        if run.position:\n",
         checkers=("Q4",),
@@ -120,7 +120,7 @@ BUGS: Final = (
     ),
     Bug(
         name="keep what a dead session held",
-        file="broker/leaving/_returning.py",
+        file="broker/settlement/_returning.py",
         old="            if handed is None or tag + span.rows <= handed:\n",
         new="            if handed is None:\n                continue\n            if tag + span.rows <= handed:\n",
         checkers=("Q1", "Q14", "InvariantError"),
@@ -148,7 +148,7 @@ BUGS: Final = (
     ),
     Bug(
         name="never take back the credit of a session that ended",
-        file="broker/placing/_memory.py",
+        file="broker/ingress/_memory.py",
         old="        self._reserved -= max(0, sender.granted_bytes - sender.sent_bytes)\n",
         new="",
         checkers=("Q14",),
@@ -199,7 +199,7 @@ BUGS: Final = (
     ),
     Bug(
         name="commit what is rolled back",
-        file="broker/transacting/_transacting.py",
+        file="broker/transactions/_transacting.py",
         old="            self._core.transactions.roll_back(transaction)\n",
         new="            self._core.transactions.commit(transaction)\n",
         checkers=("Q3", "Q6"),
@@ -207,7 +207,7 @@ BUGS: Final = (
     ),
     Bug(
         name="prepare a transaction without what it sends",
-        file="broker/transacting/_two_phase.py",
+        file="broker/transactions/_two_phase.py",
         old="        waiting = [work for work in transaction.work if work.run.durable]\n",
         new="        waiting = [work for work in transaction.work if not work.run.durable]\n",
         checkers=("Q1",),
@@ -215,14 +215,14 @@ BUGS: Final = (
     ),
     Bug(
         name="forget at restart what a prepared transaction holds",
-        file="broker/transacting/_restoring.py",
+        file="broker/transactions/_restoring.py",
         old=".extend(self._held(row, find(row.position, row.queue), position))\n",
         new="\n",
         checkers=("Q6",),
     ),
     Bug(
         name="leave a decided transaction in the journal",
-        file="broker/transacting/_two_phase.py",
+        file="broker/transactions/_two_phase.py",
         old="        kills = [position for position in kills if position]\n",
         new="        kills = []\n",
         checkers=("Q1", "Q14"),

@@ -9,7 +9,7 @@ from meshq.testing._planted_bug import Bug
 CALM_BUGS: Final = (
     Bug(
         name="forget what is not durable after its confirm",
-        file="broker/placing/_ledger.py",
+        file="broker/ingress/_ledger.py",
         old="position <= log.durable):\n            if views:\n",
         new="position <= log.durable):\n"
         "            if views and (views[0][1].run.position or views[0][1].first % 3):\n",
@@ -17,21 +17,21 @@ CALM_BUGS: Final = (
     ),
     Bug(
         name="miss an earlier expiry of the same run",
-        file="broker/leaving/_expiry.py",
+        file="broker/settlement/_expiry.py",
         old="        if not view.watched or due_ms < view.watched:\n",
         new="        if not view.watched:\n",
         checkers=("L2",),
     ),
     Bug(
         name="expire at the last time of a run",
-        file="broker/leaving/_expiry.py",
+        file="broker/settlement/_expiry.py",
         old="            self._arm(queue, view, min(times))\n",
         new="            self._arm(queue, view, max(times))\n",
         checkers=("L2",),
     ),
     Bug(
         name="deliver before the delay is over",
-        file="broker/leaving/_scheduling.py",
+        file="broker/settlement/_scheduling.py",
         old="        self._alarms.at(Due(wait_ms + (",
         new="        self._alarms.at(Due(wait_ms // 2 + (",
         checkers=("L3",),
@@ -59,7 +59,7 @@ CALM_BUGS: Final = (
     ),
     Bug(
         name="promise memory that is used",
-        file="broker/placing/_memory.py",
+        file="broker/ingress/_memory.py",
         old="        free = self.limit_bytes - self.used_bytes\n",
         new="        free = self.limit_bytes\n",
         checkers=("L7",),

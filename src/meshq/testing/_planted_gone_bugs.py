@@ -9,7 +9,7 @@ from meshq.testing._planted_bug import Bug
 GONE_BUGS: Final = (
     Bug(
         name="deal to a node that is gone as if it were there",
-        file="broker/placing/_distribution_plan.py",
+        file="broker/ingress/_distribution_plan.py",
         old="    if member.gone or not member.consumers",
         new="    if not member.consumers",
         checkers=("M1",),
@@ -25,7 +25,7 @@ GONE_BUGS: Final = (
     ),
     Bug(
         name="give back what waits for a node and keep it",
-        file="broker/leaving/_moving.py",
+        file="broker/settlement/_moving.py",
         old="place_anew(moved, (queue, span.view.remote), gone)",
         new="place_anew(moved, (queue, span.view.remote), ())",
         checkers=("Q4", "Q5"),

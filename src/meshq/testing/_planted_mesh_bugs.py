@@ -31,7 +31,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="keep a stale binding after a snapshot",
-        file="broker/placing/_router.py",
+        file="broker/ingress/_router.py",
         old="            if number not in fresh:\n",
         new="            if not fresh:\n",
         checkers=("Q1", "Q7"),
@@ -47,7 +47,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="balance twice",
-        file="broker/placing/_placing.py",
+        file="broker/ingress/_placing.py",
         old="        shares = [share for queue in targets for share in "
         "deal(run, [queue], rows, anycast=True, turn=0)]\n",
         new="        shares = shared(run, self._definitions.router.addresses[run.address], None, rows)\n",
@@ -57,7 +57,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="let a message overtake on the way to a peer's second queue",
-        file="broker/placing/_distribution_plan.py",
+        file="broker/ingress/_distribution_plan.py",
         old="        if index < 0 or any(newest[number] != index for number in remote):\n",
         new="        if index < 0:\n",
         checkers=("Q7",),
@@ -65,7 +65,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="let expire what another node may have",
-        file="broker/leaving/_expiry.py",
+        file="broker/settlement/_expiry.py",
         old="        return [row for row in rows if not _in_doubt(queue, view, row)]\n",
         new="        return rows\n",
         checkers=("Q14",),
@@ -73,7 +73,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="let a settled share stop behind its run",
-        file="broker/leaving/_moving.py",
+        file="broker/settlement/_moving.py",
         old="taken.start, taken[-1] + 1, taken.step",
         new="taken.start, taken.stop, taken.step",
         checkers=("Q1",),

@@ -10,14 +10,14 @@ from meshq.testing._planted_bug import Bug
 PAIR_BUGS: Final = (
     Bug(
         name="delete a queue that a prepared transaction sends to",
-        file="broker/transacting/_two_phase.py",
+        file="broker/transactions/_two_phase.py",
         old="        if (sender := self._sends.for_queue(queue)) is not None:\n",
         new="        if (sender := self.holder(queue)) is not None:\n",
         checkers=("Q14",),
     ),
     Bug(
         name="forget over a restart where a prepared transaction sends to",
-        file="broker/transacting/_two_phase.py",
+        file="broker/transactions/_two_phase.py",
         old="        self._sends.add(prepared)\n        self._transactions.take_up(prepared.transaction)\n",
         new="        self._transactions.take_up(prepared.transaction)\n",
         checkers=("Q14",),
@@ -34,7 +34,7 @@ MESH_PAIR_BUGS: Final = (
     ),
     Bug(
         name="count a delay on another node by the clocks of both",
-        file="broker/placing/_placing.py",
+        file="broker/ingress/_placing.py",
         old="taken=self._alarms.elapsed_ms - waited_ms, begun=begun",
         new="taken=self._alarms.elapsed_ms - (self._alarms.now_ms - arrival_ms), begun=begun",
         checkers=("L3",),

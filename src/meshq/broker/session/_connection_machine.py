@@ -9,7 +9,7 @@ import attrs
 
 from meshq import limits
 from meshq.broker._core import Core
-from meshq.broker.placing._fair_steps import CostlyWork
+from meshq.broker.ingress._fair_steps import CostlyWork
 from meshq.broker.session._credentials import Credentials
 from meshq.broker.session._large_runs import must_wait
 from meshq.broker.session._session import Session, nobody

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS, is_name
-from meshq.broker.placing._distribution_plan import filters_of
-from meshq.broker.placing._fair_steps import Costly
-from meshq.broker.placing._filters_at import costly, filters_of_forwarded
+from meshq.broker.ingress._distribution_plan import filters_of
+from meshq.broker.ingress._fair_steps import Costly
+from meshq.broker.ingress._filters_at import costly, filters_of_forwarded
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._large_runs import check_room
 from meshq.errors import MeshqError

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from meshq.address import MANAGEMENT, Target, parse_target
 from meshq.broker._definitions import check_request_target, check_sendable
-from meshq.broker.placing._address_room import is_refused
-from meshq.broker.placing._fair_steps import Costly
-from meshq.broker.placing._filters_at import costly, filters_at
-from meshq.broker.placing._settings_table import SettingsTable
+from meshq.broker.ingress._address_room import is_refused
+from meshq.broker.ingress._fair_steps import Costly
+from meshq.broker.ingress._filters_at import costly, filters_at
+from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import may_have, permit, permit_run, permit_sending
 from meshq.broker.session._gates import Gates
@@ -36,7 +36,7 @@ from meshq.wire import (
 )
 
 if TYPE_CHECKING:
-    from meshq.broker.placing._producers import UserMarks
+    from meshq.broker.ingress._producers import UserMarks
     from meshq.broker.session._session import Session
 
 

@@ -25,7 +25,7 @@ from meshq.broker.session._peering import Peering
 from meshq.broker.session._producing import Producing
 from meshq.broker.session._subscribing import queue_to_consume
 from meshq.broker.session._uploading import Uploading
-from meshq.broker.transacting import Transacting
+from meshq.broker.transactions import Transacting
 from meshq.errors import (
     ClosedError,
     DuplicateError,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import TEMPORARY, Target
-from meshq.broker.placing._fair_steps import NODE, Costly
+from meshq.broker.ingress._fair_steps import NODE, Costly
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces

@@ -18,9 +18,9 @@ from meshq.broker.records import (
     decode_prepared,
     decode_waiting,
 )
-from meshq.broker.transacting._decisions import Decision
-from meshq.broker.transacting._prepared import Prepared
-from meshq.broker.transacting._transaction import Transaction, Work
+from meshq.broker.transactions._decisions import Decision
+from meshq.broker.transactions._prepared import Prepared
+from meshq.broker.transactions._transaction import Transaction, Work
 from meshq.errors import DamagedError, RemoteProtocolError
 from meshq.wire import check_run
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from meshq.broker.placing._distribution_plan import Share
-from meshq.broker.placing._ledger import Ledger
-from meshq.broker.placing._marks import Marks
-from meshq.broker.placing._router import Address
+from meshq.broker.ingress._distribution_plan import Share
+from meshq.broker.ingress._ledger import Ledger
+from meshq.broker.ingress._marks import Marks
+from meshq.broker.ingress._router import Address
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker.queue._traits import RowTraits, Traits, divide, of_forwarded

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
-from meshq.broker.placing._address_room import is_refused
-from meshq.broker.placing._fair_steps import Costly
-from meshq.broker.placing._filters_at import filters_at
+from meshq.broker.ingress._address_room import is_refused
+from meshq.broker.ingress._fair_steps import Costly
+from meshq.broker.ingress._filters_at import filters_at
 from meshq.broker.queue._verdicts import Asked, cost_of, judging, unasked, work_of
-from meshq.broker.transacting._transaction import Transaction, Work
-from meshq.broker.transacting._two_phase import TwoPhase
+from meshq.broker.transactions._transaction import Transaction, Work
+from meshq.broker.transactions._two_phase import TwoPhase
 from meshq.errors import AddressFullError, MeshqError, invariant
 from meshq.selector import Filter
 from meshq.wire import KIND_ID, decline, duplicate_ids
@@ -19,7 +19,7 @@ from meshq.wire import KIND_ID, decline, duplicate_ids
 if TYPE_CHECKING:
     from meshq.address import Target
     from meshq.broker._core import Core
-    from meshq.broker.placing._fair_steps import Owner
+    from meshq.broker.ingress._fair_steps import Owner
     from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.queue._run import StoredRun
 

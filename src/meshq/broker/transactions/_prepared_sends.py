@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from meshq.address import SEPARATOR, Target
 
 if TYPE_CHECKING:
-    from meshq.broker.placing._diverts import DivertRule, Diverts
+    from meshq.broker.ingress._diverts import DivertRule, Diverts
     from meshq.broker.queue._queue_machine import Queue
-    from meshq.broker.transacting._prepared import Prepared
+    from meshq.broker.transactions._prepared import Prepared
 
 
 class PreparedSends:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from meshq.address import SEPARATOR, Target
-from meshq.broker.placing._distribution_plan import (
+from meshq.broker.ingress._distribution_plan import (
     Known,
     Member,
     RemoteBinding,
@@ -20,9 +20,9 @@ from meshq.broker.placing._distribution_plan import (
     groups_of,
     takers,
 )
-from meshq.broker.placing._first_use_plan import use_of
-from meshq.broker.placing._router import Router
-from meshq.broker.placing._sharing import wants_of
+from meshq.broker.ingress._first_use_plan import use_of
+from meshq.broker.ingress._router import Router
+from meshq.broker.ingress._sharing import wants_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._terms import ON_USE

@@ -9,19 +9,19 @@ from meshq import limits
 from meshq.address import TEMPORARY, Target
 from meshq.broker._definitions import Definitions
 from meshq.broker._known_peers import KnownPeers
-from meshq.broker.placing._address_room import AddressRoom
-from meshq.broker.placing._distribution_plan import Ring, Share, takes
-from meshq.broker.placing._duplicates import IdChunk
-from meshq.broker.placing._entering import Entering
-from meshq.broker.placing._filters_at import forwarded_to
-from meshq.broker.placing._ledger import Ledger, Views
-from meshq.broker.placing._marks import Marks
-from meshq.broker.placing._memory import MemoryBound
-from meshq.broker.placing._producers import ProducerMarks
-from meshq.broker.placing._router import Address
-from meshq.broker.placing._routing_anew import Anew
-from meshq.broker.placing._sharing import check_reach, deal, deal_here, left_out, shared, wants_of
-from meshq.broker.placing._sifting_plan import placed
+from meshq.broker.ingress._address_room import AddressRoom
+from meshq.broker.ingress._distribution_plan import Ring, Share, takes
+from meshq.broker.ingress._duplicates import IdChunk
+from meshq.broker.ingress._entering import Entering
+from meshq.broker.ingress._filters_at import forwarded_to
+from meshq.broker.ingress._ledger import Ledger, Views
+from meshq.broker.ingress._marks import Marks
+from meshq.broker.ingress._memory import MemoryBound
+from meshq.broker.ingress._producers import ProducerMarks
+from meshq.broker.ingress._router import Address
+from meshq.broker.ingress._routing_anew import Anew
+from meshq.broker.ingress._sharing import check_reach, deal, deal_here, left_out, shared, wants_of
+from meshq.broker.ingress._sifting_plan import placed
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._timers import Alarms

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from meshq import limits
 from meshq.address import TEMPORARY, Target
-from meshq.broker.leaving._moving import settled_row
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.records import (
     DECIDED,
@@ -27,19 +26,20 @@ from meshq.broker.records import (
 )
 from meshq.broker.session._access import permit_making
 from meshq.broker.session._jobs import Absent, Steps
-from meshq.broker.transacting._decisions import Decision, Decisions
-from meshq.broker.transacting._prepared import Prepared
-from meshq.broker.transacting._prepared_sends import PreparedSends
-from meshq.broker.transacting._transaction import Transaction, Work
+from meshq.broker.settlement._moving import settled_row
+from meshq.broker.transactions._decisions import Decision, Decisions
+from meshq.broker.transactions._prepared import Prepared
+from meshq.broker.transactions._prepared_sends import PreparedSends
+from meshq.broker.transactions._transaction import Transaction, Work
 from meshq.errors import AddressFullError, MeshqError, NotFoundError, SecurityError, UsageError
 from meshq.notifications import TransactionDecided, TransactionPrepared
 from meshq.wire import decline
 
 if TYPE_CHECKING:
     from meshq.broker._core import Core
-    from meshq.broker.placing._diverts import DivertRule
+    from meshq.broker.ingress._diverts import DivertRule
     from meshq.broker.session._session import Session
-    from meshq.broker.transacting._transactions import Transactions
+    from meshq.broker.transactions._transactions import Transactions
 
 #: Bytes of the records of a transaction and its decision, beside their names, rows and runs; and for each run.
 _RECORDS_BYTES: Final = 256

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshq.broker.placing._distribution_plan import Share
+from meshq.broker.ingress._distribution_plan import Share
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._rows import pieces
 from meshq.broker.queue._run import StoredRun

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from meshq import limits
 from meshq.address import parse_target
 from meshq.broker._definitions import check_sendable
-from meshq.broker.placing._fair_steps import Costly
-from meshq.broker.placing._placing import MARK_RECORD_BYTES, PART_RECORD_BYTES
+from meshq.broker.ingress._fair_steps import Costly
+from meshq.broker.ingress._placing import MARK_RECORD_BYTES, PART_RECORD_BYTES
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit_replies, permit_sending
 from meshq.broker.session._jobs import InTurn, RoomOnDisk, Steps
-from meshq.broker.transacting._transaction import Transaction, Work
+from meshq.broker.transactions._transaction import Transaction, Work
 from meshq.errors import MeshqError, UsageError
 from meshq.ids import check_xid
 from meshq.wire import FLAG_DURABLE, Frame, RunBytes, Transact, check_run, decline, header_of, violation

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from meshq import limits
 from meshq.abc import no_chaos
-from meshq.broker.placing._ledger import Ledger
+from meshq.broker.ingress._ledger import Ledger
 from meshq.broker.queue._level import Level
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.records import MARKS, encode_marks

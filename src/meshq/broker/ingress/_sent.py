@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshq.broker.placing._producers import ProducerMarks
+from meshq.broker.ingress._producers import ProducerMarks
 from meshq.broker.records import ProducersRecord, RunRecord, UserProducersRecord
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from meshq.broker.transacting._transaction import Transaction
+    from meshq.broker.transactions._transaction import Transaction
 
 
 class Prepared:

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target
-from meshq.broker.placing._address_room import AddressRoom
-from meshq.broker.placing._distribution_plan import RemoteBinding, Ring
-from meshq.broker.placing._diverts import Diverts
-from meshq.broker.placing._duplicates import DuplicateIds
-from meshq.broker.placing._settings_table import SettingsTable
+from meshq.broker.ingress._address_room import AddressRoom
+from meshq.broker.ingress._distribution_plan import RemoteBinding, Ring
+from meshq.broker.ingress._diverts import Diverts
+from meshq.broker.ingress._duplicates import DuplicateIds
+from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.queue._arriving import paged_of, views_of
 from meshq.broker.queue._last_value_machine import LastValues
 from meshq.broker.queue._queue_machine import Queue

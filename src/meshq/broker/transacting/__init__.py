@@ -1,7 +1,0 @@
-"""Transactions: work that waits until its client says that it counts, all of it or nothing."""
-
-from meshq.broker.transacting._restoring import Restoring
-from meshq.broker.transacting._transacting import Transacting
-from meshq.broker.transacting._transactions import Transactions
-
-__all__ = ["Restoring", "Transacting", "Transactions"]
