@@ -1,6 +1,6 @@
-"""Draw the delivery matrix from its entries and the last check: ``python tools/draw_delivery_matrix.py``.
+"""Draw the delivery matrix from its entries and the last check: ``python -m tools.draw_delivery_matrix``.
 
-``python -m meshq.testing.matrix --check --result matrix`` makes the result; a test compares the page with all of it.
+``python -m qa.matrix --check --result matrix`` makes the result; a test compares the page with all of it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from meshq.testing._matrix import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Column, Feature
-from meshq.testing._matrix_cells import CELLS, FEATURES
-from meshq.testing._matrix_switches import SWITCHES, Switch
+from qa.matrix.ablations import SWITCHES, Switch
+from qa.matrix.cells import CELLS, FEATURES
+from qa.matrix.feature import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Column, Feature
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "delivery-matrix.md"
@@ -37,10 +37,10 @@ INTRODUCTION = (
     "The cells of that feature have to fail wherever something is to be seen of it,",
     "and of the others only those may fail that use it.",
     "",
-    "`python -m meshq.testing.matrix` plays the cells, and with `--check` switches the features off one by one;",
+    "`python -m qa.matrix` plays the cells, and with `--check` switches the features off one by one;",
     "`--feature NAME` for one of them.",
     "",
-    "This page is drawn by `python tools/draw_delivery_matrix.py`",
+    "This page is drawn by `python -m tools.draw_delivery_matrix`",
     "from the entries in `src/meshq/testing/_matrix_*.py` and from `docs/results/matrix.json`",
     "({date}). A test fails when it is stale.",
 )

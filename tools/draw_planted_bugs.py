@@ -1,6 +1,6 @@
-"""Draw the table of planted bugs from their list and the last result: ``python tools/draw_planted_bugs.py``.
+"""Draw the table of planted bugs from their list and the last result: ``python -m tools.draw_planted_bugs``.
 
-``python -m meshq.testing.planted --no-mesh --result planted`` makes the result, with ``--mesh --result planted-mesh``
+``python -m qa.seeded --no-mesh --result planted`` makes the result, with ``--mesh --result planted-mesh``
 that of the mesh; a test compares the page with all of them.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from meshq.testing._planted_bug import Bug
-from meshq.testing._planted_bugs import BUGS
-from meshq.testing._planted_mesh_bugs import ALL_BUGS, MESH_BUGS
+from qa.seeded.broker_bugs import BUGS
+from qa.seeded.bug import Bug
+from qa.seeded.mesh_bugs import ALL_BUGS, MESH_BUGS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "planted-bugs.md"
@@ -30,17 +30,17 @@ INTRODUCTION = (
     "and with the checker that is in charge of what the bug breaks.",
     "A bug that only something else notices counts as missed.",
     "",
-    "`python -m meshq.testing.planted` does it again; `--bug NAME` for one of them.",
+    "`python -m qa.seeded` does it again; `--bug NAME` for one of them.",
     "`--no-mesh --result planted --resume` hunts all of the first table, writes each result as soon as it is there,",
     "and goes on where it was broken off, as long as the commit is the same;",
     "`--mesh --result planted-mesh` does so with the others.",
     "Each row says at which commit its bug was hunted; the product may have changed since then.",
     "Those with a star are looked for in every run of the tests.",
     "",
-    "This page is drawn by `python tools/draw_planted_bugs.py` from the list in `src/meshq/testing/_planted_bugs.py`",
+    "This page is drawn by `python -m tools.draw_planted_bugs` from the list in `qa/seeded/broker_bugs.py`",
     "and from `docs/results/planted.json` ({date}, commit {commit}).",
     "The second table is that of the simulated mesh (`--mesh`),",
-    "from the list in `src/meshq/testing/_planted_mesh_bugs.py`",
+    "from the list in `qa/seeded/mesh_bugs.py`",
     "and from `docs/results/planted-mesh.json` ({mesh[date]}, commit {mesh[commit]}).",
     "A test fails when it is stale.",
     "",

@@ -26,7 +26,7 @@ import attrs
 import trio
 
 from meshq.settings import TLS
-from meshq.testing._simulate_command import RESULTS, about_here
+from qa.results import RESULTS, about_here
 from tests.env.authorities import Authority
 
 ROOT = Path(__file__).resolve().parents[2]

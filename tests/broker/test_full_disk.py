@@ -12,8 +12,8 @@ from meshq.node._node import Node
 from meshq.node._settings import check_settings
 from meshq.settings import JournalSettings
 from meshq.testing import SimDisk
-from meshq.testing._journal_model import ROOT_DIRECTORY, journal_env
 from meshq.wire import BY_NAME, FrameType
+from qa.journal.model import ROOT_DIRECTORY, journal_env
 from tests.broker.kit import House, RawClient, with_ids
 
 SEGMENT_BYTES = 64 * 1024

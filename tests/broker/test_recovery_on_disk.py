@@ -18,7 +18,7 @@ from meshq.env import real_env
 from meshq.errors import AddressFullError
 from meshq.store import Draft, Journal, Record
 from meshq.testing import SimDisk
-from meshq.testing._journal_model import ROOT_DIRECTORY, journal_env
+from qa.journal.model import ROOT_DIRECTORY, journal_env
 from tests.broker.kit import make_core
 from tests.broker.lives import SETTINGS, Lives, snapshot
 from tests.broker.logs import FakeLog

@@ -11,12 +11,12 @@ import trio
 from tools import draw_delivery_matrix
 
 from meshq.errors import UsageError
-from meshq.testing import _matrix_check as matrix_check
-from meshq.testing._matrix import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Cell, Column, Feature
-from meshq.testing._matrix_cells import CELLS, FEATURES
-from meshq.testing._matrix_stage import Stage
-from meshq.testing._matrix_switches import SWITCHES, Switch
-from meshq.testing._planted import PACKAGE, planted_text
+from qa.matrix import check as matrix_check
+from qa.matrix.ablations import SWITCHES, Switch
+from qa.matrix.cells import CELLS, FEATURES
+from qa.matrix.feature import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Cell, Column, Feature
+from qa.matrix.stage import Stage
+from qa.seeded.hunt import PACKAGE, planted_text
 
 #: Real sockets are for tests that may wait for the machine.
 PARAMETERS = [

@@ -19,7 +19,7 @@ from meshq import BridgeStatistics, Client, Consumer, Delivery, Producer, Transa
 from meshq.abc import Controlled
 from meshq.client._body_stream import BodyStream
 from meshq.client._events import EventStream
-from meshq.testing._matrix_stage import House
+from qa.matrix.stage import House
 from tests.node.all_calls import CALLS
 from tests.node.calls import Call
 from tests.node.ground import Ground

@@ -11,7 +11,7 @@ from meshq import Client, UnblockedError
 from meshq.address import Target
 from meshq.broker.ingress._placing import Placer
 from meshq.broker.queue._run import StoredRun
-from meshq.testing._matrix_stage import House
+from qa.matrix.stage import House
 from tests.broker.kit import turns
 from tests.node.lives import Lives, lives
 from tests.node.test_large_messages import BLOCK, BODY, files, one, quiet

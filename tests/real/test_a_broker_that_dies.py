@@ -14,7 +14,7 @@ import trio
 
 from meshq import connect
 from meshq.errors import MeshqError
-from meshq.testing._broker_process import BrokerProcess
+from qa.broker_process import BrokerProcess
 
 MESSAGES = 24
 QUEUE = "orders"

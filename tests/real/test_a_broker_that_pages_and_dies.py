@@ -9,7 +9,7 @@ import trio
 
 from meshq import connect
 from meshq.errors import MeshqError
-from meshq.testing._broker_process import BrokerProcess
+from qa.broker_process import BrokerProcess
 from tests.real.test_a_broker_that_dies import QUEUE, drain
 
 #: Together several times what memory may take.

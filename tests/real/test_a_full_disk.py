@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from meshq import AddressFullError, CallTimeoutError, Client, connect
-from meshq.testing._broker_process import BrokerProcess
+from qa.broker_process import BrokerProcess
 
 SEGMENT_BYTES = 128 * 1024
 #: Starts on the full disk, each ended by SIGKILL.

@@ -10,7 +10,7 @@ import trio
 
 from meshq import connect
 from meshq.errors import MeshqError
-from meshq.testing._broker_process import BrokerProcess
+from qa.broker_process import BrokerProcess
 
 #: Three blocks and a bit: written in several calls.
 BODIES = [random.Random(number).randbytes(800_000 + number) for number in range(2)]

@@ -14,7 +14,7 @@ import trio
 
 from meshq import Client, Message, connect
 from meshq.errors import MeshqError
-from meshq.testing._broker_process import BrokerProcess
+from qa.broker_process import BrokerProcess
 
 #: Runs that are sent, and messages of each: the last one of a run stays where it is.
 RUNS, SIZE = 3, 3

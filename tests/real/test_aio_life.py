@@ -17,7 +17,7 @@ import trio.lowlevel
 
 from meshq import ConnectionBrokenError, MeshqError, NotFoundError, UsageError
 from meshq.aio import Broker, Client, Delivery, connect
-from meshq.testing._broker_process import BrokerProcess
+from qa.broker_process import BrokerProcess
 from tests.real.aio_kit import asyncio_test, clients, received, until
 from tests.real.test_blocking_client import our_threads
 

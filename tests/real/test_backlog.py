@@ -20,7 +20,7 @@ PROCESS_MIB_MAX = 96
 def test_a_backlog_beyond_memory_comes_back_whole_after_a_kill(tmp_path: Path) -> None:
     (tmp_path / "docs" / "results").mkdir(parents=True)
     (tmp_path / "here").mkdir()
-    command = [sys.executable, "-m", "meshq.testing.backlog", "--messages", str(MESSAGES)]
+    command = [sys.executable, "-m", "qa.backlog", "--messages", str(MESSAGES)]
     command += ["--memory-mib", str(MEMORY_MIB), "--directory", str(tmp_path / "here"), "--result", "backlog"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

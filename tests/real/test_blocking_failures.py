@@ -13,7 +13,7 @@ import pytest
 from meshq import AddressFullError, ConnectionBrokenError, MeshqError, StaleDeliveryError
 from meshq.blocking import Client, connect
 from meshq.client import FailedOver
-from meshq.testing._broker_process import BrokerProcess
+from qa.broker_process import BrokerProcess
 from tests.client._server import FakeNode, fake_env
 from tests.real.test_blocking_client import our_threads
 

@@ -23,7 +23,7 @@ from meshq import (
     UnblockedError,
 )
 from meshq.env import FusedDisk, real_env
-from meshq.testing._broker_process import BrokerProcess
+from qa.broker_process import BrokerProcess
 from tests.real.causes_kit import BLOCK, FACES, Call, Found, Program
 
 Face = Callable[[Program], Found]

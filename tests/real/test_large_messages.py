@@ -43,7 +43,7 @@ def test_a_thread_sends_and_reads_what_is_larger_than_a_message(tmp_path: Path) 
 
 
 def test_a_hundred_mib_pass_through_with_little_memory(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "meshq.testing.large", "--mib", "100", "--directory", str(tmp_path)]
+    command = [sys.executable, "-m", "qa.large", "--mib", "100", "--directory", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     said = {name: float(value) for name, value in map(str.split, done.stdout.splitlines())}

@@ -11,7 +11,7 @@ from pathlib import Path
 def test_each_consumer_gets_what_it_asked_for_and_all_of_it(tmp_path: Path) -> None:
     (tmp_path / "docs" / "results").mkdir(parents=True)
     (tmp_path / "here").mkdir()
-    command = [sys.executable, "-m", "meshq.testing.filters", "--consumers", "50", "--messages", "2000"]
+    command = [sys.executable, "-m", "qa.filters", "--consumers", "50", "--messages", "2000"]
     command += ["--directory", str(tmp_path / "here"), "--result", "filters"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     # 1: it was slower than it may be, which so few messages don't tell.

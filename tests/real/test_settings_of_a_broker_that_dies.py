@@ -13,7 +13,7 @@ import trio
 
 from meshq import AddressSettings, connect
 from meshq.errors import MeshqError
-from meshq.testing._broker_process import BrokerProcess
+from qa.broker_process import BrokerProcess
 
 ADDRESS = "orders.eu"
 #: What is set for which pattern, one after the other; None: it is forgotten.

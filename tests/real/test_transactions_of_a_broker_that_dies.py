@@ -14,7 +14,7 @@ import trio
 
 from meshq import Client, connect
 from meshq.errors import MeshqError
-from meshq.testing._broker_process import BrokerProcess
+from qa.broker_process import BrokerProcess
 
 TRANSACTIONS = 6
 #: Messages that each takes; it sends each of them to both targets, in frames of their own.

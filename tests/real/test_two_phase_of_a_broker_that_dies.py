@@ -15,7 +15,7 @@ import trio
 
 from meshq import Delivery, MeshqError, connect
 from meshq.client import Client
-from meshq.testing._broker_process import BrokerProcess
+from qa.broker_process import BrokerProcess
 from tests.real.test_transactions_of_a_broker_that_dies import TARGETS, drain
 
 TRANSACTIONS = 6

@@ -16,8 +16,8 @@ from meshq.store._manifest_format import Manifest
 from meshq.store._recovery import read_manifest
 from meshq.store._replay import recovered_records
 from meshq.testing import SimDisk
-from meshq.testing._journal_model import ROOT_DIRECTORY, InlineThreads, journal_env, recover_store
-from meshq.testing._journal_model import recover_and_check as recover_and_check
+from qa.journal.model import ROOT_DIRECTORY, InlineThreads, journal_env, recover_store
+from qa.journal.model import recover_and_check as recover_and_check
 
 SEGMENT_BYTES = 16 * 1024
 

@@ -13,7 +13,7 @@ from meshq.store.__main__ import main
 from meshq.store._check import Report, _check_ranges, check_store
 from meshq.store._dump import dump_store
 from meshq.testing import SimDisk
-from meshq.testing._journal_model import ROOT_DIRECTORY
+from qa.journal.model import ROOT_DIRECTORY
 from tests.store.kit import Store
 
 

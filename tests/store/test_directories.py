@@ -12,7 +12,7 @@ from meshq import Broker, BusyError, DamagedError, Directories, SettingsError
 from meshq.store import Journal
 from meshq.store.__main__ import GOOD, main
 from meshq.testing import SimDisk
-from meshq.testing._journal_model import ROOT_DIRECTORY
+from qa.journal.model import ROOT_DIRECTORY
 from tests.store.kit import Store, replayed
 
 #: All but pages, which are of no account to the next start.

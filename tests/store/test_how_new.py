@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from meshq.store._dump import dump_store
-from meshq.testing._journal_model import ROOT_DIRECTORY
+from qa.journal.model import ROOT_DIRECTORY
 from tests.store.kit import Store
 
 

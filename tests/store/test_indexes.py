@@ -23,7 +23,7 @@ from meshq.store._manifest_format import SegmentEntry
 from meshq.store._recovery import write_manifest
 from meshq.store._segment_format import decode_header
 from meshq.testing._disk_faults import Operation
-from meshq.testing._journal_model import ROOT_DIRECTORY, recover_store
+from qa.journal.model import ROOT_DIRECTORY, recover_store
 from tests.store.kit import Store
 
 LAYOUT = Layout(ROOT_DIRECTORY)

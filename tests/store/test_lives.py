@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from meshq.errors import AddressFullError, JournalBrokenError
-from meshq.testing._crash_images import one_step
-from meshq.testing._journal_model import Model
+from qa.journal.crash_images import one_step
+from qa.journal.model import Model
 from tests.store.kit import Store
 
 CHAOS = (

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from meshq.testing._bit_flips import BitFlips
-from meshq.testing._crash_images import CrashImages
+from qa.journal.bit_flips import BitFlips
+from qa.journal.crash_images import CrashImages
 
 pytestmark = pytest.mark.exhaustive
 

@@ -9,7 +9,7 @@ from meshq.errors import ClosedError, JournalBrokenError
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store import Journal
 from meshq.store._layout_format import Layout
-from meshq.testing._journal_model import ROOT_DIRECTORY
+from qa.journal.model import ROOT_DIRECTORY
 from tests.store.kit import Store
 
 

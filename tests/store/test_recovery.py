@@ -15,7 +15,7 @@ from meshq.store._manifest_format import decode_manifest, encode_manifest
 from meshq.store._pair_format import Sheet, decode_sheet, encode_sheet
 from meshq.store._recovery import write_manifest
 from meshq.store._segment_format import decode_header, encode_header
-from meshq.testing._journal_model import ROOT_DIRECTORY, recover_store
+from qa.journal.model import ROOT_DIRECTORY, recover_store
 from tests.store.kit import Store, replayed
 
 LAYOUT = Layout(ROOT_DIRECTORY)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from meshq.testing._checkers_end import CHECKERS, HistoryError, check_history, violations_of
-from meshq.testing._history import HEAD_BYTES, History, body_of, uid_of
+from qa.checkers.end import CHECKERS, HistoryError, check_history, violations_of
+from qa.checkers.history import HEAD_BYTES, History, body_of, uid_of
 
 
 class Recorded(History):

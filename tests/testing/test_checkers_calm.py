@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from meshq.testing._checkers_calm import (
+from qa.checkers.calm import (
     l1_kept_while_it_lives,
     l2_gone_at_its_time,
     l3_never_early,
@@ -14,7 +14,7 @@ from meshq.testing._checkers_calm import (
     l6_no_more_than_the_window,
     l7_memory_is_bounded,
 )
-from meshq.testing._history import History, body_of
+from qa.checkers.history import History, body_of
 
 
 @attrs.define

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from meshq.testing._checkers_end import violations_of
-from meshq.testing._checkers_mesh import (
+from meshq.testing._swarm import Swarm
+from qa.checkers.end import violations_of
+from qa.checkers.history import History, body_of
+from qa.checkers.mesh import (
     b1_no_dead_letter_by_refusal,
     b2_carried_all_the_way,
     m1_nothing_for_who_is_gone,
 )
-from meshq.testing._history import History, body_of
-from meshq.testing._mesh_bridges import MeshBridges
-from meshq.testing._swarm import Swarm
+from qa.mesh.bridges import MeshBridges
 
 
 def bridged(hops: int = 4, duplicate_id: str | None = "d1@a") -> History:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.testing._checkers_end import HistoryError, check_history, violations_of
-from meshq.testing._history import body_of
+from qa.checkers.end import HistoryError, check_history, violations_of
+from qa.checkers.history import body_of
 from tests.testing.test_checkers import Recorded, good
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from meshq.testing._checkers_end import violations_of
-from meshq.testing._history import History, body_of
-from meshq.testing._mesh import MESH_SIGHTS
-from meshq.testing._mesh_accounts import recount_mesh
-from meshq.testing._mesh_faults import LINK_FAULTS, MESH_KINDS
-from meshq.testing._scenario_broker import SIGHTS
-from meshq.testing._seeds import many_seeds, one_seed
-from meshq.testing._simulate_command import FAILED_MESH_SEEDS, FAILED_SEEDS, SEEDS, main, recorded
+from qa.checkers.end import violations_of
+from qa.checkers.history import History, body_of
+from qa.mesh.accounts import recount_mesh
+from qa.mesh.faults import LINK_FAULTS, MESH_KINDS
+from qa.mesh.scenario import MESH_SIGHTS
+from qa.seeds import many_seeds, one_seed
+from qa.simulate import FAILED_MESH_SEEDS, FAILED_SEEDS, SEEDS, main, recorded
+from qa.simulation.broker import SIGHTS
 from tests.testing.test_scenario import check_all_was_met, check_minimums
 
 ROOT = Path(__file__).parents[2]
@@ -44,12 +44,12 @@ def test_a_failing_seed_prints_the_one_line_that_runs_it_again_on_the_mesh(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     # Nothing can be confirmed so soon.
-    monkeypatch.setattr("meshq.testing._scenario_accounts.HEALING_S", 0.0)
+    monkeypatch.setattr("qa.simulation.accounts.HEALING_S", 0.0)
     seeds = tmp_path / "seeds.txt"
     assert main(["--mesh", "--seeds", "1", "--first", "5", "--jobs", "1", "--hunt", "--record", str(seeds)]) == 1
     line = capsys.readouterr().out.splitlines()[0]
     assert line.startswith("seed 5 Q14: Q14: no barrier send was confirmed after healing at ")
-    assert line.endswith(" -- python -m meshq.testing.simulate --seed 5 --mesh")
+    assert line.endswith(" -- python -m qa.simulate --seed 5 --mesh")
     assert recorded(seeds) == [5]
     assert FAILED_MESH_SEEDS != FAILED_SEEDS
 

@@ -9,11 +9,11 @@ import pytest
 from tools import draw_planted_bugs
 
 from meshq.errors import UsageError
-from meshq.testing import _planted
-from meshq.testing._planted import PACKAGE, SEEDS_MAX, Hunt, hunt, planted, planted_text
-from meshq.testing._planted_bug import Bug
-from meshq.testing._planted_bugs import BUGS
-from meshq.testing._planted_mesh_bugs import ALL_BUGS, MESH_BUGS
+from qa.seeded import hunt as _planted
+from qa.seeded.broker_bugs import BUGS
+from qa.seeded.bug import Bug
+from qa.seeded.hunt import PACKAGE, SEEDS_MAX, Hunt, hunt, planted, planted_text
+from qa.seeded.mesh_bugs import ALL_BUGS, MESH_BUGS
 
 ROOT = Path(__file__).parents[2]
 FOUND = {name: draw_planted_bugs.found(name) for name in ("planted", "planted-mesh")}

@@ -7,9 +7,9 @@ import trio
 
 from meshq.abc import Env
 from meshq.testing import SimDisk, Simulation, simulate
-from meshq.testing._checkers_end import violations_of
-from meshq.testing._history import History
-from meshq.testing._recovery import Recover, record_recoveries
+from qa.checkers.end import violations_of
+from qa.checkers.history import History
+from qa.simulation.recovery import Recover, record_recoveries
 
 
 def torn_log() -> SimDisk:

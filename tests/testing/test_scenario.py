@@ -14,14 +14,14 @@ import pytest
 from meshq.testing._disk_faults import KINDS as DISK_KINDS
 from meshq.testing._network import EFFECTS
 from meshq.testing._network import FAULTS as NETWORK_FAULTS
-from meshq.testing._scenario import DURATION_S, SENDS_MIN, run_seed
-from meshq.testing._scenario_broker import SIGHTS
-from meshq.testing._scenario_faults import FAULTS_MIN, KINDS
-from meshq.testing._scenario_users import USER_SIGHTS
-from meshq.testing._seeds import SeedReport, many_seeds, one_seed, report_of
-from meshq.testing._simulate_command import SEEDS, main, record, recorded
-from meshq.testing._workload_sifted import SIFTED_SIGHTS
-from meshq.testing._workload_undertaker import UNDERTAKER_SIGHTS
+from qa.seeds import SeedReport, many_seeds, one_seed, report_of
+from qa.simulate import SEEDS, main, record, recorded
+from qa.simulation.broker import SIGHTS
+from qa.simulation.faults import FAULTS_MIN, KINDS
+from qa.simulation.scenario import DURATION_S, SENDS_MIN, run_seed
+from qa.simulation.users import USER_SIGHTS
+from qa.simulation.workload_sifted import SIFTED_SIGHTS
+from qa.simulation.workload_undertaker import UNDERTAKER_SIGHTS
 
 ROOT = Path(__file__).parents[2]
 #: Every chaos point of the product; the rule below finds one that is not listed.
@@ -111,7 +111,7 @@ def test_every_chaos_point_of_the_product_is_listed() -> None:
 
 
 def test_a_seed_is_the_same_run_in_another_process_with_another_hash_seed() -> None:
-    code = "from meshq.testing._seeds import one_seed; report = one_seed(3); print(report.trace, report.confirmed)"
+    code = "from qa.seeds import one_seed; report = one_seed(3); print(report.trace, report.confirmed)"
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     here = one_seed(3)
@@ -123,12 +123,12 @@ def test_a_failing_seed_prints_the_one_line_that_runs_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     # Nothing can be confirmed so soon.
-    monkeypatch.setattr("meshq.testing._scenario_accounts.HEALING_S", 0.0)
+    monkeypatch.setattr("qa.simulation.accounts.HEALING_S", 0.0)
     seeds = tmp_path / "failed_seeds.txt"
     assert main(["--seeds", "2", "--first", "5", "--jobs", "1", "--hunt", "--record", str(seeds)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("seed 5 Q14: Q14: no barrier send was confirmed")
-    assert lines[0].endswith(" -- python -m meshq.testing.simulate --seed 5")
+    assert lines[0].endswith(" -- python -m qa.simulate --seed 5")
     assert lines[2].startswith("2 seeds, 2 failed: ")
     assert recorded(seeds) == [5, 6]
     record(seeds, report_of(run_seed(5), 0.0))

@@ -20,9 +20,9 @@ import trio
 from meshq.abc import Disk, Env, File, Stream
 from meshq.errors import ConnectionBrokenError
 from meshq.testing import SimNode, Simulation, SimulationResult, simulate
-from meshq.testing._checkers_end import HistoryError, check_history
-from meshq.testing._history import History
 from meshq.testing._network import MemoryNetwork
+from qa.checkers.end import HistoryError, check_history
+from qa.checkers.history import History
 
 ROOT = Path(__file__).parents[2]
 SECTOR = 512

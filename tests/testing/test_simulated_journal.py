@@ -12,10 +12,10 @@ from meshq.abc import Env
 from meshq.errors import AddressFullError, JournalBrokenError
 from meshq.store import Journal
 from meshq.testing import SimDisk, Simulation, simulate
-from meshq.testing._checkers_end import violations_of
-from meshq.testing._history import History
 from meshq.testing._node import SimNode
-from meshq.testing._recovery import record_recoveries
+from qa.checkers.end import violations_of
+from qa.checkers.history import History
+from qa.simulation.recovery import record_recoveries
 
 #: Besides the first ones, what ever failed.
 SEEDS = (*range(15), 130)

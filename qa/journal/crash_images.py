@@ -1,0 +1,140 @@
+"""Every state in which a power failure could leave a journal, and what recovery makes of it.
+
+A scripted life of a journal with small segments runs on a simulated disk: records come and go, segments roll, are
+compacted and removed.  After each call that changes the disk, every image is built that a loss of power at that
+moment could leave: each subset of up to twelve things not synced, each prefix of more; lost sectors of new files
+once as zeros, once as bytes of removed files.  Each image is recovered, compared with what was acknowledged and
+placed, and recovered again.  From every n-th image the recovery itself is crashed at each of its calls.
+
+``python -m qa.journal.crash_images SEED [SEED...]`` tries more lives.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import attrs
+import trio
+import trio.testing
+
+from meshq.store import Journal
+from meshq.store._keyring_format import Keyring
+from meshq.testing._disk import SimDisk
+from meshq.testing._disk_faults import Operation
+from qa.journal.model import ROOT_DIRECTORY, Model, journal_env, recover_and_check, recover_store
+
+SEGMENT_BYTES = 16 * 1024
+CHANGES = ("create", "write", "truncate", "sync", "replace", "remove", "sync_directory")
+
+
+@attrs.define(eq=False)
+class CrashImages:
+    """One scripted life and its images."""
+
+    seed: int
+    #: From every so many images the recovery is crashed, too.
+    nested_every: int = 400
+    checkpoints: bool = True
+    #: What the store is encrypted with.
+    keys: tuple[bytes, ...] = ()
+    steps: int = 30
+    images: int = 0
+    nested: int = 0
+    moments: int = 0
+    segments: int = 0
+    compactions: int = 0
+    #: Moments at which an index was being written or removed.
+    indexing: int = 0
+
+    def run(self) -> CrashImages:
+        """Try them all.  Raises: LostError, or what a recovery raises."""
+        trio.run(self._life, clock=trio.testing.MockClock(autojump_threshold=0))
+        return self
+
+    async def _life(self) -> None:
+        rng = random.Random(self.seed)
+        disk, model = SimDisk(random.Random(self.seed)), Model(keyring=Keyring(self.keys))
+        switches = {"journal.compact_early": False}
+        env = journal_env(disk, seed=self.seed, chaos=lambda name: switches.get(name, False))
+        journal = Journal(
+            ROOT_DIRECTORY,
+            segment_bytes=SEGMENT_BYTES,
+            segment_bytes_min=SEGMENT_BYTES,
+            env=env,
+            encryption_keys=self.keys,
+        )
+        model.journal = journal
+        if self.checkpoints:
+            journal.checkpoint = model.checkpoint
+
+        def watch(operation: Operation) -> None:
+            if operation.call in CHANGES:
+                self.indexing += ".idx" in operation.path
+                self._try_all(disk, model, journal)
+
+        disk.watch = watch
+        async with journal:
+            for step in range(self.steps):
+                switches["journal.compact_early"] = step % 10 == 9
+                await one_step(rng, model, journal)
+                if step % 10 == 9:
+                    # Long enough for a watermark, reclaiming, a compaction and indexes.
+                    await trio.sleep(5)
+                self.segments = max(self.segments, journal.statistics().segments)
+            self.compactions = journal.statistics().compactions
+
+    def _try_all(self, disk: SimDisk, model: Model, journal: Journal) -> None:
+        self.moments += 1
+        for image in disk.crash_images():
+            self.images += 1
+            nested = image.copy() if self.images % self.nested_every == 0 else None
+            found = recover_and_check(image, model, journal.durable, journal.last)
+            again = recover_and_check(image, model, journal.durable, journal.last, seed=2)
+            if found != again:
+                raise AssertionError(f"recovered again, the records differ: {found} {again}")
+            if nested is not None:
+                self._crash_inside(nested, model, journal)
+
+    def _crash_inside(self, disk: SimDisk, model: Model, journal: Journal) -> None:
+        """Recover, and try every image of every moment of that."""
+
+        def watch(operation: Operation) -> None:
+            if operation.call in CHANGES:
+                for image in disk.crash_images():
+                    self.nested += 1
+                    recover_and_check(image, model, journal.durable, journal.last, seed=3)
+
+        disk.watch = watch
+        recover_store(disk, keyring=model.keyring)
+
+
+async def one_step(rng: random.Random, model: Model, journal: Journal) -> None:
+    """A batch or two: new records, and the end of old ones.
+
+    Checkpoint: not always.
+    Cancellation: what was placed is in the model.
+    """
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        model.place(rng.randrange(1, 9), rng.randbytes(rng.choice((0, 3, 90, 400, 1500))))
+    living = model.alive(journal.last)
+    rng.shuffle(living)
+    living = [position for position in living if model.placed[position].kind < 9]
+    half = len(living) * 2 // 5
+    if half > 5:
+        model.place(20, b"done", root=False, kills=living[: half // 2], lazy=True)
+        model.place(21, b"replaced", kills=living[half // 2 : half])
+        model.place(22, b"half of it", root=False, refs=living[half : half + 2], lazy=rng.random() < 0.5)
+    if rng.random() < 0.8:
+        await journal.wait_durable(journal.last)
+
+
+def main() -> None:
+    """Try the lives whose seeds are given."""
+    for seed in [int(argument) for argument in sys.argv[1:]] or [0]:
+        tried = CrashImages(seed, checkpoints=seed % 2 == 0).run()
+        sys.stdout.write(f"{tried}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Play the delivery matrix; with --check, switch each of its features off, and see that its cells fail and no others.
+
+A feature is switched off in a copy of the product, by a change of a line or two; the copy plays all cells.  What has to
+fail are the cells of the feature in which something is to be seen of it; what may fail besides are cells of features
+that use it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+import meshq
+from meshq.errors import UsageError
+from qa.matrix.ablations import SWITCHES, Switch
+from qa.matrix.cells import CELLS, FEATURES
+from qa.matrix.feature import STORAGES, Cell
+from qa.results import RESULTS, about_here
+from qa.seeded.hunt import PACKAGE, ROOT, planted
+
+KIND: Final = "delivery matrix"
+#: A copy that plays longer than that hangs.
+PLAY_S_MAX: Final = 900.0
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """What happened when a feature was switched off."""
+
+    switch: Switch
+    #: Cells that failed, as ``Cell`` names them.
+    failed: tuple[str, ...]
+    #: Cells that had to fail and did not; cells that failed and should not have.
+    missed: tuple[str, ...]
+    wrong: tuple[str, ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether its cells failed, and only cells that use it."""
+        return not self.missed and not self.wrong
+
+
+def users(names: Sequence[str]) -> frozenset[str]:
+    """These features and all that use them, directly or not."""
+    found = dict.fromkeys(names)
+    while more := [feature.name for feature in FEATURES if feature.name not in found and {*feature.uses} & {*found}]:
+        found |= dict.fromkeys(more)
+    return frozenset(found)
+
+
+def judge(switch: Switch, failed: Sequence[str], played: Sequence[Cell] | None = None) -> Verdict:
+    """What is to be said of the cells that failed, of those that were ``played``; None: all."""
+    cells = CELLS if played is None else played
+    own, all_users = frozenset(switch.features), users(switch.features)
+
+    def reaches(cell: Cell) -> bool:
+        return not switch.lasting or cell.feature.fate(cell.column) != "works"
+
+    must = [str(cell) for cell in cells if cell.feature.name in own and cell.decisive and reaches(cell)]
+    may = {str(cell): None for cell in cells if cell.feature.name in all_users and reaches(cell)}
+    return Verdict(
+        switch=switch,
+        failed=tuple(failed),
+        missed=tuple(name for name in must if name not in failed),
+        wrong=tuple(name for name in failed if name not in may),
+    )
+
+
+def play(cells: Sequence[Cell]) -> dict[str, str]:
+    """Play cells; what was wrong with each that failed."""
+    problems = {str(cell): cell.play() for cell in cells}
+    return {name: problem for name, problem in problems.items() if problem is not None}
+
+
+def check(switch: Switch) -> Verdict:
+    """Switch features off, and play all cells."""
+    with planted(switch.bug) as directory:
+        command = [sys.executable, "-m", "qa.matrix", "--json"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)])}
+        done = subprocess.run(
+            command, env=environment, cwd=directory, capture_output=True, text=True, check=False, timeout=PLAY_S_MAX
+        )
+        if done.returncode not in (0, 1) or not done.stdout:
+            raise UsageError(f"{switch.name!r}: {done.stderr}")
+        found = json.loads(done.stdout)
+        if Path(found["package"]) != directory / PACKAGE.name:
+            raise UsageError(f"the cells were played with {found['package']}, not with the copy")
+    return judge(switch, list(found["failed"]))
+
+
+def by_feature(names: Sequence[str]) -> dict[str, list[str]]:
+    """Names of cells, by feature."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        feature, _, column = name.partition(": ")
+        found.setdefault(feature, []).append(column)
+    return found
+
+
+def result_of(verdicts: Sequence[Verdict], arguments: Sequence[str], before: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a check; of switches that were not checked, what was found ``before``."""
+    here = about_here()
+    found = {
+        verdict.switch.name: {
+            "commit": here["commit"],
+            "cells": len(CELLS),
+            "storages": list(STORAGES),
+            "failed": by_feature(verdict.failed),
+            "failed_and_should_not_have": by_feature(verdict.wrong),
+            "should_have_failed": by_feature(verdict.missed),
+        }
+        for verdict in verdicts
+    }
+    known = {**before, **found}
+    return {
+        "kind": KIND,
+        "format": 1,
+        "command": " ".join(["python -m qa.matrix", *arguments]).strip(),
+        **here,
+        "switched_off": {switch.name: known[switch.name] for switch in SWITCHES if switch.name in known},
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play, or check; returns the exit status: 0, or 1 if a cell or a check failed."""
+    parser = argparse.ArgumentParser(prog="python -m qa.matrix", description=__doc__)
+    parser.add_argument("--feature", action="append", metavar="NAME", help="only features whose name contains this")
+    parser.add_argument("--check", action="store_true", help="switch each feature off and see that its cells fail")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="copies at a time (all cores)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON at the end, and nothing else")
+    parser.add_argument("--result", metavar="NAME", help=f"write what --check has found into {RESULTS}/NAME.json")
+    options = parser.parse_args(arguments)
+    said = sys.argv[1:] if arguments is None else list(arguments)
+    wanted: list[str] = options.feature or [""]
+    if options.check:
+        return _check(wanted, options.jobs, options.result, said)
+    cells = [cell for cell in CELLS if any(part in cell.feature.name for part in wanted)]
+    failed = play(cells)
+    if options.json:
+        _say(json.dumps({"package": str(Path(meshq.__file__).parent), "cells": len(cells), "failed": failed}))
+    else:
+        for name, problem in failed.items():
+            _say(f"FAILED {name}: {problem}")
+        _say(f"{len(cells)} cells, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+def _check(wanted: Sequence[str], jobs: int, result: str | None, said: Sequence[str]) -> int:
+    chosen = [switch for switch in SWITCHES if any(part in switch.name for part in wanted)]
+    verdicts: list[Verdict] = []
+    # Each thread waits for a process of its own.
+    with ThreadPoolExecutor(jobs) as pool:
+        for verdict in pool.map(check, chosen):
+            verdicts.append(verdict)
+            _report(verdict)
+    if result:
+        path = Path(RESULTS) / f"{result}.json"
+        before = json.loads(path.read_text(encoding="utf-8"))["switched_off"] if path.exists() else {}
+        path.write_text(json.dumps(result_of(verdicts, said, before), indent=1) + "\n", encoding="utf-8")
+    return 0 if all(verdict.good for verdict in verdicts) else 1
+
+
+def _report(verdict: Verdict) -> None:
+    _say(f"{'ok    ' if verdict.good else 'FAILED'} {verdict.switch.name}: {len(verdict.failed)} cells failed")
+    for name in verdict.missed:
+        _say(f"       should have failed: {name}")
+    for name in verdict.wrong:
+        _say(f"       should not have failed: {name}")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

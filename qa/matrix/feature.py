@@ -1,0 +1,170 @@
+"""The delivery matrix: every feature of delivery in every surrounding, each cell with its expected outcome.
+
+A feature is one entry (``Feature``): what is arranged before, what is done and seen after, and what has to be seen.
+A column says on what broker, over what connection, and what happens in between.  The cells are made from both.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+import attrs
+import trio
+import trio.testing
+
+from meshq.client import connect
+from meshq.settings import AddressSettings
+from qa.matrix.clients import Connecting, connect_large, connect_passing
+from qa.matrix.stage import ENDINGS, House, Stage
+
+#: A broker that keeps things, one that does not, one whose queues leave all but their first runs on the disk, one
+#: all of whose messages are large: their bodies lie beside the journal and are streamed; and one that would keep
+#: things, and is sent messages that are not durable.
+STORAGES: Final = ("durable", "memory", "paged", "large", "non-durable")
+#: Who is a client there, where it is nobody special.
+CLIENTS: Final[Mapping[str, Connecting]] = {"large": connect_large, "non-durable": connect_passing}
+TRANSPORTS: Final = ("inproc", "tcp")
+#: What happens between ``arrange`` and ``act``.
+TIMES: Final = ("before", *ENDINGS)
+#: What the outcome of a cell is called.
+FATES: Final[Mapping[str, str]] = {
+    "works": "nothing happens in between, and the feature does what it promises",
+    "kept": "what was arranged is there after the broker has come back, and the feature does what it promises",
+    "left": "the messages that were arranged are gone, as they were not durable; what else was arranged is there after "
+    "the broker has come back, and the feature does what it promises",
+    "gone": "nothing of what was arranged is left, as it has to be",
+}
+#: A cell that takes so long, in its own time, hangs.
+CELL_S_MAX: Final = 600.0
+#: How long nothing may happen, in seconds, before time jumps: bytes on their way through a socket are no task of ours.
+IDLE_S: Final[Mapping[str, float]] = {"inproc": 0.0, "tcp": 0.002}
+
+
+@attrs.frozen
+class Column:
+    """One surrounding."""
+
+    storage: str
+    transport: str
+    time: str
+
+    def __str__(self) -> str:
+        return f"{self.storage}, {self.transport}, {self.time}"
+
+
+COLUMNS: Final = tuple(
+    Column(storage, transport, time) for storage in STORAGES for transport in TRANSPORTS for time in TIMES
+)
+
+
+class Feature(ABC):
+    """One feature of delivery; the docstring of each says what is shown.
+
+    ``uses``: other features without which its cells fail.  ``works``, ``kept``, ``left`` and ``gone``: what ``act`` has
+    to return for each fate, with tuples for lists; ``kept`` is as ``works`` unless it says something else, and without
+    messages nothing is ``left`` unless it says what.  ``less``: in which storages its cells can't show all that the
+    storage stands for, and why.
+    """
+
+    name: ClassVar[str]
+    uses: ClassVar[tuple[str, ...]] = ()
+    #: Nothing of it is to survive its broker, or its session.
+    passing: ClassVar[bool] = False
+    less: ClassVar[Mapping[str, str]] = {}
+    settings: ClassVar[Mapping[str, AddressSettings]] = {}
+    works: ClassVar[Any]
+    kept: ClassVar[Any] = None
+    left: ClassVar[Any] = None
+    gone: ClassVar[Any]
+
+    @abstractmethod
+    async def arrange(self, stage: Stage) -> None:
+        """Before."""
+
+    @abstractmethod
+    async def act(self, stage: Stage) -> Any:
+        """After, perhaps in another life; returns what was seen."""
+
+    @property
+    def shows(self) -> str:
+        """What is shown, in a sentence."""
+        return inspect.getdoc(type(self)) or ""
+
+    def fate(self, column: Column) -> str:
+        """Which of ``FATES`` it has there."""
+        if column.time == "before":
+            return "works"
+        if column.storage == "memory" or self.passing:
+            return "gone"
+        if column.storage == "non-durable":
+            return "gone" if self.left is None else "left"
+        return "kept"
+
+    def expected(self, column: Column) -> Any:
+        """What ``act`` has to return there."""
+        kept = self.works if self.kept is None else self.kept
+        return {"works": self.works, "kept": kept, "left": self.left, "gone": self.gone}[self.fate(column)]
+
+
+@attrs.frozen
+class Cell:
+    """One feature in one surrounding."""
+
+    feature: Feature
+    column: Column
+
+    def __str__(self) -> str:
+        return f"{self.feature.name}: {self.column}"
+
+    @property
+    def decisive(self) -> bool:
+        """Whether it fails without the feature: where nothing is left, nothing is to be seen of it."""
+        return self.feature.fate(self.column) != "gone"
+
+    def play(self) -> str | None:
+        """Play it; returns what was wrong, None if nothing was."""
+        clock = trio.testing.MockClock(autojump_threshold=IDLE_S[self.column.transport])
+        expected = self.feature.expected(self.column)
+        try:
+            seen = _frozen(trio.run(self._play, clock=clock))
+        except trio.TooSlowError:
+            return f"took longer than {CELL_S_MAX:g} s of its own time"
+        except BaseExceptionGroup as group:
+            error = _leaf(group)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            return f"raised {error!r}"
+        return None if seen == expected else f"saw {seen!r}, not {expected!r}"
+
+    async def _play(self) -> Any:
+        feature, column = self.feature, self.column
+        house = House(
+            feature.settings,
+            durable=column.storage != "memory",
+            tcp=column.transport == "tcp",
+            paged=column.storage == "paged",
+            connecting=CLIENTS.get(column.storage, connect),
+        )
+        with trio.fail_after(CELL_S_MAX):
+            if column.time == "before":
+                async with house.life() as stage:
+                    await feature.arrange(stage)
+                    return await feature.act(stage)
+            async with house.life(column.time) as stage:
+                await feature.arrange(stage)
+            async with house.life() as stage:
+                return await feature.act(stage)
+
+
+def _leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _frozen(seen: Any) -> Any:
+    """What was seen, with tuples for lists: what entries expect never changes."""
+    return tuple(map(_frozen, seen)) if isinstance(seen, list | tuple) else seen

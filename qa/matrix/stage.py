@@ -1,0 +1,163 @@
+"""Where a cell of the delivery matrix is played: one broker, life after life, and its clients.
+
+Time is the mock clock's, the disk a simulated one; over TCP the sockets are real ones of the loopback device.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final, TypeVar
+
+import attrs
+import trio
+
+from meshq.abc import Env, Threads
+from meshq.client import Client, Consumer, connect
+from meshq.env import real_env
+from meshq.node import Broker
+from meshq.settings import AddressSettings
+from meshq.testing._clock import SimEntropy, SimWall
+from meshq.testing._disk import SimDisk
+from qa.matrix.clients import Connecting
+
+T = TypeVar("T")
+
+NAME: Final = "matrix"
+#: After so long without a message there is none: over in an instant on a clock that jumps.
+QUIET_S: Final = 0.5
+#: How a life ends while its clients are there: in peace, or with everything that was not synced.
+ENDINGS: Final = ("restart", "power cut")
+
+
+class InlineThreads(Threads):
+    """Calls are made where they stand."""
+
+    async def run(self, function: Callable[..., T], *arguments: Any, pool: str = "default") -> T:
+        await trio.lowlevel.checkpoint()
+        return function(*arguments)
+
+    def idle(self) -> bool:
+        return False
+
+
+@attrs.define(eq=False, kw_only=True)
+class Stage:
+    """One life of the broker, as an entry of the matrix sees it."""
+
+    broker: Broker
+    #: A client for everything that does not take two.
+    client: Client
+    #: What an entry remembers over lives.
+    notes: dict[str, Any]
+    #: Consumers that were opened in this life and stay so; a new life has none.
+    consumers: list[Consumer] = attrs.field(factory=list)
+    _stack: AsyncExitStack
+    _connect: Callable[[], Client]
+
+    def another(self) -> Client:
+        """Another client, to be used in an ``async with``."""
+        return self._connect()
+
+    async def join(self) -> Client:
+        """Another client, that is there to the end of this life or until it is closed."""
+        return await self._stack.enter_async_context(self._connect())
+
+    async def keep(self, consumer: Consumer) -> Consumer:
+        """Open a consumer that is there to the end of this life."""
+        self.consumers.append(consumer)
+        return await self._stack.enter_async_context(consumer)
+
+    async def drain(self, queue: str, **options: Any) -> list[bytes]:
+        """The bodies of all that a queue gives to a new consumer, acknowledged."""
+        got: list[bytes] = []
+        async with self.client.consumer(queue, **options) as consumer:
+            got += await bodies(consumer)
+        return got
+
+
+async def bodies(consumer: Consumer) -> list[bytes]:
+    """The bodies of all that comes until nothing came for a while, acknowledged."""
+    got: list[bytes] = []
+    while batch := await consumer.receive_many(1_000, timeout=QUIET_S):
+        got += [delivery.body for delivery in batch]
+        await consumer.ack(*batch, confirm=True)
+    return got
+
+
+class House:
+    """A broker that can be started again on what it left behind.
+
+    ``durable``: it leaves something.  ``paged``: its queues page.  ``connecting``: makes its clients.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, AddressSettings],
+        *,
+        durable: bool,
+        tcp: bool,
+        paged: bool = False,
+        connecting: Connecting = connect,
+    ) -> None:
+        self._connecting = connecting
+        self._settings = dict(settings)
+        if paged:
+            # Every queue leaves all but the first of its runs on the disk.
+            self._settings = {"#": AddressSettings(max_size_bytes=1), **self._settings}
+        self._durable = durable
+        self._tcp = tcp
+        self._rng = random.Random(1)
+        self._disk = SimDisk()
+        outside = attrs.evolve(real_env(), threads=InlineThreads(), wall=SimWall(), entropy=SimEntropy(self._rng))
+        self._outside = attrs.evolve(outside, local={})
+        self._notes: dict[str, Any] = {}
+
+    @asynccontextmanager
+    async def life(self, ending: str | None = None) -> AsyncIterator[Stage]:
+        """A life that ends in peace after its clients have left, or, with an ``ending``, while they are there."""
+        env = attrs.evolve(self._outside, disk=self._disk.mount())
+        broker = Broker(
+            NAME,
+            data_dir=f"/data/{NAME}" if self._durable else None,
+            acceptors=["tcp://127.0.0.1:0"] if self._tcp else [],
+            address_settings=self._settings,
+            env=env,
+        )
+        async with trio.open_nursery() as nursery:
+            power = trio.CancelScope()
+            await nursery.start(_live, broker, power)
+            with trio.CancelScope() as visit:
+                async with AsyncExitStack() as stack:
+                    connecting = self._client(broker, env)
+                    client = await stack.enter_async_context(connecting())
+                    yield Stage(broker=broker, client=client, notes=self._notes, stack=stack, connect=connecting)
+                    if ending is not None:
+                        # What was said is stored; what the clients hold, they hold.
+                        await client.flush()
+                        await self._end(broker, power, ending)
+                        visit.cancel()
+                        await trio.lowlevel.checkpoint()
+            if ending is None:
+                await broker.stop()
+
+    def _client(self, broker: Broker, env: Env) -> Callable[[], Client]:
+        url = broker.urls[0] if self._tcp else f"inproc://{NAME}"
+        return lambda: self._connecting(url, env=env)
+
+    async def _end(self, broker: Broker, power: trio.CancelScope, ending: str) -> None:
+        if ending == "restart":
+            await broker.stop()
+            return
+        power.cancel()
+        while broker.state == "active":
+            await trio.lowlevel.checkpoint()
+        self._disk.power_loss(self._rng)
+
+
+async def _live(
+    broker: Broker, power: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with power:
+        await broker.run(task_status=task_status)

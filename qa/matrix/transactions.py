@@ -1,0 +1,135 @@
+"""Entries of the delivery matrix: what counts together, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import trio
+
+from meshq.client import Consumer, Transaction
+from qa.matrix.feature import Feature
+from qa.matrix.stage import QUIET_S, Stage
+
+#: Where a transaction sends to.
+TARGETS = ("one", "other")
+
+
+class TransactedSends(Feature):
+    """What a transaction sends to two queues nobody sees before its commit, and after that it is in both of them."""
+
+    name = "transaction (sends)"
+    less: ClassVar[Mapping[str, str]] = {
+        "large": "what a transaction sends goes whole, with up to 16 MiB, and is never streamed",
+    }
+    works = ((b"a", b"b"), (b"a", b"b"))
+    gone = ((b"b",), (b"b",))
+
+    async def arrange(self, stage: Stage) -> None:
+        await self._send(stage, b"a")
+
+    async def act(self, stage: Stage) -> Any:
+        await self._send(stage, b"b")
+        return [await stage.drain(target) for target in TARGETS]
+
+    async def _send(self, stage: Stage, body: bytes) -> None:
+        waiting = [await self._waiting(stage, target) for target in TARGETS]
+        async with stage.client.transaction() as transaction:
+            for target in TARGETS:
+                await transaction.send(target, body)
+            # By now the broker has it.
+            await trio.sleep(QUIET_S)
+            assert [await self._waiting(stage, target) for target in TARGETS] == waiting
+
+    async def _waiting(self, stage: Stage, queue: str) -> int:
+        return (await stage.client.queue(queue)).ready if queue in await stage.client.queues() else 0
+
+
+class TransactedAcks(Feature):
+    """What a transaction acknowledges, before and after, is done with when it is committed; the rest is still there."""
+
+    name = "transaction (acknowledgements)"
+    works = (b"3",)
+    gone = ()
+
+    async def arrange(self, stage: Stage) -> None:
+        await stage.client.send_many("work", [b"1", b"2", b"3"])
+        await self._take(stage)
+
+    async def act(self, stage: Stage) -> Any:
+        await self._take(stage)
+        return await stage.drain("work")
+
+    async def _take(self, stage: Stage) -> None:
+        async with stage.client.consumer("work", window=1) as consumer, stage.client.transaction() as transaction:
+            if (message := await consumer.receive(timeout=1)) is not None:
+                await transaction.ack(message)
+
+
+class Rollback(Feature):
+    """What a transaction takes and sends that is rolled back, or never committed, comes again, and never was sent."""
+
+    name = "rollback"
+    uses = ("delivery counts",)
+    works = (((b"1", True),), ())
+    gone = ((), ())
+
+    async def arrange(self, stage: Stage) -> None:
+        await stage.client.send("work", b"1")
+        await self._roll_back(stage)
+        # Of another client, which never comes to its commit.
+        other = stage.notes["other"] = await stage.join()
+        transaction = await other.transaction().__aenter__()
+        await self._work(transaction, await stage.keep(other.consumer("work")))
+        await other.flush()
+
+    async def act(self, stage: Stage) -> Any:
+        await stage.notes["other"].close()
+        await self._roll_back(stage)
+        async with stage.client.consumer("work") as consumer:
+            got = await consumer.receive_many(2, timeout=1)
+            left = [(message.body, message.redelivered) for message in got]
+        return left, await stage.drain("out")
+
+    async def _roll_back(self, stage: Stage) -> None:
+        async with stage.client.consumer("work") as consumer, stage.client.transaction() as transaction:
+            await self._work(transaction, consumer)
+            await transaction.rollback()
+
+    async def _work(self, transaction: Transaction, consumer: Consumer) -> None:
+        if (message := await consumer.receive(timeout=1)) is not None:
+            await transaction.ack(message)
+        await transaction.send("out", b"never")
+
+
+class Prepared(Feature):
+    """What is prepared nobody sees, and is all there, taken and sent, when whoever comes next has committed it."""
+
+    name = "prepared transaction"
+    uses = ("transaction (sends)", "transaction (acknowledgements)")
+    less = TransactedSends.less
+    #: The xids that wait; what is in the queues before the decision, and after it.
+    works = ((b"x",), ((), ()), ((), (b"2",)))
+    # That it was prepared is known; what it took and sent was not durable.
+    left = ((b"x",), ((), ()), ((), ()))
+    gone = ((), ((), ()), ((), ()))
+
+    async def arrange(self, stage: Stage) -> None:
+        await stage.client.send("work", b"1")
+        async with stage.client.consumer("work") as consumer, stage.client.transaction(xid=b"x") as transaction:
+            message = await consumer.receive(timeout=1)
+            assert message is not None
+            await transaction.ack(message)
+            await transaction.send("out", b"2")
+            await transaction.prepare()
+
+    async def act(self, stage: Stage) -> Any:
+        async with stage.another() as other:
+            xids = await other.recover()
+            before = [await stage.drain(queue) for queue in ("work", "out")]
+            for xid in xids:
+                await other.commit(xid)
+        return xids, before, [await stage.drain(queue) for queue in ("work", "out")]
+
+
+TRANSACTIONS = (TransactedSends(), TransactedAcks(), Rollback(), Prepared())

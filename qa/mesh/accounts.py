@@ -1,0 +1,74 @@
+"""The accounts of a mesh: what is left on each node, and a recount over all journals."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import trio
+
+from meshq.errors import invariant
+from meshq.testing._simulation import Simulation
+from qa.checkers.history import History
+from qa.mesh.gone import MeshGone
+from qa.mesh.node import MeshNode
+from qa.simulation.accounts import COUNTERS, FORWARDING, leftovers, recount
+from qa.simulation.recovery import record_recoveries
+from qa.simulation.workload import SETTINGS
+
+
+async def settle_mesh(simulation: Simulation, history: History, nodes: list[MeshNode], gone: MeshGone) -> None:
+    """What the nodes say is left, what they free, and what their journals say.
+
+    All clients are dead; the nodes are linked with each other, and ``gone`` knows of one that is no more there.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    """
+    # The sessions of the killed end after their TTL.
+    await trio.sleep(SETTINGS["connection_ttl"] * 2)
+    identities = gone.identity
+    for node in nodes:
+        broker = node.broker
+        invariant(broker is not None and node.active, "the node runs")
+        assert broker is not None
+        identities[node.core.settings.node_id.hex()] = node.place
+        leftovers(node, links=len(nodes) - 1)
+        async with broker.client() as client:
+            for queue in await client.queues():
+                counted = await client.queue(queue)
+                counters = {name: getattr(counted, name) for name in COUNTERS}
+                history.counted(node.place_of(queue, node.place), counters)
+                if queue.startswith(FORWARDING) and node.drained(queue):
+                    node.left(f"messages in {queue}", counted.ready + counted.delivering)
+    for node in nodes:
+        assert node.broker is not None
+        await node.broker.stop()
+        node.left("files open after a stop", node.node.open_files)
+        node.node.kill()
+    states: dict[str, Any] = {}
+    for node in gone.everybody(nodes):
+        subject = f"the store of {node.place}"
+        await record_recoveries(simulation, history, subject, node.node.disk, recount, crashes=0)
+        states[node.place] = next(recovery.state for recovery in history.recoveries if recovery.subject == subject)
+    recount_mesh(history, states, identities)
+
+
+def recount_mesh(history: History, states: dict[str, Any], identities: dict[str, str]) -> None:
+    """Enter what all journals hold, each message once: what a peer has stored, its sender may still hold.
+
+    ``identities``: the nodes' names by their ids.
+    """
+    for name, state in states.items():
+        for queue, (live, _) in state["queues"].items():
+            history.recounted(MeshNode.place_of(queue, name), live)
+        for queue, (number, rows) in state["forwarding"].items():
+            peer = identities[queue.rpartition(".")[2]]
+            link = hashlib.sha256(bytes.fromhex(state["store"]) + number.to_bytes(8, "big")).digest()[:16]
+            stored = states[peer]["links"].get(link.hex(), 0)
+            there = {number: queue for queue, number in states[peer]["numbers"].items()}
+            waiting: dict[str, list[tuple[int, int]]] = {}
+            for uid, sequence, targets in rows:
+                for target in targets if sequence > stored else ():
+                    waiting.setdefault(there.get(target, "a queue that is gone"), []).append((uid, sequence))
+            for target_queue, found in waiting.items():
+                history.recounted(f"{MeshNode.logical(target_queue)}@{name}>{peer}", found)

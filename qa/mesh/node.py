@@ -1,0 +1,177 @@
+"""One node of the simulated mesh: a broker with links to the others."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import trio
+
+from meshq.bridge import Bridge
+from meshq.client import Client, connect
+from meshq.cluster import ClusterConnection
+from meshq.node import Broker
+from meshq.settings import AddressSettings, JournalSettings
+from meshq.testing._node import SimNode
+from meshq.testing._swarm import Swarm
+from qa.checkers.history import History, place_of
+from qa.mesh.bridges import MeshBridges, logical, place
+from qa.mesh.delays import MeshDelays
+from qa.mesh.flood import BURST, BURST_BYTES
+from qa.simulation.accounts import FORWARDING
+from qa.simulation.broker import DIRECTORY, MEMORY_BYTES, SEGMENT_BYTES, STOP_S, BrokerNode
+from qa.simulation.workload import ADDRESSES, CLIENT_SETTINGS, SETTINGS
+
+NODES: Final = ("a", "b", "c")
+URLS: Final = {name: f"tcp://{name}:5000?insecure=true" for name in NODES}
+#: A queue that every node has, nobody consumes, and one node loses before the end.
+RETIRED: Final = "retired"
+#: An address on which each node has a queue of another name, which nobody consumes; and how these names begin.
+SPREAD: Final = "spread"
+#: Seconds in which nodes that nothing keeps apart are linked.
+LINKED_S: Final = 10.0
+#: What may be used besides the limit: what each session has under way, and a burst that is moved: of a run that goes in
+#: parts, what has gone is there twice until the rest goes.  What goes whole is there twice within one step only.
+SESSION_BYTES: Final = 128 * 1024
+MOVED_BYTES: Final = BURST * BURST_BYTES
+#: Settings of clients that a link has otherwise, or not at all.
+NOT_OF_LINKS: Final = ("insecure", "initial_connect_attempts", "call_failover_timeout")
+#: The mode of a seed's links is one of these.
+MODES: Final = ("on_demand", "on_demand", "strict")
+
+
+class MeshNode(BrokerNode):
+    """A broker of the mesh over all its lives."""
+
+    def __init__(
+        self, node: SimNode, history: History, swarm: Swarm, mode: str, bridges: MeshBridges, *, delays: MeshDelays
+    ) -> None:
+        super().__init__(node, history, swarm)
+        self._ways = bridges
+        self._delays = delays
+        #: The id of another node that is gone for good; empty: all come back.
+        self.given_up = ""
+        #: The bridges of this life.
+        self.bridges: list[Bridge] = []
+        self.rng = swarm.rng(f"broker process/{node.name}")
+        self.mode = mode
+        attempts = swarm.rng("mesh/attempts").choice((1, 3))
+        #: After so many attempts to reach another node it is given up, until it is there again.
+        self.attempts = attempts if swarm.on("mesh.finite_attempts") else math.inf
+        swarm.count("seen.finite_attempts", int(self.attempts < math.inf))
+        self._cluster: ClusterConnection | None = None
+
+    @property
+    def spread(self) -> str:
+        """The name of the node's queue on the address where each has one of its own."""
+        return f"{SPREAD}-{self.place}"
+
+    @property
+    def place(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+    def make(self) -> Broker:
+        """The broker of this life."""
+        name = self.place
+        links = {key: value for key, value in SETTINGS.items() if key not in NOT_OF_LINKS}
+        self._cluster = ClusterConnection(
+            "mesh",
+            connector=name,
+            static_connectors=[other for other in NODES if other != name],
+            load_balancing=self.mode,
+            user="mesh",
+            password="the mesh's own",
+            initial_connect_attempts=self.attempts,
+            reconnect_attempts=self.attempts,
+            **links,
+        )
+        self.bridges = self._ways.make(name)
+        return Broker(
+            name,
+            data_dir=DIRECTORY,
+            directories=self.directories,
+            journal=JournalSettings(segment_bytes=SEGMENT_BYTES),
+            acceptors=[f"tcp://{name}:5000?insecure=true"],
+            connectors=URLS,
+            services=[self._cluster, *self.bridges],
+            queues=[
+                *(address for address, queues in ADDRESSES.items() if len(queues) == 1),
+                *self._ways.queues(name),
+                *self._delays.queues,
+            ],
+            # A message that comes too late must not make it again.
+            address_settings={
+                **{name: AddressSettings(auto_create_queues=False) for name in (RETIRED, SPREAD)},
+                **self._ways.settings(name),
+            },
+            memory_limit=MEMORY_BYTES,
+            stop_timeout=STOP_S,
+            env=self.node.env,
+        )
+
+    def drained(self, queue: str) -> bool:
+        """Whether somebody takes all that a queue has, or carries it on."""
+        known = logical(queue)
+        if known is not None:
+            return known in self._ways.drained
+        if queue.startswith(FORWARDING):
+            return not (self.given_up and queue.endswith(self.given_up))
+        return queue in self._delays.queues or super().drained(queue)
+
+    @staticmethod
+    def logical(queue: str) -> str:
+        """The queue of which this one is a place: those of different names on one address count as one."""
+        return logical(queue) or (SPREAD if queue.startswith(f"{SPREAD}-") else queue)
+
+    @staticmethod
+    def place_of(queue: str, node: str) -> str:
+        """The place by which the history knows a queue of a node."""
+        return place(queue, node) if logical(queue) else place_of(MeshNode.logical(queue), node)
+
+    def look(self) -> None:
+        """See what has happened inside, and to its bridges."""
+        super().look()
+        if self.active:
+            self._ways.look(self.bridges)
+
+    def lasts(self) -> dict[str, int]:
+        """The last number that each queue has given."""
+        return {queue.name: queue.last for queue in self.core.router.queues.values()}
+
+    def look_at_memory(self) -> None:
+        """Write down how much it holds, and how much it may: its limit, and what each session has under way."""
+        core = self.core
+        if core is not None:
+            # The broker's statistics know the number, too, but count every run of every queue for it.
+            most = MEMORY_BYTES + MOVED_BYTES + SESSION_BYTES * len(core.sessions)
+            self.history.bounded("memory", core.memory.used_bytes, most)
+
+    def rest(self) -> None:
+        """Have its bridges carry nothing more."""
+        for bridge in self.bridges:
+            bridge.pause()
+
+    def states(self) -> dict[str, str]:
+        """How it sees each of the others, ``forgotten`` if it knows nothing of one; empty while it does not serve."""
+        if not self.active or self._cluster is None:
+            return {}
+        names = {url: name for name, url in URLS.items()}
+        return {
+            names[peer.connector]: peer.state if peer.node_id or peer.state == "connecting" else "forgotten"
+            for peer in self._cluster.peers()
+        }
+
+    async def linked(self, nodes: int, patience_s: float) -> int:
+        """Wait for so many nodes, itself included; returns how many are missing after a while.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        """
+        assert self._cluster is not None
+        with trio.move_on_after(patience_s):
+            await self._cluster.wait_for(nodes=nodes)
+        return nodes - self._cluster.nodes()
+
+    def dial(self, machine: SimNode) -> Client:
+        """A client of this node, on another machine."""
+        return connect(f"tcp://{self.place}:5000", env=machine.env, client_id=machine.name, **CLIENT_SETTINGS)

@@ -1,0 +1,249 @@
+"""The simulated mesh: three brokers that are linked, their clients, a minute of faults, then the accounts of all.
+
+``run_mesh_seed`` is one seed.  Queues have a place on each node; what is promised of a queue is checked over all of
+its places, and over what is on its way between them.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from meshq.client import Client
+from meshq.testing._disk import SimDisk
+from meshq.testing._network import MemoryNetwork
+from meshq.testing._simulation import Simulation, SimulationResult, simulate
+from qa.checkers.end import check_history
+from qa.checkers.history import History, place_of
+from qa.mesh.accounts import settle_mesh
+from qa.mesh.bridges import BRIDGE_SIGHTS, MeshBridges
+from qa.mesh.delays import DELAY_SIGHTS, MeshDelays
+from qa.mesh.doubt import expire_in_doubt
+from qa.mesh.faults import MeshFaults
+from qa.mesh.flood import Flood
+from qa.mesh.gone import GONE_SIGHTS, MeshGone, linked
+from qa.mesh.node import MODES, NODES, RETIRED, SPREAD, MeshNode
+from qa.mesh.sends import send_where_it_stands, spread
+from qa.mesh.watch import WATCH_SIGHTS, watch
+from qa.simulation.accounts import barrier, recount, settle_down
+from qa.simulation.faults import Machine
+from qa.simulation.recovery import record_recoveries
+from qa.simulation.scenario import DURATION_S, LIMIT_S, RECOVERY_CRASHES, RECOVERY_SHARE, SENDS_MIN, Outcome
+from qa.simulation.workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Dial, Scene, Sender, topic_filter
+from qa.simulation.workload_receive import Receiver
+from qa.simulation.workload_transacting import TransactingReceiver
+from qa.simulation.workload_two_phase import Ledger, Manager, PreparingReceiver
+
+#: What the seeds of a mesh have to have met, besides what those of a single broker meet.
+MESH_SIGHTS: Final = (
+    *BRIDGE_SIGHTS,
+    *DELAY_SIGHTS,
+    *GONE_SIGHTS,
+    *WATCH_SIGHTS,
+    "finite_attempts",
+    "flood",
+    "tcp_only",
+)
+#: Three nodes cost as much as three: so each has less to do than a single one.
+PACE: Final = 0.6
+IDLE_S: Final = 1.0
+#: Of the receivers, those who prepare what they acknowledge; and with these, those who do so in transactions.
+PREPARING_SHARE: Final = 0.2
+TRANSACTING_SHARE: Final = 0.4
+
+
+class MeshCast:
+    """Who acts: a client machine for each node, all of them receiving, two of them sending, or one from inside."""
+
+    def __init__(
+        self, simulation: Simulation, scene: Scene, nodes: list[MeshNode], bridges: MeshBridges, delays: MeshDelays
+    ) -> None:
+        rng = simulation.swarm.rng
+        self.receivers: list[Actor] = []
+        self.machines: dict[str, list[Machine]] = {}
+        order = [node.place for node in nodes]
+        rng("cast/senders").shuffle(order)
+        inside = order[1] if rng("cast/hosted").random() < 0.5 else ""
+        # Where nobody lives in a broker, its death closes nothing before it.
+        simulation.swarm.count("seen.tcp_only", int(not inside))
+        for node in nodes:
+            name = node.place
+            machine = simulation.node(f"client-{name}")
+            dial: Dial = functools.partial(node.dial, machine)
+            actors = self._receiving(scene, name, dial, rng)
+            receiver = actors[0]
+            self.receivers.append(receiver)
+            if name in order[:2]:
+                hosted: Dial = node.client
+                sender = Sender(
+                    scene, f"sender-{name}", rng(f"actor/sender-{name}"), hosted if name == inside else dial
+                )
+                sender.expendable = name == inside
+                (node.hosted if name == inside else actors).append(sender)
+            actors += bridges.actors(scene, name, dial)
+            actors += delays.actors(scene, name, dial)
+            if name == order[0] and simulation.swarm.on("mesh.flood"):
+                actors.append(Flood(scene, f"flood-{name}", rng(f"actor/flood-{name}"), dial))
+                simulation.swarm.count("seen.flood")
+            for actor in (*actors, *node.hosted):
+                actor.node, actor.pace, actor.idle_s = name, PACE, IDLE_S
+            self.machines[name] = [Machine(machine, actors)]
+
+    def _receiving(self, scene: Scene, name: str, dial: Dial, rng: Callable[[str], random.Random]) -> list[Actor]:
+        """Who receives at a node: now and then in transactions, of which some are prepared and somebody decides."""
+        about = scene, f"receiver-{name}", rng(f"actor/receiver-{name}"), dial, CONSUMED
+        way = rng(f"cast/transacting-{name}").random()
+        if way < PREPARING_SHARE:
+            ledger = Ledger(scene.history)
+            manager = Manager(scene, f"manager-{name}", rng(f"actor/manager-{name}"), dial, ledger)
+            return [PreparingReceiver(*about, ledger=ledger), manager]
+        return [TransactingReceiver(*about) if way < TRANSACTING_SHARE else Receiver(*about)]
+
+    @property
+    def all_machines(self) -> list[Machine]:
+        """The machines of all nodes' clients."""
+        return [machine for machines in self.machines.values() for machine in machines]
+
+
+async def mesh_scenario(simulation: Simulation) -> Outcome:
+    """One seed's minute, and its accounts.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    Raises: HistoryError for a promise that was broken.
+    """
+    rng = simulation.swarm.rng
+    history = History(trio.current_time)
+    scene = Scene(history)
+    mode = rng("mesh").choice(MODES)
+    bridges = MeshBridges(simulation.swarm, NODES)
+    bridges.known(history)
+    delays = MeshDelays(simulation.swarm, NODES)
+    delays.known(history)
+    nodes = [MeshNode(simulation.node(name), history, simulation.swarm, mode, bridges, delays=delays) for name in NODES]
+    history.sole = dict.fromkeys(place_of(queue, name) for queue in CONSUMED for name in NODES)
+    crashes = RECOVERY_CRASHES if rng("trials").random() < RECOVERY_SHARE / len(NODES) else 0
+    for node in nodes:
+        await _furnish(node)
+    cast = MeshCast(simulation, scene, nodes, bridges, delays)
+    for node in nodes:
+        node.start()
+    gone = MeshGone(simulation.swarm, history, nodes, bridges, mode)
+    faults = MeshFaults(simulation, scene, nodes, cast.machines, gone)
+    simulation.node("watch").spawn(watch, simulation.swarm, history, nodes)
+    for machine in cast.all_machines:
+        machine.start()
+    await faults.run(DURATION_S)
+    while scene.confirmed < SENDS_MIN:  # noqa: ASYNC110 - looking costs nothing here
+        await trio.sleep(1.0)
+    if gone.done:
+        nodes = [node for node in nodes if node is not gone.node]
+    for node in nodes:
+        await node.serving()
+    crashed: SimDisk | None = None
+    if crashes:
+        # A last power loss in the middle of work: what it leaves is recovered in every way.
+        last = rng("last").choice(nodes)
+        last.node.power_off()
+        crashed = last.node.disk.copy()
+        await last.serving()
+    retiring = rng("retired").choice(nodes)
+    await _retire(retiring, faults)
+    simulation.swarm.force("chaos.broker.drop_connection", False)
+    await _peace(scene, cast, nodes, bridges, delays, gone, retiring)
+    await expire_in_doubt(nodes, faults, simulation.swarm)
+    for machine in cast.all_machines:
+        machine.node.kill()
+    for node in nodes:
+        node.dismiss()
+        node.rest()
+    await settle_mesh(simulation, history, nodes, gone)
+    if crashed is not None:
+        await record_recoveries(simulation, history, "the store after a crash", crashed, recount, crashes=crashes)
+    check_history(history)
+    return Outcome(history, faults.happened, scene.confirmed)
+
+
+async def _peace(
+    scene: Scene,
+    cast: MeshCast,
+    nodes: list[MeshNode],
+    bridges: MeshBridges,
+    delays: MeshDelays,
+    gone: MeshGone,
+    retiring: MeshNode,
+) -> None:
+    """Everything works again: what is under way arrives, and the last messages are sent."""
+    if gone.done:
+        for node in nodes:
+            await gone.known(node)
+    dealt = {node.place: await gone.dealt(node) for node in nodes}
+    scene.closing = True
+    scene.history.healed()
+    there = [node.place for node in nodes]
+    async with trio.open_nursery() as nursery:
+        for receiver in cast.receivers:
+            if receiver.node in there:
+                nursery.start_soon(barrier, receiver)
+    machines = [machine for name in there for machine in cast.machines[name]]
+    drained = (*CONSUMED, *bridges.drained, *delays.queues)
+    await settle_down(scene, nodes, machines, drained)
+    if gone.done:
+        if gone.node is not None:
+            bridges.parted(scene.history, gone.node.place)
+        await gone.rescue(nodes)
+        await settle_down(scene, nodes, machines, drained)
+    # A link to a life that is over is given up when nothing was heard for its time to live, and a little.
+    await trio.sleep(SETTINGS["connection_ttl"] * 1.5)
+    await linked(nodes)
+    for node in nodes:
+        if node is not retiring:
+            await send_where_it_stands(scene, node)
+    await spread(scene, nodes, gone)
+    for node in nodes if gone.done else ():
+        await gone.judge(node, dealt[node.place])
+
+
+async def _furnish(node: MeshNode) -> None:
+    """A node's first life, in which it gets the queues that are not in its settings."""
+    node.start()
+    await node.started()
+    client: Client
+    async with node.client() as client:
+        for queue in ADDRESSES["news"]:
+            await client.create_queue(queue, address="news", routing="multicast", filter=topic_filter(node.swarm))
+        await client.create_queue(RETIRED)
+        await client.create_queue(node.spread, address=SPREAD)
+    node.node.kill()
+
+
+async def _retire(node: MeshNode, faults: MeshFaults) -> None:
+    """A node is killed, and loses a queue before the others see it again: they learn of that from a snapshot only."""
+    faults.isolate(node)
+    node.node.kill()
+    await node.serving()
+    async with node.client() as client:
+        await client.delete_queue(RETIRED)
+    faults.mend()
+
+
+def run_mesh_seed(seed: int) -> SimulationResult:
+    """One seed: the result has the failure, if there was one."""
+    log = logging.getLogger("meshq")
+    before = log.level
+    # What goes wrong on purpose is no news.
+    log.setLevel(logging.CRITICAL)
+    try:
+        return simulate(
+            seed,
+            mesh_scenario,
+            duration_s=DURATION_S,
+            limit_s=LIMIT_S,
+            network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),
+        )
+    finally:
+        log.setLevel(before)

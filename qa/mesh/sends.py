@@ -1,0 +1,54 @@
+"""The last sends of a simulated mesh, of which is known where each message has to be."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from qa.checkers.history import body_of
+from qa.mesh.gone import MeshGone
+from qa.mesh.node import LINKED_S, NODES, RETIRED, SPREAD, MeshNode
+from qa.simulation.workload import Scene
+
+#: So many messages can be dealt evenly to two nodes and to three.
+EVEN: Final = 6
+
+
+async def send_where_it_stands(scene: Scene, node: MeshNode) -> None:
+    """Send to the queue that one node has lost: where it stands nothing may be dealt to that node.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    """
+    async with node.client() as client:
+        for _ in range(2 * len(NODES)):
+            uid = scene.uid()
+            op = scene.history.sent(f"last@{node.place}", RETIRED, uid, node=node.place)
+            await client.send(RETIRED, body_of(uid))
+            scene.history.send_ok(op)
+
+
+async def spread(scene: Scene, nodes: list[MeshNode], gone: MeshGone) -> None:
+    """Send to an address on which each node has a queue of another name: strict deals to all, one's own included, and
+    to one that is only away; otherwise what nobody wants stays.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    """
+    mode = nodes[0].mode
+    expected = dict.fromkeys((node.place for node in nodes), 0)
+    for factor, node in enumerate(nodes, 1):
+        takers = len(nodes) + int(gone.done and gone.state(node) == "away")
+        async with node.client() as client:
+            for _ in range(factor * EVEN):
+                uid = scene.uid()
+                op = scene.history.sent(f"last@{node.place}", SPREAD, uid, node=node.place)
+                await client.send(SPREAD, body_of(uid))
+                scene.history.send_ok(op)
+        for other in nodes if mode == "strict" else [node]:
+            expected[other.place] += factor * EVEN // (takers if mode == "strict" else 1)
+    # What crosses has crossed.
+    await trio.sleep(LINKED_S)
+    for node in nodes:
+        async with node.client() as client:
+            found = (await client.queue(node.spread)).ready
+        node.left(f"messages too few or too many in {node.spread}", abs(found - expected[node.place]))

@@ -1,0 +1,1 @@
+"""Seeded bugs: small changes of the product that the simulation must find."""

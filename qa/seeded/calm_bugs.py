@@ -1,0 +1,67 @@
+"""Bugs that are planted in what needs no crash to be seen: times, priorities, groups, windows, memory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from qa.seeded.bug import Bug
+
+CALM_BUGS: Final = (
+    Bug(
+        name="forget what is not durable after its confirm",
+        file="broker/ingress/_ledger.py",
+        old="position <= log.durable):\n            if views:\n",
+        new="position <= log.durable):\n"
+        "            if views and (views[0][1].run.position or views[0][1].first % 3):\n",
+        checkers=("L1",),
+    ),
+    Bug(
+        name="miss an earlier expiry of the same run",
+        file="broker/settlement/_expiry.py",
+        old="        if not view.watched or due_ms < view.watched:\n",
+        new="        if not view.watched:\n",
+        checkers=("L2",),
+    ),
+    Bug(
+        name="expire at the last time of a run",
+        file="broker/settlement/_expiry.py",
+        old="            self._arm(queue, view, min(times))\n",
+        new="            self._arm(queue, view, max(times))\n",
+        checkers=("L2",),
+    ),
+    Bug(
+        name="deliver before the delay is over",
+        file="broker/settlement/_scheduling.py",
+        old="        self._alarms.at(Due(wait_ms + (",
+        new="        self._alarms.at(Due(wait_ms // 2 + (",
+        checkers=("L3",),
+    ),
+    Bug(
+        name="serve what is least urgent first",
+        file="broker/queue/_dispatch_machine.py",
+        old="        for level in levels:\n",
+        new="        for level in reversed(levels):\n",
+        checkers=("L4",),
+    ),
+    Bug(
+        name="forget the groups of what is not durable",
+        file="broker/queue/_queue_machine.py",
+        old="            view.groups = traits.groups\n",
+        new="            view.groups = traits.groups if view.run.position else None\n",
+        checkers=("L5",),
+    ),
+    Bug(
+        name="grant one message more than the window",
+        file="broker/queue/_consumer_state.py",
+        old="        return self.window - self.held\n",
+        new="        return self.window + 1 - self.held\n",
+        checkers=("L6",),
+    ),
+    Bug(
+        name="promise memory that is used",
+        file="broker/ingress/_memory.py",
+        old="        free = self.limit_bytes - self.used_bytes\n",
+        new="        free = self.limit_bytes\n",
+        checkers=("L7",),
+    ),
+)

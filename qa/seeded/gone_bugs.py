@@ -1,0 +1,34 @@
+"""Bugs that are planted in what becomes of nodes that are gone, to see whether the simulation of a mesh finds them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from qa.seeded.bug import Bug
+
+GONE_BUGS: Final = (
+    Bug(
+        name="deal to a node that is gone as if it were there",
+        file="broker/ingress/_distribution_plan.py",
+        old="    if member.gone or not member.consumers",
+        new="    if not member.consumers",
+        checkers=("M1",),
+        mesh=True,
+    ),
+    Bug(
+        name="look no more for a node that was given up",
+        file="cluster/_cluster_connection.py",
+        old="                await peer.wait_for_call(settings.check_period)\n",
+        new="                return\n",
+        checkers=("Q14",),
+        mesh=True,
+    ),
+    Bug(
+        name="give back what waits for a node and keep it",
+        file="broker/settlement/_moving.py",
+        old="place_anew(moved, (queue, span.view.remote), gone)",
+        new="place_anew(moved, (queue, span.view.remote), ())",
+        checkers=("Q4", "Q5"),
+        mesh=True,
+    ),
+)

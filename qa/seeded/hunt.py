@@ -1,0 +1,175 @@
+"""Plant bugs in a copy of the product and see how many seeds the simulation needs to find each.
+
+The copy is the whole package with one piece of text changed; it is run by the same command as the product, in a
+process that finds it first.  What counts is that the right checker finds it: a bug that is noticed by something
+else counts as missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+import meshq
+from meshq.errors import UsageError
+from qa.results import RESULTS, about_here
+from qa.seeded.bug import Bug
+from qa.seeded.mesh_bugs import ALL_BUGS
+
+#: Seeds within which a bug has to be found.
+SEEDS_MAX: Final = 300
+KIND: Final = "planted bugs"
+PACKAGE: Final = Path(meshq.__file__).parent
+#: Where the package ``qa`` is.
+ROOT: Final = Path(__file__).parents[2]
+
+
+@attrs.frozen(kw_only=True)
+class Hunt:
+    """How the simulation did with one bug."""
+
+    bug: Bug
+    #: Seeds that were run, the one that found it included.
+    seeds: int
+    #: The seed in which one of the right checkers found it; None if there was none.
+    seed: int | None
+    #: The first seed in which anything was found.
+    noticed: int | None
+    #: What found it, and what was said first.
+    caught_by: tuple[str, ...]
+    what: str
+
+    @property
+    def caught(self) -> bool:
+        """Whether one of the right checkers found it."""
+        return self.seed is not None
+
+
+def planted_text(bug: Bug, text: str) -> str:
+    """A file with the bug in it.  Raises: UsageError: the place is not there, or there several times."""
+    count = text.count(bug.old)
+    if count != 1:
+        raise UsageError(f"{bug.name!r}: {bug.old.strip()!r} stands {count} times in {bug.file}")
+    return text.replace(bug.old, bug.new)
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[Path]:
+    """A directory with a copy of the package that has this bug.  Raises: UsageError: it can't be planted."""
+    with tempfile.TemporaryDirectory(prefix="planted-") as directory:
+        copy = Path(directory) / PACKAGE.name
+        # Compiled files go along: they are used where the times of the sources are the same.
+        shutil.copytree(PACKAGE, copy)
+        file = copy / bug.file
+        text = planted_text(bug, file.read_text(encoding="utf-8"))
+        file.unlink()
+        file.write_text(text, encoding="utf-8")
+        yield Path(directory)
+
+
+def hunt(bug: Bug, *, first: int = 0, seeds: int = SEEDS_MAX, jobs: int = 1) -> Hunt:
+    """Run seeds until one of the right checkers finds the bug."""
+    with planted(bug) as directory:
+        command = [sys.executable, "-m", "qa.simulate", "--json", "--until", ",".join(bug.checkers)]
+        command += ["--first", str(first), "--seeds", str(seeds), "--jobs", str(jobs)]
+        command += ["--mesh"] if bug.mesh else []
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)])}
+        done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
+        if done.returncode not in (0, 1):
+            raise UsageError(f"{bug.name!r}: {done.stderr}")
+        found = json.loads(done.stdout)
+        if Path(found["package"]) != directory / PACKAGE.name:
+            raise UsageError(f"the seeds were run with {found['package']}, not with the planted copy")
+    failed = found["failed"]
+    last = failed[-1] if failed else {"seed": None, "caught_by": [], "what": ""}
+    caught = any(checker in bug.checkers for checker in last["caught_by"])
+    return Hunt(
+        bug=bug,
+        seeds=found["seeds"],
+        seed=last["seed"] if caught else None,
+        noticed=failed[0]["seed"] if failed else None,
+        caught_by=tuple(last["caught_by"]),
+        what=last["what"],
+    )
+
+
+def result_of(hunts: Sequence[Hunt], arguments: Sequence[str], before: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of some hunts; of bugs that were not hunted, what was found ``before``."""
+    command = " ".join(["python -m qa.seeded", *arguments])
+    here = about_here()
+    found = {
+        hunt.bug.name: {
+            "caught": hunt.caught,
+            "seeds": hunt.seeds,
+            "seed": hunt.seed,
+            "noticed": hunt.noticed,
+            "caught_by": list(hunt.caught_by),
+            "what": hunt.what,
+            # Others may have been hunted at another time.
+            **{name: here[name] for name in ("commit", "date")},
+        }
+        for hunt in hunts
+    }
+    known = {**before, **found}
+    return {
+        "kind": KIND,
+        "format": 1,
+        "command": command.strip(),
+        **here,
+        "seeds_max": SEEDS_MAX,
+        "bugs": {bug.name: known[bug.name] for bug in ALL_BUGS if bug.name in known},
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Hunt bugs; returns the exit status: 0, or 1 if one was missed."""
+    parser = argparse.ArgumentParser(prog="python -m qa.seeded", description=__doc__)
+    parser.add_argument("--bug", action="append", metavar="NAME", help="only bugs whose name contains this")
+    parser.add_argument(
+        "--mesh",
+        action=argparse.BooleanOptionalAction,
+        help="only bugs of the mesh, or only the others",
+    )
+    parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help="seeds for each (%(default)s)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (all cores)")
+    parser.add_argument("--result", metavar="NAME", help=f"write what was found into {RESULTS}/NAME.json")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out what the result has of this commit already; needs --result"
+    )
+    options = parser.parse_args(arguments)
+    if options.resume and not options.result:
+        parser.error("--resume goes on with what is in a result: name it by --result")
+    path = Path(RESULTS) / f"{options.result}.json"
+    before = json.loads(path.read_text(encoding="utf-8"))["bugs"] if options.result and path.exists() else {}
+    chosen = [bug for bug in ALL_BUGS if not options.bug or any(part in bug.name for part in options.bug)]
+    if options.mesh is not None:
+        chosen = [bug for bug in chosen if bug.mesh is options.mesh]
+    if options.resume:
+        commit = about_here()["commit"]
+        known = [bug for bug in chosen if before.get(bug.name, {}).get("commit") == commit]
+        sys.stdout.write(f"{len(known)} of {len(chosen)} were hunted at {commit} already\n")
+        chosen = [bug for bug in chosen if bug not in known]
+    hunts: list[Hunt] = []
+    for bug in chosen:
+        found = hunt(bug, seeds=options.seeds, jobs=options.jobs)
+        hunts.append(found)
+        verdict = "caught" if found.caught else "MISSED"
+        by = f" by {', '.join(found.caught_by)}" if found.caught_by else ""
+        sys.stdout.write(f"{verdict} {bug.name}: {found.seeds} seeds{by} {found.what}\n")
+        sys.stdout.flush()
+        if options.result:
+            # After each of them: a hunt takes hours, and may be broken off.
+            said = sys.argv[1:] if arguments is None else list(arguments)
+            path.write_text(json.dumps(result_of(hunts, said, before), indent=1) + "\n", encoding="utf-8")
+    return 0 if all(found.caught for found in hunts) else 1

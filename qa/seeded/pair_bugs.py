@@ -1,0 +1,43 @@
+"""Bugs where two features meet: filters and dead letters, prepared transactions and queues that are deleted, bridges
+and what their targets remember, delays and other nodes' clocks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from qa.seeded.bug import Bug
+
+PAIR_BUGS: Final = (
+    Bug(
+        name="delete a queue that a prepared transaction sends to",
+        file="broker/transactions/_two_phase.py",
+        old="        if (sender := self._sends.for_queue(queue)) is not None:\n",
+        new="        if (sender := self.holder(queue)) is not None:\n",
+        checkers=("Q14",),
+    ),
+    Bug(
+        name="forget over a restart where a prepared transaction sends to",
+        file="broker/transactions/_two_phase.py",
+        old="        self._sends.add(prepared)\n        self._transactions.take_up(prepared.transaction)\n",
+        new="        self._transactions.take_up(prepared.transaction)\n",
+        checkers=("Q14",),
+    ),
+)
+MESH_PAIR_BUGS: Final = (
+    Bug(
+        name="have more under way over a bridge than its target remembers",
+        file="bridge/_carrier.py",
+        old="            if self._under_way.get(part.address, 0) + len(piece.places) > most:\n",
+        new="            if len(piece.places) > most:\n",
+        checkers=("B3",),
+        mesh=True,
+    ),
+    Bug(
+        name="count a delay on another node by the clocks of both",
+        file="broker/ingress/_placing.py",
+        old="taken=self._alarms.elapsed_ms - waited_ms, begun=begun",
+        new="taken=self._alarms.elapsed_ms - (self._alarms.now_ms - arrival_ms), begun=begun",
+        checkers=("L3",),
+        mesh=True,
+    ),
+)

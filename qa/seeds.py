@@ -1,0 +1,157 @@
+"""Many seeds of the scenario, in several processes, and what became of each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import Final
+
+import attrs
+
+from meshq.testing._simulation import SimulationResult
+from qa.checkers.end import HistoryError
+from qa.mesh.scenario import run_mesh_seed
+from qa.simulation.scenario import Outcome, run_seed
+
+#: Seeds that wait for each process: enough that none is ever idle, and that an early end wastes little.
+AHEAD: Final = 3
+#: How much of a failure is kept.
+FAILURE_CHARACTERS_MAX: Final = 8_000
+
+
+@attrs.frozen(kw_only=True)
+class SeedReport:
+    """What became of one seed; it can be sent between processes."""
+
+    seed: int
+    #: The checkers that found a promise broken, or the name of the error; empty: it has passed.
+    caught_by: tuple[str, ...]
+    #: What was found, and the story of it.
+    failure: str
+    trace: int
+    simulated_s: float
+    #: Processor seconds that it took.
+    cpu_s: float
+    turns: int
+    #: Sends that were confirmed, and faults; 0 sends if it failed.
+    confirmed: int
+    faults: int
+    counters: dict[str, int] = attrs.field(repr=False)
+    #: Tasks did not end when they were told to.
+    abandoned: bool
+    #: It was a run of the mesh, not of a single broker.
+    mesh: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found."""
+        return not self.caught_by
+
+    @property
+    def headline(self) -> str:
+        """The first line of what was found."""
+        return self.failure.partition("\n")[0]
+
+    @property
+    def line(self) -> str:
+        """One line that says what was found and how to see it again."""
+        return (
+            f"seed {self.seed} {', '.join(self.caught_by)}: {self.headline} -- {command_for(self.seed, mesh=self.mesh)}"
+        )
+
+
+def command_for(seed: int, *, mesh: bool = False) -> str:
+    """What runs one seed again."""
+    return f"python -m qa.simulate --seed {seed}{' --mesh' if mesh else ''}"
+
+
+def report_of(result: SimulationResult, cpu_s: float, *, mesh: bool = False) -> SeedReport:
+    """The report of a run of the scenario."""
+    failure, caught_by, text = result.failure, tuple[str, ...](), ""
+    if isinstance(failure, HistoryError):
+        caught_by, text = failure.checkers, str(failure)
+    elif failure is not None:
+        leaves = list(_leaves(failure))
+        caught_by = tuple(dict.fromkeys(type(leaf).__name__ for leaf in leaves))
+        text = f"{leaves[0]!r}\n" + "".join(traceback.format_exception(failure))
+    outcome = result.value if isinstance(result.value, Outcome) else None
+    return SeedReport(
+        seed=result.seed,
+        caught_by=caught_by,
+        failure=text[:FAILURE_CHARACTERS_MAX],
+        trace=result.trace,
+        simulated_s=result.simulated_s,
+        cpu_s=cpu_s,
+        turns=result.turns,
+        confirmed=0 if outcome is None else outcome.confirmed,
+        faults=sum(number for kind, number in result.counters.items() if kind.startswith("fault.")),
+        counters=result.counters,
+        abandoned=result.abandoned,
+        mesh=mesh,
+    )
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group, which is what a task that failed in a nursery ends as."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def one_seed(seed: int, *, mesh: bool = False) -> SeedReport:
+    """Run one seed here, of a single broker or of the mesh."""
+    began = time.process_time()
+    result = run_mesh_seed(seed) if mesh else run_seed(seed)
+    return report_of(result, time.process_time() - began, mesh=mesh)
+
+
+def many_seeds(seeds: Iterable[int], jobs: int, *, mesh: bool = False) -> Iterator[SeedReport]:
+    """Run seeds in ``jobs`` processes; reports come in the order of the seeds.  Stop taking them to stop.
+
+    Each process begins afresh, so that no seed inherits anything from this one.
+    """
+    waiting: deque[Future[SeedReport]] = deque()
+    left = iter(seeds)
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
+            while True:
+                while len(waiting) < jobs * AHEAD and (seed := next(left, None)) is not None:
+                    waiting.append(pool.submit(one_seed, seed, mesh=mesh))
+                if not waiting:
+                    return
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+@attrs.define
+class Tally:
+    """Many reports added up."""
+
+    seeds: int = 0
+    failed: list[SeedReport] = attrs.field(factory=list)
+    simulated_s: float = 0.0
+    cpu_s: float = 0.0
+    confirmed: int = 0
+    faults: int = 0
+    abandoned: int = 0
+    counters: dict[str, int] = attrs.field(factory=dict)
+
+    def add(self, report: SeedReport) -> None:
+        """One more."""
+        self.seeds += 1
+        if not report.passed:
+            self.failed.append(report)
+        self.simulated_s += report.simulated_s
+        self.cpu_s += report.cpu_s
+        self.confirmed += report.confirmed
+        self.faults += report.faults
+        self.abandoned += report.abandoned
+        for kind, number in report.counters.items():
+            self.counters[kind] = self.counters.get(kind, 0) + number

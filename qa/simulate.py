@@ -1,0 +1,162 @@
+"""The command that runs seeds of the simulation.
+
+``--mesh`` runs three brokers that are linked instead of one.
+``--seeds 200`` runs the seeds 0 to 199; a line for each that fails, with the command that runs it again; the exit
+status is 1 then.  ``--seed 17`` runs one and tells its story.  ``--hunt`` writes failing seeds down, where the tests
+find them.  ``--result NAME`` adds the run to a file of results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import meshq
+from qa.checkers.end import HistoryError
+from qa.mesh.scenario import run_mesh_seed
+from qa.results import RESULTS, about_here
+from qa.seeds import SeedReport, Tally, many_seeds, one_seed, report_of
+from qa.simulation.scenario import run_seed
+
+#: Seeds that CI runs, always the same.
+SEEDS: Final = 200
+#: Where failing seeds are written down, in the root of the project.
+FAILED_SEEDS: Final = "tests/data/failed_seeds.txt"
+FAILED_MESH_SEEDS: Final = "tests/data/failed_mesh_seeds.txt"
+KIND: Final = "simulation"
+
+
+def parser() -> argparse.ArgumentParser:
+    """What can be said."""
+    parser = argparse.ArgumentParser(prog="python -m qa.simulate", description=__doc__)
+    parser.add_argument("--mesh", action="store_true", help="three brokers that are linked, not one")
+    parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help="how many seeds (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, metavar="S", help="the first of them (%(default)s)")
+    parser.add_argument("--seed", type=int, metavar="S", help="run this seed only, and tell its story")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (all cores)")
+    parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
+    parser.add_argument("--until", metavar="Q1,Q2", help="stop at the first seed in which one of these finds something")
+    parser.add_argument("--hunt", action="store_true", help=f"add failing seeds to {FAILED_SEEDS}")
+    parser.add_argument("--record", metavar="FILE", help=f"where --hunt adds them; {FAILED_MESH_SEEDS} of the mesh")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON at the end, and nothing else")
+    parser.add_argument("--result", metavar="NAME", help=f"add the run to {RESULTS}/NAME.json")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; returns the exit status: 0, or 1 if a seed failed."""
+    options = parser().parse_args(arguments)
+    mesh: bool = options.mesh
+    if options.seed is not None and not options.json:
+        return _one(options.seed, mesh=mesh)
+    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    tally = Tally()
+    few = options.jobs < 2 or len(seeds) < 2
+    here = (one_seed(seed, mesh=mesh) for seed in seeds)
+    failed_seeds = Path(options.record or (FAILED_MESH_SEEDS if mesh else FAILED_SEEDS))
+    for report in here if few else many_seeds(seeds, options.jobs, mesh=mesh):
+        tally.add(report)
+        if not options.json:
+            _say_progress(report, tally)
+        if not report.passed:
+            if options.hunt:
+                record(failed_seeds, report)
+            wanted = (options.until or "").split(",")
+            if options.until_failure or any(checker in wanted for checker in report.caught_by):
+                break
+    if options.json:
+        _say(json.dumps(summary(tally)))
+    else:
+        _say(
+            f"{tally.seeds} seeds, {len(tally.failed)} failed: {tally.simulated_s:.0f} simulated seconds, "
+            f"{tally.confirmed} confirmed sends, {tally.faults} faults, {tally.cpu_s / max(tally.seeds, 1):.2f} "
+            "processor seconds each"
+        )
+    if options.result:
+        add_result(Path(RESULTS) / f"{options.result}.json", sys.argv[1:] if arguments is None else arguments, tally)
+    return 1 if tally.failed else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _say_progress(report: SeedReport, tally: Tally) -> None:
+    if not report.passed:
+        _say(report.line)
+    elif tally.seeds % 100 == 0:
+        _say(f"... {tally.seeds} seeds, {len(tally.failed)} failed")
+
+
+def _one(seed: int, *, mesh: bool) -> int:
+    """One seed, with everything that helps to understand it."""
+    result = run_mesh_seed(seed) if mesh else run_seed(seed)
+    report = report_of(result, 0.0, mesh=mesh)
+    if result.value is not None:
+        for at_s, what in result.value.history.notes:
+            _say(f"{at_s:10.4f} {what}")
+    for kind, number in report.counters.items():
+        if number:
+            _say(f"{number:10} {kind}")
+    _say(f"trace {report.trace}, {report.turns} turns, {report.simulated_s:.1f} simulated seconds")
+    if report.passed:
+        _say(f"seed {seed} passed: {report.confirmed} confirmed sends, {report.faults} faults")
+        return 0
+    _say(f"seed {seed} FAILED: {', '.join(report.caught_by)}")
+    _say(str(result.failure) if isinstance(result.failure, HistoryError) else report.failure)
+    return 1
+
+
+def record(path: Path, report: SeedReport) -> None:
+    """Write a failing seed down, unless it is there."""
+    if report.seed not in recorded(path):
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{report.seed}  # {', '.join(report.caught_by)}: {report.headline}\n")
+
+
+def recorded(path: Path) -> list[int]:
+    """The seeds that are written down, in that order."""
+    if not path.exists():
+        return []
+    lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    return [int(line) for line in lines if line]
+
+
+def summary(tally: Tally) -> dict[str, Any]:
+    """A run in figures.  ``package``: which files were run."""
+    return {
+        "package": str(Path(meshq.__file__).parent),
+        "seeds": tally.seeds,
+        "failed": [
+            {"seed": report.seed, "caught_by": list(report.caught_by), "what": report.headline}
+            for report in tally.failed
+        ],
+        "simulated_s": round(tally.simulated_s),
+        "confirmed_sends": tally.confirmed,
+        "faults": tally.faults,
+        "cpu_s": round(tally.cpu_s, 1),
+        "counters": dict(sorted(tally.counters.items())),
+    }
+
+
+def add_result(path: Path, arguments: Sequence[str], tally: Tally) -> None:
+    """Add a run to a file of results; what is there stays."""
+    result: dict[str, Any] = {"kind": KIND, "format": 1, "runs": []}
+    if path.exists():
+        result = json.loads(path.read_text(encoding="utf-8"))
+    command = "python -m qa.simulate " + " ".join(arguments)
+    figures = summary(tally)
+    del figures["package"]
+    result["runs"].append({"command": command.strip(), **about_here(), **figures})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The simulated broker: its workload, its faults and its accounts."""

@@ -1,0 +1,214 @@
+"""What has to be true when the faults are over: all works again, nothing is left, and the books balance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import trio
+
+from meshq.abc import Env
+from meshq.broker import Core, CoreSettings, Recovery
+from meshq.broker.bodies._body import Body
+from meshq.broker.queue._queue_machine import REMOVED
+from meshq.broker.queue._run import GONE
+from meshq.errors import MeshqError, invariant
+from meshq.store import Journal, LargeFiles
+from meshq.store._keyring_format import Keyring
+from meshq.store._large_format import block_count
+from meshq.store._places import layout_of
+from meshq.testing._simulation import Simulation
+from meshq.wire import RunView
+from qa.checkers.history import body_of, place_of, uid_of
+from qa.simulation.broker import DIRECTORY, SEGMENT_BYTES, BrokerNode
+from qa.simulation.faults import Machine
+from qa.simulation.recovery import record_recoveries
+from qa.simulation.workload import ADDRESSES, CONSUMED, SETTINGS, Actor, Scene
+from qa.simulation.workload_odd import ODD, PLACES
+from qa.simulation.workload_receive import Clerk
+from qa.simulation.workload_sifted import SIFTED, SIFTED_PLACES
+
+#: Seconds after healing in which everything has to work again.
+HEALING_S: Final = 10.0
+#: Seconds in which what was under way has come to an end, and the queues are empty.
+DRAINING_S: Final = 60
+#: How the names of store-and-forward queues begin.
+FORWARDING: Final = "$meshq.cluster."
+#: The counters of a queue that are compared with the rest.
+COUNTERS: Final = ("ready", "delivering", "delayed", "scheduled", "added", "acknowledged", *REMOVED)
+
+
+async def barrier(actor: Actor) -> None:
+    """After healing a send to each address has to be confirmed, by the node that the actor is dialled at.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    """
+    history, deadline = actor.history, trio.current_time() + HEALING_S
+    async with actor.dial() as client:
+        for address, queues in ADDRESSES.items():
+            uid = actor.scene.uid()
+            op = history.sent(
+                place_of("barrier", actor.node), queues, uid, duplicate_id=f"d{uid}", barrier=True, node=actor.node
+            )
+            try:
+                with trio.fail_at(deadline):
+                    await client.send(address, body_of(uid), duplicate_id=f"d{uid}")
+            except (MeshqError, trio.TooSlowError) as error:
+                history.note(f"the barrier failed: {error!r}")
+                history.send_failed(op, "unknown")
+            else:
+                history.send_ok(op)
+
+
+def known_as(queue: str) -> str:
+    """The place by which the history knows a queue."""
+    if queue in SIFTED_PLACES:
+        return place_of(SIFTED, SIFTED_PLACES[queue])
+    return place_of(ODD, PLACES[queue]) if queue in PLACES else queue
+
+
+async def settle_down(
+    scene: Scene, brokers: Sequence[BrokerNode], machines: list[Machine], drained: Sequence[str] = CONSUMED
+) -> None:
+    """Let what is under way come to its end, and the queues be emptied; the checkers say what is left after a while.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    """
+    history = scene.history
+    for queue in drained:
+        history.drains(queue)
+    actors = [actor for machine in machines for actor in machine.actors]
+    actors += [actor for broker in brokers for actor in broker.hosted]
+    waited = 0
+    while waited < DRAINING_S and (_busy(actors) or any(_undrained(broker) for broker in brokers)):
+        await trio.sleep(1.0)
+        waited += 1
+    history.left("actors that do not come to their end", _busy(actors))
+
+
+def _busy(actors: list[Actor]) -> int:
+    return sum(not actor.ended and actor.ends for actor in actors)
+
+
+def _undrained(broker: BrokerNode) -> int:
+    if broker.core is None:
+        return 1
+    queues = broker.core.router.queues
+    names = [name for name in queues if broker.drained(name)]
+    return sum(
+        queues[name].ready + queues[name].held + queues[name].delayed + len(queues[name].scheduled) for name in names
+    )
+
+
+async def settle_accounts(simulation: Simulation, scene: Scene, broker: BrokerNode, clerks: list[Clerk]) -> None:
+    """What the broker says is left, what it frees, and what its journal says.
+
+    All clients are dead.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    """
+    history, node = scene.history, broker.broker
+    # The sessions of the killed end after their TTL.
+    await trio.sleep(SETTINGS["connection_ttl"] * 2)
+    invariant(node is not None and broker.active, "the broker runs")
+    assert node is not None
+    leftovers(broker)
+    async with node.client() as client:
+        for queue in await client.queues():
+            counted = await client.queue(queue)
+            history.counted(known_as(queue), {name: getattr(counted, name) for name in COUNTERS})
+    await node.stop()
+    broker.left("files open after a stop", broker.node.open_files)
+    broker.node.kill()
+    await record_recoveries(simulation, history, "the store", broker.node.disk, recount, crashes=0)
+    state: Any = history.recoveries[0].state
+    for queue, (live, _) in state["queues"].items():
+        history.recounted(known_as(queue), live)
+    for clerk in clerks:
+        for queue, stands in clerk.standing.items():
+            if stands is not (queue in state["queues"]):
+                history.left(f"queue {queue} that should {'' if stands else 'not '}exist", 1)
+
+
+def leftovers(broker: BrokerNode, links: int = 0) -> None:
+    """What a broker has left without clients; ``links``: so many other nodes have one to it."""
+    assert broker.broker is not None
+    statistics = broker.broker.statistics()
+    expected = {"sessions": links, "consumers": links, "connections": links, "blocked_sessions": 0}
+    for what, number in expected.items():
+        broker.left(what, getattr(statistics, what) - number)
+    core = broker.core
+    views = [view for queue in core.router.queues.values() for view in (*queue.runs(), *queue.scheduled)]
+    runs = {id(run): run for run in (view.run.origin or view.run for view in views)}
+    held = sum(run.size_bytes for run in runs.values())
+    broker.left("bytes that nothing holds", statistics.memory_used - held)
+    bodies = {run.body.body_id for run in runs.values() if run.body is not None}
+    files = [path for path in broker.node.disk.files() if "/large/" in path and not path.endswith("lock")]
+    broker.left("large bodies that nobody needs", len(files) - len(bodies))
+    if not links:
+        broker.left("bytes promised to nobody", core.memory.reserved_bytes)
+    broker.left("prepared transactions", len(core.transactions.two_phase))
+    broker.left("entries that wait for a sync", core.ledger.waiting)
+    broker.look()
+
+
+def _read(files: LargeFiles, body: Body) -> bytes:
+    """A large body, from its file."""
+    blocks = range(block_count(body.size_bytes))
+    return b"".join([files.read(body.body_id, body.size_bytes, number) for number in blocks])
+
+
+async def recount(env: Env) -> dict[str, Any]:
+    """What the journal holds: by queue the messages (uid, number) and the highest number given; high marks, ids.
+
+    Of store-and-forward queues the queue's number, and each message with the numbers of the peer's queues it is for.
+    """
+    core = Core(
+        CoreSettings(
+            name="recount",
+            node_id=bytes(16),
+            memory_limit_bytes=1 << 30,
+            address_settings={},
+            token=env.entropy.token,
+            chaos=env.chaos,
+            now_ms=env.wall.now_ms,
+            elapsed_ms=lambda: 0,
+        ),
+        None,
+    )
+    # Where its parts are, the store knows itself.
+    places = layout_of(env.disk, DIRECTORY, Keyring()).directories
+    journal = Journal(DIRECTORY, segment_bytes=SEGMENT_BYTES, env=env, directories=places)
+    await journal.open()
+    recovery = Recovery(core)
+    recovery.take(journal.recovered(dead=True))
+    files = journal.large_files()
+    files.prepare()
+    files.sweep(recovery.bodies)
+    await journal.aclose()
+    queues: dict[str, tuple[list[tuple[int, int]], int]] = {}
+    forwarding: dict[str, tuple[int, list[tuple[int, int, tuple[int, ...]]]]] = {}
+    for queue in core.router.queues.values():
+        live: list[tuple[int, int, tuple[int, ...]]] = []
+        for view in (*queue.runs(), *queue.scheduled):
+            reader = RunView(view.run.content)
+            for row, state in enumerate(view.states):
+                if state != GONE:
+                    number = view.first + row if view.first else 0
+                    body = reader.body(row) if view.run.body is None else _read(files, view.run.body)
+                    live.append((uid_of(body) or -1, number, view.remote))
+        if queue.name.startswith(FORWARDING):
+            forwarding[queue.name] = (queue.number, live)
+        else:
+            queues[queue.name] = ([(uid, number) for uid, number, _ in live], queue.last)
+    ids = {name: len(address.duplicates) for name, address in core.router.addresses.items()}
+    return {
+        "store": journal.journal_id.hex(),
+        "queues": queues,
+        "forwarding": forwarding,
+        "numbers": {queue.name: queue.number for queue in core.router.queues.values()},
+        "links": {link.hex(): number for link, number in core.placer.links.items()},
+        "ids": ids,
+        "producers": sorted(core.producers.checkpoint()),
+        "prepared": [(one.xid, one.transaction.sent, one.transaction.acked) for one in core.transactions.two_phase],
+    }

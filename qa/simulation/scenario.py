@@ -1,0 +1,261 @@
+"""The simulated broker and its clients: a minute of faults, then peace, then the accounts.
+
+``run_seed`` is one seed.  Afterwards everything that was promised is checked over the one history: nothing lost,
+nothing from nowhere, nothing twice, order kept, counters that balance with a recount from the journal, recovery
+that comes to the same state again, nothing left over.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+
+from meshq.client import Client, connect
+from meshq.limits import CONFIRMATION_WINDOW_BYTES
+from meshq.testing._disk import SimDisk
+from meshq.testing._network import MemoryNetwork
+from meshq.testing._node import SimNode
+from meshq.testing._simulation import Simulation, SimulationResult, simulate
+from qa.checkers.end import check_history
+from qa.checkers.history import History, place_of
+from qa.simulation.accounts import barrier, recount, settle_accounts, settle_down
+from qa.simulation.broker import BrokerNode
+from qa.simulation.calm import Calm
+from qa.simulation.faults import Faults, Machine
+from qa.simulation.rare_events import damage_to_indexes, power_after_a_repeat
+from qa.simulation.recovery import record_recoveries
+from qa.simulation.users import APP, THIEF, USER_SIGHTS, Thief
+from qa.simulation.workload import (
+    ADDRESSES,
+    CLIENT_SETTINGS,
+    CONSUMED,
+    SOLE,
+    URL,
+    Actor,
+    Dial,
+    Scene,
+    Sender,
+    topic_filter,
+)
+from qa.simulation.workload_odd import ODD, PLACES, OddReceiver, OddSender, ttl_of
+from qa.simulation.workload_receive import Clerk, Receiver
+from qa.simulation.workload_sifted import (
+    HALF,
+    SIFTED_SHARE,
+    SIFTED_SIGHTS,
+    SiftedReceiver,
+    SiftedSender,
+    furnish_sifted,
+    sifted_known,
+)
+from qa.simulation.workload_transacting import TransactingReceiver
+from qa.simulation.workload_two_phase import Ledger, Manager, PreparingReceiver
+from qa.simulation.workload_undertaker import UNDERTAKER_SHARE, UNDERTAKER_SIGHTS, Undertaker
+
+#: Simulated seconds of faults, and the least that a seed has to have confirmed.
+DURATION_S: Final = 60.0
+SENDS_MIN: Final = 300
+#: Simulated seconds after which a seed that is not done has failed.
+LIMIT_S: Final = 600.0
+#: The share of seeds in which recovery is crashed, and at how many of its steps, in each way.
+RECOVERY_SHARE: Final = 0.2
+RECOVERY_CRASHES: Final = 12
+#: The share of machines whose clients keep nothing to be sent again.
+WINDOWLESS_SHARE: Final = 0.2
+
+
+@attrs.frozen
+class Outcome:
+    """What a seed has seen, if it has not failed."""
+
+    history: History
+    faults: int
+    confirmed: int
+
+
+class Cast:
+    """Who acts in one run: three clients on their own nodes, some of them with two parts, some in the broker."""
+
+    def __init__(self, simulation: Simulation, scene: Scene, broker: BrokerNode) -> None:
+        rng = simulation.swarm.rng
+        self.clerks: list[Clerk] = []
+        self.undertaker: Undertaker | None = None
+        self.sifting: list[SiftedReceiver] = []
+        users = broker.users
+
+        def dial(node: SimNode, user: str = APP) -> Dial:
+            window = math.inf if rng(f"window/{node.name}").random() < WINDOWLESS_SHARE else CONFIRMATION_WINDOW_BYTES
+
+            def dialled() -> Client:
+                return connect(
+                    URL,
+                    env=users.env(node.env, user),
+                    client_id=node.name,
+                    confirmation_window=window,
+                    **users.login(user),
+                    **CLIENT_SETTINGS,
+                )
+
+            return dialled
+
+        first, second, third = (simulation.node(name) for name in ("sender", "second", "receiver"))
+        self.sender = Sender(scene, "sender", rng("actor/sender"), dial(first))
+        others: list[Actor] = [Sender(scene, "second", rng("actor/second"), dial(second))]
+        if rng("cast/shared").random() < 0.5:
+            others.append(Receiver(scene, "sharer", rng("actor/sharer"), dial(second), ("shared",)))
+        receiver = self._receiver(scene, rng, dial(second), dial(third), others)
+        news = Receiver(scene, "reader", rng("actor/reader"), dial(third), ("news-b",))
+        parts: list[Actor] = [receiver]
+        if rng("cast/odd").random() < 0.5:
+            scene.history.odd[ODD] = None
+            scene.history.ttl_of = ttl_of
+            others.append(OddSender(scene, "odd", rng("actor/odd"), dial(second)))
+            parts.append(OddReceiver(scene, "odd-reader", rng("actor/odd-reader"), dial(third)))
+        if rng("cast/sifted").random() < SIFTED_SHARE:
+            self._sift(scene, rng, dial(second), dial(third), others, parts)
+        if rng("cast/clerk").random() < 0.5:
+            clerk = Clerk(scene, "clerk", rng("actor/clerk"), dial(second))
+            self.clerks.append(clerk)
+            others.append(clerk)
+        if rng("cast/hosted").random() < 0.5:
+            inside = Sender(scene, "inside", rng("actor/inside"), broker.client)
+            news = Receiver(scene, "reader", rng("actor/reader"), broker.client, ("news-b",))
+            inside.expendable = news.expendable = True
+            broker.hosted += [inside, news]
+        else:
+            parts.append(news)
+        self.machines = [Machine(first, [self.sender]), Machine(second, others), Machine(third, parts)]
+        self.thief: Thief | None = None
+        if users.on:
+            outside = simulation.node("thief")
+            self.thief = Thief(scene, "thief", rng("actor/thief"), dial(outside, THIEF))
+            self.machines.append(Machine(outside, [self.thief]))
+
+    def _receiver(
+        self,
+        scene: Scene,
+        rng: Callable[[str], random.Random],
+        deciding: Dial,
+        reading: Dial,
+        others: list[Actor],
+    ) -> Receiver:
+        """Who receives from most queues, one message at a time or in transactions; with whom decides these."""
+        queues = ("shared", "solo", "news-a")
+        receiving = TransactingReceiver if rng("cast/transacting").random() < 0.5 else Receiver
+        if rng("cast/preparing").random() < 0.3:
+            ledger = Ledger(scene.history)
+            others.append(Manager(scene, "manager", rng("actor/manager"), deciding, ledger))
+            if rng("cast/undertaker").random() < UNDERTAKER_SHARE:
+                # Its queues are not made again by somebody who comes too late, as those of the clerk.
+                self.undertaker = Undertaker(scene, "clerk.end", rng("actor/undertaker"), deciding, ledger)
+                self.clerks.append(self.undertaker)
+                others.append(self.undertaker)
+            return PreparingReceiver(scene, "receiver", rng("actor/receiver"), reading, queues, ledger=ledger)
+        return receiving(scene, "receiver", rng("actor/receiver"), reading, queues)
+
+    def _sift(
+        self,
+        scene: Scene,
+        rng: Callable[[str], random.Random],
+        sending: Dial,
+        reading: Dial,
+        others: list[Actor],
+        parts: list[Actor],
+    ) -> None:
+        """Who sends to a topic with filters, and the two who receive from it."""
+        sifted_known(scene.history)
+        self.sifting = [
+            SiftedReceiver(scene, "sifted-reader", rng("actor/sifted-reader"), reading),
+            SiftedReceiver(scene, "sifted-half", rng("actor/sifted-half"), sending, only=HALF),
+        ]
+        others.append(SiftedSender(scene, "sifted", rng("actor/sifted"), sending))
+        parts.append(self.sifting[0])
+        others.append(self.sifting[1])
+
+    def met(self) -> dict[str, int]:
+        """What there was of users, of queues that somebody wanted to delete too early, and of what filters sift."""
+        users = dict.fromkeys(USER_SIGHTS, 0) if self.thief is None else {**self.thief.met, "users": 1}
+        kept = dict.fromkeys(UNDERTAKER_SIGHTS, 0) if self.undertaker is None else self.undertaker.met
+        sifted = {sight: sum(one.met[sight] for one in self.sifting) for sight in SIFTED_SIGHTS}
+        return {**users, **kept, **sifted}
+
+
+async def scenario(simulation: Simulation) -> Outcome:
+    """One seed's minute, and its accounts.
+
+    Checkpoint: always.  Cancellation: the simulation ends.
+    Raises: HistoryError for a promise that was broken.
+    """
+    history = History(trio.current_time)
+    scene = Scene(history)
+    broker = BrokerNode(simulation.node("broker"), history, simulation.swarm)
+    history.sole = dict.fromkeys((*SOLE, *(place_of(ODD, place) for place in PLACES.values())))
+    crashes = RECOVERY_CRASHES if simulation.swarm.rng("trials").random() < RECOVERY_SHARE else 0
+    broker.start()
+    await broker.started()
+    async with broker.client() as client:
+        for queue in ADDRESSES["news"]:
+            await client.create_queue(queue, address="news", routing="multicast", filter=topic_filter(simulation.swarm))
+    await Calm(scene, broker, simulation.swarm.rng("calm")).run()
+    broker.node.kill()
+    cast = Cast(simulation, scene, broker)
+    broker.start()
+    if cast.sifting:
+        await broker.started()
+        async with broker.client() as client:
+            await furnish_sifted(client)
+    faults = Faults(simulation, scene, broker, cast.machines)
+    for machine in cast.machines:
+        machine.start()
+    await faults.run(DURATION_S)
+    while scene.confirmed < SENDS_MIN:  # noqa: ASYNC110 - looking costs nothing here
+        await trio.sleep(1.0)
+    await power_after_a_repeat(scene, broker, simulation.swarm)
+    await damage_to_indexes(broker, simulation.swarm)
+    await broker.serving()
+    crashed: SimDisk | None = None
+    if crashes:
+        # A last power loss in the middle of work: what it leaves is recovered in every way.
+        broker.node.power_off()
+        crashed = broker.node.disk.copy()
+        await broker.serving()
+    # Of the chaos points the one that breaks connections is a fault.
+    simulation.swarm.force("chaos.broker.drop_connection", False)
+    scene.closing = True
+    history.healed()
+    await barrier(cast.sender)
+    await settle_down(scene, [broker], cast.machines, (*CONSUMED, *history.odd))
+    for machine in cast.machines:
+        machine.node.kill()
+    broker.dismiss()
+    await settle_accounts(simulation, scene, broker, cast.clerks)
+    if crashed is not None:
+        await record_recoveries(simulation, history, "the store after a crash", crashed, recount, crashes=crashes)
+    for sight, number in cast.met().items():
+        simulation.swarm.count(f"seen.{sight}", number)
+    check_history(history)
+    return Outcome(history, faults.happened, scene.confirmed)
+
+
+def run_seed(seed: int) -> SimulationResult:
+    """One seed: the result has the failure, if there was one."""
+    log = logging.getLogger("meshq")
+    before = log.level
+    # What goes wrong on purpose is no news.
+    log.setLevel(logging.CRITICAL)
+    try:
+        return simulate(
+            seed,
+            scenario,
+            duration_s=DURATION_S,
+            limit_s=LIMIT_S,
+            network=lambda simulation: MemoryNetwork(simulation.swarm.rng("network")),
+        )
+    finally:
+        log.setLevel(before)

@@ -1,0 +1,90 @@
+"""Messages that ask for something: to go first, to wait, to be gone after a while; and a queue that gives up on some.
+
+Such a message may stand in one of three queues, one after the other: where it was sent, among the dead letters, or
+among those that were too late.  To the history they are three places of one queue.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any, Final
+
+from meshq.client import Delivery
+from meshq.settings import AddressSettings
+from qa.checkers.history import place_of
+from qa.simulation.workload import Batch, Dial, Scene, Sender
+from qa.simulation.workload_receive import Receiver
+
+#: The queue, and where its messages go: each with the place by which the history knows it.
+ODD: Final = "odd"
+PLACES: Final[dict[str, str]] = {ODD: "", "odd.dead": "dead", "odd.late": "late"}
+ODD_SETTINGS: Final[dict[str, AddressSettings]] = {
+    ODD: AddressSettings(
+        dead_letter_address="odd.dead",
+        expiry_address="odd.late",
+        max_delivery_attempts=3,
+        redelivery_delay=0.3,
+        redelivery_delay_multiplier=2.0,
+    )
+}
+
+
+def ttl_of(uid: int) -> float:
+    """The time to live of a message, in seconds."""
+    return math.inf if uid % 5 else 0.2 + uid // 5 % 7
+
+
+class OddBatch(Batch):
+    """What its messages ask for follows from their numbers, so that a repeated send asks for the same."""
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """There is one, in three places."""
+        return (ODD,)
+
+    def extras(self, uid: int) -> dict[str, Any]:
+        """A third is urgent or not, some wait, some are gone after a while; and all in every mixture."""
+        extras: dict[str, Any] = {}
+        if uid % 3 == 0:
+            extras["priority"] = uid // 3 % 10
+        if (ttl_s := ttl_of(uid)) < math.inf:
+            extras["ttl"] = ttl_s
+        if uid % 7 == 0:
+            extras["delay"] = 0.1 + 0.5 * (uid // 7 % 5)
+        if uid % 11 == 0:
+            extras["group"] = f"g{uid // 11 % 4}"
+        return extras
+
+
+class OddSender(Sender):
+    """Sends to the odd queue only."""
+
+    def batch_of(self, address: str, uids: tuple[int, ...], with_id: bool, durable: bool) -> Batch:
+        """A batch of messages that ask for something."""
+        return OddBatch(address, uids, with_id, durable)
+
+    def _address(self) -> str:
+        return ODD
+
+
+class OddReceiver(Receiver):
+    """Receives from all three, and gives back and rejects more than others."""
+
+    kinds = (10, 8, 3, 1)
+
+    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial) -> None:
+        super().__init__(scene, name, rng, dial, tuple(PLACES))
+
+    def place(self, queue: str) -> tuple[str, str]:
+        """The queue and the place by which the history knows it."""
+        return ODD, PLACES[queue]
+
+    def died(self) -> None:
+        """Its process has died, and begins anew; the broker may not know that yet."""
+        for place in PLACES.values():
+            self.haunt(place_of(ODD, place))
+
+    async def give_back(self, consumer: Any, batch: list[Delivery]) -> None:
+        """By the queue's settings, or after a time of one's own.  Checkpoint: maybe.  Cancellation: not touched."""
+        await consumer.nack(*batch, delay=self.rng.choice((None, 0.0, 0.5)))

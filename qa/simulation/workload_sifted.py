@@ -1,0 +1,138 @@
+"""A topic whose queues have filters, whose messages are of groups, and whose dead letters go by filters, too.
+
+With the chaos point ``broker.costly`` each of these is looked at in steps, between which brokers die, messages come and
+consumers leave.  Two consumers share each queue; one of them takes only half of what is in a group, so that the rest
+waits for the next owner of it.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+import trio
+
+from meshq.client import Client, Delivery
+from meshq.settings import AddressSettings
+from qa.checkers.history import History, place_of, uid_of
+from qa.simulation.workload import Batch, Dial, Scene, Sender
+from qa.simulation.workload_receive import Receiver
+
+#: The address, which to the history is one queue, and where what was delivered too often goes.
+SIFTED: Final = "sifted"
+DEAD: Final = "sifted.dead"
+#: Each queue: the place by which the history knows it, and which kind of message its filter accepts.
+SIFTED_PLACES: Final[dict[str, str]] = {
+    "sifted-0": "0",
+    "sifted-1": "1",
+    "sifted.dead-0": "dead-0",
+    "sifted.dead-1": "dead-1",
+}
+SIFTED_SETTINGS: Final[dict[str, AddressSettings]] = {
+    SIFTED: AddressSettings(auto_create_queues=False, dead_letter_address=DEAD, max_delivery_attempts=2),
+    DEAD: AddressSettings(auto_create_queues=False),
+}
+SIFTED_SHARE: Final = 0.4
+SIFTED_SIGHTS: Final = ("sifted", "sifted_dead")
+#: What one of two consumers takes.
+HALF: Final = "half = 0"
+
+
+def kind_of(uid: int) -> int:
+    """Which of two filters accepts a message."""
+    return uid % 2
+
+
+class SiftedBatch(Batch):
+    """What filters ask for follows from a message's number, so that a repeated send is of the same kind and group."""
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """There is one, in four places."""
+        return (SIFTED,)
+
+    def extras(self, uid: int) -> dict[str, Any]:
+        """What its queues' filters and a consumer's ask for, which have nothing to do with each other or the group."""
+        extras: dict[str, Any] = {"properties": {"uid": uid, "kind": kind_of(uid), "half": uid // 2 % 2}}
+        if uid % 3:
+            extras["group"] = f"g{uid // 4 % 5}"
+        return extras
+
+
+class SiftedSender(Sender):
+    """Sends to the topic only."""
+
+    pace = 0.5
+
+    def batch_of(self, address: str, uids: tuple[int, ...], with_id: bool, durable: bool) -> Batch:
+        """A batch of messages of both kinds."""
+        return SiftedBatch(address, uids, with_id, durable)
+
+    def _address(self) -> str:
+        return SIFTED
+
+
+class SiftedReceiver(Receiver):
+    """Receives from all of the topic's queues, and rejects and gives back more than others."""
+
+    kinds = (10, 8, 3, 1)
+
+    def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, *, only: str | None = None) -> None:
+        super().__init__(scene, name, rng, dial, tuple(SIFTED_PLACES))
+        self.filter = only
+        self.met = dict.fromkeys(SIFTED_SIGHTS, 0)
+        self._misplaced = 0
+
+    def place(self, queue: str) -> tuple[str, str]:
+        """The queue and the place by which the history knows it."""
+        return SIFTED, SIFTED_PLACES[queue]
+
+    def died(self) -> None:
+        """Its process has died, and begins anew; the broker may not know that yet."""
+        for place in SIFTED_PLACES.values():
+            self.haunt(place_of(SIFTED, place))
+
+    def handed(self, delivery: Delivery, number: int) -> None:
+        """See that the filter of the queue accepts it."""
+        place = self.history.deliveries[number].node
+        self.met["sifted_dead"] += place.startswith("dead")
+        self.met["sifted"] = 1
+        uid = uid_of(delivery.body)
+        if uid is not None and not place.endswith(str(kind_of(uid))):
+            self._misplaced += 1
+            self.history.left(f"messages that {self.name} got against a queue's filter", self._misplaced)
+
+    async def use(self, client: Client) -> None:
+        """Consume for a while; who takes only half leaves the groups to the other one in the end.
+
+        Checkpoint: always.  Cancellation: ends it.  Raises: nothing.
+        """
+        if self.filter is None:
+            await super().use(client)
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._until_closing, nursery.cancel_scope)
+            await super().use(client)
+            nursery.cancel_scope.cancel()
+
+    async def _until_closing(self, scope: trio.CancelScope) -> None:
+        while not self.scene.closing:  # noqa: ASYNC110 - nobody tells
+            await trio.sleep(0.5)
+        scope.cancel()
+
+    @property
+    def finished(self) -> bool:
+        """Whoever takes only half has nothing to do in the end."""
+        return self.filter is not None and self.scene.closing
+
+
+async def furnish_sifted(client: Client) -> None:
+    """Make the queues.  Checkpoint: always.  Cancellation: some may be there."""
+    for queue in SIFTED_PLACES:
+        address, _, kind = queue.rpartition("-")
+        await client.create_queue(queue, address=address, routing="multicast", filter=f"kind = {kind}")
+
+
+def sifted_known(history: History) -> None:
+    """Tell the history what moves from place to place."""
+    history.odd[SIFTED] = None
