@@ -15,7 +15,7 @@ from qa.seeded.pair_bugs import PAIR_BUGS
 BUGS: Final = (
     Bug(
         name="acknowledge without sync",
-        file="broker/ingress/_ledger.py",
+        file="broker/ingress/_release_queue.py",
         old="        if log is None or (not self._entries and position <= log.durable):\n",
         new="        if log is None or (not self._entries and position <= log.last):\n",
         checkers=("Q1",),
@@ -55,7 +55,7 @@ BUGS: Final = (
     ),
     Bug(
         name="deliver before durable",
-        file="broker/ingress/_ledger.py",
+        file="broker/ingress/_release_queue.py",
         old="            self._entries.append((position, views, then))\n",
         new="            self._release_views(views)\n            self._entries.append((position, (), then))\n",
         checkers=("Q4", "Q5", "Q7"),
@@ -71,7 +71,7 @@ BUGS: Final = (
     ),
     Bug(
         name="confirm a duplicate before its original is durable",
-        file="broker/ingress/_placing.py",
+        file="broker/ingress/_ingress.py",
         old="        self._ledger.release_after(log.last if log is not None else 0, (), then)\n",
         new="        then()\n",
         checkers=("Q1", "Q7"),
@@ -85,7 +85,7 @@ BUGS: Final = (
     ),
     Bug(
         name="store again what was resent",
-        file="broker/session/_producing.py",
+        file="broker/session/_session_producers.py",
         old="        if frame.first > mark > 0:\n",
         new="        if mark:\n",
         checkers=("Q5",),
@@ -106,7 +106,7 @@ BUGS: Final = (
     ),
     Bug(
         name="let the duplicate ids of a settled run die with it",
-        file="broker/settlement/_settling.py",
+        file="broker/settlement/_acknowledger.py",
         old="        if not run.has_ids:\n",
         new="        if run.position:\n",
         checkers=("Q4",),
@@ -120,7 +120,7 @@ BUGS: Final = (
     ),
     Bug(
         name="keep what a dead session held",
-        file="broker/settlement/_returning.py",
+        file="broker/settlement/_redelivery.py",
         old="            if handed is None or tag + span.rows <= handed:\n",
         new="            if handed is None:\n                continue\n            if tag + span.rows <= handed:\n",
         checkers=("Q1", "Q14", "InvariantError"),
@@ -141,7 +141,7 @@ BUGS: Final = (
     ),
     Bug(
         name="serve what came back last",
-        file="broker/queue/_level.py",
+        file="broker/queue/_priority_list.py",
         old="        while self.returned:\n",
         new="        while self.returned and self.fresh is None:\n",
         checkers=("Q7",),
@@ -199,7 +199,7 @@ BUGS: Final = (
     ),
     Bug(
         name="commit what is rolled back",
-        file="broker/transactions/_transacting.py",
+        file="broker/transactions/_session_transactions.py",
         old="            self._core.transactions.roll_back(transaction)\n",
         new="            self._core.transactions.commit(transaction)\n",
         checkers=("Q3", "Q6"),
@@ -215,7 +215,7 @@ BUGS: Final = (
     ),
     Bug(
         name="forget at restart what a prepared transaction holds",
-        file="broker/transactions/_restoring.py",
+        file="broker/transactions/_transaction_recovery.py",
         old=".extend(self._held(row, find(row.position, row.queue), position))\n",
         new="\n",
         checkers=("Q6",),
@@ -258,7 +258,7 @@ BUGS: Final = (
     ),
     Bug(
         name="pass over what is on the disk",
-        file="broker/queue/_level.py",
+        file="broker/queue/_priority_list.py",
         old="                    return None\n                return view, start, stop, True\n",
         new="                    view_or_none = view.next\n                    continue\n"
         "                return view, start, stop, True\n",
@@ -273,7 +273,7 @@ BUGS: Final = (
     ),
     Bug(
         name="leave duplicate ids on the disk at a start",
-        file="broker/records/_excerpts.py",
+        file="broker/records/_record_prefix.py",
         old=" and not has_ids(table)",
         new=" and has_ids(table) is not None",
         checkers=("Q4",),

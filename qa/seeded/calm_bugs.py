@@ -9,7 +9,7 @@ from qa.seeded.bug import Bug
 CALM_BUGS: Final = (
     Bug(
         name="forget what is not durable after its confirm",
-        file="broker/ingress/_ledger.py",
+        file="broker/ingress/_release_queue.py",
         old="position <= log.durable):\n            if views:\n",
         new="position <= log.durable):\n"
         "            if views and (views[0][1].run.position or views[0][1].first % 3):\n",
@@ -31,7 +31,7 @@ CALM_BUGS: Final = (
     ),
     Bug(
         name="deliver before the delay is over",
-        file="broker/settlement/_scheduling.py",
+        file="broker/settlement/_delayed_delivery.py",
         old="        self._alarms.at(Due(wait_ms + (",
         new="        self._alarms.at(Due(wait_ms // 2 + (",
         checkers=("L3",),

@@ -47,7 +47,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="balance twice",
-        file="broker/ingress/_placing.py",
+        file="broker/ingress/_ingress.py",
         old="        shares = [share for queue in targets for share in "
         "deal(run, [queue], rows, anycast=True, turn=0)]\n",
         new="        shares = shared(run, self._definitions.router.addresses[run.address], None, rows)\n",
@@ -73,7 +73,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="let a settled share stop behind its run",
-        file="broker/settlement/_moving.py",
+        file="broker/settlement/_message_mover.py",
         old="taken.start, taken[-1] + 1, taken.step",
         new="taken.start, taken.stop, taken.step",
         checkers=("Q1",),

@@ -34,7 +34,7 @@ MESH_PAIR_BUGS: Final = (
     ),
     Bug(
         name="count a delay on another node by the clocks of both",
-        file="broker/ingress/_placing.py",
+        file="broker/ingress/_ingress.py",
         old="taken=self._alarms.elapsed_ms - waited_ms, begun=begun",
         new="taken=self._alarms.elapsed_ms - (self._alarms.now_ms - arrival_ms), begun=begun",
         checkers=("L3",),

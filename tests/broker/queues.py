@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from meshq.broker.queue._consumer_state import ConsumerState, Grant, Span
+from meshq.broker.queue._delivery_options import Traits
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun, StoredRun
-from meshq.broker.queue._traits import Traits
 from meshq.selector import parse_filter
 from meshq.wire import KIND_PLAIN, KIND_PROPERTIES, Envelope, encode_map, encode_run
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshq.broker.ingress._distribution_plan import RemoteBinding, Ring, Share, pieces, plan
-from meshq.broker.ingress._sifting_plan import placed, sift
+from meshq.broker.ingress._filter_scan_plan import placed, sift
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._terms import Terms
+from meshq.broker.queue._queue_spec import Terms
 from meshq.selector import Filter, parse_filter
 from tests.broker.queues import join
 

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
+from meshq.broker.ingress._distribution import wants_of
+from meshq.broker.ingress._filter_scan_plan import sift
 from meshq.broker.ingress._known_shares import deal_known
-from meshq.broker.ingress._sharing import wants_of
-from meshq.broker.ingress._sifting_plan import sift
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._queue_spec import Terms
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.queue._terms import Terms
 from meshq.broker.queue._verdicts import Asked, judging, unasked
 from meshq.selector import parse_filter
 from meshq.wire import KIND_PROPERTIES, Envelope, encode_map, encode_run

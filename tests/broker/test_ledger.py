@@ -7,8 +7,8 @@ import math
 import pytest
 
 from meshq import limits
-from meshq.broker.ingress._ledger import Ledger
-from meshq.broker.ingress._marks import Marks
+from meshq.broker.ingress._high_watermarks import Marks
+from meshq.broker.ingress._release_queue import Ledger
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.records import DEFINITION, MARKS, decode_marks
 from meshq.errors import AddressFullError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.broker.ingress._entering import skip_rows
+from meshq.broker.ingress._record_writer import skip_rows
 from meshq.broker.queue._consumer_state import ConsumerState, fitting, span_bytes
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun

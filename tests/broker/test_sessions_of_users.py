@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from meshq.broker.session._session import Session
-from meshq.broker.session._sessions import Sessions
+from meshq.broker.session._session_registry import Sessions
 from meshq.wire import BY_NAME, Attach, Attached, Authenticate, Close, FrameType, Hello, Role, header_of
 from tests.broker.kit import Clock, House, RawClient, make_house
 

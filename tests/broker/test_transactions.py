@@ -309,7 +309,7 @@ def test_a_commit_that_would_be_too_many_parts_changes_nothing(monkeypatch: pyte
     tx.send("fine", b"a")
     tx.send("out", b"a", b"b", envelopes=[Envelope(n << 8, b"", b"", b"") for n in (1, 2)])
     tx.ack(channel, 1, 1)
-    monkeypatch.setattr("meshq.broker.ingress._entering.ROUTED_TARGETS_MAX", 1)
+    monkeypatch.setattr("meshq.broker.ingress._record_writer.ROUTED_TARGETS_MAX", 1)
     answer = tx.commit()
     assert answer is not None
     assert answer.code == FULL

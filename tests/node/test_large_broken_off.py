@@ -9,7 +9,7 @@ import trio
 
 from meshq import Client, UnblockedError
 from meshq.address import Target
-from meshq.broker.ingress._placing import Placer
+from meshq.broker.ingress._ingress import Placer
 from meshq.broker.queue._run import StoredRun
 from qa.matrix.stage import House
 from tests.broker.kit import turns

@@ -182,7 +182,7 @@ role.acknowledge = give_back
 
 # Each ring has a share of its own of every run: here all of them get the whole of it.
 DEALS_TWICE = """
-import meshq.broker.ingress._sharing as sharing
+import meshq.broker.ingress._distribution as sharing
 plan = sharing.plan
 def twice(rings, rows, **options):
     return [share._replace(rows=range(rows[0], rows[-1] + 1)) for share in plan(rings, rows, **options)]

@@ -1,7 +1,7 @@
 """The core of a node: queues, routing, sessions.  What it is put together with stands in ``meshq.node``."""
 
 from meshq.broker._core import Core, CoreSettings
-from meshq.broker._notices import Notices
+from meshq.broker._event_bus import Notices
 from meshq.broker._recovery import Recovery
 from meshq.broker.bodies._file_bodies import FileBodies
 from meshq.broker.bodies._whole import read_whole
@@ -12,15 +12,15 @@ from meshq.broker.queue._consumer_state import ConsumerState, Grant
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.records import EXCERPT_FORM, excerpt
-from meshq.broker.session._bounds_plan import ConnectionBounds, connection_bounds
 from meshq.broker.session._connection import StreamConnection
+from meshq.broker.session._connection_bounds_plan import ConnectionBounds, connection_bounds
 from meshq.broker.session._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.session._credentials import Credentials
 from meshq.broker.session._deliveries import granted
-from meshq.broker.session._jobs import at_once
 from meshq.broker.session._listener import Listeners
+from meshq.broker.session._long_operations import at_once
 from meshq.broker.session._management import answer_call
-from meshq.broker.session._sessions import Sessions
+from meshq.broker.session._session_registry import Sessions
 
 __all__ = [
     "EXCERPT_FORM",

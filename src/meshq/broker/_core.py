@@ -16,34 +16,34 @@ from meshq import limits
 from meshq.abc import Controlled
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
+from meshq.broker._event_bus import Announcer, Notices
+from meshq.broker._internal_producer import Voice
 from meshq.broker._known_peers import KnownPeers
-from meshq.broker._notices import Announcer, Notices
-from meshq.broker._voice import Voice
 from meshq.broker.bodies._bodies import Bodies, MemoryBodies
 from meshq.broker.bodies._body import Body
-from meshq.broker.ingress._fair_steps import FairSteps
-from meshq.broker.ingress._ledger import Ledger, Log, Views
-from meshq.broker.ingress._marks import Marks
+from meshq.broker.ingress._fair_scheduler import FairSteps
+from meshq.broker.ingress._high_watermarks import Marks
+from meshq.broker.ingress._ingress import Placer
 from meshq.broker.ingress._memory import MemoryBound
-from meshq.broker.ingress._placing import Placer
 from meshq.broker.ingress._producers import ProducerMarks
+from meshq.broker.ingress._release_queue import Ledger, Log, Views
 from meshq.broker.ingress._router import Router
 from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.paging._pager import Pager
 from meshq.broker.queue._consumer_state import ConsumerState
-from meshq.broker.queue._holdings import HELD_SHARE, Holdings
-from meshq.broker.queue._level import Level
+from meshq.broker.queue._priority_list import Level
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._timers import Alarms
+from meshq.broker.queue._unacked_memory import HELD_SHARE, Holdings
 from meshq.broker.records import LINKS, encode_links
 from meshq.broker.session._access import Access
-from meshq.broker.session._jobs import Absent, InTurn, Job, Moves, RoomOnDisk
+from meshq.broker.session._long_operations import Absent, InTurn, Job, Moves, RoomOnDisk
 from meshq.broker.session._peering import Demand
+from meshq.broker.settlement._acknowledger import Settler
+from meshq.broker.settlement._delayed_delivery import Scheduler
 from meshq.broker.settlement._expiry import Expirer
-from meshq.broker.settlement._moving import Mover
-from meshq.broker.settlement._returning import Returner
-from meshq.broker.settlement._scheduling import Scheduler
-from meshq.broker.settlement._settling import Settler
+from meshq.broker.settlement._message_mover import Mover
+from meshq.broker.settlement._redelivery import Returner
 from meshq.broker.transactions import Transactions
 from meshq.errors import MeshqError
 from meshq.notifications import AddressFull, MemoryFull, MessageDeadLettered, MessageExpired, SecurityRefused

@@ -19,19 +19,19 @@ from meshq.address import (
     check_name,
     check_routing,
 )
-from meshq.broker._notices import Notices
+from meshq.broker._event_bus import Notices
 from meshq.broker._queue_numbers import QueueNumbers
+from meshq.broker.ingress._auto_create_plan import makeable, use_of
 from meshq.broker.ingress._distribution_plan import Ring
 from meshq.broker.ingress._diverts import DivertRule
-from meshq.broker.ingress._first_use_plan import makeable, use_of
-from meshq.broker.ingress._ledger import Ledger
-from meshq.broker.ingress._marks import Marks
+from meshq.broker.ingress._high_watermarks import Marks
+from meshq.broker.ingress._release_queue import Ledger
 from meshq.broker.ingress._router import Address, Router
 from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._terms import ON_USE, PLAIN, SUBSCRIPTIONS, Owner, Terms
+from meshq.broker.queue._queue_spec import ON_USE, PLAIN, SUBSCRIPTIONS, Owner, Terms
 from meshq.broker.records import DEFINITION, encode_definition
-from meshq.broker.session._subscribing import check_same
+from meshq.broker.session._subscriptions import check_same
 from meshq.errors import DamagedError, FilterError, NotFoundError, SettingsError, UsageError
 from meshq.notifications import QueueCreated, QueueDeleted
 from meshq.selector import Filter, parse_filter

@@ -13,12 +13,12 @@ from meshq.broker import records
 from meshq.broker._core import Core
 from meshq.broker.bodies._body import Body
 from meshq.broker.ingress._duplicates import IdChunk
-from meshq.broker.ingress._entering import keep_rows, skip_rows
+from meshq.broker.ingress._record_writer import keep_rows, skip_rows
 from meshq.broker.ingress._sent import Sent
+from meshq.broker.queue._delivery_options import RowTraits, Traits, asked_of_moved, divide, of_forwarded, read_traits
 from meshq.broker.queue._pledging import append_pledged
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
-from meshq.broker.queue._traits import RowTraits, Traits, asked_of_moved, divide, of_forwarded, read_traits
 from meshq.broker.records import CountedRow, PlacedRecord, RoutedRecord, RunRecord
 from meshq.broker.transactions import Restoring
 from meshq.errors import DamagedError, invariant

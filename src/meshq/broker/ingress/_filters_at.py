@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from meshq.address import SEPARATOR, Target
-from meshq.broker.ingress._fair_steps import Costly, FairSteps, Owner
+from meshq.broker.ingress._fair_scheduler import Costly, FairSteps, Owner
 from meshq.broker.ingress._router import Router
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun

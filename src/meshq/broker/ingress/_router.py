@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target
-from meshq.broker.ingress._address_room import AddressRoom
+from meshq.broker.ingress._address_quota import AddressRoom
 from meshq.broker.ingress._distribution_plan import RemoteBinding, Ring
 from meshq.broker.ingress._diverts import Diverts
 from meshq.broker.ingress._duplicates import DuplicateIds

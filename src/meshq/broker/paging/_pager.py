@@ -14,7 +14,7 @@ from typing import Any, Final
 from meshq import limits
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.ingress._router import Router
-from meshq.broker.paging._cold_plan import cold, held, size_of
+from meshq.broker.paging._evictable_plan import cold, held, size_of
 from meshq.broker.queue._arriving import arrived
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun, StoredRun

@@ -14,9 +14,9 @@ from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.wire import RUN_ROW_BYTES, violation
 
 if TYPE_CHECKING:
-    from meshq.broker.queue._browsing import Browser
-    from meshq.broker.queue._holdings import Holdings
+    from meshq.broker.queue._browser import Browser
     from meshq.broker.queue._queue_machine import Queue
+    from meshq.broker.queue._unacked_memory import Holdings
     from meshq.selector import Filter
 
 _TAG: Final = attrgetter("tag")

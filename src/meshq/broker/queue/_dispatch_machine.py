@@ -11,10 +11,10 @@ import math
 from typing import TYPE_CHECKING
 
 from meshq import limits
+from meshq.broker.queue._consumer_priority_group import Tier
 from meshq.broker.queue._consumer_state import ConsumerState, Grant, weight
-from meshq.broker.queue._level import Level
+from meshq.broker.queue._priority_list import Level
 from meshq.broker.queue._run import READY
-from meshq.broker.queue._tier import Tier
 
 if TYPE_CHECKING:
     from meshq.broker.queue._queue_machine import Queue

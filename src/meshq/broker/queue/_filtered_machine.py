@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from meshq import limits
 from meshq.broker.queue._consumer_state import ConsumerState, Grant, span_bytes, weight
-from meshq.broker.queue._lane import Lane, fitting_rows, stride
+from meshq.broker.queue._filter_group import Lane, fitting_rows, stride
 from meshq.broker.queue._run import GONE, QueueRun
 from meshq.broker.queue._run_messages import RunMessages, accepted
 from meshq.errors import invariant
 from meshq.selector import Filter, MessageView, index_key
 
 if TYPE_CHECKING:
-    from meshq.broker.queue._level import Level
+    from meshq.broker.queue._priority_list import Level
     from meshq.broker.queue._queue_machine import Queue
 
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from meshq.broker.queue._consumer_state import ConsumerState, Grant, Span, span_bytes
 from meshq.broker.queue._group import Group, Key, Looks, Place, accepts, judged, key_of
-from meshq.broker.queue._level import level_of
+from meshq.broker.queue._priority_list import level_of
 from meshq.broker.queue._run import DELAYED, HELD, PARKED, READY, QueueRun
 from meshq.errors import invariant
 from meshq.selector import Filter
 
 if TYPE_CHECKING:
-    from meshq.broker.queue._level import Level
+    from meshq.broker.queue._priority_list import Level
     from meshq.broker.queue._queue_machine import Queue
 
 #: Offers that are void may stay in a heap, but not many more than there are groups.

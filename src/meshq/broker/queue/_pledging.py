@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshq.broker.queue._consumer_state import Span
-from meshq.broker.queue._level import level_of
+from meshq.broker.queue._priority_list import level_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import HELD, HELD_ROWS, QueueRun
 

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from meshq import limits
 from meshq.address import INTERNAL, Target
+from meshq.broker.queue._consumer_priority_group import Tier
 from meshq.broker.queue._consumer_state import ConsumerState, Grant, Span
 from meshq.broker.queue._dispatch_machine import Dispatch, whole
 from meshq.broker.queue._filtered_machine import FilteredConsumers
 from meshq.broker.queue._grouped_machine import GroupedMessages
 from meshq.broker.queue._last_value_machine import LastValues
-from meshq.broker.queue._level import Level, level_of
+from meshq.broker.queue._priority_list import Level, level_of
 from meshq.broker.queue._queue_check import check_queue
-from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._queue_spec import PLAIN, Terms
+from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import (
     DELAYED,
     DELAYED_ROWS,
@@ -32,14 +34,12 @@ from meshq.broker.queue._run import (
     QueueRun,
     StoredRun,
 )
-from meshq.broker.queue._terms import PLAIN, Terms
-from meshq.broker.queue._tier import Tier
 from meshq.errors import UsageError, invariant
 from meshq.selector import Filter
 from meshq.settings import DEFAULT_ADDRESS_SETTINGS
 
 if TYPE_CHECKING:
-    from meshq.broker.queue._browsing import Browser
+    from meshq.broker.queue._browser import Browser
 
 #: What becomes of messages that are not acknowledged.
 REMOVED: Final = ("rejected", "purged", "expired", "dead_lettered", "moved", "replaced")

@@ -14,10 +14,10 @@ from meshq.wire import RunBytes, pick
 
 if TYPE_CHECKING:
     from meshq.broker.bodies._body import Body
-    from meshq.broker.queue._lane import Lane
-    from meshq.broker.queue._level import Level
+    from meshq.broker.queue._delivery_options import Traits
+    from meshq.broker.queue._filter_group import Lane
+    from meshq.broker.queue._priority_list import Level
     from meshq.broker.queue._timers import Due, Timer
-    from meshq.broker.queue._traits import Traits
     from meshq.broker.queue._verdicts import Verdicts
     from meshq.selector import Filter
 

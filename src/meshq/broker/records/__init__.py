@@ -1,6 +1,5 @@
 """What the broker writes into the journal: one encoding per kind of record, each the inverse of its reader."""
 
-from meshq.broker.records._excerpts import EXCERPT_FORM, excerpt
 from meshq.broker.records._kinds import (
     COUNTED,
     DECIDED,
@@ -29,6 +28,7 @@ from meshq.broker.records._prepared import (
     encode_prepared,
     encode_waiting_head,
 )
+from meshq.broker.records._record_prefix import EXCERPT_FORM, excerpt
 from meshq.broker.records._rows import (
     COUNT_MAX,
     CountedRecord,

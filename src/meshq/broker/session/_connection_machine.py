@@ -9,11 +9,11 @@ import attrs
 
 from meshq import limits
 from meshq.broker._core import Core
-from meshq.broker.ingress._fair_steps import CostlyWork
+from meshq.broker.ingress._fair_scheduler import CostlyWork
 from meshq.broker.session._credentials import Credentials
-from meshq.broker.session._large_runs import must_wait
+from meshq.broker.session._disk_space import must_wait
 from meshq.broker.session._session import Session, nobody
-from meshq.broker.session._sessions import Sessions
+from meshq.broker.session._session_registry import Sessions
 from meshq.errors import MeshqError, RemoteProtocolError
 from meshq.notifications import LoginRefused
 from meshq.wire import (

@@ -9,12 +9,12 @@ import trio
 
 from meshq import abc
 from meshq.broker._core import Core
-from meshq.broker.session._bounds_plan import ConnectionBounds
 from meshq.broker.session._connection import HANDSHAKE_S, StreamConnection
+from meshq.broker.session._connection_bounds_plan import ConnectionBounds
+from meshq.broker.session._connection_guard_machine import Guard, address_of
 from meshq.broker.session._connection_machine import ConnectionCounts
 from meshq.broker.session._credentials import Credentials
-from meshq.broker.session._guard_machine import Guard, address_of
-from meshq.broker.session._sessions import Sessions
+from meshq.broker.session._session_registry import Sessions
 from meshq.endpoint import Endpoint
 from meshq.errors import ClosedError, ConnectionBrokenError, SecurityError
 from meshq.logs import logger

@@ -10,7 +10,7 @@ import attrs
 from meshq.address import MANAGEMENT, check_name, parse_target
 from meshq.broker.session import _operations as work
 from meshq.broker.session._access import ANY_TEMPORARY, permit, permit_look, permit_moving, permit_name, queue_address
-from meshq.broker.session._jobs import Steps
+from meshq.broker.session._long_operations import Steps
 from meshq.broker.session._operations import SETTINGS, Values
 from meshq.errors import UsageError
 from meshq.wire import decline

@@ -14,17 +14,17 @@ import attrs
 from meshq import limits
 from meshq.address import Target, check_name, check_place, parse_place, parse_target
 from meshq.broker._definitions import check_open, check_sendable
-from meshq.broker.ingress._explaining import Explainer
-from meshq.broker.ingress._fair_steps import NODE, Costly
+from meshq.broker.ingress._explainer import Explainer
+from meshq.broker.ingress._fair_scheduler import NODE, Costly
 from meshq.broker.ingress._filters_at import costly, filters_explained
-from meshq.broker.ingress._imagined import imagined
-from meshq.broker.ingress._routing_anew import node_of
+from meshq.broker.ingress._rerouting import node_of
+from meshq.broker.ingress._sample_run import imagined
 from meshq.broker.session._access import may_look, permit_moving
-from meshq.broker.session._jobs import InTurn, Moves, Steps
-from meshq.broker.session._removing import remove_when_moved, still_there
-from meshq.broker.session._subscribing import create_temporary
-from meshq.broker.session._subscribing import unsubscribe as end_subscription
-from meshq.broker.session._sweeping import sweep, to_address, to_origin, to_others
+from meshq.broker.session._bulk_move import sweep, to_address, to_origin, to_others
+from meshq.broker.session._long_operations import InTurn, Moves, Steps
+from meshq.broker.session._queue_deletion import remove_when_moved, still_there
+from meshq.broker.session._subscriptions import create_temporary
+from meshq.broker.session._subscriptions import unsubscribe as end_subscription
 from meshq.broker.settlement._tracing import trace as tracing
 from meshq.errors import NotFoundError, SettingsError, UsageError
 from meshq.ids import MessageId

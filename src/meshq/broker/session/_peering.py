@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS, is_name
 from meshq.broker.ingress._distribution_plan import filters_of
-from meshq.broker.ingress._fair_steps import Costly
+from meshq.broker.ingress._fair_scheduler import Costly
 from meshq.broker.ingress._filters_at import costly, filters_of_forwarded
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.session._large_runs import check_room
+from meshq.broker.session._disk_space import check_room
 from meshq.errors import MeshqError
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import (

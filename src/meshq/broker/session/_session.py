@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 from meshq import limits
 from meshq.broker._core import Core
-from meshq.broker.queue._browsing import Browser
+from meshq.broker.queue._browser import Browser
 from meshq.broker.queue._consumer_state import ConsumerState, Grant
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.session._access import Rights
 from meshq.broker.session._answers import Answers
+from meshq.broker.session._body_blocks import Uploading
 from meshq.broker.session._deliveries import delivery
-from meshq.broker.session._jobs import Job, Steps
+from meshq.broker.session._long_operations import Job, Steps
 from meshq.broker.session._management import answer_call, flat
 from meshq.broker.session._outgoing_bound import OutgoingBound
 from meshq.broker.session._peering import Peering
-from meshq.broker.session._producing import Producing
-from meshq.broker.session._subscribing import queue_to_consume
-from meshq.broker.session._uploading import Uploading
+from meshq.broker.session._session_producers import Producing
+from meshq.broker.session._subscriptions import queue_to_consume
 from meshq.broker.transactions import Transacting
 from meshq.errors import (
     ClosedError,

@@ -16,10 +16,10 @@ from typing import Final
 from meshq.address import Target
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import DELAYED, UNHELD, QueueRun
 from meshq.broker.queue._timers import NEVER, Alarms, Due
-from meshq.broker.settlement._moving import Mover
+from meshq.broker.settlement._message_mover import Mover
 from meshq.settings import DEFAULT_ADDRESS_SETTINGS, AddressSettings
 
 #: On a full disk nothing can be moved: try again after so many ms.

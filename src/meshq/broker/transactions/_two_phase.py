@@ -25,8 +25,8 @@ from meshq.broker.records import (
     encode_waiting_head,
 )
 from meshq.broker.session._access import permit_making
-from meshq.broker.session._jobs import Absent, Steps
-from meshq.broker.settlement._moving import settled_row
+from meshq.broker.session._long_operations import Absent, Steps
+from meshq.broker.settlement._message_mover import settled_row
 from meshq.broker.transactions._decisions import Decision, Decisions
 from meshq.broker.transactions._prepared import Prepared
 from meshq.broker.transactions._prepared_sends import PreparedSends
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from meshq.broker._core import Core
     from meshq.broker.ingress._diverts import DivertRule
     from meshq.broker.session._session import Session
-    from meshq.broker.transactions._transactions import Transactions
+    from meshq.broker.transactions._transaction_manager import Transactions
 
 #: Bytes of the records of a transaction and its decision, beside their names, rows and runs; and for each run.
 _RECORDS_BYTES: Final = 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from meshq.broker.session._jobs import Moves, Steps
+from meshq.broker.session._long_operations import Moves, Steps
 from meshq.errors import NotFoundError
 
 if TYPE_CHECKING:

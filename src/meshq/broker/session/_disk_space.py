@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
-from meshq.broker.ingress._placing import MARK_RECORD_BYTES, PART_RECORD_BYTES, ROW_RECORD_BYTES, RUN_RECORD_BYTES
+from meshq.broker.ingress._ingress import MARK_RECORD_BYTES, PART_RECORD_BYTES, ROW_RECORD_BYTES, RUN_RECORD_BYTES
 from meshq.wire import FLAG_DURABLE, FLAG_LARGE, Frame, FrameType
 
 if TYPE_CHECKING:

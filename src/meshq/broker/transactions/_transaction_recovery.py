@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from meshq.address import Target
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._pledging import pledge
-from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import GONE, QueueRun, StoredRun
 from meshq.broker.records import (
     PreparedRecord,

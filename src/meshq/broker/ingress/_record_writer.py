@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from meshq.broker.ingress._distribution_plan import Share
-from meshq.broker.ingress._ledger import Ledger
-from meshq.broker.ingress._marks import Marks
+from meshq.broker.ingress._high_watermarks import Marks
+from meshq.broker.ingress._release_queue import Ledger
 from meshq.broker.ingress._router import Address
+from meshq.broker.queue._delivery_options import RowTraits, Traits, divide, of_forwarded
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
-from meshq.broker.queue._traits import RowTraits, Traits, divide, of_forwarded
 from meshq.broker.records import (
     PLACED,
     ROUTED,

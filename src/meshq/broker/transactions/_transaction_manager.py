@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from meshq import limits
-from meshq.broker.ingress._address_room import is_refused
-from meshq.broker.ingress._fair_steps import Costly
+from meshq.broker.ingress._address_quota import is_refused
+from meshq.broker.ingress._fair_scheduler import Costly
 from meshq.broker.ingress._filters_at import filters_at
 from meshq.broker.queue._verdicts import Asked, cost_of, judging, unasked, work_of
 from meshq.broker.transactions._transaction import Transaction, Work
@@ -19,7 +19,7 @@ from meshq.wire import KIND_ID, decline, duplicate_ids
 if TYPE_CHECKING:
     from meshq.address import Target
     from meshq.broker._core import Core
-    from meshq.broker.ingress._fair_steps import Owner
+    from meshq.broker.ingress._fair_scheduler import Owner
     from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.queue._run import StoredRun
 

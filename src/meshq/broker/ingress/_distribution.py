@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from meshq import limits
 from meshq.broker.ingress._distribution_plan import Ring, Share, Wants, plan, takers
+from meshq.broker.ingress._filter_scan_plan import sift
 from meshq.broker.ingress._known_shares import deal_known
 from meshq.broker.ingress._router import Address
-from meshq.broker.ingress._sifting_plan import sift
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._run_messages import RunMessages
 from meshq.broker.queue._verdicts import Verdicts, known_of

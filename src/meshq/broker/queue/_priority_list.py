@@ -17,7 +17,7 @@ from meshq.broker.queue._run import HELD, PARKED, READY, QueueRun
 from meshq.errors import invariant
 
 if TYPE_CHECKING:
-    from meshq.broker.queue._browsing import Browser
+    from meshq.broker.queue._browser import Browser
     from meshq.broker.queue._filtered_machine import FilteredConsumers
 
 #: Runs that are gone may stay in the heap of those with returned rows, but not many more than half of it.

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from meshq.address import MANAGEMENT, Target, parse_target
 from meshq.broker._definitions import check_request_target, check_sendable
-from meshq.broker.ingress._address_room import is_refused
-from meshq.broker.ingress._fair_steps import Costly
+from meshq.broker.ingress._address_quota import is_refused
+from meshq.broker.ingress._fair_scheduler import Costly
 from meshq.broker.ingress._filters_at import costly, filters_at
 from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import may_have, permit, permit_run, permit_sending
-from meshq.broker.session._gates import Gates
-from meshq.broker.session._large_runs import check_room
-from meshq.broker.session._requests import Requests
+from meshq.broker.session._disk_space import check_room
+from meshq.broker.session._management_requests import Requests
+from meshq.broker.session._producer_credits import Gates
 from meshq.errors import MeshqError, RemoteProtocolError, UsageError, caused, invariant
 from meshq.settings import AddressSettings
 from meshq.wire import (

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from meshq.address import TEMPORARY
 from meshq.broker._known_peers import KnownPeers
+from meshq.broker.ingress._distribution import wants_of
 from meshq.broker.ingress._distribution_plan import Ring, Share, Wants, groups_of, plan, takers
 from meshq.broker.ingress._router import Address, Router
-from meshq.broker.ingress._sharing import wants_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 

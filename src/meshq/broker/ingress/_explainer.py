@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from meshq.address import SEPARATOR, Target
+from meshq.broker.ingress._auto_create_plan import use_of
+from meshq.broker.ingress._distribution import wants_of
 from meshq.broker.ingress._distribution_plan import (
     Known,
     Member,
@@ -20,12 +22,10 @@ from meshq.broker.ingress._distribution_plan import (
     groups_of,
     takers,
 )
-from meshq.broker.ingress._first_use_plan import use_of
 from meshq.broker.ingress._router import Router
-from meshq.broker.ingress._sharing import wants_of
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._queue_spec import ON_USE
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.queue._terms import ON_USE
 from meshq.errors import NotFoundError, UsageError
 from meshq.selector import Filter
 

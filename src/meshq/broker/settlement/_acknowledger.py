@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from meshq import limits
 from meshq.broker.bodies._body import Body
 from meshq.broker.ingress._duplicates import IdChunk
-from meshq.broker.ingress._ledger import Ledger
-from meshq.broker.ingress._marks import Marks
+from meshq.broker.ingress._high_watermarks import Marks
 from meshq.broker.ingress._memory import MemoryBound
+from meshq.broker.ingress._release_queue import Ledger
 from meshq.broker.ingress._router import Router
 from meshq.broker.queue._consumer_state import ConsumerState, Span
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE_ROWS, QueueRun, StoredRun
 from meshq.broker.queue._timers import cancel_timers
 from meshq.broker.records import IDS, SETTLED, SettledRow, encode_ids, encode_settled
-from meshq.broker.settlement._moving import settled_row
+from meshq.broker.settlement._message_mover import settled_row
 
 
 class Settler:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.broker.queue._consumer_state import ConsumerState, Grant, span_bytes
-from meshq.broker.queue._lane import fitting_rows
-from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._filter_group import fitting_rows
+from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import GONE, QueueRun
 from meshq.broker.queue._run_messages import accepted
 from meshq.selector import Filter
 
 if TYPE_CHECKING:
-    from meshq.broker.queue._level import Level
+    from meshq.broker.queue._priority_list import Level
 
 
 class Browser:

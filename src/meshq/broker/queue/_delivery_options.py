@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from meshq import limits
-from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._row_ranges import pieces
 from meshq.errors import RemoteProtocolError
 from meshq.message import Origin
 from meshq.wire import KIND_CONTROL, KIND_PRIORITY, RunBytes, RunView, decode_map, violation

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import Target
-from meshq.broker.ingress._fair_steps import NODE, Costly
+from meshq.broker.ingress._fair_scheduler import NODE, Costly
 from meshq.broker.ingress._filters_at import costly, filters_at
 from meshq.broker.queue._run import StoredRun
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, NotFoundError, UsageError

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import TEMPORARY, Target
-from meshq.broker.ingress._fair_steps import NODE, Costly
+from meshq.broker.ingress._fair_scheduler import NODE, Costly
 from meshq.broker.queue._consumer_state import Span
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import UNHELD, QueueRun, StoredRun
 from meshq.broker.queue._run_messages import accepted
-from meshq.broker.session._jobs import Absent, InTurn, RoomOnDisk, Steps
+from meshq.broker.session._long_operations import Absent, InTurn, RoomOnDisk, Steps
 from meshq.errors import AddressFullError, MeshqError, Outcome, SecurityError, UsageError
 from meshq.message import Origin
 from meshq.selector import Filter

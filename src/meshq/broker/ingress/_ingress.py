@@ -9,23 +9,23 @@ from meshq import limits
 from meshq.address import TEMPORARY, Target
 from meshq.broker._definitions import Definitions
 from meshq.broker._known_peers import KnownPeers
-from meshq.broker.ingress._address_room import AddressRoom
+from meshq.broker.ingress._address_quota import AddressRoom
+from meshq.broker.ingress._distribution import check_reach, deal, deal_here, left_out, shared, wants_of
 from meshq.broker.ingress._distribution_plan import Ring, Share, takes
 from meshq.broker.ingress._duplicates import IdChunk
-from meshq.broker.ingress._entering import Entering
+from meshq.broker.ingress._filter_scan_plan import placed
 from meshq.broker.ingress._filters_at import forwarded_to
-from meshq.broker.ingress._ledger import Ledger, Views
-from meshq.broker.ingress._marks import Marks
+from meshq.broker.ingress._high_watermarks import Marks
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.ingress._producers import ProducerMarks
+from meshq.broker.ingress._record_writer import Entering
+from meshq.broker.ingress._release_queue import Ledger, Views
+from meshq.broker.ingress._rerouting import Anew
 from meshq.broker.ingress._router import Address
-from meshq.broker.ingress._routing_anew import Anew
-from meshq.broker.ingress._sharing import check_reach, deal, deal_here, left_out, shared, wants_of
-from meshq.broker.ingress._sifting_plan import placed
+from meshq.broker.queue._delivery_options import SPECIAL, RowTraits, Traits, asked_of_moved, read_traits
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._timers import Alarms
-from meshq.broker.queue._traits import SPECIAL, RowTraits, Traits, asked_of_moved, read_traits
 from meshq.broker.records import (
     USER_PRODUCERS,
     SettledRow,

@@ -18,7 +18,7 @@ from meshq.address import Target, parse_target
 from meshq.broker._definitions import check_sendable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit_making, permit_replies
-from meshq.broker.session._jobs import Job
+from meshq.broker.session._long_operations import Job
 from meshq.broker.session._management import OPERATIONS, answer_call
 from meshq.errors import (
     AddressFullError,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from meshq.broker.ingress._ledger import Ledger
-from meshq.broker.ingress._marks import Marks
+from meshq.broker.ingress._high_watermarks import Marks
+from meshq.broker.ingress._release_queue import Ledger
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.queue._run import QueueRun
 from meshq.broker.queue._timers import Alarms, Due

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from meshq.broker.ingress._address_room import Gate
+from meshq.broker.ingress._address_quota import Gate
 from meshq.wire import Frame, FrameType
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from meshq import limits
 from meshq.address import SEPARATOR, TEMPORARY, check_literal, parse_target
 from meshq.broker.session._access import permit, permit_new, queue_address
-from meshq.broker.session._jobs import Steps
-from meshq.broker.session._removing import Values, remove_when_moved
+from meshq.broker.session._long_operations import Steps
+from meshq.broker.session._queue_deletion import Values, remove_when_moved
 from meshq.errors import NotFoundError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.selector import parse_filter

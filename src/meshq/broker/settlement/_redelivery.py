@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from meshq import limits
-from meshq.broker.ingress._ledger import Ledger
+from meshq.broker.ingress._release_queue import Ledger
 from meshq.broker.queue._consumer_state import ConsumerState, Span
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import DELAYED, UNHELD, QueueRun
 from meshq.broker.queue._timers import NEVER, Alarms, Due
 from meshq.broker.records import COUNT_MAX, COUNTED, CountedRecord, CountedRow, encode_counted
 from meshq.broker.settlement._expiry import Expirer
-from meshq.broker.settlement._moving import Mover
+from meshq.broker.settlement._message_mover import Mover
 from meshq.errors import ClosedError, JournalBrokenError
 from meshq.wire import violation
 

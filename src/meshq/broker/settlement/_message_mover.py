@@ -12,25 +12,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from meshq.address import Target
-from meshq.broker.ingress._fair_steps import NODE, Costly, FairSteps, Owner
+from meshq.broker.ingress._fair_scheduler import NODE, Costly, FairSteps, Owner
 from meshq.broker.ingress._filters_at import costly, filters_of_moved
-from meshq.broker.ingress._ledger import Ledger
-from meshq.broker.ingress._placing import Placer
+from meshq.broker.ingress._ingress import Placer
+from meshq.broker.ingress._release_queue import Ledger
 from meshq.broker.ingress._router import Router
 from meshq.broker.queue._consumer_state import Span
+from meshq.broker.queue._delivery_options import Traits
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._rows import pieces
+from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import GONE, UNHELD, QueueRun, StoredRun
-from meshq.broker.queue._traits import Traits
 from meshq.broker.queue._verdicts import Asked, cost_of, judging, unasked, work_of
 from meshq.broker.records import SettledRow
-from meshq.broker.settlement._under_way import UnderWay
+from meshq.broker.settlement._pending_moves import UnderWay
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError
 from meshq.message import Origin
 from meshq.wire import RunBytes, pick
 
 if TYPE_CHECKING:
-    from meshq.broker.settlement._settling import Settler
+    from meshq.broker.settlement._acknowledger import Settler
 
 #: What becomes of messages that are moved, by why they are: the count of their queue.
 FATES: Final = {

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from meshq import limits
 from meshq.abc import no_chaos
-from meshq.broker.ingress._ledger import Ledger
-from meshq.broker.queue._level import Level
+from meshq.broker.ingress._release_queue import Ledger
+from meshq.broker.queue._priority_list import Level
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.records import MARKS, encode_marks
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from meshq import limits
 from meshq.address import parse_target
 from meshq.broker._definitions import check_sendable
-from meshq.broker.ingress._fair_steps import Costly
-from meshq.broker.ingress._placing import MARK_RECORD_BYTES, PART_RECORD_BYTES
+from meshq.broker.ingress._fair_scheduler import Costly
+from meshq.broker.ingress._ingress import MARK_RECORD_BYTES, PART_RECORD_BYTES
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit_replies, permit_sending
-from meshq.broker.session._jobs import InTurn, RoomOnDisk, Steps
+from meshq.broker.session._long_operations import InTurn, RoomOnDisk, Steps
 from meshq.broker.transactions._transaction import Transaction, Work
 from meshq.errors import MeshqError, UsageError
 from meshq.ids import check_xid
