@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tidy import words
-from tests.tidy.sources import Source, python_files
+from tests.tidy.sources import ROOT, Source, python_files
 
 PRODUCT = python_files("src")
 pytestmark = pytest.mark.xdist_group("tidy")
@@ -103,3 +103,16 @@ def test_what_is_defined_under_a_banned_name_is_found() -> None:
 def test_a_class_name_that_stands_twice_in_a_layer_is_found() -> None:
     files = [planted(path, "class Reader: ...") for path in ("store/_a.py", "wire/_b.py", "client/_c.py", "aio/_d.py")]
     assert words.repeated_classes(files) == {"L1 Reader": ["src/meshq/store/_a.py", "src/meshq/wire/_b.py"]}
+
+
+def test_the_glossary_has_at_most_sixty_terms_each_once_and_none_that_is_banned() -> None:
+    lines = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").splitlines()
+    rows = [
+        line.split("|")[1:-1] for line in lines if line.startswith("| ") and not line.startswith(("| term", "| ---"))
+    ]
+    assert rows and {len(row) for row in rows} == {5}
+    terms = [term.strip() for row in rows for term in row[0].split(",")]
+    assert len(rows) <= 60
+    assert len(set(terms)) == len(terms)
+    assert not set(terms) & {name.lower() for name in words.BANNED}
+    assert all(row[1].strip().endswith(".") for row in rows)
