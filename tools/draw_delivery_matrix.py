@@ -97,7 +97,7 @@ def switched_off(results: dict[str, Any]) -> str:
         rows.append(
             [
                 switch.name,
-                f"`{switch.file}`",
+                f"`{switch.function}`",
                 str(count(own)),
                 ", ".join(others),
                 str(mistakes[0]),
@@ -107,7 +107,7 @@ def switched_off(results: dict[str, Any]) -> str:
         )
     titles = [
         "switched off",
-        "file",
+        "function",
         "its cells that failed",
         "and cells of",
         "should not have",

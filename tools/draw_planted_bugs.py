@@ -53,7 +53,9 @@ def row(bug: Bug, result: dict[str, Any]) -> str:
     found = ", ".join(checker for checker in result["caught_by"] if checker in bug.checkers)
     others = ", ".join(checker for checker in result["caught_by"] if checker not in bug.checkers)
     seeds = str(result["seeds"]) if result["caught"] else "not found"
-    return f"| {bug.name}{star} | `{bug.file}` | {seeds} | {found} | {others} | {result.get('commit', 'not known')} |"
+    return (
+        f"| {bug.name}{star} | `{bug.function}` | {seeds} | {found} | {others} | {result.get('commit', 'not known')} |"
+    )
 
 
 def change(bug: Bug) -> str:
@@ -79,7 +81,7 @@ def found(name: str) -> dict[str, dict[str, Any]]:
 def table(bugs: Sequence[Bug], results: dict[str, dict[str, Any]]) -> str:
     """The lines of some bugs."""
     lines = [
-        "| planted bug | file | seeds needed | found by | and by | hunted at |",
+        "| planted bug | function | seeds needed | found by | and by | hunted at |",
         "| --- | --- | --- | --- | --- | --- |",
         *[row(bug, results[bug.name]) for bug in bugs],
     ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +19,11 @@ from typing import Any, Final
 import attrs
 
 import meshq
-from meshq.errors import UsageError
 from qa.matrix.ablations import SWITCHES, Switch
 from qa.matrix.cells import CELLS, FEATURES
 from qa.matrix.feature import STORAGES, Cell
 from qa.results import RESULTS, about_here
-from qa.seeded.hunt import PACKAGE, ROOT, planted
+from qa.seeded.changed_copy import run_changed
 
 KIND: Final = "delivery matrix"
 #: A copy that plays longer than that hangs.
@@ -83,17 +81,7 @@ def play(cells: Sequence[Cell]) -> dict[str, str]:
 
 def check(switch: Switch) -> Verdict:
     """Switch features off, and play all cells."""
-    with planted(switch.bug) as directory:
-        command = [sys.executable, "-m", "qa.matrix", "--json"]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)])}
-        done = subprocess.run(
-            command, env=environment, cwd=directory, capture_output=True, text=True, check=False, timeout=PLAY_S_MAX
-        )
-        if done.returncode not in (0, 1) or not done.stdout:
-            raise UsageError(f"{switch.name!r}: {done.stderr}")
-        found = json.loads(done.stdout)
-        if Path(found["package"]) != directory / PACKAGE.name:
-            raise UsageError(f"the cells were played with {found['package']}, not with the copy")
+    found = run_changed(switch, "qa.matrix", ["--json"], timeout_s=PLAY_S_MAX)
     return judge(switch, list(found["failed"]))
 
 

@@ -9,7 +9,7 @@ from qa.seeded.bug import Bug
 BRIDGE_BUGS: Final = (
     Bug(
         name="count what a bridge's target refuses as delivered",
-        file="broker/session/_session.py",
+        function="meshq.broker:Session._settle",
         old="counted=not frame.flags & FLAG_UNCOUNTED",
         new="counted=True",
         checkers=("B1",),
@@ -17,7 +17,7 @@ BRIDGE_BUGS: Final = (
     ),
     Bug(
         name="let a bridge's target judge the sender's duplicate id",
-        file="bridge/_carrying_plan.py",
+        function="meshq.bridge:plan",
         old='identify(delivery.sequence) if identify is not None else b""',
         new='delivery.duplicate_id or (identify(delivery.sequence) if identify else b"")',
         checkers=("Q1",),
@@ -25,7 +25,7 @@ BRIDGE_BUGS: Final = (
     ),
     Bug(
         name="carry what is sent again under another id",
-        file="bridge/_carrying_plan.py",
+        function="meshq.bridge:plan",
         old="identify(delivery.sequence) if identify is not None",
         new="identify(delivery.sequence + (delivery.redelivered << 40)) if identify",
         checkers=("Q4", "Q5"),
@@ -33,15 +33,15 @@ BRIDGE_BUGS: Final = (
     ),
     Bug(
         name="acknowledge what a bridge's target has refused",
-        file="bridge/_carrier.py",
-        old="        indexes = [index for index, error in enumerate(results) if error is not None]\n",
-        new="        self._done += piece.places\n        indexes: list[int] = []\n",
+        function="meshq.bridge:Carrier._refusals",
+        old="    indexes = [index for index, error in enumerate(results) if error is not None]\n",
+        new="    self._done += piece.places\n    indexes: list[int] = []\n",
         checkers=("Q1",),
         mesh=True,
     ),
     Bug(
         name="lose the sender's duplicate id on a bridge",
-        file="bridge/_carrying_plan.py",
+        function="meshq.bridge:_message",
         old="        duplicate_id=delivery.duplicate_id,\n",
         new="",
         checkers=("B2",),

@@ -10,8 +10,9 @@ class Bug:
     """One planted bug."""
 
     name: str
-    #: Below the package, with slashes.
-    file: str
+    #: A package and the qualified name of a function in it, as in ``meshq.broker:Session.close``.
+    function: str
+    #: A part of the function's source, moved to the left margin.
     old: str
     new: str
     checkers: tuple[str, ...]

@@ -9,7 +9,7 @@ from qa.seeded.bug import Bug
 GONE_BUGS: Final = (
     Bug(
         name="deal to a node that is gone as if it were there",
-        file="broker/ingress/_distribution_plan.py",
+        function="meshq.broker:_asks",
         old="    if member.gone or not member.consumers",
         new="    if not member.consumers",
         checkers=("M1",),
@@ -17,15 +17,15 @@ GONE_BUGS: Final = (
     ),
     Bug(
         name="look no more for a node that was given up",
-        file="cluster/_cluster_connection.py",
-        old="                await peer.wait_for_call(settings.check_period)\n",
-        new="                return\n",
+        function="meshq.cluster:ClusterConnection._keep",
+        old="            await peer.wait_for_call(settings.check_period)\n",
+        new="            return\n",
         checkers=("Q14",),
         mesh=True,
     ),
     Bug(
         name="give back what waits for a node and keep it",
-        file="broker/settlement/_message_mover.py",
+        function="meshq.broker:Mover._place",
         old="place_anew(moved, (queue, span.view.remote), gone)",
         new="place_anew(moved, (queue, span.view.remote), ())",
         checkers=("Q4", "Q5"),

@@ -10,29 +10,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
-import meshq
-from meshq.errors import UsageError
 from qa.results import RESULTS, about_here
 from qa.seeded.bug import Bug
+from qa.seeded.changed_copy import run_changed
 from qa.seeded.mesh_bugs import ALL_BUGS
 
 #: Seeds within which a bug has to be found.
 SEEDS_MAX: Final = 300
 KIND: Final = "planted bugs"
-PACKAGE: Final = Path(meshq.__file__).parent
-#: Where the package ``qa`` is.
-ROOT: Final = Path(__file__).parents[2]
 
 
 @attrs.frozen(kw_only=True)
@@ -56,41 +48,12 @@ class Hunt:
         return self.seed is not None
 
 
-def planted_text(bug: Bug, text: str) -> str:
-    """A file with the bug in it.  Raises: UsageError: the place is not there, or there several times."""
-    count = text.count(bug.old)
-    if count != 1:
-        raise UsageError(f"{bug.name!r}: {bug.old.strip()!r} stands {count} times in {bug.file}")
-    return text.replace(bug.old, bug.new)
-
-
-@contextmanager
-def planted(bug: Bug) -> Iterator[Path]:
-    """A directory with a copy of the package that has this bug.  Raises: UsageError: it can't be planted."""
-    with tempfile.TemporaryDirectory(prefix="planted-") as directory:
-        copy = Path(directory) / PACKAGE.name
-        # Compiled files go along: they are used where the times of the sources are the same.
-        shutil.copytree(PACKAGE, copy)
-        file = copy / bug.file
-        text = planted_text(bug, file.read_text(encoding="utf-8"))
-        file.unlink()
-        file.write_text(text, encoding="utf-8")
-        yield Path(directory)
-
-
 def hunt(bug: Bug, *, first: int = 0, seeds: int = SEEDS_MAX, jobs: int = 1) -> Hunt:
     """Run seeds until one of the right checkers finds the bug."""
-    with planted(bug) as directory:
-        command = [sys.executable, "-m", "qa.simulate", "--json", "--until", ",".join(bug.checkers)]
-        command += ["--first", str(first), "--seeds", str(seeds), "--jobs", str(jobs)]
-        command += ["--mesh"] if bug.mesh else []
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)])}
-        done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
-        if done.returncode not in (0, 1):
-            raise UsageError(f"{bug.name!r}: {done.stderr}")
-        found = json.loads(done.stdout)
-        if Path(found["package"]) != directory / PACKAGE.name:
-            raise UsageError(f"the seeds were run with {found['package']}, not with the planted copy")
+    arguments = ["--json", "--until", ",".join(bug.checkers)]
+    arguments += ["--first", str(first), "--seeds", str(seeds), "--jobs", str(jobs)]
+    arguments += ["--mesh"] if bug.mesh else []
+    found = run_changed(bug, "qa.simulate", arguments)
     failed = found["failed"]
     last = failed[-1] if failed else {"seed": None, "caught_by": [], "what": ""}
     caught = any(checker in bug.checkers for checker in last["caught_by"])

@@ -10,31 +10,31 @@ from qa.seeded.bug import Bug
 PAIR_BUGS: Final = (
     Bug(
         name="delete a queue that a prepared transaction sends to",
-        file="broker/transactions/_two_phase.py",
-        old="        if (sender := self._sends.for_queue(queue)) is not None:\n",
-        new="        if (sender := self.holder(queue)) is not None:\n",
+        function="meshq.broker:TwoPhase.check_free",
+        old="    if (sender := self._sends.for_queue(queue)) is not None:\n",
+        new="    if (sender := self.holder(queue)) is not None:\n",
         checkers=("Q14",),
     ),
     Bug(
         name="forget over a restart where a prepared transaction sends to",
-        file="broker/transactions/_two_phase.py",
-        old="        self._sends.add(prepared)\n        self._transactions.take_up(prepared.transaction)\n",
-        new="        self._transactions.take_up(prepared.transaction)\n",
+        function="meshq.broker:TwoPhase.take_up",
+        old="    self._sends.add(prepared)\n    self._transactions.take_up(prepared.transaction)\n",
+        new="    self._transactions.take_up(prepared.transaction)\n",
         checkers=("Q14",),
     ),
 )
 MESH_PAIR_BUGS: Final = (
     Bug(
         name="have more under way over a bridge than its target remembers",
-        file="bridge/_carrier.py",
-        old="            if self._under_way.get(part.address, 0) + len(piece.places) > most:\n",
-        new="            if len(piece.places) > most:\n",
+        function="meshq.bridge:Carrier._send_part",
+        old="        if self._under_way.get(part.address, 0) + len(piece.places) > most:\n",
+        new="        if len(piece.places) > most:\n",
         checkers=("B3",),
         mesh=True,
     ),
     Bug(
         name="count a delay on another node by the clocks of both",
-        file="broker/ingress/_ingress.py",
+        function="meshq.broker:Placer.asked_of_forwarded",
         old="taken=self._alarms.elapsed_ms - waited_ms, begun=begun",
         new="taken=self._alarms.elapsed_ms - (self._alarms.now_ms - arrival_ms), begun=begun",
         checkers=("L3",),

@@ -16,7 +16,7 @@ from qa.matrix.ablations import SWITCHES, Switch
 from qa.matrix.cells import CELLS, FEATURES
 from qa.matrix.feature import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Cell, Column, Feature
 from qa.matrix.stage import Stage
-from qa.seeded.hunt import PACKAGE, planted_text
+from qa.seeded.changed_copy import changed_file
 
 #: Real sockets are for tests that may wait for the machine.
 PARAMETERS = [
@@ -103,10 +103,10 @@ def test_every_feature_has_a_switch_and_every_switch_is_of_features() -> None:
 
 @pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.name)
 def test_a_switch_is_a_line_or_two_that_fits_the_product_as_it_is(switch: Switch) -> None:
-    text = (PACKAGE / switch.file).read_text(encoding="utf-8")
-    compile(planted_text(switch.bug, text), switch.file, "exec")
+    path, text = changed_file(switch)
+    compile(text, path.name, "exec")
     assert switch.old.count("\n") <= 2
-    assert not switch.file.startswith("testing/")
+    assert not switch.function.startswith("meshq.testing")
 
 
 def switch_of(name: str) -> Switch:

@@ -12,8 +12,10 @@ from meshq.errors import UsageError
 from qa.seeded import hunt as _planted
 from qa.seeded.broker_bugs import BUGS
 from qa.seeded.bug import Bug
-from qa.seeded.hunt import PACKAGE, SEEDS_MAX, Hunt, hunt, planted, planted_text
+from qa.seeded.changed_copy import changed_copy, changed_file
+from qa.seeded.hunt import SEEDS_MAX, Hunt, hunt
 from qa.seeded.mesh_bugs import ALL_BUGS, MESH_BUGS
+from qa.seeded.source import PACKAGE, SOURCE, find_function
 
 ROOT = Path(__file__).parents[2]
 FOUND = {name: draw_planted_bugs.found(name) for name in ("planted", "planted-mesh")}
@@ -47,29 +49,89 @@ def test_the_bugs_that_must_be_caught_are_planted_and_were_caught_within_the_see
 
 @pytest.mark.parametrize("bug", ALL_BUGS, ids=lambda bug: bug.name)
 def test_a_bug_is_a_line_or_two_that_fits_the_product_as_it_is(bug: Bug) -> None:
-    text = (PACKAGE / bug.file).read_text(encoding="utf-8")
-    changed = planted_text(bug, text)
-    assert changed != text
-    compile(changed, bug.file, "exec")
+    path, changed = changed_file(bug)
+    assert changed != (SOURCE / path).read_text(encoding="utf-8")
+    compile(changed, path.name, "exec")
     assert bug.old.count("\n") <= 2
-    assert not bug.file.startswith("testing/")
+    assert not bug.function.startswith("meshq.testing")
 
 
-def test_what_is_not_there_once_can_not_be_changed() -> None:
-    bug = Bug(name="none", file="limits.py", old="no such line", new="", checkers=("Q1",))
-    with pytest.raises(UsageError, match=r"stands 0 times in limits\.py"), planted(bug):
+@pytest.mark.parametrize(
+    ("function", "old", "message"),
+    [
+        ("meshq.address:no_function", "a", r"'x': there are 0 functions 'meshq\.address:no_function'"),
+        ("meshq.nothing:f", "a", "there are 0 functions"),
+        ("meshq.errors:MeshqError.__init__", "no such line", "'x': 'no such line' stands 0 times in meshq.errors:"),
+        ("meshq.errors:MeshqError.__init__", "self", r"stands \d+ times in meshq.errors:MeshqError.__init__"),
+    ],
+)
+def test_a_function_or_a_text_that_is_not_there_once_is_refused(function: str, old: str, message: str) -> None:
+    bug = Bug(name="x", function=function, old=old, new="", checkers=("Q1",))
+    with pytest.raises(UsageError, match=message), changed_copy(bug):
         pass
-    with pytest.raises(UsageError, match="stands 2 times"):
-        planted_text(bug, "no such line, no such line")
+
+
+BEFORE = """\
+class Box:
+    def open(self, key: str) -> bool:
+        return key == "right"
+
+    @overload
+    def shut(self) -> None: ...
+    @overload
+    def shut(self, key: str) -> None: ...
+    def shut(self, key: str = "") -> None:
+        if key:
+            self.key = key
+
+            self.locked = True
+"""
+
+
+def changed_source(name: str, root: Path, old: str, new: str) -> str:
+    """The file of a function after a change."""
+    return find_function(name, root).changed(old, new)
+
+
+def test_a_function_is_found_wherever_it_stands_in_its_package(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    (house / "cellar").mkdir(parents=True)
+    (house / "_box.py").write_text(BEFORE)
+    old, new = "    if key:\n        self.key = key\n\n", "    if not key:\n\n        self.key = None\n"
+    changed = changed_source("house:Box.shut", tmp_path, old, new)
+    assert changed == BEFORE.replace(
+        "        if key:\n            self.key = key\n\n", "        if not key:\n\n            self.key = None\n"
+    )
+    # It moves to another file of the package, behind other code.
+    (house / "_box.py").rename(house / "cellar" / "_chest.py")
+    in_front = "def shut(key: str) -> None:\n    if key:\n        self.key = key\n\n\n"
+    (house / "cellar" / "_chest.py").write_text(in_front + BEFORE)
+    assert changed_source("house:Box.shut", tmp_path, old, new) == in_front + changed
+    assert changed_source("house.cellar:Box.open", tmp_path, 'right"', 'wrong"') == in_front + BEFORE.replace(
+        "right", "wrong"
+    )
+
+
+def test_two_functions_of_one_name_and_a_text_across_the_margin_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "house").mkdir()
+    (tmp_path / "house" / "_box.py").write_text(BEFORE)
+    (tmp_path / "house" / "_chest.py").write_text(BEFORE)
+    with pytest.raises(UsageError, match=r"there are 2 functions 'house:Box.open': house/_box.py, house/_chest.py"):
+        find_function("house:Box.open", tmp_path)
+    (tmp_path / "room.py").write_text('class A:\n    def f(self):\n        """One\ntwo"""\n')
+    with pytest.raises(UsageError, match="indented less"):
+        changed_source("room:A.f", tmp_path, '"""One\ntwo"""', '"""One"""')
 
 
 def test_the_copy_is_the_product_but_for_the_bug() -> None:
     bug = REQUIRED[0]
-    with planted(bug) as directory:
+    changed, text = changed_file(bug)
+    with changed_copy(bug) as directory:
+        assert (directory / changed).read_text(encoding="utf-8") == text
         for path in PACKAGE.rglob("*.py"):
-            name = path.relative_to(PACKAGE).as_posix()
-            same = (directory / PACKAGE.name / name).read_bytes() == path.read_bytes()
-            assert same is (name != bug.file)
+            name = path.relative_to(SOURCE)
+            same = (directory / name).read_bytes() == path.read_bytes()
+            assert same is (name != changed)
     assert not directory.exists()
 
 

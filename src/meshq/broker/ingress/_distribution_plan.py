@@ -214,7 +214,7 @@ def plan(rings: Sequence[Ring], rows: Sequence[int], *, anycast: bool, turn: int
             for place, member in enumerate(members):
                 _give(member, part[(place - ring.turn) % len(members) :: len(members)], taken)
             ring.turn += len(part)
-    return [share for queue, table in taken.items() for share in _shares(queue, table)]
+    return [share for queue, table in taken.items() for share in _shares_of_queue(queue, table)]
 
 
 #: By queue here, and by queue there (0: it is this one): the rows that it gets.
@@ -269,7 +269,7 @@ def _give(member: Member, rows: Sequence[int], taken: _Taken) -> None:
     table[number] = [*table[number], *rows] if number in table else rows
 
 
-def _shares(queue: Queue, table: dict[int, Sequence[int]]) -> list[Share]:
+def _shares_of_queue(queue: Queue, table: dict[int, Sequence[int]]) -> list[Share]:
     """No message stands twice in one queue: what is for several queues of a peer goes there once.
 
     Each of those gets its messages in the order of the run: what is for one set of queues is one share until one of
