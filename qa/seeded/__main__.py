@@ -1,4 +1,4 @@
-"""``python -m qa.seeded``: plant bugs in a copy of the product, and count the seeds that find them."""
+"""``python -m qa.seeded``: count the seeds that the simulation needs to find each seeded bug."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs that are planted in bridges, to see whether the simulation of a mesh finds them."""
+"""Seeded bugs of bridges, for the simulation of a mesh."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The bugs that are planted to see whether the simulation finds them.
+"""Seeded bugs of a single broker.
 
-Each is a change of a line or two in the product: a piece of text that stands there once, and what takes its place.
-``checkers``: who has to find it, any of them.  A bug that is ``required`` is looked for in CI.
+One of the ``checkers`` of a bug has to find the bug.  CI hunts the bugs that are ``required``.
 """
 
 from __future__ import annotations

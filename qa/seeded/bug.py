@@ -1,4 +1,4 @@
-"""What is known of a bug that is planted to see whether the simulation finds it."""
+"""The description of a seeded bug."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Bug:
-    """One planted bug."""
+    """A change of one function for the worse, and the checkers that must find the change."""
 
     name: str
     #: A package and the qualified name of a function in it, as in ``meshq.broker:Session.close``.
@@ -17,5 +17,5 @@ class Bug:
     new: str
     checkers: tuple[str, ...]
     required: bool = False
-    #: It is looked for on the mesh, not with a single broker.
+    #: The bug is hunted with the mesh, not with a single broker.
     mesh: bool = False

@@ -1,4 +1,4 @@
-"""Bugs that are planted in what needs no crash to be seen: times, priorities, groups, windows, memory."""
+"""Seeded bugs that show without a crash: times, priorities, groups, windows, memory."""
 
 from __future__ import annotations
 

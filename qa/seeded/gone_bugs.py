@@ -1,4 +1,4 @@
-"""Bugs that are planted in what becomes of nodes that are gone, to see whether the simulation of a mesh finds them."""
+"""Seeded bugs of the handling of nodes that are gone, for the simulation of a mesh."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Plant bugs in a copy of the product and see how many seeds the simulation needs to find each.
+"""Count the seeds that the simulation needs to find each seeded bug.
 
-The copy is the whole package with one piece of text changed; it is run by the same command as the product, in a
-process that finds it first.  What counts is that the right checker finds it: a bug that is noticed by something
-else counts as missed.
+A changed copy of the product runs the same command as the product.  The right checker has to find the bug: a bug that
+only something else notices counts as missed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from qa.seeded.mesh_bugs import ALL_BUGS
 
 #: Seeds within which a bug has to be found.
 SEEDS_MAX: Final = 300
-KIND: Final = "planted bugs"
+KIND: Final = "seeded bugs"
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""The bugs that are planted to see whether the simulation of a mesh finds them."""
+"""Seeded bugs of a mesh, and the list of all seeded bugs."""
 
 from __future__ import annotations
 

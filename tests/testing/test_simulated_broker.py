@@ -1,4 +1,4 @@
-"""The whole simulator on the smallest broker that it can break: planted bugs are caught, the sound one passes.
+"""The whole simulator on the smallest broker that it can break: seeded bugs are caught, the sound one passes.
 
 The toy keeps one queue in one file, one record to a sector: ``<uid> <duplicate id> <checksum>``.  It confirms a
 send once its record is synced, and knows duplicate ids from the file after a restart.
@@ -27,7 +27,7 @@ from qa.checkers.history import History
 ROOT = Path(__file__).parents[2]
 SECTOR = 512
 SENDS = 30
-#: Seeds within which each planted bug has to be caught.
+#: Seeds within which each seeded bug has to be caught.
 SEEDS = 60
 
 
@@ -54,7 +54,7 @@ def open_log(disk: Disk) -> File:
 
 
 class ToyBroker:
-    """One life of it, with ``defects`` planted by name."""
+    """One life of it, with ``defects`` built in by name."""
 
     def __init__(self, env: Env, defects: Collection[str]) -> None:
         self.env = env
@@ -239,7 +239,7 @@ def test_the_sound_toy_keeps_every_promise_and_meets_every_fault() -> None:
         ("forget duplicate ids at restart", "Q4"),
     ],
 )
-def test_a_planted_bug_is_caught_by_the_checker_of_its_promise(defect: str, checker: str) -> None:
+def test_a_seeded_bug_is_caught_by_the_checker_of_its_promise(defect: str, checker: str) -> None:
     for seed in range(SEEDS):
         failure = run(seed, defect).failure
         if failure is not None:

@@ -187,6 +187,4 @@ def package_problems(source: Source) -> Iterator[Problem]:
 #: Packages that have rooms, folders of their own.
 ROOMS = frozenset({"broker"})
 #: Modules in packages that are commands or plugins, and so have a public name.
-PUBLIC_MODULES: dict[str, tuple[str, ...]] = {
-    "testing": ("simulate.py", "planted.py", "matrix.py", "large.py", "backlog.py", "filters.py", "plugin.py")
-}
+PUBLIC_MODULES: dict[str, tuple[str, ...]] = {"testing": ("plugin.py",)}

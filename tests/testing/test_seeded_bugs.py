@@ -1,4 +1,4 @@
-"""A simulation that finds nothing proves nothing: bugs planted in a copy of the product are found by it."""
+"""A simulation that finds nothing proves nothing: bugs seeded in a copy of the product are found."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tools import draw_planted_bugs
+from tools import draw_seeded_bugs
 
 from meshq.errors import UsageError
-from qa.seeded import hunt as _planted
+from qa.seeded import hunt as hunting
 from qa.seeded.broker_bugs import BUGS
 from qa.seeded.bug import Bug
 from qa.seeded.changed_copy import changed_copy, changed_file
@@ -18,15 +18,15 @@ from qa.seeded.mesh_bugs import ALL_BUGS, MESH_BUGS
 from qa.seeded.source import PACKAGE, SOURCE, find_function
 
 ROOT = Path(__file__).parents[2]
-FOUND = {name: draw_planted_bugs.found(name) for name in ("planted", "planted-mesh")}
-RESULT = {**FOUND["planted"], **FOUND["planted-mesh"]}
+FOUND = {name: draw_seeded_bugs.found(name) for name in ("seeded", "seeded-mesh")}
+RESULT = {**FOUND["seeded"], **FOUND["seeded-mesh"]}
 REQUIRED = [bug for bug in ALL_BUGS if bug.required]
 #: Seeds tried from the one on that found the bug last, before all of them are.
 NEAR = 3
 
 
 @pytest.mark.parametrize("bug", REQUIRED, ids=lambda bug: bug.name)
-def test_a_planted_bug_is_caught_by_the_right_checker(bug: Bug) -> None:
+def test_a_seeded_bug_is_caught_by_the_right_checker(bug: Bug) -> None:
     found = hunt(bug, first=RESULT[bug.name]["seed"], seeds=NEAR)
     if not found.caught:
         # What a seed does changes with the product; the bug has to be found all the same.
@@ -34,12 +34,12 @@ def test_a_planted_bug_is_caught_by_the_right_checker(bug: Bug) -> None:
     assert found.caught, f"{found.seeds} seeds, caught by {found.caught_by}: {found.what}"
 
 
-def test_the_bugs_that_must_be_caught_are_planted_and_were_caught_within_the_seeds_allowed() -> None:
+def test_the_bugs_that_must_be_caught_are_there_and_were_caught_within_the_seeds_allowed() -> None:
     assert len([bug for bug in REQUIRED if not bug.mesh]) >= 7
     assert len(MESH_BUGS) >= 5
     assert len({bug.name for bug in ALL_BUGS}) == len(ALL_BUGS)
-    assert list(FOUND["planted"]) == [bug.name for bug in BUGS]
-    assert list(FOUND["planted-mesh"]) == [bug.name for bug in MESH_BUGS]
+    assert list(FOUND["seeded"]) == [bug.name for bug in BUGS]
+    assert list(FOUND["seeded-mesh"]) == [bug.name for bug in MESH_BUGS]
     for bug in ALL_BUGS:
         result = RESULT[bug.name]
         assert result["caught"], bug.name
@@ -136,7 +136,7 @@ def test_the_copy_is_the_product_but_for_the_bug() -> None:
 
 
 def test_the_table_in_the_documentation_is_not_stale() -> None:
-    assert draw_planted_bugs.PAGE.read_text(encoding="utf-8") == draw_planted_bugs.page()
+    assert draw_seeded_bugs.PAGE.read_text(encoding="utf-8") == draw_seeded_bugs.page()
 
 
 def test_a_hunt_is_written_as_it_goes_and_goes_on_where_it_was_broken_off(
@@ -150,17 +150,17 @@ def test_a_hunt_is_written_as_it_goes_and_goes_on_where_it_was_broken_off(
         hunted.append(bug.name)
         return Hunt(bug=bug, seeds=1, seed=0, noticed=0, caught_by=bug.checkers, what="it")
 
-    monkeypatch.setattr(_planted, "hunt", found)
-    monkeypatch.setattr(_planted, "RESULTS", str(tmp_path))
+    monkeypatch.setattr(hunting, "hunt", found)
+    monkeypatch.setattr(hunting, "RESULTS", str(tmp_path))
     command = ["--mesh", "--result", "r", "--resume"]
     with pytest.raises(KeyboardInterrupt):
-        _planted.main(command)
+        hunting.main(command)
     written = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert list(written["bugs"]) == hunted == [bug.name for bug in MESH_BUGS[:2]]
     assert {bug["commit"] for bug in written["bugs"].values()} == {written["commit"]}
     hunted.clear()
     with pytest.raises(KeyboardInterrupt):
-        _planted.main(command)
+        hunting.main(command)
     assert hunted == [bug.name for bug in MESH_BUGS[2:4]]
     with pytest.raises(SystemExit):
-        _planted.main(["--resume"])
+        hunting.main(["--resume"])

@@ -1,6 +1,6 @@
-"""Draw the table of planted bugs from their list and the last result: ``python -m tools.draw_planted_bugs``.
+"""Draw the table of seeded bugs from their list and the last result: ``python -m tools.draw_seeded_bugs``.
 
-``python -m qa.seeded --no-mesh --result planted`` makes the result, with ``--mesh --result planted-mesh``
+``python -m qa.seeded --no-mesh --result seeded`` makes the result, with ``--mesh --result seeded-mesh``
 that of the mesh; a test compares the page with all of them.
 """
 
@@ -17,31 +17,31 @@ from qa.seeded.bug import Bug
 from qa.seeded.mesh_bugs import ALL_BUGS, MESH_BUGS
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "planted-bugs.md"
+PAGE = ROOT / "docs" / "seeded-bugs.md"
 RESULTS = ROOT / "docs" / "results"
 
 #: A sentence to a line.
 INTRODUCTION = (
-    "# Planted bugs",
+    "# Seeded bugs",
     "",
     "A simulation that finds nothing proves nothing by itself.",
-    "So bugs are planted in a copy of the product, a line or two each, and the simulation has to find every one:",
+    "So bugs are seeded in copies of the product, a line or two each, and the simulation has to find every one:",
     "the same simulation that the product is tested with, within {seeds_max} seeds,",
     "and with the checker that is in charge of what the bug breaks.",
     "A bug that only something else notices counts as missed.",
     "",
     "`python -m qa.seeded` does it again; `--bug NAME` for one of them.",
-    "`--no-mesh --result planted --resume` hunts all of the first table, writes each result as soon as it is there,",
+    "`--no-mesh --result seeded --resume` hunts all of the first table, writes each result as soon as it is there,",
     "and goes on where it was broken off, as long as the commit is the same;",
-    "`--mesh --result planted-mesh` does so with the others.",
+    "`--mesh --result seeded-mesh` does so with the others.",
     "Each row says at which commit its bug was hunted; the product may have changed since then.",
     "Those with a star are looked for in every run of the tests.",
     "",
-    "This page is drawn by `python -m tools.draw_planted_bugs` from the list in `qa/seeded/broker_bugs.py`",
-    "and from `docs/results/planted.json` ({date}, commit {commit}).",
+    "This page is drawn by `python -m tools.draw_seeded_bugs` from the list in `qa/seeded/broker_bugs.py`",
+    "and from `docs/results/seeded.json` ({date}, commit {commit}).",
     "The second table is that of the simulated mesh (`--mesh`),",
     "from the list in `qa/seeded/mesh_bugs.py`",
-    "and from `docs/results/planted-mesh.json` ({mesh[date]}, commit {mesh[commit]}).",
+    "and from `docs/results/seeded-mesh.json` ({mesh[date]}, commit {mesh[commit]}).",
     "A test fails when it is stale.",
     "",
 )
@@ -81,7 +81,7 @@ def found(name: str) -> dict[str, dict[str, Any]]:
 def table(bugs: Sequence[Bug], results: dict[str, dict[str, Any]]) -> str:
     """The lines of some bugs."""
     lines = [
-        "| planted bug | function | seeds needed | found by | and by | hunted at |",
+        "| seeded bug | function | seeds needed | found by | and by | hunted at |",
         "| --- | --- | --- | --- | --- | --- |",
         *[row(bug, results[bug.name]) for bug in bugs],
     ]
@@ -90,7 +90,7 @@ def table(bugs: Sequence[Bug], results: dict[str, dict[str, Any]]) -> str:
 
 def page() -> str:
     """The whole page."""
-    result, mesh = read("planted"), read("planted-mesh")
+    result, mesh = read("seeded"), read("seeded-mesh")
     introduction = "\n".join(INTRODUCTION).format(**result, mesh=mesh)
     one, several = table(BUGS, result["bugs"]), table(MESH_BUGS, mesh["bugs"])
     changes = "\n\n".join(change(bug) for bug in ALL_BUGS)
