@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from qa.matrix.ablations import SWITCHES, Switch
+from qa.matrix.ablations import ABLATIONS, Ablation
 from qa.matrix.cells import CELLS, FEATURES
 from qa.matrix.feature import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Column, Feature
+from qa.seeded.changed_copy import diff_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "delivery-matrix.md"
@@ -41,7 +41,7 @@ INTRODUCTION = (
     "`--feature NAME` for one of them.",
     "",
     "This page is drawn by `python -m tools.draw_delivery_matrix`",
-    "from the entries in `src/meshq/testing/_matrix_*.py` and from `docs/results/matrix.json`",
+    "from the entries and ablations in `qa/matrix/` and from `docs/results/matrix.json`",
     "({date}). A test fails when it is stale.",
 )
 
@@ -89,15 +89,15 @@ def count(found: dict[str, list[str]]) -> int:
 def switched_off(results: dict[str, Any]) -> str:
     """What happened when each feature was switched off."""
     rows = []
-    for switch in SWITCHES:
-        result = results[switch.name]
-        own = {name: columns for name, columns in result["failed"].items() if name in switch.features}
-        others = [name for name in result["failed"] if name not in switch.features]
+    for ablation in ABLATIONS:
+        result = results[ablation.name]
+        own = {name: columns for name, columns in result["failed"].items() if name in ablation.features}
+        others = [name for name in result["failed"] if name not in ablation.features]
         mistakes = count(result["failed_and_should_not_have"]), count(result["should_have_failed"])
         rows.append(
             [
-                switch.name,
-                f"`{switch.function}`",
+                ablation.name,
+                f"`{ablation.function}`",
                 str(count(own)),
                 ", ".join(others),
                 str(mistakes[0]),
@@ -117,12 +117,9 @@ def switched_off(results: dict[str, Any]) -> str:
     return table(titles, rows)
 
 
-def change(switch: Switch) -> str:
-    """What a switch changes, as a diff."""
-    old = textwrap.dedent(switch.old).splitlines()
-    new = textwrap.dedent(switch.new).splitlines()
-    lines = [f"-{line}" for line in old] + [f"+{line}" for line in new]
-    return f"### {switch.name[0].upper()}{switch.name[1:]}\n\n```diff\n" + "\n".join(lines) + "\n```"
+def change(ablation: Ablation) -> str:
+    """What an ablation changes, as a diff."""
+    return f"### {ablation.name[0].upper()}{ablation.name[1:]}\n\n```diff\n{diff_of(ablation)}\n```"
 
 
 def page() -> str:
@@ -145,7 +142,7 @@ def page() -> str:
         "## Switched off",
         switched_off(result["switched_off"]),
         "## The changes",
-        *[change(switch) for switch in SWITCHES],
+        *[change(ablation) for ablation in ABLATIONS],
     ]
     return "\n\n".join(parts) + "\n"
 

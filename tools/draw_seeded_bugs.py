@@ -7,13 +7,13 @@ that of the mesh; a test compares the page with all of them.
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from qa.seeded.broker_bugs import BUGS
 from qa.seeded.bug import Bug
+from qa.seeded.changed_copy import diff_of
 from qa.seeded.mesh_bugs import ALL_BUGS, MESH_BUGS
 
 ROOT = Path(__file__).parents[1]
@@ -60,10 +60,7 @@ def row(bug: Bug, result: dict[str, Any]) -> str:
 
 def change(bug: Bug) -> str:
     """What a bug changes, as a diff."""
-    old = textwrap.dedent(bug.old).splitlines()
-    new = textwrap.dedent(bug.new).splitlines()
-    lines = [f"-{line}" for line in old] + [f"+{line}" for line in new]
-    return f"### {bug.name.capitalize()}\n\n```diff\n" + "\n".join(lines) + "\n```"
+    return f"### {bug.name.capitalize()}\n\n```diff\n{diff_of(bug)}\n```"
 
 
 def read(name: str) -> dict[str, Any]:

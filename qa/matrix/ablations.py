@@ -1,6 +1,6 @@
-"""How each feature of the delivery matrix is switched off in a copy of the product: a change of a line or two.
+"""The ablations of the delivery matrix: changes of a line or two, each of which switches features off.
 
-A switch that is ``lasting`` has the feature work, and not outlive its broker.
+An ablation that is ``lasting`` lets the feature work, but not across a restart of the broker.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import attrs
 
 
 @attrs.frozen(kw_only=True)
-class Switch:
-    """One way of switching features off."""
+class Ablation:
+    """A change of one function that switches features off."""
 
-    #: What does not work any more; what uses it may fail, too.
+    #: The features that do not work any more.  Features that use them may fail, too.
     features: tuple[str, ...]
-    #: Only across a restart.
+    #: The features fail across a restart only.
     lasting: bool = False
     #: A package and the qualified name of a function in it, as in ``meshq.broker:Session.close``.
     function: str
@@ -26,309 +26,309 @@ class Switch:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The features' names."""
         names = ", ".join(self.features)
         return f"{names}, across a restart" if self.lasting else names
 
 
-SWITCHES: Final = (
-    Switch(
+ABLATIONS: Final = (
+    Ablation(
         features=("priority",),
         function="meshq.broker:Queue.level_for",
         old="    return self._main if traits is None or self.forwards else self.level(traits.priority)\n",
         new="    return self._main\n",
     ),
-    Switch(
+    Ablation(
         features=("delay",),
         function="meshq.broker:_controlled",
         old="    return RowTraits(priority, arrival_ms + delay if delay else 0, ",
         new="    return RowTraits(priority, 0, ",
     ),
-    Switch(
+    Ablation(
         features=("time to live",),
         function="meshq.broker:_controlled",
         old="arrival_ms + ttl if ttl else 0, group)\n",
         new="0, group)\n",
     ),
-    Switch(
+    Ablation(
         features=("expiry address",),
         function="meshq.broker:Queue.target_of",
         old='settings.expiry_address if reason == "expired" else settings.dead_letter_address\n',
         new='None if reason == "expired" else settings.dead_letter_address\n',
     ),
-    Switch(
+    Ablation(
         features=("dead letters",),
         function="meshq.broker:Queue.target_of",
         old='settings.expiry_address if reason == "expired" else settings.dead_letter_address\n',
         new='settings.expiry_address if reason == "expired" else None\n',
     ),
-    Switch(
+    Ablation(
         features=("maximum deliveries",),
         function="meshq.broker:_most",
         old="    return queue.settings.max_delivery_attempts\n",
         new="    return math.inf\n",
     ),
-    Switch(
+    Ablation(
         features=("redelivery delay",),
         function="meshq.broker:_delay_ms",
         old="        delay = settings.redelivery_delay * settings.redelivery_delay_multiplier ** (count - 1)\n",
         new="        delay = 0.0\n",
     ),
-    Switch(
+    Ablation(
         features=("growing redelivery delay",),
         function="meshq.broker:_delay_ms",
         old="        delay = settings.redelivery_delay * settings.redelivery_delay_multiplier ** (count - 1)\n",
         new="        delay = settings.redelivery_delay\n",
     ),
-    Switch(
+    Ablation(
         features=("longest redelivery delay",),
         function="meshq.broker:_delay_ms",
         old="    return round(min(delay, settings.max_redelivery_delay, limits.TIME_S_MAX) * 1000)\n",
         new="    return round(min(delay, limits.TIME_S_MAX) * 1000)\n",
     ),
-    Switch(
+    Ablation(
         features=("delay of who hands back",),
         function="meshq.broker:Session._settle",
         old="        delay_ms = frame.stamp - 1 if frame.stamp else None\n",
         new="        delay_ms = None\n",
     ),
-    Switch(
+    Ablation(
         features=("redelivery delay", "delay of who hands back", "maximum deliveries"),
         lasting=True,
         function="meshq.broker:Recovery._finish",
         old="            core.returner.restore(queue, view, self._counts[view])\n",
         new="            pass\n",
     ),
-    Switch(
+    Ablation(
         features=("delivery counts",),
         function="meshq.broker:delivery",
         old="        counts = _delivery_counts(grant)\n",
         new="        counts = ()\n",
     ),
-    Switch(
+    Ablation(
         features=("duplicate ids",),
         function="meshq.broker:Placer.place",
         old="    if kinds & KIND_ID and address.duplicates.capacity:\n",
         new="    if kinds & KIND_ID and not address.duplicates.capacity:\n",
     ),
-    Switch(
+    Ablation(
         features=("duplicate ids",),
         lasting=True,
         function="meshq.broker:Recovery._restore_ids",
         old="            gone += address.duplicates.add(chunk)\n",
         new="            gone += [chunk.record] if chunk.record else []\n",
     ),
-    Switch(
+    Ablation(
         features=("queue filter",),
         function="meshq.broker:deal",
         old="    if any(queue.terms.filter is not None for queue in queues):\n",
         new="    if False:\n",
     ),
-    Switch(
+    Ablation(
         features=("queue filter",),
         lasting=True,
         function="meshq.broker:Definitions.restore",
         old='            filter = _kept_filter(values["filter"], position)\n',
         new="            filter = None\n",
     ),
-    Switch(
+    Ablation(
         features=("consumer filter",),
         function="meshq.broker:Session._consume",
         old="        consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive\n",
         new="        consumer.filter, consumer.priority, consumer.exclusive = None, priority, header.exclusive\n",
     ),
-    Switch(
+    Ablation(
         features=("subscription without a name",),
         function="meshq.broker:queue_to_consume",
         old='            name = f"${session.core.settings.token(IDENTITY_BYTES).hex()}"\n',
         new='            name = "$own"\n',
     ),
-    Switch(
+    Ablation(
         features=("named subscription",),
         function="meshq.broker:check_free",
         old='    if terms.subscription in ("own", "single") and queue.consumers and not browse:\n',
         new='    if terms.subscription == "own" and queue.consumers and not browse:\n',
     ),
-    Switch(
+    Ablation(
         features=("durable subscription",),
         function="meshq.broker:queue_to_consume",
         old="durable=wanted.durable, filter=filter\n",
         new="durable=False, filter=filter\n",
     ),
-    Switch(
+    Ablation(
         features=("durable subscription",),
         lasting=True,
         function="meshq.broker:_definition_of",
         old='        "subscription": queue.terms.subscription,\n',
         new='        "subscription": "",\n',
     ),
-    Switch(
+    Ablation(
         features=("shared subscription",),
         function="meshq.client:check_subscription",
         old='    return Subscription("shared" if shared else "single", ',
         new='    return Subscription("single", ',
     ),
-    Switch(
+    Ablation(
         features=("temporary queue",),
         function="meshq.broker:Queue.__init__",
         old="    self.passing = terms.owner is not None or (bool(terms.subscription) and not durable)\n",
         new="    self.passing = bool(terms.subscription) and not durable\n",
     ),
-    Switch(
+    Ablation(
         features=("request and reply",),
         function="meshq.client:Received._answer",
         old='    keywords.setdefault("correlation_id", answered)\n',
         new="",
     ),
-    Switch(
+    Ablation(
         features=("auto-delete",),
         function="meshq.broker:Router._rule",
         old="        queue.passing = queue.settings.auto_delete_queues\n",
         new="        queue.passing = False\n",
     ),
-    Switch(
+    Ablation(
         features=("auto-delete",),
         lasting=True,
         function="meshq.broker:_definition_of",
         old='        "on_use": queue.terms.on_use,\n',
         new='        "on_use": False,\n',
     ),
-    Switch(
+    Ablation(
         features=("divert",),
         function="meshq.broker:Placer.place",
         old="    diverted = only is None and address.name in self._diverts.from_address\n    special",
         new="    diverted = False\n    special",
     ),
-    Switch(
+    Ablation(
         features=("divert",),
         lasting=True,
         function="meshq.broker:Definitions.restore",
         old="        self._router.diverts.add(_divert_of(values, position))\n",
         new="        pass\n",
     ),
-    Switch(
+    Ablation(
         features=("exclusive divert",),
         function="meshq.broker:Placer._diverted",
         old="                    if rule.exclusive:\n",
         new="                    if False:\n",
     ),
-    Switch(
+    Ablation(
         features=("filtered divert",),
         function="meshq.broker:Placer._diverted",
         old="                if takes(rule.filter, row, wants):\n",
         new="                if takes(None, row, wants):\n",
     ),
-    Switch(
+    Ablation(
         features=("pause and resume",),
         function="meshq.broker:Queue.dispatch",
         old="    if self.paused or (self._handing_over and self._held_by_others()):\n",
         new="    if self._handing_over and self._held_by_others():\n",
     ),
-    Switch(
+    Ablation(
         features=("pause and resume",),
         lasting=True,
         function="meshq.broker:Definitions.restore",
         old='        queue.paused = values["paused"]\n',
         new="        queue.paused = False\n",
     ),
-    Switch(
+    Ablation(
         features=("purge",),
         function="meshq.broker:_purged",
         old="    removed = core.settler.purge(queue)\n",
         new="    removed = 0\n",
     ),
-    Switch(
+    Ablation(
         features=("message groups",),
         function="meshq.broker:_controlled",
         old=" if ttl else 0, group)\n",
         new=" if ttl else 0, None)\n",
     ),
-    Switch(
+    Ablation(
         features=("group rebalance",),
         function="meshq.broker:Queue._begin",
         old="        if self.settings.default_group_rebalance:\n",
         new="        if False:\n",
     ),
-    Switch(
+    Ablation(
         features=("consumer priority",),
         function="meshq.broker:Session._consume",
         old="        consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive\n",
         new="        consumer.filter, consumer.priority, consumer.exclusive = filter, 0, header.exclusive\n",
     ),
-    Switch(
+    Ablation(
         features=("exclusive consumer",),
         function="meshq.broker:Session._consume",
         old="        consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive\n",
         new="        consumer.filter, consumer.priority, consumer.exclusive = filter, priority, False\n",
     ),
-    Switch(
+    Ablation(
         features=("exclusive by default",),
         function="meshq.broker:Queue.add_consumer",
         old="    consumer.exclusive = consumer.exclusive or self.settings.default_exclusive\n",
         new="    consumer.exclusive = bool(consumer.exclusive)\n",
     ),
-    Switch(
+    Ablation(
         features=("moving messages",),
         function="meshq.broker:move_messages",
         old='limit or _ALL, to_address(address), "moved", asker=asker)\n',
         new='limit or _ALL, lambda view: None, "moved", asker=asker)\n',
     ),
-    Switch(
+    Ablation(
         features=("sending dead letters back",),
         function="meshq.broker:to_origin",
         old="        target = _way_back(core, origin) if origin is not None else None\n",
         new="        target = None\n",
     ),
-    Switch(
+    Ablation(
         features=("settings at run time",),
         function="meshq.broker:SettingsTable.of",
         old="    found = settings_for({**self._given, **self.set} if self.set else self._given, address)\n",
         new="    found = settings_for(self._given, address)\n",
     ),
-    Switch(
+    Ablation(
         features=("settings at run time",),
         lasting=True,
         function="meshq.broker:Definitions.restore",
         old='        self._router.table.put(values["pattern"], settings, position)\n',
         new="        pass\n",
     ),
-    Switch(
+    Ablation(
         features=("browsing",),
         function="meshq.broker:Session._consume",
         old="        if header.browse:\n",
         new="        if False:\n",
     ),
-    Switch(
+    Ablation(
         features=("last value",),
         function="meshq.broker:Router._rule",
         old="    if key is None or queue.forwards:\n",
         new="    if key is None or not queue.forwards:\n",
     ),
-    Switch(
+    Ablation(
         features=("transaction (sends)",),
         function="meshq.broker:Transactions.apply",
         old="        core.placer.place(run, target, kinds, _nothing, weighed=True)\n",
         new="        pass\n",
     ),
-    Switch(
+    Ablation(
         features=("transaction (acknowledgements)",),
         function="meshq.broker:Transactions.apply",
         old="        later += core.settler.settle_together(queue, spans)\n",
         new="        core.returner.return_spans(queue, spans)\n",
     ),
-    Switch(
+    Ablation(
         features=("rollback",),
         function="meshq.broker:Transactions.roll_back",
         old="        self._core.returner.return_spans(queue, spans)\n",
         new="        self._core.settler.settle_together(queue, spans)\n",
     ),
-    Switch(
+    Ablation(
         features=("prepared transaction",),
         function="meshq.broker:TwoPhase.prepare",
         old="        with core.ledger.together(self._weigh(prepared)):\n            self._write(prepared)\n",
         new="        return self._transactions.commit(transaction)\n",
     ),
-    Switch(
+    Ablation(
         features=("prepared transaction",),
         lasting=True,
         function="meshq.broker:Restoring.finish",

@@ -10,6 +10,6 @@ from qa.matrix.messages import MESSAGES
 from qa.matrix.queues import QUEUES
 from qa.matrix.transactions import TRANSACTIONS
 
-#: Whoever adds a feature adds it there, and how it is switched off in ``_matrix_switches``.
+#: Whoever adds a feature adds its entry to one of these lists, and its ablation to ``ablations``.
 FEATURES: Final[tuple[Feature, ...]] = (*MESSAGES, *QUEUES, *CONSUMERS, *TRANSACTIONS)
 CELLS: Final = tuple(Cell(feature, column) for feature in FEATURES for column in COLUMNS)

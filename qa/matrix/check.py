@@ -19,7 +19,7 @@ from typing import Any, Final
 import attrs
 
 import meshq
-from qa.matrix.ablations import SWITCHES, Switch
+from qa.matrix.ablations import ABLATIONS, Ablation
 from qa.matrix.cells import CELLS, FEATURES
 from qa.matrix.feature import STORAGES, Cell
 from qa.results import RESULTS, about_here
@@ -34,7 +34,7 @@ PLAY_S_MAX: Final = 900.0
 class Verdict:
     """What happened when a feature was switched off."""
 
-    switch: Switch
+    ablation: Ablation
     #: Cells that failed, as ``Cell`` names them.
     failed: tuple[str, ...]
     #: Cells that had to fail and did not; cells that failed and should not have.
@@ -55,18 +55,18 @@ def users(names: Sequence[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def judge(switch: Switch, failed: Sequence[str], played: Sequence[Cell] | None = None) -> Verdict:
+def judge(ablation: Ablation, failed: Sequence[str], played: Sequence[Cell] | None = None) -> Verdict:
     """What is to be said of the cells that failed, of those that were ``played``; None: all."""
     cells = CELLS if played is None else played
-    own, all_users = frozenset(switch.features), users(switch.features)
+    own, all_users = frozenset(ablation.features), users(ablation.features)
 
     def reaches(cell: Cell) -> bool:
-        return not switch.lasting or cell.feature.fate(cell.column) != "works"
+        return not ablation.lasting or cell.feature.fate(cell.column) != "works"
 
     must = [str(cell) for cell in cells if cell.feature.name in own and cell.decisive and reaches(cell)]
     may = {str(cell): None for cell in cells if cell.feature.name in all_users and reaches(cell)}
     return Verdict(
-        switch=switch,
+        ablation=ablation,
         failed=tuple(failed),
         missed=tuple(name for name in must if name not in failed),
         wrong=tuple(name for name in failed if name not in may),
@@ -79,10 +79,10 @@ def play(cells: Sequence[Cell]) -> dict[str, str]:
     return {name: problem for name, problem in problems.items() if problem is not None}
 
 
-def check(switch: Switch) -> Verdict:
-    """Switch features off, and play all cells."""
-    found = run_changed(switch, "qa.matrix", ["--json"], timeout_s=PLAY_S_MAX)
-    return judge(switch, list(found["failed"]))
+def check(ablation: Ablation) -> Verdict:
+    """Play all cells with a copy of the product that has this ablation."""
+    found = run_changed(ablation, "qa.matrix", ["--json"], timeout_s=PLAY_S_MAX)
+    return judge(ablation, list(found["failed"]))
 
 
 def by_feature(names: Sequence[str]) -> dict[str, list[str]]:
@@ -95,10 +95,10 @@ def by_feature(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def result_of(verdicts: Sequence[Verdict], arguments: Sequence[str], before: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a check; of switches that were not checked, what was found ``before``."""
+    """What is kept of a check; of ablations that were not checked, what was found ``before``."""
     here = about_here()
     found = {
-        verdict.switch.name: {
+        verdict.ablation.name: {
             "commit": here["commit"],
             "cells": len(CELLS),
             "storages": list(STORAGES),
@@ -114,7 +114,7 @@ def result_of(verdicts: Sequence[Verdict], arguments: Sequence[str], before: dic
         "format": 1,
         "command": " ".join(["python -m qa.matrix", *arguments]).strip(),
         **here,
-        "switched_off": {switch.name: known[switch.name] for switch in SWITCHES if switch.name in known},
+        "switched_off": {ablation.name: known[ablation.name] for ablation in ABLATIONS if ablation.name in known},
     }
 
 
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(wanted: Sequence[str], jobs: int, result: str | None, said: Sequence[str]) -> int:
-    chosen = [switch for switch in SWITCHES if any(part in switch.name for part in wanted)]
+    chosen = [ablation for ablation in ABLATIONS if any(part in ablation.name for part in wanted)]
     verdicts: list[Verdict] = []
     # Each thread waits for a process of its own.
     with ThreadPoolExecutor(jobs) as pool:
@@ -160,7 +160,7 @@ def _check(wanted: Sequence[str], jobs: int, result: str | None, said: Sequence[
 
 
 def _report(verdict: Verdict) -> None:
-    _say(f"{'ok    ' if verdict.good else 'FAILED'} {verdict.switch.name}: {len(verdict.failed)} cells failed")
+    _say(f"{'ok    ' if verdict.good else 'FAILED'} {verdict.ablation.name}: {len(verdict.failed)} cells failed")
     for name in verdict.missed:
         _say(f"       should have failed: {name}")
     for name in verdict.wrong:

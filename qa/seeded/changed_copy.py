@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,13 @@ class Change(Protocol):
     @property
     def new(self) -> str:
         """The replacement."""
+
+
+def diff_of(change: Change) -> str:
+    """Return a change as the lines of a diff."""
+    old = [f"-{line}" for line in textwrap.dedent(change.old).splitlines()]
+    new = [f"+{line}" for line in textwrap.dedent(change.new).splitlines()]
+    return "\n".join(old + new)
 
 
 def changed_file(change: Change) -> tuple[Path, str]:

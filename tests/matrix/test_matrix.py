@@ -12,7 +12,7 @@ from tools import draw_delivery_matrix
 
 from meshq.errors import UsageError
 from qa.matrix import check as matrix_check
-from qa.matrix.ablations import SWITCHES, Switch
+from qa.matrix.ablations import ABLATIONS, Ablation
 from qa.matrix.cells import CELLS, FEATURES
 from qa.matrix.feature import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Cell, Column, Feature
 from qa.matrix.stage import Stage
@@ -94,28 +94,28 @@ def test_a_cell_says_what_it_saw_and_what_it_should_have_seen() -> None:
 # -- without its feature
 
 
-def test_every_feature_has_a_switch_and_every_switch_is_of_features() -> None:
+def test_every_feature_has_an_ablation_and_every_ablation_is_of_features() -> None:
     names = {feature.name for feature in FEATURES}
-    assert {name for switch in SWITCHES if not switch.lasting for name in switch.features} == names
-    assert {name for switch in SWITCHES for name in switch.features} == names
-    assert len({switch.name for switch in SWITCHES}) == len(SWITCHES)
+    assert {name for ablation in ABLATIONS if not ablation.lasting for name in ablation.features} == names
+    assert {name for ablation in ABLATIONS for name in ablation.features} == names
+    assert len({ablation.name for ablation in ABLATIONS}) == len(ABLATIONS)
 
 
-@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.name)
-def test_a_switch_is_a_line_or_two_that_fits_the_product_as_it_is(switch: Switch) -> None:
-    path, text = changed_file(switch)
+@pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.name)
+def test_an_ablation_is_a_line_or_two_that_fits_the_product_as_it_is(ablation: Ablation) -> None:
+    path, text = changed_file(ablation)
     compile(text, path.name, "exec")
-    assert switch.old.count("\n") <= 2
-    assert not switch.function.startswith("meshq.testing")
+    assert ablation.old.count("\n") <= 2
+    assert not ablation.function.startswith("meshq.testing")
 
 
-def switch_of(name: str) -> Switch:
-    (found,) = [switch for switch in SWITCHES if switch.name == name]
+def ablation_of(name: str) -> Ablation:
+    (found,) = [ablation for ablation in ABLATIONS if ablation.name == name]
     return found
 
 
 def test_the_cells_of_a_feature_that_is_switched_off_fail_and_no_others() -> None:
-    verdict = matrix_check.check(switch_of("pause and resume, across a restart"))
+    verdict = matrix_check.check(ablation_of("pause and resume, across a restart"))
     assert (verdict.missed, verdict.wrong) == ((), ())
     assert set(verdict.failed) == {
         f"pause and resume: {storage}, {transport}, {time}"
@@ -126,7 +126,7 @@ def test_the_cells_of_a_feature_that_is_switched_off_fail_and_no_others() -> Non
 
 
 def test_a_cell_that_does_not_fail_without_its_feature_is_found_and_so_is_one_of_another_feature() -> None:
-    divert = switch_of("divert")
+    divert = ablation_of("divert")
     every = [str(cell) for cell in CELLS if "divert" in cell.feature.name and cell.decisive]
     assert matrix_check.judge(divert, every).good
     # Those of features that use it may fail, or not.
@@ -135,7 +135,7 @@ def test_a_cell_that_does_not_fail_without_its_feature_is_found_and_so_is_one_of
     assert matrix_check.judge(divert, own[1:]).missed == (own[0],)
     other = "priority: memory, tcp, before"
     assert matrix_check.judge(divert, [*own, other]).wrong == (other,)
-    lasting = switch_of("divert, across a restart")
+    lasting = ablation_of("divert, across a restart")
     before = [name for name in own if name.endswith("before")]
     assert matrix_check.judge(lasting, own).wrong == tuple(before)
 
@@ -149,7 +149,7 @@ def test_the_command_plays_and_checks_what_it_is_told(
     assert matrix_check.main(["--feature", "purge"]) == 0
     assert capsys.readouterr().out == "1 cells, 0 failed\n"
     monkeypatch.setattr(
-        matrix_check, "check", lambda switch: matrix_check.judge(switch, ["delay: memory, inproc, before"])
+        matrix_check, "check", lambda ablation: matrix_check.judge(ablation, ["delay: memory, inproc, before"])
     )
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs" / "results").mkdir(parents=True)
@@ -167,13 +167,13 @@ def test_the_command_plays_and_checks_what_it_is_told(
 
 def test_in_the_last_check_every_feature_was_switched_off_and_only_what_had_to_fail_failed() -> None:
     result = json.loads(draw_delivery_matrix.RESULT.read_text(encoding="utf-8"))
-    assert list(result["switched_off"]) == [switch.name for switch in SWITCHES]
-    for switch in SWITCHES:
-        found = result["switched_off"][switch.name]
+    assert list(result["switched_off"]) == [ablation.name for ablation in ABLATIONS]
+    for ablation in ABLATIONS:
+        found = result["switched_off"][ablation.name]
         failed = [f"{feature}: {column}" for feature, columns in found["failed"].items() for column in columns]
         played = [cell for cell in CELLS if cell.column.storage in found["storages"]]
         assert len(played) == found["cells"]
-        assert failed and matrix_check.judge(switch, failed, played).good, switch.name
+        assert failed and matrix_check.judge(ablation, failed, played).good, ablation.name
         assert (found["failed_and_should_not_have"], found["should_have_failed"]) == ({}, {})
 
 
