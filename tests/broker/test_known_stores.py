@@ -9,6 +9,7 @@ import pytest
 from meshq import abc
 from meshq.broker import records
 from meshq.broker._known_peers import NOWHERE
+from meshq.errors import AddressFullError
 from meshq.node._local_broker import LocalRoutes
 from meshq.wire import Binding, FrameType, header_of
 from tests.broker.kit import House, make_core, make_house
@@ -183,6 +184,41 @@ def test_more_new_numbers_than_a_record_holds_are_said_by_several() -> None:
     sender.link(SECOND, *reversed(names))
     sender.restart()
     assert queues(sender.given()) == list(range(1_000, 0, -1))
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+@pytest.mark.parametrize("restart", [True, False])
+def test_without_room_for_the_new_numbers_the_record_of_the_node_waits_for_them(
+    monkeypatch: pytest.MonkeyPatch, refused: int, restart: bool
+) -> None:
+    sender = Sender()
+    names = [f"n{number}" for number in range(600)]
+    sender.link(FIRST, *names)
+    for name in names:
+        sender.send(name, b"x")
+    ledger = type(sender.house.core.ledger)
+    write, asked = ledger.write, []
+
+    def full(self: Any, kind: int, *given: Any, **how: Any) -> int:
+        asked.append(kind)
+        if len(asked) >= refused:
+            raise AddressFullError("the disk has no room")
+        return write(self, kind, *given, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "write", full)
+        sender.link(SECOND, *reversed(names))
+    if restart:
+        sender.send("n3", b"of the second")
+        sender.restart()
+        sender.link(SECOND, *reversed(names))
+        # Which queue had which number is not known any more: they go by their addresses, and to no other queue.
+        assert queues(sender.given()) == [NOWHERE] * 601
+    else:
+        # There is room by now.
+        sender.routes.met(sender.forward, "tcp://elsewhere")
+        sender.restart()
+        assert queues(sender.given()) == list(range(600, 0, -1))
 
 
 @pytest.mark.parametrize("durable", [True, False])

@@ -51,6 +51,8 @@ class Renumbered:
     last: int
     numbers: dict[int, int] = attrs.field(factory=dict)
     positions: list[int] = attrs.field(factory=list)
+    #: Whether the journal has all of the numbers.
+    written: bool = False
 
 
 @attrs.define(eq=False)
@@ -91,7 +93,7 @@ class KnownPeers:
             # Nobody looks for a node where another one is.
             peer.gone = "left" if peer.left else "away" if peer.connector else "down"
         elif values["kind"] == "renumbered":
-            renumbered = peer.renumbered.setdefault(values["turn"], Renumbered(values["last"]))
+            renumbered = peer.renumbered.setdefault(values["turn"], Renumbered(values["last"], written=True))
             renumbered.positions.append(position)
             try:
                 renumbered.numbers.update((old, new or NOWHERE) for old, new in _PAIR.iter_unpack(values["numbers"]))
@@ -151,19 +153,34 @@ class KnownPeers:
                 renumbered = peer.renumbered[peer.turn] = Renumbered(last, numbers)
                 for view in views:
                     _renumber(view, renumbered)
-                self._write_renumbered(queue, peer.turn, renumbered)
+                # Before their old records go: a crash in between leaves everything as it was.
+                self._write_turns(queue, peer)
             for number in list(peer.queues):
                 self.drop(queue, number)
         peer.store = store
         self._say(queue, peer)
 
-    def _write_renumbered(self, queue: int, turn: int, renumbered: Renumbered) -> None:
+    def _write_turns(self, queue: int, peer: KnownPeer) -> bool:
+        """Write the new numbers of every turn that the journal lacks; returns whether it has all of them then."""
+        return all(
+            renumbered.written or self._write_renumbered(queue, turn, renumbered)
+            for turn, renumbered in sorted(peer.renumbered.items())
+        )
+
+    def _write_renumbered(self, queue: int, turn: int, renumbered: Renumbered) -> bool:
+        """Write the new numbers of a turn, all of them or none; returns whether the journal has them."""
         pairs = [(old, new % NOWHERE) for old, new in renumbered.numbers.items() if old != NOWHERE]
         values = {"kind": "renumbered", "queue": queue, "turn": turn, "last": renumbered.last}
         for at in range(0, len(pairs), _PAIRS_MAX):
             numbers = b"".join([_PAIR.pack(*pair) for pair in pairs[at : at + _PAIRS_MAX]])
             position = self._write({**values, "numbers": numbers}, 0, vital=True)
-            renumbered.positions += [position] if position else []
+            if not position:
+                self._ledger.doom(renumbered.positions)
+                renumbered.positions = []
+                return False
+            renumbered.positions.append(position)
+        renumbered.written = True
+        return True
 
     def met(self, queue: int, connector: str, *, left: bool = False) -> None:
         """A node is, or was, at a URL; and whether it has said goodbye."""
@@ -173,6 +190,13 @@ class KnownPeers:
             self._say(queue, peer)
 
     def _say(self, queue: int, peer: KnownPeer) -> None:
+        """Write the record of a node, after the new numbers of each turn that it speaks of.
+
+        Where the disk has no room for those, the record of the turn before stays: the next life finds another store
+        than it knows, and none of the old numbers' names, and what waits goes by its address.
+        """
+        if not self._write_turns(queue, peer):
+            return
         values = {
             "kind": "peer",
             "queue": queue,
