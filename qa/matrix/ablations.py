@@ -41,8 +41,8 @@ ABLATIONS: Final = (
     Ablation(
         features=("delay",),
         function="meshq.broker:_controlled",
-        old="    return RowTraits(priority, arrival_ms + delay if delay else 0, ",
-        new="    return RowTraits(priority, 0, ",
+        old="    return RowOptions(priority, arrival_ms + delay if delay else 0, ",
+        new="    return RowOptions(priority, 0, ",
     ),
     Ablation(
         features=("time to live",),
@@ -88,7 +88,7 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("delay of who hands back",),
-        function="meshq.broker:Session._settle",
+        function="meshq.broker:ServerSession._settle",
         old="        delay_ms = frame.stamp - 1 if frame.stamp else None\n",
         new="        delay_ms = None\n",
     ),
@@ -96,7 +96,7 @@ ABLATIONS: Final = (
         features=("redelivery delay", "delay of who hands back", "maximum deliveries"),
         lasting=True,
         function="meshq.broker:Recovery._finish",
-        old="            core.returner.restore(queue, view, self._counts[view])\n",
+        old="            core.redelivery.restore(queue, view, self._counts[view])\n",
         new="            pass\n",
     ),
     Ablation(
@@ -107,7 +107,7 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("duplicate ids",),
-        function="meshq.broker:Placer.place",
+        function="meshq.broker:Ingress.place",
         old="    if kinds & KIND_ID and address.duplicates.capacity:\n",
         new="    if kinds & KIND_ID and not address.duplicates.capacity:\n",
     ),
@@ -133,7 +133,7 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("consumer filter",),
-        function="meshq.broker:Session._consume",
+        function="meshq.broker:ServerSession._consume",
         old="        consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive\n",
         new="        consumer.filter, consumer.priority, consumer.exclusive = None, priority, header.exclusive\n",
     ),
@@ -195,7 +195,7 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("divert",),
-        function="meshq.broker:Placer.place",
+        function="meshq.broker:Ingress.place",
         old="    diverted = only is None and address.name in self._diverts.from_address\n    special",
         new="    diverted = False\n    special",
     ),
@@ -208,13 +208,13 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("exclusive divert",),
-        function="meshq.broker:Placer._diverted",
+        function="meshq.broker:Ingress._diverted",
         old="                    if rule.exclusive:\n",
         new="                    if False:\n",
     ),
     Ablation(
         features=("filtered divert",),
-        function="meshq.broker:Placer._diverted",
+        function="meshq.broker:Ingress._diverted",
         old="                if takes(rule.filter, row, wants):\n",
         new="                if takes(None, row, wants):\n",
     ),
@@ -234,7 +234,7 @@ ABLATIONS: Final = (
     Ablation(
         features=("purge",),
         function="meshq.broker:_purged",
-        old="    removed = core.settler.purge(queue)\n",
+        old="    removed = core.acknowledger.purge(queue)\n",
         new="    removed = 0\n",
     ),
     Ablation(
@@ -251,13 +251,13 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("consumer priority",),
-        function="meshq.broker:Session._consume",
+        function="meshq.broker:ServerSession._consume",
         old="        consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive\n",
         new="        consumer.filter, consumer.priority, consumer.exclusive = filter, 0, header.exclusive\n",
     ),
     Ablation(
         features=("exclusive consumer",),
-        function="meshq.broker:Session._consume",
+        function="meshq.broker:ServerSession._consume",
         old="        consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive\n",
         new="        consumer.filter, consumer.priority, consumer.exclusive = filter, priority, False\n",
     ),
@@ -294,7 +294,7 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("browsing",),
-        function="meshq.broker:Session._consume",
+        function="meshq.broker:ServerSession._consume",
         old="        if header.browse:\n",
         new="        if False:\n",
     ),
@@ -306,32 +306,32 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("transaction (sends)",),
-        function="meshq.broker:Transactions.apply",
-        old="        core.placer.place(run, target, kinds, _nothing, weighed=True)\n",
+        function="meshq.broker:TransactionManager.apply",
+        old="        core.ingress.place(run, target, kinds, _nothing, weighed=True)\n",
         new="        pass\n",
     ),
     Ablation(
         features=("transaction (acknowledgements)",),
-        function="meshq.broker:Transactions.apply",
-        old="        later += core.settler.settle_together(queue, spans)\n",
-        new="        core.returner.return_spans(queue, spans)\n",
+        function="meshq.broker:TransactionManager.apply",
+        old="        later += core.acknowledger.settle_together(queue, spans)\n",
+        new="        core.redelivery.return_spans(queue, spans)\n",
     ),
     Ablation(
         features=("rollback",),
-        function="meshq.broker:Transactions.roll_back",
-        old="        self._core.returner.return_spans(queue, spans)\n",
-        new="        self._core.settler.settle_together(queue, spans)\n",
+        function="meshq.broker:TransactionManager.roll_back",
+        old="        self._core.redelivery.return_spans(queue, spans)\n",
+        new="        self._core.acknowledger.settle_together(queue, spans)\n",
     ),
     Ablation(
         features=("prepared transaction",),
-        function="meshq.broker:TwoPhase.prepare",
-        old="        with core.ledger.together(self._weigh(prepared)):\n            self._write(prepared)\n",
+        function="meshq.broker:TwoPhaseCommit.prepare",
+        old="        with core.release_queue.together(self._weigh(prepared)):\n            self._write(prepared)\n",
         new="        return self._transactions.commit(transaction)\n",
     ),
     Ablation(
         features=("prepared transaction",),
         lasting=True,
-        function="meshq.broker:Restoring.finish",
+        function="meshq.broker:TransactionRecovery.finish",
         old="        self._core.transactions.two_phase.take_up(prepared)\n",
         new="        pass\n",
     ),

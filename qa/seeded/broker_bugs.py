@@ -14,7 +14,7 @@ from qa.seeded.pair_bugs import PAIR_BUGS
 BUGS: Final = (
     Bug(
         name="acknowledge without sync",
-        function="meshq.broker:Ledger.release_after",
+        function="meshq.broker:ReleaseQueue.release_after",
         old="    if log is None or (not self._entries and position <= log.durable):\n",
         new="    if log is None or (not self._entries and position <= log.last):\n",
         checkers=("Q1",),
@@ -54,7 +54,7 @@ BUGS: Final = (
     ),
     Bug(
         name="deliver before durable",
-        function="meshq.broker:Ledger.release_after",
+        function="meshq.broker:ReleaseQueue.release_after",
         old="        self._entries.append((position, views, then))\n",
         new="        self._release_views(views)\n        self._entries.append((position, (), then))\n",
         checkers=("Q4", "Q5", "Q7"),
@@ -70,28 +70,28 @@ BUGS: Final = (
     ),
     Bug(
         name="confirm a duplicate before its original is durable",
-        function="meshq.broker:Placer._all_known",
-        old="    self._ledger.release_after(log.last if log is not None else 0, (), then)\n",
+        function="meshq.broker:Ingress._all_known",
+        old="    self._release_queue.release_after(log.last if log is not None else 0, (), then)\n",
         new="    then()\n",
         checkers=("Q1", "Q7"),
     ),
     Bug(
         name="answer an acknowledgement before it is durable",
-        function="meshq.broker:Session._answer_when_durable",
-        old="    self.core.ledger.when_all_is_durable(lambda: self._answer(call, values))\n",
+        function="meshq.broker:ServerSession._answer_when_durable",
+        old="    self.core.release_queue.when_all_is_durable(lambda: self._answer(call, values))\n",
         new="    self._answer(call, values)\n",
         checkers=("Q6",),
     ),
     Bug(
         name="store again what was resent",
-        function="meshq.broker:Producing._standing",
+        function="meshq.broker:SessionProducers._standing",
         old="    if frame.first > mark > 0:\n",
         new="    if mark:\n",
         checkers=("Q5",),
     ),
     Bug(
         name="judge a producer by what any user has stored",
-        function="meshq.broker:ProducerMarks.get",
+        function="meshq.broker:ProducerSequences.get",
         old="    return self._marks_of(producer, user).mark(producer) or None\n",
         new="    return self.highest(producer) or None\n",
         checkers=("Q5",),
@@ -105,7 +105,7 @@ BUGS: Final = (
     ),
     Bug(
         name="let the duplicate ids of a settled run die with it",
-        function="meshq.broker:Settler._surviving",
+        function="meshq.broker:Acknowledger._surviving",
         old="    if not run.has_ids:\n",
         new="    if run.position:\n",
         checkers=("Q4",),
@@ -119,7 +119,7 @@ BUGS: Final = (
     ),
     Bug(
         name="keep what a dead session held",
-        function="meshq.broker:Returner.abandon",
+        function="meshq.broker:Redelivery.abandon",
         old="        if handed is None or tag + span.rows <= handed:\n",
         new="        if handed is None:\n            continue\n        if tag + span.rows <= handed:\n",
         checkers=("Q1", "Q14", "InvariantError"),
@@ -140,7 +140,7 @@ BUGS: Final = (
     ),
     Bug(
         name="serve what came back last",
-        function="meshq.broker:Level.next_span",
+        function="meshq.broker:PriorityList.next_span",
         old="    while self.returned:\n",
         new="    while self.returned and self.fresh is None:\n",
         checkers=("Q7",),
@@ -198,7 +198,7 @@ BUGS: Final = (
     ),
     Bug(
         name="commit what is rolled back",
-        function="meshq.broker:Transacting._drop",
+        function="meshq.broker:SessionTransactions._drop",
         old="        self._core.transactions.roll_back(transaction)\n",
         new="        self._core.transactions.commit(transaction)\n",
         checkers=("Q3", "Q6"),
@@ -206,7 +206,7 @@ BUGS: Final = (
     ),
     Bug(
         name="prepare a transaction without what it sends",
-        function="meshq.broker:TwoPhase._write",
+        function="meshq.broker:TwoPhaseCommit._write",
         old="    waiting = [work for work in transaction.work if work.run.durable]\n",
         new="    waiting = [work for work in transaction.work if not work.run.durable]\n",
         checkers=("Q1",),
@@ -214,14 +214,14 @@ BUGS: Final = (
     ),
     Bug(
         name="forget at restart what a prepared transaction holds",
-        function="meshq.broker:Restoring.hold",
+        function="meshq.broker:TransactionRecovery.hold",
         old=".extend(self._held(row, find(row.position, row.queue), position))\n",
         new="\n",
         checkers=("Q6",),
     ),
     Bug(
         name="leave a decided transaction in the journal",
-        function="meshq.broker:TwoPhase._remember",
+        function="meshq.broker:TwoPhaseCommit._remember",
         old="    kills = [position for position in kills if position]\n",
         new="    kills = []\n",
         checkers=("Q1", "Q14"),
@@ -257,7 +257,7 @@ BUGS: Final = (
     ),
     Bug(
         name="pass over what is on the disk",
-        function="meshq.broker:Level.next_span",
+        function="meshq.broker:PriorityList.next_span",
         old="                return None\n            return view, start, stop, True\n",
         new="                view_or_none = view.next\n"
         "                continue\n"
@@ -273,7 +273,7 @@ BUGS: Final = (
     ),
     Bug(
         name="leave duplicate ids on the disk at a start",
-        function="meshq.broker:excerpt",
+        function="meshq.broker:record_prefix",
         old=" and not has_ids(table)",
         new=" and has_ids(table) is not None",
         checkers=("Q4",),

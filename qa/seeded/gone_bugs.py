@@ -25,7 +25,7 @@ GONE_BUGS: Final = (
     ),
     Bug(
         name="give back what waits for a node and keep it",
-        function="meshq.broker:Mover._place",
+        function="meshq.broker:MessageMover._place",
         old="place_anew(moved, (queue, span.view.remote), gone)",
         new="place_anew(moved, (queue, span.view.remote), ())",
         checkers=("Q4", "Q5"),

@@ -14,9 +14,9 @@ MESH_BUGS: Final = (
     Bug(
         name="lose a store-and-forward message at reconnect",
         function="meshq.node:ForwardQueue.detach",
-        old="        self._core.returner.abandon(consumer, None)\n",
+        old="        self._core.redelivery.abandon(consumer, None)\n",
         new="        given = [(tag, tag + span.rows - 1) for tag, span in consumer.unsettled()]\n"
-        "        self._core.settler.settle(consumer, given)\n",
+        "        self._core.acknowledger.settle(consumer, given)\n",
         checkers=("Q1",),
         mesh=True,
     ),
@@ -47,7 +47,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="balance twice",
-        function="meshq.broker:Placer.place_forwarded",
+        function="meshq.broker:Ingress.place_forwarded",
         old="    shares = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, turn=0)]\n",
         new="    shares = shared(run, self._definitions.router.addresses[run.address], None, rows)\n",
         checkers=("Q4", "Q5", "Q7"),
@@ -64,7 +64,7 @@ MESH_BUGS: Final = (
     ),
     Bug(
         name="let expire what another node may have",
-        function="meshq.broker:Expirer._alone",
+        function="meshq.broker:Expiry._alone",
         old="    return [row for row in rows if not _in_doubt(queue, view, row)]\n",
         new="    return rows\n",
         checkers=("Q14",),

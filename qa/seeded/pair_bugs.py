@@ -10,14 +10,14 @@ from qa.seeded.bug import Bug
 PAIR_BUGS: Final = (
     Bug(
         name="delete a queue that a prepared transaction sends to",
-        function="meshq.broker:TwoPhase.check_free",
+        function="meshq.broker:TwoPhaseCommit.check_free",
         old="    if (sender := self._sends.for_queue(queue)) is not None:\n",
         new="    if (sender := self.holder(queue)) is not None:\n",
         checkers=("Q14",),
     ),
     Bug(
         name="forget over a restart where a prepared transaction sends to",
-        function="meshq.broker:TwoPhase.take_up",
+        function="meshq.broker:TwoPhaseCommit.take_up",
         old="    self._sends.add(prepared)\n    self._transactions.take_up(prepared.transaction)\n",
         new="    self._transactions.take_up(prepared.transaction)\n",
         checkers=("Q14",),
@@ -34,9 +34,9 @@ MESH_PAIR_BUGS: Final = (
     ),
     Bug(
         name="count a delay on another node by the clocks of both",
-        function="meshq.broker:Placer.asked_of_forwarded",
-        old="taken=self._alarms.elapsed_ms - waited_ms, begun=begun",
-        new="taken=self._alarms.elapsed_ms - (self._alarms.now_ms - arrival_ms), begun=begun",
+        function="meshq.broker:Ingress.asked_of_forwarded",
+        old="taken=self._timers.elapsed_ms - waited_ms, begun=begun",
+        new="taken=self._timers.elapsed_ms - (self._timers.now_ms - arrival_ms), begun=begun",
         checkers=("L3",),
         mesh=True,
     ),

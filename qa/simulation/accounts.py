@@ -148,7 +148,7 @@ def leftovers(broker: BrokerNode, links: int = 0) -> None:
     if not links:
         broker.left("bytes promised to nobody", core.memory.reserved_bytes)
     broker.left("prepared transactions", len(core.transactions.two_phase))
-    broker.left("entries that wait for a sync", core.ledger.waiting)
+    broker.left("entries that wait for a sync", core.release_queue.waiting)
     broker.look()
 
 
@@ -207,7 +207,7 @@ async def recount(env: Env) -> dict[str, Any]:
         "queues": queues,
         "forwarding": forwarding,
         "numbers": {queue.name: queue.number for queue in core.router.queues.values()},
-        "links": {link.hex(): number for link, number in core.placer.links.items()},
+        "links": {link.hex(): number for link, number in core.ingress.links.items()},
         "ids": ids,
         "producers": sorted(core.producers.checkpoint()),
         "prepared": [(one.xid, one.transaction.sent, one.transaction.acked) for one in core.transactions.two_phase],

@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import trio
 
-from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Recovery, ServerConnection, Sessions
+from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Recovery, ServerConnection, SessionRegistry
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.records import excerpt
+from meshq.broker.records import record_prefix
 from meshq.settings import AddressSettings, Security
 from meshq.store import Record
 from meshq.wire import (
@@ -49,7 +49,7 @@ GIB = 1 << 30
 
 def excerpted(record: Record) -> Record:
     """What a start is given of a record whose segment has an index."""
-    kept, enough = excerpt(record.kind, record.payload)
+    kept, enough = record_prefix(record.kind, record.payload)
     if not (enough or record.dead):
         return record
     return attrs.evolve(record, payload=record.payload[:kept], missing=len(record.payload) - kept)
@@ -127,14 +127,14 @@ class House:
     counts: ConnectionCounts = attrs.field(factory=ConnectionCounts)
     #: Whether the log syncs after each frame of a client; if not, the test says when.
     auto: bool = True
-    sessions: Sessions = attrs.field(init=False)
+    sessions: SessionRegistry = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.sessions = Sessions(self.core, self.clock, 3_600.0)
+        self.sessions = SessionRegistry(self.core, self.clock, 3_600.0)
 
     @property
     def log(self) -> FakeLog:
-        log = self.core.ledger.log
+        log = self.core.release_queue.log
         assert isinstance(log, FakeLog)
         return log
 
@@ -392,8 +392,8 @@ def widen(house: House, memory_bytes: int) -> None:
     """From here on there is so much memory, for what waits and for what consumers hold."""
     core = house.core
     core.memory.limit_bytes = memory_bytes
-    core.holdings.free_bytes += memory_bytes - core.holdings.bound_bytes
-    core.holdings.bound_bytes = memory_bytes
+    core.unacked_memory.free_bytes += memory_bytes - core.unacked_memory.bound_bytes
+    core.unacked_memory.bound_bytes = memory_bytes
 
 
 def read_deliver(frame: Frame) -> list[Got]:

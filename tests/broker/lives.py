@@ -174,7 +174,7 @@ class Lives:
             self.bodies += 1
             last = self.client.put(channel, b"m%d" % self.bodies)
             if len(self.client.refused()) > before:
-                state = self.core.sessions[self.client.attached.session].producing.channels[channel]  # type: ignore[union-attr]
+                state = self.core.sessions[self.client.attached.session].producers.channels[channel]  # type: ignore[union-attr]
                 self.lives_refused.append((state.producer, last, self.log.last))
         self.log.full = False
 
@@ -183,7 +183,7 @@ class Lives:
         if self.producers:
             channel = self.rng.choice(list(self.producers.values()))
             confirmed = [number for on, number in self.client.confirmed if on == channel]
-            state = self.core.sessions[self.client.attached.session].producing.channels[channel]  # type: ignore[union-attr]
+            state = self.core.sessions[self.client.attached.session].producers.channels[channel]  # type: ignore[union-attr]
             if confirmed and not self.core.producers.lacks(state.producer, confirmed[-1], confirmed[-1]):
                 self.client.put(channel, b"again", first=confirmed[-1], flags=2)
 
@@ -233,7 +233,7 @@ class Lives:
         assert not self.client.all_closed(), self.client.frames[-1]
         for channel in [one for one, name in self.consumers.items() if name not in self.core.router.queues]:
             del self.consumers[channel]
-        pending = [pair for _, views, _ in self.core.ledger._entries for pair in views]
+        pending = [pair for _, views, _ in self.core.release_queue._entries for pair in views]
         visible = [(queue, view) for queue in self.core.router.queues.values() for view in queue.runs()]
         now: dict[str, dict[bytes, tuple[int, int, int, int]]] = {}
         for queue, view in [*visible, *pending]:

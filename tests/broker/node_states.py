@@ -36,7 +36,7 @@ def state_of(core: Core, *, held: bool, bodies: bool) -> State:
             for producer, mark in marks._marks.items()
             if mark
         },
-        "links": dict(core.placer.links),
+        "links": dict(core.ingress.links),
         "prepared": {
             one.xid: (one.user, one.transaction.sent, one.transaction.acked) for one in core.transactions.two_phase
         },

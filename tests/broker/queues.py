@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from meshq.broker.queue._consumer_state import ConsumerState, Grant, Span
-from meshq.broker.queue._delivery_options import Traits
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, RowSpan
+from meshq.broker.queue._delivery_options import DeliveryOptions
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.selector import parse_filter
@@ -52,7 +52,7 @@ def put(
     """Append a run of ``rows`` messages, or one of these sizes, or of these properties or groups."""
     run = make_run(sizes or [size] * len(values or groups or range(rows)), durable=durable, values=values)
     if groups or priority != 4:
-        run.traits = Traits(0, priority, groups=tuple(groups) or None)
+        run.traits = DeliveryOptions(0, priority, groups=tuple(groups) or None)
     view = QueueRun(run, queue.number_rows(run.content.rows))
     queue.append(view)
     return view
@@ -76,7 +76,7 @@ def join(
     return consumer
 
 
-def numbers(grant: Grant | Span) -> list[int]:
+def numbers(grant: Dispatch | RowSpan) -> list[int]:
     """The queue's numbers of the messages of a grant or a span."""
     return [grant.view.first + row for row in range(grant.start, grant.stop, grant.step)]
 

@@ -401,7 +401,7 @@ class RandomNode:
             self.peer = RawPeer(self.house)
             self.peer.shake()
             self.channel = self.peer.open()
-            self.forwarded_to = self.house.core.placer.links.get(LINK, 0)
+            self.forwarded_to = self.house.core.ingress.links.get(LINK, 0)
         bodies, envelopes = self.run(rng.choice([1, 3]))
         address = rng.choice(["q", "m"])
         queues = [queue.number for queue in self.house.core.router.queues.values() if queue.address == address]

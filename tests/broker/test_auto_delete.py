@@ -133,7 +133,7 @@ def test_an_address_goes_with_its_last_queue_unless_it_has_something_to_remember
     client.leave(channel)
     assert names(here) == (["ids"], [])
     client.put(client.produce("ids", b"another producer"), b"1", envelopes=with_ids("a"))
-    assert here.core.placer.duplicates == 1
+    assert here.core.ingress.duplicates == 1
     # Two queues of an address, one after the other.
     for name in ("pair::one", "pair::two"):
         client.leave(client.consume(name))

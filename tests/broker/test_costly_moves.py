@@ -135,12 +135,12 @@ def test_what_is_rejected_goes_though_its_content_has_gone_to_the_disk(steps: St
     view.run.forget()
     for _ in range(20):
         steps.one(house)
-    assert not house.queue("all").added and not house.core.fair
+    assert not house.queue("all").added and not house.core.fair_scheduler
     assert house.core.pager.next_reads() == [view.run]
     house.core.pager.arrived({view.run: content})
     steps.all(house)
     assert sorted(read(house, "all")) == sorted([*numbered(6), *numbered()[7:]])
-    assert house.queue("work").delayed == 0 and house.queue("work") not in house.core.mover.under_way
+    assert house.queue("work").delayed == 0 and house.queue("work") not in house.core.mover.pending_moves
 
 
 def test_what_was_moved_keeps_nothing_of_what_filters_have_said(steps: Steps) -> None:

@@ -36,7 +36,7 @@ def _asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def in_steps(steps: Steps, house: House, asked: list[int]) -> int:
     """Go on to the end; returns how many filters were asked in all, and a few in each step."""
     total = asked[0]
-    while house.core.fair or house.core._jobs:
+    while house.core.fair_scheduler or house.core._jobs:
         asked[0] = 0
         steps.one(house)
         assert asked[0] <= limits.SCAN_MESSAGES_MAX + 1
@@ -76,14 +76,17 @@ def test_notifications_for_costly_filters_keep_their_order(
     house, client = telling(steps, monkeypatch)
     for number in range(20):
         client.call("create_queue", name=f"n{number}")
-    assert house.core.voice._waiting_bytes and not house.queue("told").added
+    assert house.core.internal_producer._waiting_bytes and not house.queue("told").added
     if late:
         subscribe(house, "late", "queue <> 'x'")
         for _ in range(5):
             steps.one(house)
         client.call("create_queue", name="n20")
     steps.all(house)
-    assert told(house) == [f"n{number}" for number in range(20 + late)] and house.core.voice._waiting_bytes == 0
+    assert (
+        told(house) == [f"n{number}" for number in range(20 + late)]
+        and house.core.internal_producer._waiting_bytes == 0
+    )
 
 
 def test_a_subscription_keeps_no_more_notifications_than_it_may_though_these_waited_for_filters(
@@ -93,9 +96,9 @@ def test_a_subscription_keeps_no_more_notifications_than_it_may_though_these_wai
     monkeypatch.setattr(limits, "NOTIFICATIONS_QUEUED_MAX", 7)
     for number in range(20):
         client.call("create_queue", name=f"n{number}")
-    assert house.core.voice._waiting_bytes and not house.queue("told").added
+    assert house.core.internal_producer._waiting_bytes and not house.queue("told").added
     steps.all(house)
-    assert told(house) == [f"n{number}" for number in range(13, 20)] and house.core.announcer.dropped == 13
+    assert told(house) == [f"n{number}" for number in range(13, 20)] and house.core.publisher.dropped == 13
 
 
 def test_a_notification_that_costs_little_overtakes_none_that_waits(
@@ -128,21 +131,21 @@ def test_what_waits_too_much_or_has_no_place_when_it_is_its_turn_is_counted(
 ) -> None:
     house, client = telling(steps, monkeypatch)
     client.call("create_queue", name="n0")
-    size = house.core.voice._waiting_bytes
+    size = house.core.internal_producer._waiting_bytes
     monkeypatch.setattr(limits, "OWN_MESSAGES_WAITING_BYTES_MAX", 2 * size)
     client.call("create_queue", name="n1")
     client.call("create_queue", name="n2")
-    assert house.core.announcer.dropped == 1 and house.core.voice._waiting_bytes == 2 * size
+    assert house.core.publisher.dropped == 1 and house.core.internal_producer._waiting_bytes == 2 * size
 
     def full(*about: object, **more: object) -> None:
         raise AddressFullError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(house.core.placer), "place", full)
+        patch.setattr(type(house.core.ingress), "place", full)
         steps.one(house)
         steps.one(house)
     steps.all(house)
-    assert house.core.announcer.dropped + len(told(house)) == 3 and house.core.announcer.dropped > 1
+    assert house.core.publisher.dropped + len(told(house)) == 3 and house.core.publisher.dropped > 1
 
 
 # -- explanations
@@ -191,7 +194,7 @@ def test_explanations_take_turns_and_are_right(steps: Steps, monkeypatch: pytest
         calls.append(client.calls)
     answered = sum(client.answer(call) is not None for call in calls)
     assert not answered
-    while house.core.fair:
+    while house.core.fair_scheduler:
         before = sum(client.answer(call) is not None for call in calls)
         steps.one(house)
         asked["at once"] = max(asked["at once"], sum(client.answer(call) is not None for call in calls) - before)

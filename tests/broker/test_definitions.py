@@ -209,7 +209,7 @@ def test_the_number_of_a_queue_that_goes_with_its_life_is_never_given_again() ->
             queue(core, f"in the next life {len(numbers)}", durable=durable)
             numbers.append(core.router.last_number)
         core.definitions.delete_queue(core.router.by_number[numbers[-2]])
-        log = core.ledger.log  # type: ignore[assignment]
+        log = core.release_queue.log  # type: ignore[assignment]
     assert len(dict.fromkeys(numbers)) == len(numbers)
 
 
@@ -230,7 +230,7 @@ def test_a_durable_queue_stays_paused_over_a_crash_and_one_record_says_so() -> N
     assert len([record for record in log.living() if b"address" in record.payload and b"number" in record.payload]) == 2
     found.definitions.pause(found.router.queues["a"], False)
     found.definitions.delete_queue(found.router.queues["b"])
-    last = again(found.ledger.log)  # type: ignore[arg-type]
+    last = again(found.release_queue.log)  # type: ignore[arg-type]
     assert [(queue.name, queue.number, queue.paused) for queue in last.router.queues.values()] == [("a", 1, False)]
 
 

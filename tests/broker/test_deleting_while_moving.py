@@ -47,7 +47,7 @@ def test_a_purge_does_not_wait_for_what_is_rejected_after_it(steps: Steps) -> No
     client.settle(channel, (ROWS + 1, 2 * ROWS - 1), flags=2)
     while client.answer(call) is None:
         steps.one(house)
-    assert house.core.fair and read(house, "all") == numbered()
+    assert house.core.fair_scheduler and read(house, "all") == numbered()
     steps.all(house)
 
 
@@ -71,7 +71,7 @@ def test_a_purge_waits_for_room_for_what_filters_have_judged_since(steps: Steps)
     client.settle(channel, (1, 10), flags=2)
     client.leave(channel)
     assert client.call("purge_queue", name="work") is None
-    house.log.large_bytes = house.core.ledger.large_bytes = 10
+    house.log.large_bytes = house.core.release_queue.large_bytes = 10
     steps.all(house)
     assert client.answer(client.calls) is None
     while house.log.asked:
@@ -157,7 +157,7 @@ def test_who_comes_while_a_queue_is_deleted_gets_nothing_until_that_is_given_up(
     assert prepare(tx) == 0
     steps.all(house)
     house.rest()
-    assert late.bodies(channel) == [b"11", b"12"] and not house.core.mover.under_way.held
+    assert late.bodies(channel) == [b"11", b"12"] and not house.core.mover.pending_moves.held
 
 
 def test_a_queue_that_a_transaction_needs_by_then_is_not_deleted(steps: Steps) -> None:
@@ -180,7 +180,7 @@ def test_what_waits_for_room_on_the_disk_goes_before_its_queue_does(steps: Steps
     house, client = lettered(steps, log=BusyLog(room_bytes=room))
     client.put(client.produce("work"), bytes(5_000))
     channel = client.consume("work")
-    house.log.large_bytes = house.core.ledger.large_bytes = 1_000
+    house.log.large_bytes = house.core.release_queue.large_bytes = 1_000
     client.settle(channel, (1, 1), flags=2)
     client.leave(channel)
     assert client.call("delete_queue", name="work") is None
@@ -189,4 +189,4 @@ def test_what_waits_for_room_on_the_disk_goes_before_its_queue_does(steps: Steps
     house.log.answer()
     house.rest()
     assert answered(client) == {"removed": int(not room)} and house.queue("all").added == int(bool(room))
-    assert "work" not in house.core.router.queues and not house.core.mover.under_way._moves
+    assert "work" not in house.core.router.queues and not house.core.mover.pending_moves._moves

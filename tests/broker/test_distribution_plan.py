@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshq.broker.ingress._distribution_plan import RemoteBinding, Ring, Share, pieces, plan
+from meshq.broker.ingress._distribution_plan import ClusteredQueue, RemoteBinding, Share, pieces, plan
 from meshq.broker.ingress._filter_scan_plan import placed, sift
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._queue_spec import Terms
+from meshq.broker.queue._queue_spec import QueueSpec
 from meshq.selector import Filter, parse_filter
 from tests.broker.queues import join
 
@@ -29,15 +29,15 @@ def ring(
     filters: tuple[str, ...] = (),
     own: tuple[str | None, ...] = (None,),
     number: int = 1,
-) -> Ring:
+) -> ClusteredQueue:
     """A ring with consumers as the numbers say; ``local`` None: this node has no such queue.
 
     ``filters``: of the consumers elsewhere; ``own``: of the queues, the one here first.
     """
-    made = Ring(name)
+    made = ClusteredQueue(name)
     takes = [parse_filter(text) if text else None for text in own] + [None] * len(remotes)
     if local is not None:
-        made.local = Queue(number, name, "a", durable=True, terms=Terms(filter=takes[0]))
+        made.local = Queue(number, name, "a", durable=True, terms=QueueSpec(filter=takes[0]))
         for _ in range(local):
             join(made.local)
     for index, consumers in enumerate(remotes):
@@ -53,7 +53,7 @@ def wants(filters: tuple[Filter, ...], row: int) -> bool:
     return any(row % int(filter.text[-1]) == 0 for filter in filters)
 
 
-def dealt(rings: list[Ring], rows: int, *, anycast: bool = True, turn: int = 0) -> dict[int, list[int]]:
+def dealt(rings: list[ClusteredQueue], rows: int, *, anycast: bool = True, turn: int = 0) -> dict[int, list[int]]:
     """Rows by the number of the queue that has them."""
     found: dict[int, list[int]] = {}
     for queue, part, _ in plan(rings, range(rows), anycast=anycast, turn=turn, wants=wants):
@@ -236,7 +236,7 @@ def test_here_each_message_goes_to_all_that_take_it_or_to_the_next_of_them(
     filters: list[str | None], rows: int, turn: int, anycast: bool
 ) -> None:
     queues = [
-        Queue(number, f"q{number}", "a", durable=True, terms=Terms(filter=parse_filter(text) if text else None))
+        Queue(number, f"q{number}", "a", durable=True, terms=QueueSpec(filter=parse_filter(text) if text else None))
         for number, text in enumerate(filters)
     ]
     shares = sift(queues, range(rows), anycast=anycast, turn=turn, wants=wants)

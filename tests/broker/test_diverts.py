@@ -91,7 +91,7 @@ def test_a_chain_is_followed_and_each_address_gets_a_message_once() -> None:
     assert contents(again(house)) == {
         "b": [*got, b"1", b"33"], "end": [*got, b"33"], "n1": [*got, b"33"], "n2": [*got, b"33"],
     }  # fmt: skip
-    assert house.core.placer.unrouted == 0
+    assert house.core.ingress.unrouted == 0
 
 
 def test_a_queue_is_sent_to_by_its_name_without_any_divert_and_repeats_are_left_out() -> None:
@@ -113,7 +113,7 @@ def test_what_is_diverted_to_where_nobody_is_is_unrouted() -> None:
     divert(client, "3", "c", "closed")
     for number, address in enumerate("abc"):
         client.put(client.produce(address, bytes([number + 1]) * 16), b"x")
-    assert contents(house) == {"c": [b"x"]} and house.core.placer.unrouted == 2
+    assert contents(house) == {"c": [b"x"]} and house.core.ingress.unrouted == 2
     assert len(client.confirmed) == 3
 
 

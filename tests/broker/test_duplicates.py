@@ -96,7 +96,7 @@ def test_a_repeat_is_confirmed_and_stored_once_in_a_frame_and_across_frames() ->
     put_ids(client, producer, "a", "c")
     assert client.bodies(consumer) == [b"a", b"b", b"", b"c", b""]
     assert client.confirmed[-1] == (producer, 9)
-    assert house.core.placer.duplicates == 4
+    assert house.core.ingress.duplicates == 4
     house.check()
 
 
@@ -128,7 +128,7 @@ def test_ids_are_known_per_address() -> None:
     one, two = client.produce("x"), client.produce("y", producer=b"q" * 16)
     put_ids(client, one, "a")
     put_ids(client, two, "a")
-    assert house.core.placer.duplicates == 0
+    assert house.core.ingress.duplicates == 0
 
 
 def test_repeats_are_skipped_in_every_queue_of_the_address() -> None:
@@ -170,7 +170,7 @@ def test_what_is_refused_has_not_used_its_id() -> None:
     put_ids(client, producer, "a")
     house.log.full = False
     put_ids(client, producer, "a")
-    assert (house.queue().ready, house.core.placer.duplicates) == (1, 0)
+    assert (house.queue().ready, house.core.ingress.duplicates) == (1, 0)
 
 
 def test_a_message_that_nobody_listens_to_has_not_used_its_id() -> None:
@@ -212,7 +212,7 @@ def test_ids_outlive_their_run_in_a_record_of_their_own_that_goes_when_they_leav
     client = after.client()
     producer = client.produce()
     put_ids(client, producer, "a", "c", "d")
-    assert (after.queue().ready, after.core.placer.duplicates) == (2, 1)
+    assert (after.queue().ready, after.core.ingress.duplicates) == (2, 1)
     # One of them is still in the window.
     assert IDS in [record.kind for record in after.log.living()]
     put_ids(client, producer, "e")
@@ -278,7 +278,7 @@ def test_a_run_that_is_kept_for_its_ids_only_goes_when_they_leave() -> None:
     client = after.client()
     producer = client.produce("news")
     put_ids(client, producer, "1", "2")
-    assert after.core.placer.duplicates == 1
+    assert after.core.ingress.duplicates == 1
     put_ids(client, producer, "3")
     put_ids(client, producer, "4")
     runs = [record.position for record in after.log.living() if record.kind == RUN]
@@ -300,7 +300,7 @@ def test_an_id_that_stands_in_two_records_is_known_as_long_as_the_later_one_is()
     producer = client.produce(producer=b"another-producer")
     put_ids(client, producer, "b")
     put_ids(client, producer, "a")
-    assert after.core.placer.duplicates == 1
+    assert after.core.ingress.duplicates == 1
 
 
 def test_a_window_that_is_switched_off_frees_its_records_at_the_next_start() -> None:

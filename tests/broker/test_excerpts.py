@@ -37,7 +37,7 @@ def _kinds(log: FakeLog, kind: int) -> list[Record]:
 
 def test_of_a_run_without_ids_its_head_is_enough() -> None:
     for record in _kinds(_sent(), records.RUN):
-        kept, enough = records.excerpt(record.kind, memoryview(record.payload))
+        kept, enough = records.record_prefix(record.kind, memoryview(record.payload))
         whole = records.decode_run(record.payload)
         assert enough and kept == len(record.payload) - len(whole.content.table) - len(whole.content.body) < 120
         short = records.decode_run(record.payload[:kept], len(record.payload) - kept)
@@ -46,7 +46,7 @@ def test_of_a_run_without_ids_its_head_is_enough() -> None:
 
 def test_a_run_with_ids_is_read_whole_if_it_lives() -> None:
     for record in _kinds(_sent(ids=True), records.RUN):
-        kept, enough = records.excerpt(record.kind, record.payload)
+        kept, enough = records.record_prefix(record.kind, record.payload)
         assert not enough and kept < 120
         assert excerpted(record) == record
         records.decode_run(record.payload[:kept], len(record.payload) - kept)
@@ -55,21 +55,21 @@ def test_a_run_with_ids_is_read_whole_if_it_lives() -> None:
 def test_everything_that_brings_no_messages_is_kept_whole() -> None:
     for record in _sent().recovered():
         if record.kind != records.RUN:
-            assert records.excerpt(record.kind, record.payload) == (len(record.payload), True)
-    assert records.excerpt(records.PREPARED, bytes(9_000)) == (9_000, True)
+            assert records.record_prefix(record.kind, record.payload) == (len(record.payload), True)
+    assert records.record_prefix(records.PREPARED, bytes(9_000)) == (9_000, True)
     # What waits for a decision is messages, too.
-    assert records.excerpt(records.WAITING, bytes(9_000)) == (0, False)
-    assert records.excerpt(200, b"of another version") == (18, True)
+    assert records.record_prefix(records.WAITING, bytes(9_000)) == (0, False)
+    assert records.record_prefix(200, b"of another version") == (18, True)
 
 
 def test_what_can_not_be_read_is_kept_for_who_says_so() -> None:
     for kind in (records.RUN, records.ROUTED, records.PLACED):
-        assert records.excerpt(kind, b"cut") == (3, True)
+        assert records.record_prefix(kind, b"cut") == (3, True)
     run = _kinds(_sent(), records.RUN)[0].payload
-    assert records.excerpt(records.RUN, run[:60]) == (60, True)
+    assert records.record_prefix(records.RUN, run[:60]) == (60, True)
     # An address of 65,535 bytes.
     long = run[:36] + b"\xff\xff\xff\xff" + run[40:] + bytes(1_000)
-    assert records.excerpt(records.RUN, long) == (len(long), True)
+    assert records.record_prefix(records.RUN, long) == (len(long), True)
     for missing in (0, 1):
         with pytest.raises(DamagedError):
             records.decode_run(run[:-1] if not missing else run, missing)

@@ -41,7 +41,7 @@ def test_each_queue_gets_what_it_takes_and_what_none_takes_is_counted() -> None:
     client.put(channel, b"1", b"long", b"2", b"longer", b"12345")
     client.put(channel, b"long again")
     assert client.confirmed == [(channel, 5), (channel, 6)]
-    assert house.core.placer.unrouted == 3
+    assert house.core.ingress.unrouted == 3
     # Numbers of a queue have no gaps.
     assert (house.queue("short").last, house.queue("x").last) == (2, 1)
     house = again(house)
@@ -76,7 +76,7 @@ def test_one_queue_of_an_address_by_name_takes_what_it_takes() -> None:
     client = house.client()
     client.put(client.produce("news::short"), b"1", b"long")
     client.put(client.produce("news::short", b"other-----------"), b"long")
-    assert contents(house) == {"short": [b"1"]} and house.core.placer.unrouted == 2
+    assert contents(house) == {"short": [b"1"]} and house.core.ingress.unrouted == 2
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -91,12 +91,12 @@ def test_what_no_queue_took_is_no_repeat_when_it_is_sent_again(crash: bool) -> N
         house = again(house)
         client = house.client()
     client.put(client.produce("news", PRODUCER[::-1]), b"1", b"long", b"2", envelopes=envelopes)
-    assert house.core.placer.duplicates == 2
+    assert house.core.ingress.duplicates == 2
     assert contents(house) == {"short": [b"1", b"2"], "long": [b"long"]}
     house = again(house)
     client = house.client()
     client.put(client.produce("news", b"third producer 1"), b"1", b"long", b"2", envelopes=envelopes)
-    assert house.core.placer.duplicates == 3
+    assert house.core.ingress.duplicates == 3
 
 
 def test_a_queue_keeps_its_filter_and_another_one_is_refused() -> None:
@@ -165,5 +165,5 @@ def test_what_another_node_deals_to_a_queue_that_does_not_take_it_is_counted() -
     # A queue that is gone: by the address, and what the queues there take.
     peer.forward(channel, 5, b"long", b"3", queues=[99])
     assert contents(house) == {"q": [b"1", b"2", b"3"]}
-    assert house.core.placer.unrouted == 3 and house.core.placer.links
+    assert house.core.ingress.unrouted == 3 and house.core.ingress.links
     house.check()

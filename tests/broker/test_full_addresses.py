@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meshq import limits
-from meshq.broker.ingress._address_quota import UNLIMITED, AddressRoom, Gate
+from meshq.broker.ingress._address_quota import UNLIMITED, AddressQuota, ProducerCredit
 from meshq.broker.queue._queue_machine import Queue
 from meshq.settings import AddressSettings
 from meshq.wire import BY_NAME, FrameType
@@ -86,7 +86,7 @@ def test_a_repeat_of_what_is_stored_is_confirmed_also_when_there_is_no_room() ->
     sender = client.produce()
     client.put(sender, b"1", envelopes=with_ids("one"))
     client.put(sender, b"1", envelopes=with_ids("one"))
-    assert not client.refused() and house.core.placer.duplicates == 1
+    assert not client.refused() and house.core.ingress.duplicates == 1
 
 
 def test_what_has_no_room_is_confirmed_dropped_and_counted() -> None:
@@ -98,7 +98,7 @@ def test_what_has_no_room_is_confirmed_dropped_and_counted() -> None:
     assert client.last(FrameType.CONFIRM).first == last and not client.refused()
     queue = client.call("queue", name="q")
     assert queue is not None and (queue["added"], queue["dropped"]) == (2, 2)
-    assert house.core.placer.dropped == 2
+    assert house.core.ingress.dropped == 2
     client.settle(client.consume(), (1, 2))
     client.put(sender, b"5")
     assert house.queue().added == 3
@@ -214,18 +214,18 @@ def test_what_is_moved_to_a_full_address_stays_unless_it_may_be_dropped(policy: 
 
 def test_a_room_adds_up() -> None:
     queue = Queue(1, "q", "q", durable=False)
-    room = AddressRoom("anycast", [queue])
+    room = AddressQuota("anycast", [queue])
     room.rule(AddressSettings(full_policy="block", max_size_messages=100), pages=True)
     told: dict[int, int] = {}
-    gates: list[Gate] = []
+    credits: list[ProducerCredit] = []
     for number in range(5):
-        gate = room.open(0, lambda until, number=number: told.__setitem__(number, until))  # type: ignore[misc]
-        gates.append(gate)
-    assert sum(gate.promised for gate in gates) <= 100
-    for gate in gates:
-        gate.sent(gate.until)
-    for gate in gates:
-        gate.close()
+        credit = room.open(0, lambda until, number=number: told.__setitem__(number, until))  # type: ignore[misc]
+        credits.append(credit)
+    assert sum(credit.promised for credit in credits) <= 100
+    for credit in credits:
+        credit.sent(credit.until)
+    for credit in credits:
+        credit.close()
     assert room.waiting == 0 and room.idle and room._reserved == 0
 
 

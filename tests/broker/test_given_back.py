@@ -39,7 +39,7 @@ def test_the_last_duplicate_ids_are_known_in_the_next_life_whatever_was_given_ba
     house = make_house(log, records=log.recovered(), settings=SETTINGS)
     client = house.client()
     client.put(client.produce("q", b"p" * 16), *[b"again"] * REMEMBERED, envelopes=with_ids(*NAMES[REMEMBERED:]))
-    assert (house.core.placer.duplicates, house.queue().ready) == (REMEMBERED, 2 * REMEMBERED)
+    assert (house.core.ingress.duplicates, house.queue().ready) == (REMEMBERED, 2 * REMEMBERED)
 
 
 def test_who_sent_something_elsewhere_has_stored_nothing_here_though_it_was_given_back_here() -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from meshq import AddressSettings, limits
-from meshq.broker.queue._consumer_state import ConsumerState, Span
+from meshq.broker.queue._consumer_state import ConsumerState, RowSpan
 from meshq.broker.queue._grouped_machine import GroupedMessages
 from tests.broker.queues import dealt, give_back, join, leave, make_queue, put, settle
 
@@ -22,7 +22,7 @@ class Model:
         # By number: group, the property k, priority; in the queue and not held.
         self.ready: dict[int, tuple[str | None, int, int]] = {}
         self.held: dict[int, tuple[ConsumerState, int, tuple[str | None, int, int]]] = {}
-        self.delayed: dict[int, tuple[Span, tuple[str | None, int, int]]] = {}
+        self.delayed: dict[int, tuple[RowSpan, tuple[str | None, int, int]]] = {}
         self.owners: dict[str, ConsumerState] = {}
         self.made = 0
         self.granted = 0
@@ -104,7 +104,7 @@ class Model:
             number = self.dice.choice(list(self.ready))
             message = self.ready.pop(number)
             (view,) = [view for view in self.queue.runs() if view.first <= number < view.first + len(view.states)]
-            span = Span(view, number - view.first, number - view.first + 1, 1)
+            span = RowSpan(view, number - view.first, number - view.first + 1, 1)
             self.queue.put_off(span)
         else:
             return

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshq import AddressSettings
-from meshq.broker.queue._consumer_state import Span
+from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.wire import FLAG_RETURN, KIND_CONTROL, KIND_HEADERS, KIND_PROPERTIES, Envelope, encode_map
 from tests.broker.kit import House, make_house
@@ -415,7 +415,7 @@ def test_offers_that_are_void_do_not_pile_up_while_nobody_has_room() -> None:
     for number in range(500):
         view = put(queue, groups=[f"g{number}"])
         assert dealt(queue) == {1: []}
-        queue.take_out(Span(view, 0, 1, 1), "expired")
+        queue.take_out(RowSpan(view, 0, 1, 1), "expired")
     assert queue.grouped is not None and list(queue.grouped.table) == ["held", "kept"]
     assert [len(offers) < 100 for offers in queue.grouped._offers.values()] == [True]
     join(queue, number=2)

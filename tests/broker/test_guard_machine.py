@@ -15,7 +15,7 @@ from meshq.broker.session._connection_guard_machine import (
     FAILURES_MAX,
     FORGET_S,
     Arrival,
-    Guard,
+    ConnectionGuard,
     address_of,
 )
 from meshq.errors import InvariantError
@@ -25,7 +25,7 @@ MANY = 16
 BOUNDS = ConnectionBounds(connections=1_000, unauthenticated=500, per_address=MANY, sessions_per_user=1_000, uploads=1)
 
 
-def visit(guard: Guard, address: str, now: float) -> float:
+def visit(guard: ConnectionGuard, address: str, now: float) -> float:
     """Come and go."""
     assert not guard.arrived(address, 0).refused
     guard.settled(address, 0)
@@ -33,10 +33,10 @@ def visit(guard: Guard, address: str, now: float) -> float:
     return guard.delay(address, now)
 
 
-def bounded(*, connections: int = 1_000, unauthenticated: int = 500, per_address: int = MANY) -> Guard:
+def bounded(*, connections: int = 1_000, unauthenticated: int = 500, per_address: int = MANY) -> ConnectionGuard:
     """A guard with bounds of its own."""
     bounds = attrs.evolve(BOUNDS, connections=connections, unauthenticated=unauthenticated, per_address=per_address)
-    return Guard(bounds)
+    return ConnectionGuard(bounds)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_an_address_is_what_one_host_cannot_change(peer: str, address: str) -> N
     assert address_of(peer) == address
 
 
-def come(guard: Guard, addresses: str, first: int = 0, **options: bool) -> list[Arrival]:
+def come(guard: ConnectionGuard, addresses: str, first: int = 0, **options: bool) -> list[Arrival]:
     """A connection of each of these addresses comes, with rising numbers."""
     return [guard.arrived(address, first + number, **options) for number, address in enumerate(addresses)]
 
@@ -130,7 +130,7 @@ def test_each_failure_doubles_the_delay_up_to_a_maximum() -> None:
 
 
 def test_failures_are_forgotten_one_by_one_and_in_the_end_all() -> None:
-    guard = Guard()
+    guard = ConnectionGuard()
     for _ in range(3):
         guard.failed("a", 0.0)
     assert visit(guard, "a", FORGET_S - 0.1) == 1.0
@@ -142,7 +142,7 @@ def test_failures_are_forgotten_one_by_one_and_in_the_end_all() -> None:
 
 
 def test_a_success_does_not_clear_the_way_for_guesses() -> None:
-    guard = Guard()
+    guard = ConnectionGuard()
     guard.failed("a", 0.0)
     visit(guard, "a", 0.0)
     assert visit(guard, "a", 0.0) == DELAY_S_MIN
@@ -150,14 +150,14 @@ def test_a_success_does_not_clear_the_way_for_guesses() -> None:
 
 def test_the_table_of_failures_is_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GUARDED_ADDRESSES_MAX", 3)
-    guard = Guard()
+    guard = ConnectionGuard()
     for address in ("a", "b", "c", "a", "d"):
         guard.failed(address, 0.0)
     assert {address: visit(guard, address, 0.0) for address in "abcd"} == {"a": 0.5, "b": 0.0, "c": 0.25, "d": 0.25}
 
 
 def test_what_has_not_come_cannot_go() -> None:
-    guard = Guard()
+    guard = ConnectionGuard()
     with pytest.raises(InvariantError):
         guard.gone()
     guard.arrived("a", 1)

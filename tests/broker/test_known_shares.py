@@ -10,9 +10,9 @@ from meshq.broker.ingress._distribution import wants_of
 from meshq.broker.ingress._filter_scan_plan import sift
 from meshq.broker.ingress._known_shares import deal_known
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._queue_spec import Terms
+from meshq.broker.queue._queue_spec import QueueSpec
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.queue._verdicts import Asked, judging, unasked
+from meshq.broker.queue._verdicts import AskedFilters, judging, unasked
 from meshq.selector import parse_filter
 from meshq.wire import KIND_PROPERTIES, Envelope, encode_map, encode_run
 from tests.broker.kit import PRODUCER
@@ -31,7 +31,7 @@ def test_dealing_by_what_is_known_is_dealing_by_asking(seed: int) -> None:
     queues = []
     for number in range(1, rng.randrange(2, 12)):
         filter = parse_filter(f"k = {rng.randrange(5)} OR k > {rng.randrange(6)}") if rng.random() < 0.8 else None
-        queues.append(Queue(number, f"q{number}", "a", durable=False, terms=Terms(filter=filter)))
+        queues.append(Queue(number, f"q{number}", "a", durable=False, terms=QueueSpec(filter=filter)))
     filters = list(dict.fromkeys(queue.terms.filter for queue in queues if queue.terms.filter is not None))
     rows = range(run.content.rows) if rng.random() < 0.5 else sorted(rng.sample(range(run.content.rows), 1))
     anycast, turn = rng.random() < 0.5, rng.randrange(20)
@@ -40,7 +40,7 @@ def test_dealing_by_what_is_known_is_dealing_by_asking(seed: int) -> None:
     middle = rng.randrange(len(filters) + 1)
     for part in (filters[:middle], filters[middle:]):
         assert deal_known(run, queues, rows, anycast=anycast, turn=turn) is None or not part
-        for _ in judging(run, part, Asked(part)):
+        for _ in judging(run, part, AskedFilters(part)):
             pass
     assert not unasked(run, filters)
     assert deal_known(run, queues, rows, anycast=anycast, turn=turn) == told
@@ -50,9 +50,9 @@ def test_dealing_by_what_is_known_is_dealing_by_asking(seed: int) -> None:
 def test_of_messages_that_were_not_asked_nothing_is_known() -> None:
     run = run_of(random.Random(1), 10)
     some = parse_filter("k >= 0")
-    for _ in judging(run, [some], Asked([some]), range(5)):
+    for _ in judging(run, [some], AskedFilters([some]), range(5)):
         pass
-    queue = Queue(1, "q", "a", durable=False, terms=Terms(filter=some))
+    queue = Queue(1, "q", "a", durable=False, terms=QueueSpec(filter=some))
     assert deal_known(run, [queue], range(10), anycast=False, turn=0) is None
     assert unasked(run, [some], range(5)) == [] and unasked(run, [some]) == [some]
     (share,) = sift([queue], range(10), anycast=False, turn=0, wants=wants_of(run))

@@ -7,29 +7,29 @@ import math
 import pytest
 
 from meshq import limits
-from meshq.broker.ingress._high_watermarks import Marks
-from meshq.broker.ingress._release_queue import Ledger
+from meshq.broker.ingress._high_watermarks import HighWatermarks
+from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.records import DEFINITION, MARKS, decode_marks
 from meshq.errors import AddressFullError
 from tests.broker.logs import FakeLog
 
 
-def make_ledger(log: FakeLog | None) -> tuple[Ledger, list[object]]:
+def make_ledger(log: FakeLog | None) -> tuple[ReleaseQueue, list[object]]:
     """A ledger, and what it releases in order."""
     released: list[object] = []
-    ledger = Ledger(log, released.append)
+    release_queue = ReleaseQueue(log, released.append)
     if log is not None:
-        log.on_durable = ledger.durable_moved
-    return ledger, released
+        log.on_durable = release_queue.durable_moved
+    return release_queue, released
 
 
-def marked(log: FakeLog, *, given: int = 0, delivered: int = 0) -> tuple[Ledger, Marks, Queue]:
-    ledger, _ = make_ledger(log)
-    marks = Marks(ledger)
+def marked(log: FakeLog, *, given: int = 0, delivered: int = 0) -> tuple[ReleaseQueue, HighWatermarks, Queue]:
+    release_queue, _ = make_ledger(log)
+    marks = HighWatermarks(release_queue)
     queue = Queue(3, "q", "q", durable=True)
     marks.open(queue, given, {4: delivered})
-    return ledger, marks, queue
+    return release_queue, marks, queue
 
 
 def written(log: FakeLog) -> list[tuple[int, int, int]]:
@@ -39,42 +39,42 @@ def written(log: FakeLog) -> list[tuple[int, int, int]]:
 
 def test_entries_are_released_in_the_order_in_which_they_were_placed() -> None:
     log = FakeLog()
-    ledger, released = make_ledger(log)
-    first, second = (ledger.write(2, [b"x"]) for _ in range(2))
-    ledger.release_after(second, ["b"], lambda: released.append("then b"))  # type: ignore[list-item]
+    release_queue, released = make_ledger(log)
+    first, second = (release_queue.write(2, [b"x"]) for _ in range(2))
+    release_queue.release_after(second, ["b"], lambda: released.append("then b"))  # type: ignore[list-item]
     # Its record is earlier, but it was given later.
-    ledger.release_after(first, ["a"], lambda: released.append("then a"))  # type: ignore[list-item]
-    ledger.release_after(0, (), lambda: released.append("then c"))
-    assert ledger.waiting == 3
+    release_queue.release_after(first, ["a"], lambda: released.append("then a"))  # type: ignore[list-item]
+    release_queue.release_after(0, (), lambda: released.append("then c"))
+    assert release_queue.waiting == 3
     log.sync(first)
     assert released == []
     log.sync(second)
     assert released == [["b"], "then b", ["a"], "then a", "then c"]
-    assert ledger.waiting == 0
+    assert release_queue.waiting == 0
 
 
 def test_what_is_durable_already_is_released_at_once_if_nothing_waits() -> None:
     log = FakeLog()
-    ledger, released = make_ledger(log)
-    position = ledger.write(2, [b"x"])
+    release_queue, released = make_ledger(log)
+    position = release_queue.write(2, [b"x"])
     log.sync()
-    ledger.release_after(position, (), lambda: released.append(1))
+    release_queue.release_after(position, (), lambda: released.append(1))
     assert released == [1]
 
 
 def test_without_a_journal_everything_is_released_at_once() -> None:
-    ledger, released = make_ledger(None)
-    assert ledger.write(2, [b"x"]) == 0
-    ledger.release_after(0, ["a"], lambda: released.append("then"))  # type: ignore[list-item]
-    ledger.when_all_is_durable(lambda: released.append("durable"))
+    release_queue, released = make_ledger(None)
+    assert release_queue.write(2, [b"x"]) == 0
+    release_queue.release_after(0, ["a"], lambda: released.append("then"))  # type: ignore[list-item]
+    release_queue.when_all_is_durable(lambda: released.append("durable"))
     assert released == [["a"], "then", "durable"]
 
 
 def test_whoever_waits_for_everything_hurries_the_journal() -> None:
     log = FakeLog()
-    ledger, released = make_ledger(log)
-    ledger.write(2, [b"x"], lazy=True)
-    ledger.when_all_is_durable(lambda: released.append(1))
+    release_queue, released = make_ledger(log)
+    release_queue.write(2, [b"x"], lazy=True)
+    release_queue.when_all_is_durable(lambda: released.append(1))
     assert (log.hurries, released) == (1, [])
     log.sync()
     assert released == [1]
@@ -82,13 +82,13 @@ def test_whoever_waits_for_everything_hurries_the_journal() -> None:
 
 def test_what_is_released_may_place_more() -> None:
     log = FakeLog()
-    ledger, released = make_ledger(log)
+    release_queue, released = make_ledger(log)
 
     def more() -> None:
-        ledger.release_after(ledger.write(2, [b"y"]), (), lambda: released.append("second"))
+        release_queue.release_after(release_queue.write(2, [b"y"]), (), lambda: released.append("second"))
         released.append("first")
 
-    ledger.release_after(ledger.write(2, [b"x"]), (), more)
+    release_queue.release_after(release_queue.write(2, [b"x"]), (), more)
     log.sync(1)
     assert released == ["first"]
     log.sync()
@@ -97,29 +97,29 @@ def test_what_is_released_may_place_more() -> None:
 
 def test_doomed_records_die_with_the_next_record_and_not_before_it_is_placed() -> None:
     log = FakeLog()
-    ledger, _ = make_ledger(log)
+    release_queue, _ = make_ledger(log)
     for _ in range(3):
-        ledger.write(2, [b"x"])
-    ledger.doom([1, 3])
+        release_queue.write(2, [b"x"])
+    release_queue.doom([1, 3])
     log.full = True
     with pytest.raises(AddressFullError):
-        ledger.write(2, [b"y"])
+        release_queue.write(2, [b"y"])
     log.full = False
-    ledger.write(2, [b"y"], kills=[2])
+    release_queue.write(2, [b"y"], kills=[2])
     assert log.records[-1].kills == (2, 1, 3)
-    ledger.write(2, [b"z"])
+    release_queue.write(2, [b"z"])
     assert log.records[-1].kills == ()
 
 
 def test_many_doomed_records_die_by_and_by() -> None:
     log = FakeLog()
-    ledger, _ = make_ledger(log)
+    release_queue, _ = make_ledger(log)
     for _ in range(2_500):
-        ledger.write(2, [b"x"])
-    ledger.doom(range(1, 2_501))
+        release_queue.write(2, [b"x"])
+    release_queue.doom(range(1, 2_501))
     sizes = []
     for _ in range(4):
-        ledger.write(2, [b"y"])
+        release_queue.write(2, [b"y"])
         sizes.append(len(log.records[-1].kills))
     assert sizes == [1_000, 1_000, 500, 0]
 
@@ -151,8 +151,8 @@ def test_a_mark_may_be_moved_before_it_is_reached() -> None:
 
 def test_a_mark_never_moves_back_however_small_its_blocks_are() -> None:
     log = FakeLog()
-    ledger, _ = make_ledger(log)
-    marks = Marks(ledger, lambda name: name == "broker.no_block")
+    release_queue, _ = make_ledger(log)
+    marks = HighWatermarks(release_queue, lambda name: name == "broker.no_block")
     queue = Queue(3, "q", "q", durable=True)
     marks.open(queue, 0, {4: 100})
     marks.cover_delivered(queue, queue.levels[0], 60, 50)
@@ -196,8 +196,8 @@ def test_marks_move_on_a_full_disk() -> None:
 
 def test_a_queue_that_leaves_no_trace_has_no_marks() -> None:
     log = FakeLog()
-    ledger, _ = make_ledger(log)
-    marks = Marks(ledger)
+    release_queue, _ = make_ledger(log)
+    marks = HighWatermarks(release_queue)
     queue = Queue(1, "q", "q", durable=False)
     marks.open(queue)
     assert queue.mark == math.inf
@@ -209,8 +209,8 @@ def test_a_queue_that_leaves_no_trace_has_no_marks() -> None:
 
 def test_a_queue_takes_its_marks_along_when_it_is_deleted() -> None:
     log = FakeLog()
-    ledger, marks, queue = marked(log)
-    ledger.write(DEFINITION, [b"x"])
+    release_queue, marks, queue = marked(log)
+    release_queue.write(DEFINITION, [b"x"])
     marks.cover_delivered(queue, queue.levels[0], 5)
     assert marks.close(queue) == [2]
     # The mark was on its way when the queue went.

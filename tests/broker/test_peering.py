@@ -186,11 +186,11 @@ def test_a_message_that_comes_back_is_no_duplicate() -> None:
         key = id(house)
         peers[key].forward(channels[key], next(numbers[key]), b"x", envelopes=with_ids("the id"))
     assert (here.queue().added, there.queue().added) == (2, 2)
-    assert here.core.placer.duplicates == there.core.placer.duplicates == 0
+    assert here.core.ingress.duplicates == there.core.ingress.duplicates == 0
     # A client's repeat is one all the same, there and here.
     again = here.client()
     again.put(again.produce("q", b"another producer"), b"x", envelopes=with_ids("the id"))
-    assert (here.queue().added, here.core.placer.duplicates) == (2, 1)
+    assert (here.queue().added, here.core.ingress.duplicates) == (2, 1)
 
 
 def test_the_ids_of_a_forwarded_run_are_unknown_after_a_restart_too() -> None:
@@ -213,7 +213,7 @@ def test_what_is_for_a_queue_that_is_gone_is_routed_by_its_address() -> None:
     house.client().call("delete_queue", name="one")
     peer.forward(channel, 1, b"1", b"2", b"3", queues=(1,), address="work")
     assert sorted(all_bodies(house, "two") + all_bodies(house, "three")) == [b"1", b"2", b"3"]
-    assert house.core.placer.unrouted == 0
+    assert house.core.ingress.unrouted == 0
     assert peer.confirmed == [(channel, 3)]
 
 
@@ -239,9 +239,9 @@ def test_what_is_for_a_queue_that_is_gone_goes_where_other_nodes_have_one(*, mak
     peer.forward(channel, 1, b"1", b"2", b"3")
     peer.forward(channel, 2, b"2", b"3")
     assert peer.confirmed == [(channel, 3), (channel, 3)]
-    assert (there.ready, house.core.placer.unrouted) == (3, 0)
+    assert (there.ready, house.core.ingress.unrouted) == (3, 0)
     later = make_house(records=house.log.recovered())
-    assert (later.queue(there.name).ready, later.core.placer.unrouted) == (3, 0)
+    assert (later.queue(there.name).ready, later.core.ingress.unrouted) == (3, 0)
     later.check()
 
 
@@ -257,7 +257,7 @@ def test_what_is_for_nobody_and_may_make_no_queue_is_counted_as_unrouted_and_the
     peer.forward(channel, 4, b"4", queues=(2,), address="r")
     assert not peer.all_closed()
     assert peer.confirmed == [(channel, 2), (channel, 3), (channel, 4)]
-    assert house.core.placer.unrouted == 3
+    assert house.core.ingress.unrouted == 3
     assert all_bodies(house, "r") == [b"4"]
 
 
@@ -272,7 +272,7 @@ def test_what_a_multicast_queue_should_have_goes_with_it_and_to_no_other_queue()
     peer.forward(channel, 1, b"1", queues=(1, 3), address="news")
     peer.forward(channel, 2, b"2", queues=(1,), address="news")
     assert (all_bodies(house, "two"), all_bodies(house, "three")) == ([], [b"1"])
-    assert house.core.placer.unrouted == 1
+    assert house.core.ingress.unrouted == 1
 
 
 def test_a_queue_that_is_named_twice_gets_a_message_once() -> None:

@@ -165,10 +165,10 @@ def test_a_message_to_a_multicast_address_without_queues_goes_nowhere_and_is_con
     producer = client.produce("news")
     client.put(producer, b"1", b"2")
     assert client.confirmed == [(producer, 2)]
-    assert (house.core.placer.unrouted, house.core.memory.used_bytes) == (2, 0)
+    assert (house.core.ingress.unrouted, house.core.memory.used_bytes) == (2, 0)
     # Sent again it is known, though nobody has it.
     client.put(producer, b"1", b"2", flags=2, first=1)
-    assert house.core.placer.unrouted == 2
+    assert house.core.ingress.unrouted == 2
 
 
 def test_a_durable_message_in_a_queue_that_is_not_durable_leaves_no_record() -> None:

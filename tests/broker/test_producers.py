@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshq.broker.ingress import _producers
-from meshq.broker.ingress._producers import ProducerMarks
+from meshq.broker.ingress._producers import ProducerSequences
 from meshq.broker.records import PRODUCERS, decode_producers
 from meshq.wire import BY_NAME, FLAG_RESENT
 from tests.broker.kit import PRODUCER, FakeLog, House, RawClient, make_core, make_house
@@ -32,7 +32,7 @@ def opened(house: House) -> tuple[RawClient, int]:
 
 
 def test_a_mark_is_the_highest_number_stored() -> None:
-    marks = ProducerMarks()
+    marks = ProducerSequences()
     assert marks.get(PRODUCER) is None and marks.whole(PRODUCER) == 0
     marks.raise_to(PRODUCER, 1, 3)
     marks.raise_to(PRODUCER, 4, 4)
@@ -40,7 +40,7 @@ def test_a_mark_is_the_highest_number_stored() -> None:
 
 
 def test_what_was_passed_over_is_a_gap_until_it_is_stored() -> None:
-    marks = ProducerMarks()
+    marks = ProducerSequences()
     marks.raise_to(PRODUCER, 1, 3)
     marks.raise_to(PRODUCER, 8, 9)
     assert (marks.get(PRODUCER), marks.whole(PRODUCER)) == (9, 3)
@@ -57,7 +57,7 @@ def test_what_was_passed_over_is_a_gap_until_it_is_stored() -> None:
 
 
 def test_the_least_recently_active_producer_is_forgotten_with_its_gaps_and_that_is_remembered() -> None:
-    marks = ProducerMarks(2)
+    marks = ProducerSequences(2)
     marks.raise_to(b"a" * 16, 1, 1)
     marks.raise_to(b"a" * 16, 5, 5)
     marks.raise_to(b"b" * 16, 1, 1)
@@ -73,7 +73,7 @@ def test_the_least_recently_active_producer_is_forgotten_with_its_gaps_and_that_
 
 
 def test_only_the_last_gaps_of_a_producer_are_remembered() -> None:
-    marks = ProducerMarks()
+    marks = ProducerSequences()
     for number in range(1, 2 * (_producers.GAPS_OF_ONE_MAX + 2), 2):
         marks.raise_to(PRODUCER, number + 1, number + 1)
     assert not marks.lacks(PRODUCER, 1, 1) and not marks.lacks(PRODUCER, 3, 3)
@@ -83,7 +83,7 @@ def test_only_the_last_gaps_of_a_producer_are_remembered() -> None:
 
 def test_gaps_of_all_producers_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_producers, "GAPS_MAX", 3)
-    marks = ProducerMarks()
+    marks = ProducerSequences()
     names = [bytes([number]) * 16 for number in range(5)]
     for name in names:
         marks.raise_to(name, 2, 2)
@@ -91,25 +91,25 @@ def test_gaps_of_all_producers_are_bounded_together(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_checkpoint_says_everything() -> None:
-    marks = ProducerMarks()
+    marks = ProducerSequences()
     marks.raise_to(PRODUCER, 1, 3)
     marks.raise_to(PRODUCER, 6, 7)
     marks.raise_to(OTHER, 1, 1)
     ((_, payload),) = marks.checkpoint()
     record = decode_producers(payload)
     assert record == (False, ((PRODUCER, 7), (OTHER, 1)), ((PRODUCER, 4, 5),))
-    assert ProducerMarks().checkpoint() == []
+    assert ProducerSequences().checkpoint() == []
 
 
 def test_a_node_that_forgot_everybody_still_says_so() -> None:
-    marks = ProducerMarks(0)
+    marks = ProducerSequences(0)
     marks.raise_to(PRODUCER, 1, 1)
     assert [decode_producers(payload) for _, payload in marks.checkpoint()] == [(True, (), ())]
 
 
 def test_a_checkpoint_of_many_producers_is_cut_into_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_producers, "PRODUCERS_MAX", 2)
-    marks = ProducerMarks()
+    marks = ProducerSequences()
     for number in range(5):
         marks.raise_to(bytes([number]) * 16, 2, 2)
     records = [decode_producers(payload) for _, payload in marks.checkpoint()]

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from meshq import limits
 from meshq.broker.ingress import _producers
-from meshq.broker.ingress._producers import ProducerMarks
+from meshq.broker.ingress._producers import ProducerSequences
 from meshq.broker.records import (
     PRODUCERS,
     USER_PRODUCERS,
@@ -202,7 +202,7 @@ def test_whose_the_runs_are_is_said_once() -> None:
 
 
 def test_who_claims_many_ids_has_its_own_forgotten() -> None:
-    marks = ProducerMarks(capacity=20, of_user=10)
+    marks = ProducerSequences(capacity=20, of_user=10)
     marks.raise_to(PRODUCER, 1, 5, "owner")
     for number in range(100):
         marks.raise_to(b"%16d" % number, 1, 1, "thief")
@@ -216,7 +216,7 @@ def test_who_claims_many_ids_has_its_own_forgotten() -> None:
 
 
 def test_what_holds_for_everybody_says_nothing_of_a_producer_that_its_user_had_forgotten() -> None:
-    marks = ProducerMarks(capacity=20, of_user=2)
+    marks = ProducerSequences(capacity=20, of_user=2)
     # Of a version that did not tell users apart.
     marks.restore(PRODUCER, 5)
     marks.raise_to(PRODUCER, 6, 10, "owner")
@@ -229,7 +229,7 @@ def test_what_holds_for_everybody_says_nothing_of_a_producer_that_its_user_had_f
     marks.raise_to(PRODUCER, 11, 11, "owner")
     assert marks.get(PRODUCER, "owner") == marks.whole(PRODUCER, "owner") == 11
     assert not marks.lacks(PRODUCER, 6, 10, "owner")
-    again = ProducerMarks(capacity=20, of_user=2)
+    again = ProducerSequences(capacity=20, of_user=2)
     again.restore(PRODUCER, 5)
     again.restore_forgotten("owner")
     again.restore(PRODUCER, 5, "owner")
@@ -238,7 +238,7 @@ def test_what_holds_for_everybody_says_nothing_of_a_producer_that_its_user_had_f
 
 def test_gaps_that_one_user_makes_are_its_own_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_producers, "GAPS_MAX", 10)
-    marks = ProducerMarks()
+    marks = ProducerSequences()
     marks.raise_to(PRODUCER, 2, 2, "owner")
     for number in range(100):
         marks.raise_to(b"%16d" % number, 2, 2, "thief")
@@ -246,7 +246,7 @@ def test_gaps_that_one_user_makes_are_its_own_to_lose(monkeypatch: pytest.Monkey
 
 
 def test_a_producer_with_a_channel_is_not_forgotten() -> None:
-    marks = ProducerMarks(capacity=10, of_user=5)
+    marks = ProducerSequences(capacity=10, of_user=5)
     for _ in range(2):
         marks.open(PRODUCER, "owner")
     marks.raise_to(PRODUCER, 1, 5, "owner")
@@ -279,7 +279,7 @@ def test_a_channel_through_which_nothing_came_leaves_nothing() -> None:
 
 
 def test_one_user_has_so_many_producers_open_and_others_still_have_theirs() -> None:
-    marks = ProducerMarks(capacity=8, of_user=6)
+    marks = ProducerSequences(capacity=8, of_user=6)
 
     def take(user: str) -> int:
         for number in range(100):
@@ -348,7 +348,7 @@ def test_what_is_written_is_read_and_nothing_else_is(record: UserProducersRecord
 
 def test_a_user_with_many_open_producers_has_others_forgotten_at_no_more_cost() -> None:
     def work(open_count: int) -> int:
-        marks = ProducerMarks(capacity=4_000, of_user=2_000)
+        marks = ProducerSequences(capacity=4_000, of_user=2_000)
         for number in range(open_count):
             marks.open(b"open%12d" % number, "thief")
         for number in range(2_000 - open_count):

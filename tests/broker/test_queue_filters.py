@@ -271,7 +271,7 @@ def alive(kind: type) -> int:
 
 
 def test_nothing_is_kept_of_runs_and_filters_that_are_gone() -> None:
-    before = alive(_filtered_machine.QueueRun), alive(_filtered_machine.Lane)
+    before = alive(_filtered_machine.QueueRun), alive(_filtered_machine.FilterGroup)
     queue = make_queue()
     # A message that nobody takes stands before everything, and has come back.
     put(queue, values=keys(3))
@@ -302,7 +302,7 @@ def test_nothing_is_kept_of_runs_and_filters_that_are_gone() -> None:
     leave(full)
     leave(busy)
     queue.check()
-    assert alive(_filtered_machine.Lane) == before[1]
+    assert alive(_filtered_machine.FilterGroup) == before[1]
     assert not queue.levels[0].filtered
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from meshq import limits
-from meshq.broker.ingress import _entering, _marks
+from meshq.broker.ingress import _high_watermarks, _record_writer
 from tests.broker.lives import Lives
 
 
@@ -17,8 +17,8 @@ from tests.broker.lives import Lives
 def small_blocks() -> object:
     """Marks that are passed all the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_marks, "MARK_BLOCK", 4)
-        patch.setattr(_entering, "MARK_BLOCK", 4)
+        patch.setattr(_high_watermarks, "MARK_BLOCK", 4)
+        patch.setattr(_record_writer, "MARK_BLOCK", 4)
         patch.setattr(limits, "SEQUENCE_RESERVE", 5)
         yield
 

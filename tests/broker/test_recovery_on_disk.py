@@ -13,7 +13,7 @@ import trio
 
 from meshq import limits
 from meshq.abc import Buffer
-from meshq.broker.ingress import _entering, _marks
+from meshq.broker.ingress import _high_watermarks, _record_writer
 from meshq.env import real_env
 from meshq.errors import AddressFullError
 from meshq.store import Draft, Journal, Record
@@ -126,8 +126,8 @@ class DiskLives(Lives):
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Marks that are passed all the time."""
-    monkeypatch.setattr(_marks, "MARK_BLOCK", 4)
-    monkeypatch.setattr(_entering, "MARK_BLOCK", 4)
+    monkeypatch.setattr(_high_watermarks, "MARK_BLOCK", 4)
+    monkeypatch.setattr(_record_writer, "MARK_BLOCK", 4)
     monkeypatch.setattr(limits, "SEQUENCE_RESERVE", 5)
     yield
 

@@ -174,7 +174,7 @@ def test_who_wants_no_answer_or_has_gone_is_not_waited_for() -> None:
         client.put(channel, b'{"name": "q%d"}' % number, envelopes=[request("create_queue", reply_to)])
     assert list(house.core.router.queues) == [f"q{number}" for number in range(5)]
     assert client.confirmed[-1] == (channel, 5) and not client.refused()
-    assert house.core.placer.unrouted == 4
+    assert house.core.ingress.unrouted == 4
     assert not {MANAGEMENT, NOTIFICATIONS} & set(house.core.router.addresses)
 
 

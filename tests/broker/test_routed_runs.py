@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from meshq.broker import Core
-from meshq.broker.queue._consumer_state import ConsumerState, Grant
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.records import LINKS, PRODUCERS, ROUTED, SETTLED, decode_links, decode_settled
 from meshq.broker.session._deliveries import granted
@@ -31,11 +31,11 @@ class Reader:
         core.touch(queue)
         core.turn()
         # The mark up to which messages may be given is on the disk.
-        log = core.ledger.log
+        log = core.release_queue.log
         assert isinstance(log, FakeLog)
         log.sync()
 
-    def deliver(self, consumer: ConsumerState, grant: Grant) -> None:
+    def deliver(self, consumer: ConsumerState, grant: Dispatch) -> None:
         content = granted(grant, whole=True)
         view = RunView(content)
         for row in range(content.rows):
@@ -44,7 +44,7 @@ class Reader:
 
     def settle(self, *indexes: int) -> None:
         for index in indexes:
-            self.core.settler.settle(self.consumer, [(self.tags[index], self.tags[index])])
+            self.core.acknowledger.settle(self.consumer, [(self.tags[index], self.tags[index])])
         self.core.turn()
 
 
@@ -212,7 +212,7 @@ def test_a_repeat_is_dealt_to_nobody() -> None:
     bind(again, mode="strict")
     client = again.client()
     client.put(client.produce("q", b"p" * 16), *numbered(4), envelopes=with_ids("0", "1", "2", "3"))
-    assert again.core.placer.duplicates == 4
+    assert again.core.ingress.duplicates == 4
 
 
 def test_a_producers_number_is_kept_in_what_is_forwarded_and_in_the_next_life() -> None:
@@ -261,7 +261,7 @@ def test_without_a_checkpoint_the_dead_record_still_says_how_far_the_link_was() 
     log = house.log.after_crash()
     found = [record for record in log.recovered() if record.kind == ROUTED]
     assert [record.dead for record in found] == [True]
-    assert make_house(log, records=log.recovered()).core.placer.links == {LINK: 2}
+    assert make_house(log, records=log.recovered()).core.ingress.links == {LINK: 2}
 
 
 def test_a_checkpoint_has_all_links_and_replaces_the_one_before() -> None:
@@ -315,7 +315,7 @@ def test_a_link_that_shares_nothing_leaves_messages_where_they_are_sent() -> Non
     client.put(channel, b"x")
     assert [body for _, body in state(house)["q"]] == [b"x"]
     assert forward.added == 0
-    assert house.core.placer.unrouted == 0
+    assert house.core.ingress.unrouted == 0
 
 
 def test_where_queues_are_made_by_hand_only_what_another_node_has_and_keeps_is_not_here() -> None:

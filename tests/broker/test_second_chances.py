@@ -294,7 +294,7 @@ def test_a_purge_takes_what_waits_and_it_never_comes() -> None:
     assert shop.client.call("purge_queue", name="q") == {"removed": 1}
     shop.pass_time(100)
     assert len(shop.got) == 2 and shop.house.core.memory.used_bytes == 0
-    assert len(shop.house.core.alarms) == 0
+    assert len(shop.house.core.timers) == 0
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -382,7 +382,7 @@ def test_a_message_that_is_gone_keeps_nothing_until_it_would_have_expired() -> N
         shop.send(b"a", ttl_ms=3_600_000)
     shop.settle(*range(1, 301), flags=0)
     assert shop.house.core.memory.used_bytes == 0
-    assert len(shop.house.core.alarms) == 0 and len(shop.house.core.alarms._expiries._heap) < 100
+    assert len(shop.house.core.timers) == 0 and len(shop.house.core.timers._expiries._heap) < 100
 
 
 def test_what_would_go_to_its_own_address_is_gone_or_comes_again() -> None:

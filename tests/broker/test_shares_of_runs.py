@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from meshq import limits
 from meshq.broker import RemoteBinding
-from meshq.broker.ingress._distribution_plan import Ring, plan
+from meshq.broker.ingress._distribution_plan import ClusteredQueue, plan
 from meshq.broker.queue._queue_machine import Queue
 from tests.broker.kit import FakeLog, House, make_core, make_house
 from tests.broker.queues import join
@@ -50,7 +50,7 @@ def test_each_queue_of_a_peer_gets_its_messages_of_a_run_in_their_order(
     forwards = [Queue(100 + peer, f"f{peer}", "f", durable=True) for peer in range(4)]
     rings = []
     for index, (others, local) in enumerate(names):
-        ring = Ring(f"s{index}")
+        ring = ClusteredQueue(f"s{index}")
         if local:
             ring.local = Queue(index, ring.name, "news", durable=True)
             join(ring.local)

@@ -451,7 +451,7 @@ def test_messages_that_go_alone_don_t_weigh_so_much_that_their_number_does_not_f
     tx = Tx(client)
     tx.send("a-queue-of-somebody", b"x" * 64)
     (transaction,) = house.core.transactions._open
-    each = house.core.placer.weigh(*transaction.work[0])
+    each = house.core.ingress.weigh(*transaction.work[0])
     assert each * limits.TRANSACTION_MESSAGES_MAX <= limits.BATCH_BYTES_MAX
     answer = tx.commit()
     assert answer is not None and answer.code == 0

@@ -56,7 +56,7 @@ def test_the_queues_of_what_is_prepared_are_not_deleted(target: str, routing: st
     found = [body for name in house.core.router.queues for body in client.bodies(client.consume(name))]
     copies = 2 if (target, routing) == ("news", "multicast") else 1
     assert sorted(found) == sorted([b"a", b"b"] * copies)
-    assert house.core.placer.unrouted == 0
+    assert house.core.ingress.unrouted == 0
     clean(house)
 
 
@@ -142,7 +142,7 @@ def test_a_subscription_that_goes_with_its_consumer_still_does() -> None:
     client.leave(channel)
     assert not house.core.router.queues
     assert decide(client, "commit") == 0
-    assert house.core.placer.unrouted == 1
+    assert house.core.ingress.unrouted == 1
 
 
 @pytest.mark.parametrize("lives", [0, 1])
@@ -163,7 +163,7 @@ def test_what_was_for_a_temporary_queue_that_is_gone_does_not_hold_up_the_rest(l
     assert decide(client, "commit") == 0
     assert recovered(client) == []
     assert client.bodies(client.consume("done")) == [b"a"]
-    assert house.core.placer.unrouted == 1
+    assert house.core.ingress.unrouted == 1
     assert client.call("delete_queue", name="done") == {"removed": 1}
     clean(house)
 
@@ -183,7 +183,7 @@ def test_what_was_for_a_temporary_queue_is_left_out_once_however_often_the_commi
     house, client = next_life(house, settings=settings)
     for _ in range(2):
         assert decide(client, "commit") == BY_NAME["retry_transaction"].number
-    assert house.core.placer.unrouted == 1
+    assert house.core.ingress.unrouted == 1
     client.call("create_queue", name="out")
     assert decide(client, what) == 0
     assert client.bodies(client.consume("out")) == ([b"a"] if what == "commit" else [])

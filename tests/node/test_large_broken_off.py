@@ -9,7 +9,7 @@ import trio
 
 from meshq import Client, UnblockedError
 from meshq.address import Target
-from meshq.broker.ingress._ingress import Placer
+from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.queue._run import StoredRun
 from qa.matrix.stage import House
 from tests.broker.kit import turns
@@ -122,20 +122,20 @@ async def test_a_message_whose_confirm_was_lost_is_asked_about_and_its_body_sent
 ) -> None:
     """The broker dies after it has the message, or before: in doubt, but the next life knows."""
     async with lives(queues=["q"]) as life, life.client() as client:
-        place, life_ends = Placer.place, trio.Event()
+        place, life_ends = Ingress.place, trio.Event()
 
-        def dying(placer: Placer, run: StoredRun, target: Target, kinds: int, then: Callable[[], None]) -> None:
+        def dying(ingress: Ingress, run: StoredRun, target: Target, kinds: int, then: Callable[[], None]) -> None:
             if run.body is None or life_ends.is_set():
-                place(placer, run, target, kinds, then)
+                place(ingress, run, target, kinds, then)
                 return
             life_ends.set()
             if stored:
-                place(placer, run, target, kinds, lambda: None)
+                place(ingress, run, target, kinds, lambda: None)
             else:
                 # It is as if the frame had never come.
                 run.body.refs += 1
 
-        monkeypatch.setattr(Placer, "place", dying)
+        monkeypatch.setattr(Ingress, "place", dying)
         sent = []
 
         async def send() -> None:

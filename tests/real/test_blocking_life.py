@@ -151,7 +151,7 @@ def test_an_iterator_of_events_that_nobody_holds_is_forgotten() -> None:
         dropped = [events() for events in (broker.events, client.events) for _ in range(10)]
         del dropped
         client.create_queue("q")
-        assert len(broker._loop._farewells) == len(broker._inner._notices._watchers) == 1
+        assert len(broker._loop._farewells) == len(broker._inner._event_bus._watchers) == 1
     assert "queue_created" in [event.kind for event in kept]
 
 

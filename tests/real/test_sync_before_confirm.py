@@ -56,7 +56,7 @@ _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 
 def read_trace(text: str) -> list[Call]:
     """All calls that succeeded, in the order in which they returned."""
-    under_way: dict[str, tuple[str, int]] = {}
+    pending_moves: dict[str, tuple[str, int]] = {}
     calls: list[Call] = []
     for number, line in enumerate(text.splitlines()):
         found = _LINE.match(line)
@@ -64,12 +64,12 @@ def read_trace(text: str) -> list[Call]:
             continue
         pid, rest = found["pid"], found["rest"]
         if rest.endswith("<unfinished ...>"):
-            under_way[pid] = (rest.removesuffix("<unfinished ...>"), number)
+            pending_moves[pid] = (rest.removesuffix("<unfinished ...>"), number)
             continue
         began = number
         resumed = _RESUMED.match(rest)
         if resumed is not None:
-            head, began = under_way.pop(pid)
+            head, began = pending_moves.pop(pid)
             rest = head + resumed["rest"]
         start = _START.match(rest)
         if start is None or re.search(r"= -1 E", rest[-200:]):

@@ -33,7 +33,7 @@ def send(number: int, upload: int, *, body: bytes = b"", channel: int = 1) -> St
     )
 
 
-def producing(node: MemoryNode | None = None) -> NodePeer:
+def producers(node: MemoryNode | None = None) -> NodePeer:
     peer = attached(node or MemoryNode())
     peer.say(said(FrameType.PRODUCE, Produce(producer=PRODUCER, address="a"), channel=1, number=1, first=1))
     return peer
@@ -41,7 +41,7 @@ def producing(node: MemoryNode | None = None) -> NodePeer:
 
 def test_a_body_and_its_message_are_taken_and_read_and_forgotten() -> None:
     node = MemoryNode()
-    peer = producing(node)
+    peer = producers(node)
     peer.say(block(2), block(3, body=b"end", flags=FLAG_LAST), send(4, 2))
     peer.say(said(FrameType.CONSUME, Consume(queue="a", window=5, window_bytes=1 << 20), channel=3, number=5, first=5))
     assert peer.refusals == []
@@ -67,7 +67,7 @@ def test_blocks_that_cannot_be_end_the_session() -> None:
         ([block(2, flags=FLAG_LAST), send(3, 2), send(4, 2)], None),
     ):
         node = MemoryNode()
-        peer = producing(node)
+        peer = producers(node)
         peer.say(*steps)
         assert peer.refusals == ([refusal] if refusal is not None else peer.refusals)
         if refusal is not None:
@@ -76,7 +76,7 @@ def test_blocks_that_cannot_be_end_the_session() -> None:
 
 
 def test_more_bodies_at_once_than_allowed_are_refused_one_by_one() -> None:
-    peer = producing()
+    peer = producers()
     count = limits.UPLOADS_MAX
     peer.say(*[block(2 + number, channel=2 + number, body=BLOCK) for number in range(count + 1)])
     assert peer.refusals == ["too_many"]
@@ -85,7 +85,7 @@ def test_more_bodies_at_once_than_allowed_are_refused_one_by_one() -> None:
 def test_refused_bodies_that_nobody_gives_up_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CHANNELS_MAX", 40)
     node = MemoryNode()
-    peer = producing(node)
+    peer = producers(node)
     peer.say(*[block(2 + number, channel=2 + number) for number in range(40)])
     assert peer.refusals == ["too_many"] * (40 - limits.UPLOADS_MAX) and node.core.sessions
     peer.say(block(42, channel=42))
@@ -94,7 +94,7 @@ def test_refused_bodies_that_nobody_gives_up_are_bounded_too(monkeypatch: pytest
 
 def test_a_session_that_ends_leaves_no_blocks() -> None:
     node = MemoryNode()
-    peer = producing(node)
+    peer = producers(node)
     peer.say(block(2), block(3), block(4, channel=3))
     assert node.core.memory.used_bytes == 3 * len(BLOCK)
     for session in list(node.core.sessions.values()):
@@ -108,7 +108,7 @@ def test_only_what_is_held_is_read_and_only_its_blocks() -> None:
         (Read(tag=0, block=0), "bad_tag"),
         (Read(tag=1, block=2), "bad_tag"),
     ):
-        peer = producing()
+        peer = producers()
         peer.say(block(2), block(3, body=b"end", flags=FLAG_LAST), send(4, 2))
         consume = Consume(queue="a", window=5, window_bytes=1 << 20)
         peer.say(said(FrameType.CONSUME, consume, channel=3, number=5, first=5))

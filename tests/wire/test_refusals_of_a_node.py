@@ -251,7 +251,7 @@ class FullLog:
 
 def address_full() -> NodePeer:
     node = MemoryNode()
-    node.core.ledger.log = FullLog()
+    node.core.release_queue.log = FullLog()
     peer = attached(node)
     peer.say(said(FrameType.PRODUCE, Produce(producer=PRODUCER, address="a"), channel=1, number=1, first=1))
     return peer

@@ -1,17 +1,17 @@
 """The core of a node: queues, routing, sessions.  What it is put together with stands in ``meshq.node``."""
 
 from meshq.broker._core import Core, CoreSettings
-from meshq.broker._event_bus import Notices
+from meshq.broker._event_bus import EventBus
 from meshq.broker._recovery import Recovery
 from meshq.broker.bodies._file_bodies import FileBodies
 from meshq.broker.bodies._whole import read_whole
 from meshq.broker.ingress._distribution_plan import RemoteBinding
 from meshq.broker.paging._reading import run_content
 from meshq.broker.queue._arriving import paged_of
-from meshq.broker.queue._consumer_state import ConsumerState, Grant
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.records import EXCERPT_FORM, excerpt
+from meshq.broker.records import EXCERPT_FORM, record_prefix
 from meshq.broker.session._connection import StreamConnection
 from meshq.broker.session._connection_bounds_plan import ConnectionBounds, connection_bounds
 from meshq.broker.session._connection_machine import ConnectionCounts, ServerConnection
@@ -20,7 +20,7 @@ from meshq.broker.session._deliveries import granted
 from meshq.broker.session._listener import Listeners
 from meshq.broker.session._long_operations import at_once
 from meshq.broker.session._management import answer_call
-from meshq.broker.session._session_registry import Sessions
+from meshq.broker.session._session_registry import SessionRegistry
 
 __all__ = [
     "EXCERPT_FORM",
@@ -30,23 +30,23 @@ __all__ = [
     "Core",
     "CoreSettings",
     "Credentials",
+    "Dispatch",
+    "EventBus",
     "FileBodies",
-    "Grant",
     "Listeners",
-    "Notices",
     "Queue",
     "Recovery",
     "RemoteBinding",
     "ServerConnection",
-    "Sessions",
+    "SessionRegistry",
     "StoredRun",
     "StreamConnection",
     "answer_call",
     "at_once",
     "connection_bounds",
-    "excerpt",
     "granted",
     "paged_of",
     "read_whole",
+    "record_prefix",
     "run_content",
 ]

@@ -16,42 +16,48 @@ from meshq import limits
 from meshq.abc import Controlled
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
-from meshq.broker._event_bus import Announcer, Notices
-from meshq.broker._internal_producer import Voice
+from meshq.broker._event_bus import EventBus, NotificationPublisher
+from meshq.broker._internal_producer import InternalProducer
 from meshq.broker._known_peers import KnownPeers
 from meshq.broker.bodies._bodies import Bodies, MemoryBodies
 from meshq.broker.bodies._body import Body
-from meshq.broker.ingress._fair_scheduler import FairSteps
-from meshq.broker.ingress._high_watermarks import Marks
-from meshq.broker.ingress._ingress import Placer
+from meshq.broker.ingress._fair_scheduler import FairScheduler
+from meshq.broker.ingress._high_watermarks import HighWatermarks
+from meshq.broker.ingress._ingress import Ingress
 from meshq.broker.ingress._memory import MemoryBound
-from meshq.broker.ingress._producers import ProducerMarks
-from meshq.broker.ingress._release_queue import Ledger, Log, Views
+from meshq.broker.ingress._producers import ProducerSequences
+from meshq.broker.ingress._release_queue import Log, ReleaseQueue, Views
 from meshq.broker.ingress._router import Router
 from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.paging._pager import Pager
 from meshq.broker.queue._consumer_state import ConsumerState
-from meshq.broker.queue._priority_list import Level
+from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._timers import Alarms
-from meshq.broker.queue._unacked_memory import HELD_SHARE, Holdings
+from meshq.broker.queue._timers import TimerService
+from meshq.broker.queue._unacked_memory import UNACKED_SHARE, UnackedMemory
 from meshq.broker.records import LINKS, encode_links
 from meshq.broker.session._access import Access
-from meshq.broker.session._long_operations import Absent, InTurn, Job, Moves, RoomOnDisk
-from meshq.broker.session._peering import Demand
-from meshq.broker.settlement._acknowledger import Settler
-from meshq.broker.settlement._delayed_delivery import Scheduler
-from meshq.broker.settlement._expiry import Expirer
-from meshq.broker.settlement._message_mover import Mover
-from meshq.broker.settlement._redelivery import Returner
-from meshq.broker.transactions import Transactions
+from meshq.broker.session._long_operations import (
+    DiskSpaceWait,
+    FairTurnWait,
+    FaultInWait,
+    LongOperation,
+    PendingMovesWait,
+)
+from meshq.broker.session._peering import DemandUpdates
+from meshq.broker.settlement._acknowledger import Acknowledger
+from meshq.broker.settlement._delayed_delivery import DelayedDelivery
+from meshq.broker.settlement._expiry import Expiry
+from meshq.broker.settlement._message_mover import MessageMover
+from meshq.broker.settlement._redelivery import Redelivery
+from meshq.broker.transactions import TransactionManager
 from meshq.errors import MeshqError
 from meshq.notifications import AddressFull, MemoryFull, MessageDeadLettered, MessageExpired, SecurityRefused
 from meshq.settings import AddressSettings, Security
 from meshq.wire import LinkOpening
 
 if TYPE_CHECKING:
-    from meshq.broker.session._session import Session
+    from meshq.broker.session._session import ServerSession
 
 
 @attrs.frozen(kw_only=True)
@@ -75,7 +81,7 @@ class CoreSettings:
     #: Time that has passed since some moment, ms, of a clock that nobody can set: for how long messages wait.
     elapsed_ms: Callable[[], float]
     #: Whom to tell of what happens.
-    notices: Notices = attrs.field(factory=Notices)
+    event_bus: EventBus = attrs.field(factory=EventBus)
     #: Services of the node that an operator can pause, by name.
     controlled: dict[str, Controlled] = attrs.field(factory=dict)
     #: For how long an open transaction may be idle.
@@ -87,48 +93,48 @@ class Core:
 
     def __init__(self, settings: CoreSettings, log: Log | None, bodies: Bodies | None = None) -> None:
         self.settings = settings
-        self.access, self.notices = Access(settings.security), settings.notices
+        self.access, self.event_bus = Access(settings.security), settings.event_bus
         #: Costly work that waits for its turn.
-        self.fair = FairSteps(self._wake, settings.chaos)
+        self.fair_scheduler = FairScheduler(self._wake, settings.chaos)
         self.router = Router(settings.address_settings, pages=log is not None)
-        self.ledger = Ledger(log, self._release)
+        self.release_queue = ReleaseQueue(log, self._release)
         #: What consumers hold in memory.
-        self.holdings = Holdings(settings.memory_limit_bytes // HELD_SHARE, self.touch)
-        self.marks = Marks(self.ledger, settings.chaos)
-        self.definitions = Definitions(self.router, self.ledger, self.marks, self.notices)
+        self.unacked_memory = UnackedMemory(settings.memory_limit_bytes // UNACKED_SHARE, self.touch)
+        self.marks = HighWatermarks(self.release_queue, settings.chaos)
+        self.definitions = Definitions(self.router, self.release_queue, self.marks, self.event_bus)
         self.definitions.check_settings = self.check_windows
-        self.producers = ProducerMarks()
+        self.producers = ProducerSequences()
         self.memory = MemoryBound(settings.memory_limit_bytes)
         #: What is to be done later.  Whoever can wait calls ``clock_moved`` when it is time.
-        self.alarms = Alarms(settings.now_ms, settings.elapsed_ms)
+        self.timers = TimerService(settings.now_ms, settings.elapsed_ms)
         #: What other nodes have.
-        self.peers = KnownPeers(self.ledger, self._warned)
-        parts = self.ledger, self.definitions, self.marks, self.producers, self.memory
-        self.placer = Placer(*parts, alarms=self.alarms, peers=self.peers, warn=self._warned)
-        self.scheduler = Scheduler(self.ledger, self.marks, self.alarms)
+        self.peers = KnownPeers(self.release_queue, self._warned)
+        parts = self.release_queue, self.definitions, self.marks, self.producers, self.memory
+        self.ingress = Ingress(*parts, timers=self.timers, peers=self.peers, warn=self._warned)
+        self.delayed_delivery = DelayedDelivery(self.release_queue, self.marks, self.timers)
         #: Tells other nodes which queues there are, and who wants messages.
-        self.demand = Demand()
+        self.demand = DemandUpdates()
         self.router.on_queue = self.demand.changed
         #: Called when a node came that has our node id.
         self.on_stranger: Callable[[LinkOpening, MeshqError], None] = _ignore
-        self.settler = Settler(self.ledger, self.router, self.marks, self.memory)
+        self.acknowledger = Acknowledger(self.release_queue, self.router, self.marks, self.memory)
         #: Where large bodies are; without a place for them, in memory.
         self.bodies = bodies if bodies is not None else MemoryBodies(settings.token, self.memory.released)
-        self.mover = Mover(self.placer, self.settler, self.ledger, self.router, self.fair)
+        self.mover = MessageMover(self.ingress, self.acknowledger, self.release_queue, self.router, self.fair_scheduler)
         #: Sends messages of the node's own.
-        self.voice = Voice(self)
-        self.announcer = Announcer(self)
-        self.expirer = Expirer(self.mover, self.alarms)
-        self.returner = Returner(self.ledger, self.mover, self.expirer, self.alarms)
+        self.internal_producer = InternalProducer(self)
+        self.publisher = NotificationPublisher(self)
+        self.expiry = Expiry(self.mover, self.timers)
+        self.redelivery = Redelivery(self.release_queue, self.mover, self.expiry, self.timers)
         #: Says how the whole node is: by whoever has put it together.
         self.describe: Callable[[], dict[str, Any]] = dict
         #: Called with what somebody must act on: the name of the event, and a sentence.
         self.on_warning: Callable[[str, str], None] = _ignore
         #: What of all this is in memory, and what on the disk only.
         self.pager = Pager(self.router, self.memory, self.touch)
-        self.transactions = Transactions(self, settings.transaction_timeout_s)
+        self.transactions = TransactionManager(self, settings.transaction_timeout_s)
         #: Sessions by number, linked or not.
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, ServerSession] = {}
         #: Why nothing new is accepted: None while the node is active.
         self.closing: str | None = None
         #: Called when a queue has not put everything to its filters in one step: ``go_on`` is to be called soon, when
@@ -136,13 +142,13 @@ class Core:
         self.on_unfinished: Callable[[], None] | None = None
         self._unfinished: dict[Queue, None] = {}
         # What operators have asked for and takes many steps.
-        self._jobs: list[Job] = []
+        self._jobs: list[LongOperation] = []
         # Queues that may have something to grant, and sessions that have something to say; as ordered sets.
         self._dirty: dict[Queue, None] = {}
-        self._talking: dict[Session | Announcer, None] = {}
+        self._talking: dict[ServerSession | NotificationPublisher, None] = {}
         # Those that have a delivery to say.  They go first: whoever waits for a message is kept waiting by whatever
         # another process does with its confirm, a pipelined producer by nothing.
-        self._serving: dict[Session | Announcer, None] = {}
+        self._serving: dict[ServerSession | NotificationPublisher, None] = {}
         self._turning = False
         self._join()
         self._tell_of_everything()
@@ -152,32 +158,32 @@ class Core:
 
     def _join(self) -> None:
         """Each part is given what it needs of those that were made after it."""
-        self.settler.on_unneeded = self._body_left
-        self.mover.on_taken = self.returner.on_ready = self.expirer.on_ready = self.touch
-        self.returner.on_back = self.memory.look_again
-        self.settler.on_spill_gone = self.pager.ended
-        self.expirer.fetch = self.mover.fetch = self.pager.fetch
-        self.settler.strays = self.pager.strays
-        self.expirer.settings_of = self.router.settings
+        self.acknowledger.on_unneeded = self._body_left
+        self.mover.on_taken = self.redelivery.on_ready = self.expiry.on_ready = self.touch
+        self.redelivery.on_back = self.memory.look_again
+        self.acknowledger.on_spill_gone = self.pager.ended
+        self.expiry.fetch = self.mover.fetch = self.pager.fetch
+        self.acknowledger.strays = self.pager.strays
+        self.expiry.settings_of = self.router.settings
 
     def _tell_of_everything(self) -> None:
         """Whoever notices something says it where notifications come from."""
-        self.notices.now_ms = self.settings.now_ms
+        self.event_bus.now_ms = self.settings.now_ms
         self.access.on_refused = self._refused
         self.router.on_full = self._full
         self.memory.on_full = self._memory_full
         self.mover.on_moved = self._moved
-        self.notices.open(self.announcer)
+        self.event_bus.open(self.publisher)
 
     @property
     def durable(self) -> bool:
         """Whether anything survives the process."""
-        return self.ledger.log is not None
+        return self.release_queue.log is not None
 
     @property
     def store(self) -> bytes:
         """An id for as long as what the node holds is known: its journal's, or of this life."""
-        return self.ledger.log.journal_id if self.ledger.log is not None else self.settings.instance
+        return self.release_queue.log.journal_id if self.release_queue.log is not None else self.settings.instance
 
     def touch(self, queue: Queue) -> None:
         """Something changed by which the queue may have something to grant."""
@@ -187,18 +193,18 @@ class Core:
         """Something changed by which any queue may have something to grant, or may go."""
         self._dirty.update(dict.fromkeys(self.router.queues.values()))
 
-    def talk(self, session: Session | Announcer) -> None:
+    def talk(self, session: ServerSession | NotificationPublisher) -> None:
         """The session, or whoever announces, has something to say at the end of the turn."""
         self._talking[session] = None
 
-    def serve(self, session: Session) -> None:
+    def serve(self, session: ServerSession) -> None:
         """The session has a delivery to say at the end of the turn."""
         self._serving[session] = None
         self._talking.pop(session, None)
 
     def durable_moved(self, position: int) -> None:
         """The journal has synced up to ``position``."""
-        self.ledger.durable_moved(position)
+        self.release_queue.durable_moved(position)
         self.turn()
 
     def clock_moved(self) -> bool:
@@ -206,15 +212,15 @@ class Core:
         if self.closing is not None:
             # What is due now is so in the next life.
             return False
-        left = self.alarms.run()
+        left = self.timers.run()
         self.turn()
         return left
 
     def checkpoint(self) -> list[tuple[int, bytes]]:
         """What stands only in records that may die: kinds and payloads to be written where a segment begins."""
         soft = self.producers.checkpoint()
-        if self.placer.links:
-            soft.append((LINKS, encode_links(self.placer.links)))
+        if self.ingress.links:
+            soft.append((LINKS, encode_links(self.ingress.links)))
         return soft
 
     def _release(self, views: Views) -> None:
@@ -223,19 +229,19 @@ class Core:
                 if view.first:
                     queue.append(view)
                     if view.run.traits is not None:
-                        self.expirer.watch(queue, view)
+                        self.expiry.watch(queue, view)
                     self._dirty[queue] = None
                 else:
-                    self.scheduler.schedule(queue, view)
+                    self.delayed_delivery.schedule(queue, view)
             else:
                 # Deleted while the run waited for its sync.
-                self.settler.discard(queue, view)
+                self.acknowledger.discard(queue, view)
 
     def _body_left(self, body: Body) -> None:
         """A run is gone that spoke of a large body: with the last one the body goes, once that is on disk."""
         body.refs -= 1
         if not body.refs:
-            self.ledger.when_all_is_durable(partial(self._remove_body, body))
+            self.release_queue.when_all_is_durable(partial(self._remove_body, body))
 
     def _remove_body(self, body: Body) -> None:
         # It may have been moved in the meantime.
@@ -263,7 +269,7 @@ class Core:
         finally:
             self._turning = False
 
-    def pursue(self, job: Job) -> None:
+    def pursue(self, job: LongOperation) -> None:
         """Begin what takes many steps; the first is done now."""
         self._step(job)
         self._go_on_with_jobs()
@@ -279,7 +285,7 @@ class Core:
                 self.on_unfinished()
         if self._jobs:
             self._advance()
-        self.fair.step(ending=self.closing is not None)
+        self.fair_scheduler.step(ending=self.closing is not None)
         self.turn()
 
     def _wake(self) -> bool:
@@ -287,7 +293,7 @@ class Core:
             self.on_unfinished()
         return self.on_unfinished is not None
 
-    def _take_up(self, job: Job) -> None:
+    def _take_up(self, job: LongOperation) -> None:
         self._step(job)
         self._go_on_with_jobs()
         self.turn()
@@ -306,22 +312,24 @@ class Core:
             if self._jobs and self._wake():
                 break
 
-    def _step(self, job: Job) -> None:
+    def _step(self, job: LongOperation) -> None:
         ended = job.step(self.closing)
-        while isinstance(ended, (RoomOnDisk, InTurn, Moves)):
-            if isinstance(ended, Moves):
-                if not self.mover.under_way.when_done(ended.queue, partial(self._take_up, job)):
+        while isinstance(ended, (DiskSpaceWait, FairTurnWait, PendingMovesWait)):
+            if isinstance(ended, PendingMovesWait):
+                if not self.mover.pending_moves.when_done(ended.queue, partial(self._take_up, job)):
                     return
-            elif isinstance(ended, InTurn):
+            elif isinstance(ended, FairTurnWait):
                 if self.on_unfinished is not None:
-                    self.fair.begin(ended.owner, ended.key, ended.costly, partial(self._take_up, job), ended.alive)
+                    self.fair_scheduler.begin(
+                        ended.owner, ended.key, ended.costly, partial(self._take_up, job), ended.alive
+                    )
                     return
                 for _ in ended.costly.steps:
                     pass
-            elif not self.ledger.ask_room(ended.size_bytes, partial(self._take_up, job)):
+            elif not self.release_queue.ask_room(ended.size_bytes, partial(self._take_up, job)):
                 return
             ended = job.step(self.closing)
-        if isinstance(ended, Absent):
+        if isinstance(ended, FaultInWait):
             self.pager.fetch(ended.queue, ended.view, partial(self.pursue, job))
         elif not ended:
             self._jobs.append(job)
@@ -334,9 +342,9 @@ class Core:
             # It has had its turn, and has the next one when others have had theirs.
             return
         # The alarm may be late: nobody gets what has expired.
-        overdue = queue.expires and self.alarms.expire()
+        overdue = queue.expires and self.timers.expire()
         if queue.outdated:
-            self.settler.settle_outdated(queue)
+            self.acknowledger.settle_outdated(queue)
         if queue.browsers and not overdue:
             self._show(queue)
         if queue.passing and not queue.consumers and not queue.browsers and self._is_over(queue):
@@ -347,10 +355,10 @@ class Core:
             # It is more than a step may take.
             self._look_later(queue)
             return
-        held = queue in self.mover.under_way.held
+        held = queue in self.mover.pending_moves.held
         while queue.ready and not held and ((grants := queue.dispatch()) or queue.unfinished):
             for consumer, grant in grants:
-                session: Session = consumer.owner  # type: ignore[assignment]
+                session: ServerSession = consumer.owner  # type: ignore[assignment]
                 session.deliver(consumer, grant)
             if queue.unfinished and self.on_unfinished is not None:
                 self._unfinished[queue] = None
@@ -364,10 +372,10 @@ class Core:
         if queue.wanted:
             self.pager.want(queue)
 
-    def open_gates(self) -> None:
+    def open_credits(self) -> None:
         """Settings have changed by which producers may have to wait, or need not any more."""
         for session in self.sessions.values():
-            session.producing.gates.open_all()
+            session.producers.credits.open_all()
 
     def check_windows(self, settings: SettingsTable) -> None:
         """Whether these settings fit the producers that are there.
@@ -376,7 +384,7 @@ class Core:
             UsageError: one of them has more messages under way than duplicate ids would be remembered.
         """
         for session in self.sessions.values():
-            session.producing.check_windows(settings)
+            session.producers.check_windows(settings)
 
     def begin_browse(self, consumer: ConsumerState | None) -> None:
         """A browse that is still wanted begins."""
@@ -387,7 +395,7 @@ class Core:
     def _show(self, queue: Queue) -> None:
         """Go on with those who only look."""
         for browser in list(queue.browsers):
-            session: Session = browser.consumer.owner  # type: ignore[assignment]
+            session: ServerSession = browser.consumer.owner  # type: ignore[assignment]
             for grant in browser.look():
                 session.deliver(browser.consumer, grant)
             if browser.ended and not any(grant.view.run.body for grant in browser.consumer.grants):
@@ -407,42 +415,42 @@ class Core:
             self._unfinished[queue] = None
             self.on_unfinished()
 
-    def _refused(self, session: Session, permission: str, address: str) -> None:
+    def _refused(self, session: ServerSession, permission: str, address: str) -> None:
         user = session.owner[1]
         self.on_warning("forbidden", f"{user!r} lacks the permission {permission!r} at {address!r}")
-        self.notices.say(SecurityRefused, user=user, permission=permission, address=address, peer=session.peer)
+        self.event_bus.say(SecurityRefused, user=user, permission=permission, address=address, peer=session.peer)
 
     def _full(self, address: str, policy: str) -> None:
-        self.notices.say(AddressFull, address=address, policy=policy)
+        self.event_bus.say(AddressFull, address=address, policy=policy)
 
     def _memory_full(self, policy: str) -> None:
         memory = self.memory
-        self.notices.say(MemoryFull, policy=policy, used=memory.used_bytes, limit=memory.limit_bytes)
+        self.event_bus.say(MemoryFull, policy=policy, used=memory.used_bytes, limit=memory.limit_bytes)
 
     def _moved(self, queue: Queue, target: Target | None, reason: str, messages: int) -> None:
         """Messages have left a queue for another reason than that somebody was done with them."""
         about: dict[str, Any] = {"address": queue.address, "queue": queue.name, "messages": messages}
         about["target"] = target.address if target is not None else ""
         if reason == "expired":
-            self.notices.say(MessageExpired, **about)
+            self.event_bus.say(MessageExpired, **about)
         elif reason in ("rejected", "attempts"):
-            self.notices.say(MessageDeadLettered, reason=reason, **about)
+            self.event_bus.say(MessageDeadLettered, reason=reason, **about)
 
     def _is_over(self, queue: Queue) -> bool:
         """Whether a queue without consumers goes by itself."""
-        if self.transactions.two_phase.keeps(queue) or queue in self.mover.under_way:
+        if self.transactions.two_phase.keeps(queue) or queue in self.mover.pending_moves:
             return False
         owner = queue.terms.owner
         if owner is not None:
             return owner.ended
-        empty = not (queue.ready or queue.held or queue.delayed or queue.scheduled or self.ledger.holds(queue))
+        empty = not (queue.ready or queue.held or queue.delayed or queue.scheduled or self.release_queue.holds(queue))
         return queue.used and (empty or not queue.terms.on_use)
 
     def let_go(self, queue: Queue) -> bool:
         """Roll back what holds messages of a queue that nobody consumes from any more; whether all that is to leave it
         for another address has done so."""
         self.transactions.leave_queue(queue)
-        return queue not in self.mover.under_way
+        return queue not in self.mover.pending_moves
 
     def remove(self, queue: Queue) -> int:
         """Delete a queue that was let go; returns how many messages went with it.
@@ -450,19 +458,19 @@ class Core:
         Raises:
             JournalBrokenError: the disk has failed.
         """
-        removed = self.settler.purge(queue)
+        removed = self.acknowledger.purge(queue)
         self.definitions.delete_queue(queue)
         if queue.terms.owner is not None:
             queue.terms.owner.owned.pop(queue, None)
         return removed
 
-    def _wait_for_mark(self, queue: Queue, level: Level) -> None:
+    def _wait_for_mark(self, queue: Queue, level: PriorityList) -> None:
         before = level.mark
         self.marks.cover_delivered(queue, level, level.mark_wanted)
         if level.mark > before:
             self._dirty[queue] = None
             return
-        self.ledger.when_all_is_durable(lambda: self.touch(queue))
+        self.release_queue.when_all_is_durable(lambda: self.touch(queue))
 
 
 def _ignore(*_: object) -> None:

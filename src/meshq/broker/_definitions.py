@@ -19,17 +19,17 @@ from meshq.address import (
     check_name,
     check_routing,
 )
-from meshq.broker._event_bus import Notices
+from meshq.broker._event_bus import EventBus
 from meshq.broker._queue_numbers import QueueNumbers
-from meshq.broker.ingress._auto_create_plan import makeable, use_of
-from meshq.broker.ingress._distribution_plan import Ring
+from meshq.broker.ingress._auto_create_plan import makeable, resolve_target
+from meshq.broker.ingress._distribution_plan import ClusteredQueue
 from meshq.broker.ingress._diverts import DivertRule
-from meshq.broker.ingress._high_watermarks import Marks
-from meshq.broker.ingress._release_queue import Ledger
+from meshq.broker.ingress._high_watermarks import HighWatermarks
+from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.ingress._router import Address, Router
 from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._queue_spec import ON_USE, PLAIN, SUBSCRIPTIONS, Owner, Terms
+from meshq.broker.queue._queue_spec import AUTO_CREATED, PLAIN, SUBSCRIPTIONS, Owner, QueueSpec
 from meshq.broker.records import DEFINITION, encode_definition
 from meshq.broker.session._subscriptions import check_same
 from meshq.errors import DamagedError, FilterError, NotFoundError, SettingsError, UsageError
@@ -41,14 +41,14 @@ from meshq.settings import address_settings_of, check_pattern, kept_address_sett
 class Definitions:
     """What may be made, found or made on first use."""
 
-    def __init__(self, router: Router, ledger: Ledger, marks: Marks, notices: Notices) -> None:
-        self._notices = notices
+    def __init__(self, router: Router, release_queue: ReleaseQueue, marks: HighWatermarks, event_bus: EventBus) -> None:
+        self._event_bus = event_bus
         self.router = self._router = router
-        self._ledger = ledger
+        self._release_queue = release_queue
         self._marks = marks
         #: Asked whether settings that somebody wants fit whoever is there.  Raises: UsageError: they don't.
         self.check_settings: Callable[[SettingsTable], None] = _anything
-        self.numbers = QueueNumbers(ledger)
+        self.numbers = QueueNumbers(release_queue)
 
     def create_address(self, name: str, routing: str) -> Address:
         """The address; made unless it exists.
@@ -97,13 +97,13 @@ class Definitions:
                 self._rewrite(queue, on_use=False)
                 queue.terms, queue.passing = attrs.evolve(queue.terms, on_use=False), False
             return queue
-        terms = PLAIN if filter is None else Terms(filter=filter)
+        terms = PLAIN if filter is None else QueueSpec(filter=filter)
         return self._add_queue(name, self.create_address(bound_to, routing), durable=durable, terms=terms)
 
     def create_temporary(self, name: str, owner: Owner) -> Queue:
         """A queue that goes with its owner, on an address of its own; nothing of either is written."""
         address = self._router.add_address(name, "anycast")
-        return self._add_queue(name, address, durable=False, terms=Terms(owner=owner))
+        return self._add_queue(name, address, durable=False, terms=QueueSpec(owner=owner))
 
     def subscription(self, address: str, name: str, *, kind: str, durable: bool, filter: Filter | None) -> Queue:
         """The queue ``address::name`` of a subscription; made unless it exists, with its address if need be.
@@ -130,9 +130,9 @@ class Definitions:
             if not self._router.settings(address).auto_create_queues:
                 raise NotFoundError(f"there is no address {address!r}")
             found = self._add_address(address, "multicast", on_use=True)
-        return self._add_queue(full, found, durable=durable, terms=Terms(subscription=kind, filter=filter))
+        return self._add_queue(full, found, durable=durable, terms=QueueSpec(subscription=kind, filter=filter))
 
-    def _add_queue(self, name: str, address: Address, *, durable: bool, terms: Terms = PLAIN) -> Queue:
+    def _add_queue(self, name: str, address: Address, *, durable: bool, terms: QueueSpec = PLAIN) -> Queue:
         if len(address.queues) >= limits.QUEUES_PER_ADDRESS_MAX:
             raise UsageError(f"the address {address.name!r} has its {limits.QUEUES_PER_ADDRESS_MAX} queues")
         if terms.filter is not None and address.filtered >= limits.FILTERED_QUEUES_PER_ADDRESS_MAX:
@@ -149,7 +149,7 @@ class Definitions:
         queue = self._router.add_queue(made, address)
         self._router.positions[number] = self.numbers.given(number, position)
         self._marks.open(queue)
-        self._notices.say(
+        self._event_bus.say(
             QueueCreated,
             address=address.name,
             queue=name,
@@ -195,7 +195,7 @@ class Definitions:
             self._router.remove_address(address)
             dead.append(address.position)
         self._forget_at(dead)
-        self._notices.say(QueueDeleted, address=queue.address, queue=queue.name)
+        self._event_bus.say(QueueDeleted, address=queue.address, queue=queue.name)
 
     def _forget_at(self, positions: list[int]) -> None:
         """Have these records die, by the one that keeps the highest queue number that was ever given."""
@@ -263,7 +263,7 @@ class Definitions:
         old = table.positions.get(pattern, 0)
         position = self._write({"kind": "settings", "pattern": pattern, **fields}, [old] if old else None)
         table.put(pattern, settings, position)
-        self._ledger.doom(self._router.settings_changed())
+        self._release_queue.doom(self._router.settings_changed())
 
     def remove_address_settings(self, pattern: str) -> None:
         """Forget what was set for a pattern while the node ran.
@@ -278,7 +278,7 @@ class Definitions:
         self.check_settings(table.changed(pattern, None))
         self._forget_at([table.positions[pattern]])
         table.drop(pattern)
-        self._ledger.doom(self._router.settings_changed())
+        self._release_queue.doom(self._router.settings_changed())
 
     def restore(self, values: dict[str, Any], position: int) -> None:
         """Take up a definition from the journal."""
@@ -301,7 +301,7 @@ class Definitions:
             terms = PLAIN
             if values["subscription"] or values["filter"] or values["on_use"]:
                 filter = _kept_filter(values["filter"], position)
-                terms = Terms(subscription=values["subscription"], filter=filter, on_use=values["on_use"])
+                terms = QueueSpec(subscription=values["subscription"], filter=filter, on_use=values["on_use"])
             queue = Queue(values["number"], values["name"], address.name, durable=True, terms=terms)
             queue.paused = values["paused"]
             self._router.add_queue(queue, address)
@@ -310,7 +310,7 @@ class Definitions:
             self._router.skip_numbers(values["last"])
             self.numbers.restore(values["last"], position)
 
-    def address_for(self, target: Target) -> tuple[Address, Queue | Ring | None]:
+    def address_for(self, target: Target) -> tuple[Address, Queue | ClusteredQueue | None]:
         """Where a message to ``target`` goes: an address, and one queue of it or those of one name on several nodes;
         made on first use if that is allowed.
 
@@ -324,14 +324,14 @@ class Definitions:
         if found is not None and target.queue is None and found.queues:
             return found, None
         check_open(target.address)
-        use = use_of(self._router, target)
+        use = resolve_target(self._router, target)
         address = use.address
         if address is None and target.address.startswith(TEMPORARY):
             address = self._router.add_address(target.address, use.routing)
         elif address is None:
             address = self._add_address(check_literal("address", target.address), use.routing, on_use=True)
         if use.makes:
-            self._add_queue(use.makes, address, durable=True, terms=ON_USE)
+            self._add_queue(use.makes, address, durable=True, terms=AUTO_CREATED)
         return address, self._router.only(address, use.only)
 
     def would_make(self, target: Target) -> bool:
@@ -339,7 +339,7 @@ class Definitions:
         if target.address.startswith(TEMPORARY) or not self._router.settings(target.address).auto_create_queues:
             return False
         try:
-            use = use_of(self._router, target)
+            use = resolve_target(self._router, target)
         except (NotFoundError, UsageError):
             # Whoever may not make it need not hear why nobody can.
             return True
@@ -375,7 +375,7 @@ class Definitions:
         if address is None:
             address = self._add_address(target.address, "anycast", on_use=True)
         if not address.queues and address.routing == "anycast" and target.address not in self._router.queues:
-            self._add_queue(target.address, address, durable=True, terms=ON_USE)
+            self._add_queue(target.address, address, durable=True, terms=AUTO_CREATED)
         return address, None
 
     def known_of_moved(self, target: Target) -> tuple[Address | None, Queue | None]:
@@ -407,11 +407,11 @@ class Definitions:
         address = self._router.addresses.get(target.address)
         if address is None:
             address = self._add_address(target.address, self._routing_of(target.address), on_use=True)
-        return self._add_queue(makes, address, durable=True, terms=ON_USE)
+        return self._add_queue(makes, address, durable=True, terms=AUTO_CREATED)
 
     def _write(self, values: dict[str, Any], kills: list[int] | None = None) -> int:
         # What ends another record is taken on a full disk, too.
-        return self._ledger.write(DEFINITION, [encode_definition(values)], kills=kills or [], vital=bool(kills))
+        return self._release_queue.write(DEFINITION, [encode_definition(values)], kills=kills or [], vital=bool(kills))
 
 
 def _definition_of(queue: Queue) -> dict[str, Any]:

@@ -33,10 +33,10 @@ class Watcher(Protocol):
         """Nothing more will happen."""
 
 
-class Notices:
+class EventBus:
     """Takes what happens, and hands it on."""
 
-    __slots__ = ("_announcer", "_listeners", "_watchers", "now_ms")
+    __slots__ = ("_listeners", "_publisher", "_watchers", "now_ms")
 
     def __init__(self) -> None:
         #: The broker's clock; a core sets it.
@@ -44,7 +44,7 @@ class Notices:
         self._listeners: list[Listener] = []
         # As long as somebody else holds on to them; they may come from, and go in, another thread.
         self._watchers: list[weakref.ref[Watcher]] = []
-        self._announcer: Announcer | None = None
+        self._publisher: NotificationPublisher | None = None
 
     def listen(self, listener: Listener) -> None:
         """Tell somebody of everything from now on."""
@@ -61,15 +61,15 @@ class Notices:
             if (watcher := one()) is not None:
                 watcher.close()
 
-    def open(self, announcer: Announcer) -> None:
+    def open(self, publisher: NotificationPublisher) -> None:
         """The node can announce what happens."""
-        self._announcer = announcer
+        self._publisher = publisher
 
     def say(self, kind: type[Notification], **about: Any) -> None:
         """Something has happened."""
-        announcer = self._announcer
+        publisher = self._publisher
         # There are no subscriptions before a node is active, and no more deliveries when it stops.
-        announced = announcer is not None and announcer.wanted and kind is not BrokerStateChanged
+        announced = publisher is not None and publisher.wanted and kind is not BrokerStateChanged
         if not announced and not self._listeners and not self._watchers:
             return
         if str(about.get("queue", "")).startswith(INTERNAL):
@@ -85,11 +85,11 @@ class Notices:
             else:
                 self._watchers.remove(one)
         # What happens to notifications is not announced: it would lead to more of it.
-        if announced and announcer is not None and about.get("address") != NOTIFICATIONS:
-            announcer.add(notification)
+        if announced and publisher is not None and about.get("address") != NOTIFICATIONS:
+            publisher.add(notification)
 
 
-class Announcer:
+class NotificationPublisher:
     """Puts notifications in the queues that are subscribed to them, as messages that are not durable."""
 
     __slots__ = ("_core", "_waiting", "dropped")
@@ -130,7 +130,7 @@ class Announcer:
         # What no subscription wants to know is no message that somebody has lost.
         target, stamp_ms = Target(NOTIFICATIONS, None), round(notifications[0].timestamp * 1000)
         try:
-            core.voice.send(
+            core.internal_producer.send(
                 target, [b""] * count, envelopes, stamp_ms, counted=False, ahead=self._make_room, lost=self._drop
             )
         except (AddressFullError, ClosedError, JournalBrokenError):
@@ -143,7 +143,7 @@ class Announcer:
         for queue in address.queues if address is not None else ():
             over = queue.ready + queue.delayed + count - limits.NOTIFICATIONS_QUEUED_MAX
             if over > 0:
-                self._drop(self._core.settler.drop_oldest(queue, over))
+                self._drop(self._core.acknowledger.drop_oldest(queue, over))
 
     def _drop(self, count: int) -> None:
         self.dropped += count

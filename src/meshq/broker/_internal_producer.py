@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import Target
-from meshq.broker.ingress._fair_scheduler import NODE, Costly
+from meshq.broker.ingress._fair_scheduler import NODE, CostlyScan
 from meshq.broker.ingress._filters_at import costly, filters_at
 from meshq.broker.queue._run import StoredRun
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, NotFoundError, UsageError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from meshq.broker._core import Core
 
 
-class Voice:
+class InternalProducer:
     """Sends as this life of the node; nothing of it is durable, and nobody waits for it."""
 
     __slots__ = ("_core", "_last", "_waiting_bytes")
@@ -70,20 +70,20 @@ class Voice:
             return
         if self._waiting_bytes + run.size_bytes > limits.OWN_MESSAGES_WAITING_BYTES_MAX:
             raise AddressFullError(f"messages of the node itself wait for the filters of {target.address!r}")
-        core.placer.prepare(run, kinds)
+        core.ingress.prepare(run, kinds)
         self._waiting_bytes += run.size_bytes
         self._wait(run, target, asked, place, lost)
 
-    def _costly(self, run: StoredRun, target: Target) -> Costly | None:
+    def _costly(self, run: StoredRun, target: Target) -> CostlyScan | None:
         router = self._core.router
         filters = filters_at(router, target) if router.sieves else []
-        return costly(self._core.fair, NODE, run, filters) if filters else None
+        return costly(self._core.fair_scheduler, NODE, run, filters) if filters else None
 
     def _wait(
         self,
         run: StoredRun,
         target: Target,
-        asked: Costly | None,
+        asked: CostlyScan | None,
         place: Callable[[], None],
         lost: Callable[[int], None],
         *,
@@ -91,7 +91,7 @@ class Voice:
     ) -> None:
         then = partial(self._go_on, run, target, place, lost)
         # What comes behind it keeps its place.
-        self._core.fair.begin(NODE, self, asked or Costly(iter(()), 0), then, first=first)
+        self._core.fair_scheduler.begin(NODE, self, asked or CostlyScan(iter(()), 0), then, first=first)
 
     def _go_on(self, run: StoredRun, target: Target, place: Callable[[], None], lost: Callable[[int], None]) -> None:
         closing = self._core.closing is not None
@@ -111,14 +111,14 @@ class Voice:
     def _place(
         self, run: StoredRun, target: Target, kinds: int, counted: bool, ahead: Callable[[int], None] | None
     ) -> None:
-        placer = self._core.placer
+        ingress = self._core.ingress
         if ahead is not None:
             ahead(run.content.rows)
-        unrouted = placer.unrouted
-        placer.place(run, target, kinds, _nothing)
+        unrouted = ingress.unrouted
+        ingress.place(run, target, kinds, _nothing)
         run.verdicts = ()
         if not counted:
-            placer.unrouted = unrouted
+            ingress.unrouted = unrouted
 
 
 def _nothing() -> None:

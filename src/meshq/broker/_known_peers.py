@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 
-from meshq.broker.ingress._release_queue import Ledger
+from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.records import DEFINITION, encode_definition
 from meshq.errors import AddressFullError, ClosedError, DamagedError, JournalBrokenError
 
@@ -78,8 +78,8 @@ class KnownPeer:
 class KnownPeers:
     """All of them."""
 
-    def __init__(self, ledger: Ledger, warn: Callable[[str, str], None]) -> None:
-        self._ledger = ledger
+    def __init__(self, release_queue: ReleaseQueue, warn: Callable[[str, str], None]) -> None:
+        self._release_queue = release_queue
         self._warn = warn
         #: By the number of the store-and-forward queue.
         self.peers: dict[int, KnownPeer] = {}
@@ -113,7 +113,7 @@ class KnownPeers:
                 self.drop(queue, number)
             for turn in [turn for turn in peer.renumbered if turn > peer.turn]:
                 # The node ended before the turn began.
-                self._ledger.doom(peer.renumbered.pop(turn).positions)
+                self._release_queue.doom(peer.renumbered.pop(turn).positions)
 
     def renumber(self, queue: int, view: QueueRun) -> None:
         """A run that waits for a node is taken up from the journal: the numbers that it is for now."""
@@ -140,7 +140,7 @@ class KnownPeers:
         last, views = waiting[0], list(waiting[1])
         first = min((view.first for view in views), default=last + 1)
         for turn in [turn for turn, one in peer.renumbered.items() if one.last < first]:
-            self._ledger.doom(peer.renumbered.pop(turn).positions)
+            self._release_queue.doom(peer.renumbered.pop(turn).positions)
         if peer.store == store:
             return
         if peer.store:
@@ -175,7 +175,7 @@ class KnownPeers:
             numbers = b"".join([_PAIR.pack(*pair) for pair in pairs[at : at + _PAIRS_MAX]])
             position = self._write({**values, "numbers": numbers}, 0, vital=True)
             if not position:
-                self._ledger.doom(renumbered.positions)
+                self._release_queue.doom(renumbered.positions)
                 renumbered.positions = []
                 return False
             renumbered.positions.append(position)
@@ -228,7 +228,7 @@ class KnownPeers:
         """A queue of a node is gone."""
         peer = self.peers.get(queue)
         if peer is not None and (gone := peer.queues.pop(number, None)) is not None and gone.position:
-            self._ledger.doom([gone.position])
+            self._release_queue.doom([gone.position])
 
     def forget(self, queue: int) -> None:
         """Nothing of a node is of use any more."""
@@ -236,18 +236,18 @@ class KnownPeers:
         if peer is not None:
             positions = [peer.position, *(known.position for known in peer.queues.values())]
             positions += [position for one in peer.renumbered.values() for position in one.positions]
-            self._ledger.doom([position for position in positions if position])
+            self._release_queue.doom([position for position in positions if position])
 
     def _write(self, values: dict[str, Any], position: int, *, vital: bool = False) -> int:
         """Write a record in place of another one; returns its position, 0 if there was no room for it."""
         kills = [position] if position else []
         try:
-            return self._ledger.write(DEFINITION, [encode_definition(values)], kills=kills, vital=vital)
+            return self._release_queue.write(DEFINITION, [encode_definition(values)], kills=kills, vital=vital)
         except AddressFullError:
             text = "the disk has no room to keep what other nodes have: a restart would forget some of it"
             self._warn("peers_not_kept", text)
             if position:
-                self._ledger.doom([position])
+                self._release_queue.doom([position])
             return 0
         except (ClosedError, JournalBrokenError):
             # The node ends and says why.

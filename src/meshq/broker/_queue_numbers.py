@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshq import limits
-from meshq.broker.ingress._release_queue import Ledger
+from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.records import DEFINITION, encode_definition
 
 
 class QueueNumbers:
     """The record that says up to which number none is given again."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, release_queue: ReleaseQueue) -> None:
+        self._release_queue = release_queue
         # Where it stands, 0 is nowhere, and what it says.
         self._position = 0
         self._last = 0
@@ -30,14 +30,14 @@ class QueueNumbers:
 
     def given(self, number: int, position: int) -> int:
         """A number was given to a queue whose record stands at ``position``, which is returned; 0: it has none."""
-        if self._ledger.log is not None:
+        if self._release_queue.log is not None:
             self._unsure[number] = position or self._position
         self.is_sure(number)
         return position
 
     def is_sure(self, number: int) -> bool:
         """Whether no later life gives a number again, whatever happens now."""
-        unsure, log = self._unsure, self._ledger.log
+        unsure, log = self._unsure, self._release_queue.log
         while log is not None and unsure and unsure[first := next(iter(unsure))] <= log.durable:
             del unsure[first]
         return number not in unsure or (log is not None and unsure[number] <= log.durable)
@@ -61,5 +61,7 @@ class QueueNumbers:
         payload = encode_definition({"kind": "numbers", "last": last})
         old = [self._position] if self._position else []
         # Vital: what is deleted may be deleted on a full disk, too, and requests need queues for their answers.
-        self._position = self._ledger.write(DEFINITION, [payload], kills=[*filter(None, kills), *old], vital=True)
+        self._position = self._release_queue.write(
+            DEFINITION, [payload], kills=[*filter(None, kills), *old], vital=True
+        )
         self._last = last

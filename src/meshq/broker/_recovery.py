@@ -14,13 +14,20 @@ from meshq.broker._core import Core
 from meshq.broker.bodies._body import Body
 from meshq.broker.ingress._duplicates import IdChunk
 from meshq.broker.ingress._record_writer import keep_rows, skip_rows
-from meshq.broker.ingress._sent import Sent
-from meshq.broker.queue._delivery_options import RowTraits, Traits, asked_of_moved, divide, of_forwarded, read_traits
+from meshq.broker.ingress._sent import RecoveredProducers
+from meshq.broker.queue._delivery_options import (
+    DeliveryOptions,
+    RowOptions,
+    asked_of_moved,
+    divide,
+    of_forwarded,
+    read_options,
+)
 from meshq.broker.queue._pledging import append_pledged
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker.records import CountedRow, PlacedRecord, RoutedRecord, RunRecord
-from meshq.broker.transactions import Restoring
+from meshq.broker.transactions import TransactionRecovery
 from meshq.errors import DamagedError, invariant
 from meshq.message import Origin
 from meshq.wire import duplicate_ids
@@ -33,7 +40,7 @@ class LogRecord(Protocol):
     kind: int
     payload: bytes
     dead: bool
-    #: Bytes behind ``payload`` that were left on the disk (``records.excerpt``).
+    #: Bytes behind ``payload`` that were left on the disk (``records.record_prefix``).
     missing: int
 
 
@@ -56,16 +63,16 @@ class Recovery:
         self._chunks: list[tuple[str, IdChunk]] = []
         # By queue number: numbers given, numbers that may have been delivered, where that stands.
         self._marks: dict[int, tuple[int, dict[int, int], int]] = {}
-        self._sent = Sent()
+        self._sent = RecoveredProducers()
         # What is to be seen, and where; what was not due when it was placed comes later than its record.
         self._visible: list[tuple[Queue, QueueRun]] = []
         # What messages ask for of a queue whose definition stands behind them.
-        self._asked: dict[QueueRun, list[RowTraits]] = {}
+        self._asked: dict[QueueRun, list[RowOptions]] = {}
         # What came back of runs, and records that say so of runs that are gone.
         self._counts: dict[QueueRun, tuple[CountedRow, ...]] = {}
         self._useless: list[int] = []
         # What is prepared.
-        self._two_phase = Restoring(core)
+        self._two_phase = TransactionRecovery(core)
         # Bodies that some record speaks of, by id.
         self._bodies: dict[bytes, Body] = {}
         # Bytes of memory that runs may take, and do.
@@ -253,8 +260,8 @@ class Recovery:
         sent = record.routed.run
         run = self._stored(record.routed, position)
         origin = Origin(*record.origin) if record.origin is not None else None
-        asked = (read_traits if origin is None else asked_of_moved)(sent.content, record.arrival)
-        run.traits = Traits(record.arrival, origin=origin, begun=record.begun)
+        asked = (read_options if origin is None else asked_of_moved)(sent.content, record.arrival)
+        run.traits = DeliveryOptions(record.arrival, origin=origin, begun=record.begun)
         if record.body is not None:
             body_id, size = record.body
             run.body = self._bodies.setdefault(body_id, Body(body_id, size))
@@ -303,7 +310,7 @@ class Recovery:
             self._sent.run(record.run, position)
 
     def _raise_link(self, link: bytes, number: int) -> None:
-        marks = self._core.placer.links
+        marks = self._core.ingress.links
         marks[link] = max(marks.get(link, 0), number)
 
     def _links(self, payload: bytes, position: int) -> None:
@@ -383,7 +390,7 @@ class Recovery:
                     _ask(queue, view, self._asked[view])
                 self._append(queue, view)
             if run.views:
-                core.placer.charge(run, found)
+                core.ingress.charge(run, found)
                 if run.body is not None:
                     run.body.refs += 1
             else:
@@ -397,11 +404,11 @@ class Recovery:
             else:
                 queue.append(view)
             if view in self._counts:
-                core.returner.restore(queue, view, self._counts[view])
-            core.expirer.watch(queue, view)
+                core.redelivery.restore(queue, view, self._counts[view])
+            core.expiry.watch(queue, view)
         self._two_phase.finish()
-        core.ledger.doom(self._useless)
-        core.ledger.doom(self._restore_ids(dict.fromkeys(ended)))
+        core.release_queue.doom(self._useless)
+        core.release_queue.doom(self._restore_ids(dict.fromkeys(ended)))
 
     def _views_of(self, position: int, queue: int) -> list[QueueRun]:
         """The parts of a run in a queue that is there, as far as they have numbers."""
@@ -447,14 +454,14 @@ class Recovery:
         whole.share_views += view.run is not whole
         self.messages += view.live
         if not view.first:
-            self._core.scheduler.schedule(queue, view)
+            self._core.delayed_delivery.schedule(queue, view)
             return
         delivered = self._marks.get(queue.number, (0, {}, 0))[1].get(queue.level_for(view.run).priority, 0)
         view.maybe = min(max(0, delivered - view.first + 1), len(view.states))
         self._visible.append((queue, view))
 
 
-def _ask(queue: Queue, view: QueueRun, asked: list[RowTraits]) -> None:
+def _ask(queue: Queue, view: QueueRun, asked: list[RowOptions]) -> None:
     """What the messages of a share ask for is done by their queue; one that forwards them lets them expire."""
     share = view.run
     if share.traits is not None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import trio
 
 from meshq import abc, limits
-from meshq.broker import Notices
+from meshq.broker import EventBus
 from meshq.client import Client, EventSink, EventStream, Route, leaf
 from meshq.cluster import ClusterConnection
 from meshq.directories import Directories
@@ -94,7 +94,7 @@ class Broker:
         )
         self._env = env
         self._state = "new"
-        self._notices = Notices()
+        self._event_bus = EventBus()
         self._hosted = Hosted(f"the broker {name!r}")
         self._stop = trio.Event()
         self._stopped = trio.Event()
@@ -192,7 +192,7 @@ class Broker:
         if self._state in ("stopped", "failed"):
             stream.close()
         else:
-            self._notices.watch(stream)
+            self._event_bus.watch(stream)
 
     def _change_state(self, state: str, error: BaseException | None = None) -> None:
         self._state = state
@@ -204,7 +204,7 @@ class Broker:
             cause = leaf(error)
             told = str(cause) if isinstance(cause, MeshqError) else f"{type(cause).__module__}.{type(cause).__name__}"
             _log.error("%s has failed: %s", self.name, told, extra=event)
-        self._notices.say(BrokerStateChanged, state=state)
+        self._event_bus.say(BrokerStateChanged, state=state)
 
     def client(self, **settings: Any) -> Client:
         """A client in this process, without a socket; an async context manager.  ``settings`` as for ``connect``."""
@@ -289,11 +289,11 @@ class Broker:
         env = self._environment()
         check_on_clock(self.name, env.clock)
         self._loop = trio.lowlevel.current_trio_token()
-        self._notices.now_ms = env.wall.now_ms
+        self._event_bus.now_ms = env.wall.now_ms
         self._change_state("starting")
         node: Node | None = None
         try:
-            node = await Node.open(self._settings, env, self._notices)
+            node = await Node.open(self._settings, env, self._event_bus)
             self._node_id = node.node_id
             async with trio.open_nursery() as nursery:
                 await node.start(nursery)
@@ -321,7 +321,7 @@ class Broker:
                     await node.close()
             if self._state == "stopping":
                 self._change_state("stopped")
-            self._notices.close()
+            self._event_bus.close()
             self._stopped.set()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from meshq.broker import ConnectionCounts, Core, ServerConnection, Sessions
+from meshq.broker import ConnectionCounts, Core, ServerConnection, SessionRegistry
 from meshq.errors import ClosedError, ConnectionBrokenError, UsageError
 from meshq.wire import BY_NAME, DirectLink, Link
 
@@ -12,7 +12,7 @@ from meshq.wire import BY_NAME, DirectLink, Link
 class LocalDoor:
     """Opens links to a broker in the same process.  ``inproc://NAME`` finds it in ``env.local``."""
 
-    def __init__(self, name: str, core: Core, sessions: Sessions, counts: ConnectionCounts) -> None:
+    def __init__(self, name: str, core: Core, sessions: SessionRegistry, counts: ConnectionCounts) -> None:
         self._name = name
         self._core = core
         self._sessions = sessions

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from meshq import abc, limits
-from meshq.broker import ConsumerState, Core, Grant, Queue, RemoteBinding, StoredRun, granted, read_whole
+from meshq.broker import ConsumerState, Core, Dispatch, Queue, RemoteBinding, StoredRun, granted, read_whole
 from meshq.errors import ClosedError, JournalBrokenError, MeshqError, SettingsError
 from meshq.selector import Filter, parse_filter
 from meshq.wire import RunBytes, with_body
@@ -24,7 +24,7 @@ class _Waiting:
 
     __slots__ = ("content", "grant", "whole")
 
-    def __init__(self, grant: Grant, content: RunBytes, *, whole: bool) -> None:
+    def __init__(self, grant: Dispatch, content: RunBytes, *, whole: bool) -> None:
         self.grant = grant
         self.content = content
         # Whether nothing is missing of it.
@@ -52,14 +52,14 @@ class ForwardQueue(abc.Forwarding):
         """Begin to give."""
         self.detach()
         self._take = take
-        self._core.expirer.answered(self.queue, stored)
+        self._core.expiry.answered(self.queue, stored)
         window = max(1, min(FORWARD_WINDOW_BYTES, self._core.memory.limit_bytes // FORWARD_SHARE))
         self._consumer = ConsumerState(self.queue, self, 1, FORWARD_WINDOW, window)
         self.queue.add_consumer(self._consumer)
         self._core.touch(self.queue)
         self._core.turn()
 
-    def deliver(self, consumer: ConsumerState, grant: Grant) -> None:
+    def deliver(self, consumer: ConsumerState, grant: Dispatch) -> None:
         """The queue has granted messages.
 
         A large body travels as that of an ordinary message, which it is no larger than: whatever is was refused.
@@ -81,7 +81,7 @@ class ForwardQueue(abc.Forwarding):
             self._line.remove(waiting)
             if self._consumer is not None:
                 # It can't be read: what it is is left to a human.
-                self._core.returner.reject(self._consumer, [(waiting.grant.tag, waiting.grant.tag)])
+                self._core.redelivery.reject(self._consumer, [(waiting.grant.tag, waiting.grant.tag)])
                 self._core.touch(self.queue)
         else:
             waiting.content, waiting.whole = with_body(waiting.content, found), True
@@ -89,7 +89,7 @@ class ForwardQueue(abc.Forwarding):
             first = self._line.popleft()
             self._give(first.grant, first.content)
 
-    def _give(self, grant: Grant, content: RunBytes) -> None:
+    def _give(self, grant: Dispatch, content: RunBytes) -> None:
         view = grant.view
         run = view.run
         self._take(
@@ -116,13 +116,13 @@ class ForwardQueue(abc.Forwarding):
     def _waited(self, run: StoredRun) -> int:
         if run.traits is None or not run.traits.arrival:
             return 0
-        return run.traits.waited_ms(self._core.alarms.elapsed_ms, self._core.alarms.now_ms)
+        return run.traits.waited_ms(self._core.timers.elapsed_ms, self._core.timers.now_ms)
 
     def done(self, first_tag: int, last_tag: int) -> None:
         """The other node has them."""
         if self._consumer is not None:
             try:
-                self._core.settler.settle(self._consumer, [(first_tag, last_tag)])
+                self._core.acknowledger.settle(self._consumer, [(first_tag, last_tag)])
             except (ClosedError, JournalBrokenError):
                 # The node ends and says why, but not to the other one; the link's numbers tell the next life.
                 return
@@ -135,7 +135,7 @@ class ForwardQueue(abc.Forwarding):
         self.queue.answered = None
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            self._core.returner.abandon(consumer, None)
+            self._core.redelivery.abandon(consumer, None)
             self.queue.remove_consumer(consumer)
 
 
@@ -162,7 +162,7 @@ class LocalRoutes(abc.Routes):
         forward = core.router.by_number[link.number]
         told = {binding.number: (binding.name, binding.address) for binding in core.router.remote(_key(link))}
         there = {(queue.name, queue.address): queue.number for queue in queues}
-        placed = [view for queue, view in core.ledger.pending() if queue is forward]
+        placed = [view for queue, view in core.release_queue.pending() if queue is forward]
         core.peers.begun(link.number, store, told, there, (forward.last, [*forward.runs(), *placed]))
 
     def describe(self, link: abc.Forwarding, mode: str, queue: abc.RemoteQueue) -> None:

@@ -16,16 +16,16 @@ from meshq.broker import (
     Core,
     CoreSettings,
     Credentials,
+    EventBus,
     FileBodies,
     Listeners,
-    Notices,
     Recovery,
-    Sessions,
+    SessionRegistry,
     answer_call,
     at_once,
     connection_bounds,
-    excerpt,
     paged_of,
+    record_prefix,
 )
 from meshq.client import Route
 from meshq.cluster import ClusterConnection, overlaps
@@ -45,7 +45,7 @@ from meshq.store import Draft, Excerpts, Journal
 from meshq.wire import BY_NAME, LinkOpening, Role
 
 _log = logger("node")
-#: How often open transactions grow older; what ``Transactions.tick`` counts.
+#: How often open transactions grow older; what ``TransactionManager.tick`` counts.
 TRANSACTIONS_TICK_S = 1.0
 #: The share of the host's memory that a broker takes unless told otherwise.
 MEMORY_SHARE = 4
@@ -89,7 +89,7 @@ class Node:
         node_id: NodeId,
         credentials: Credentials | None,
         *,
-        notices: Notices,
+        event_bus: EventBus,
         bodies: FileBodies | None = None,
     ) -> None:
         self._settings = settings
@@ -111,7 +111,7 @@ class Node:
                 chaos=env.chaos,
                 now_ms=env.wall.now_ms,
                 elapsed_ms=_elapsed_ms,
-                notices=notices,
+                event_bus=event_bus,
                 transaction_timeout_s=settings.transaction_timeout,
             ),
             journal,
@@ -119,7 +119,7 @@ class Node:
         )
         self.bodies = bodies
         bounds = connection_bounds(env.descriptors, settings.max_sessions_per_user)
-        self.sessions = Sessions(
+        self.sessions = SessionRegistry(
             self.core, trio.current_time, settings.max_session_ttl, per_user=bounds.sessions_per_user
         )
         self.counts = ConnectionCounts()
@@ -145,8 +145,8 @@ class Node:
         self._failed = trio.Event()
 
     @classmethod
-    async def open(cls, settings: BrokerSettings, env: abc.Env, notices: Notices | None = None) -> Node:
-        """Open the store, if there is one, and take up what it holds.  ``notices``: whom to tell of what happens.
+    async def open(cls, settings: BrokerSettings, env: abc.Env, event_bus: EventBus | None = None) -> Node:
+        """Open the store, if there is one, and take up what it holds.  ``event_bus``: whom to tell of what happens.
 
         Checkpoint: always.
         Cancellation: the store is closed again.
@@ -158,10 +158,10 @@ class Node:
             JournalBrokenError: the disk failed.
         """
         credentials = await _credentials(settings, env)
-        notices = notices or Notices()
+        event_bus = event_bus or EventBus()
         if settings.data_dir is None:
             node_id = NodeId(settings.node_id or env.entropy.token(IDENTITY_BYTES))
-            return cls(settings, env, None, node_id, credentials, notices=notices)
+            return cls(settings, env, None, node_id, credentials, event_bus=event_bus)
         journal = Journal(
             settings.data_dir,
             segment_bytes=settings.journal.segment_bytes,
@@ -169,13 +169,13 @@ class Node:
             env=env,
             encryption_keys=settings.journal.encryption_keys,
             directories=settings.directories,
-            excerpts=Excerpts(EXCERPT_FORM, excerpt),
+            excerpts=Excerpts(EXCERPT_FORM, record_prefix),
         )
         await journal.open()
         try:
             bounds = connection_bounds(env.descriptors)
             bodies = FileBodies(env.entropy.token, journal.large_files(), env.threads, uploads_max=bounds.uploads)
-            node = cls(settings, env, journal, NodeId(journal.node_id), credentials, notices=notices, bodies=bodies)
+            node = cls(settings, env, journal, NodeId(journal.node_id), credentials, event_bus=event_bus, bodies=bodies)
             recovery = Recovery(node.core, journal.read_recovered)
             recovery.take(journal.recovered(dead=True, excerpts=True))
             await bodies.open(recovery.bodies)
@@ -211,7 +211,7 @@ class Node:
         if journal is not None:
             await self._written(journal)
         core.on_unfinished = self._wake_sifter
-        core.alarms.on_sooner(self._wake_alarm)
+        core.timers.on_sooner(self._wake_alarm)
         nursery.start_soon(self._reap)
         if journal is not None:
             await nursery.start(self._page)
@@ -230,7 +230,7 @@ class Node:
             routes=LocalRoutes(core),
             on_demand_changed=core.demand.watchers.append,
             on_peer=core.demand.on_peer.append,
-            say=core.notices.say,
+            say=core.event_bus.say,
             open_link=partial(self.door.connect_local, "a service"),
         )
         for service in self._settings.services:
@@ -304,7 +304,7 @@ class Node:
     def _damaged(self, error: DamagedError) -> None:
         """A part of the store that nobody has asked for yet has rotted: whoever watches may want to know."""
         about = {"file": error.file, "offset": error.offset, "expected": error.expected, "found": error.found}
-        self.core.notices.say(StoreDamaged, **about)
+        self.core.event_bus.say(StoreDamaged, **about)
         self.core.turn()
 
     def _journal_failed(self, error: MeshqError) -> None:
@@ -368,10 +368,10 @@ class Node:
 
     async def _alarm(self) -> None:
         """Do what is due; the wall clock may be set while we sleep."""
-        alarms = self.core.alarms
+        timers = self.core.timers
         # While the node stops, nothing becomes due.
         while self.core.closing is None:
-            wait_ms = alarms.wait_ms
+            wait_ms = timers.wait_ms
             # Rounded up: a wait below the resolution of the clock would never end where only waiting moves it.
             wait_s = ALARM_S_MAX if wait_ms is None else math.ceil(wait_ms) / 1000
             with trio.move_on_after(min(max(wait_s, 0), ALARM_S_MAX)):
@@ -466,9 +466,9 @@ class Node:
             connections=len(self.listeners.connections) + len(self.door.connections),
             ready=sum(queue.ready for queue in queues),
             delivering=sum(queue.held for queue in queues),
-            duplicates=core.placer.duplicates,
-            unrouted=core.placer.unrouted,
-            dropped=core.placer.dropped,
+            duplicates=core.ingress.duplicates,
+            unrouted=core.ingress.unrouted,
+            dropped=core.ingress.dropped,
             blocked_producers=sum(room.waiting for room in core.router.rooms.values()),
             paged=sum(messages for messages, _ in paged),
             paged_bytes=sum(size for _, size in paged),
@@ -476,7 +476,7 @@ class Node:
             page_reads=core.pager.read_bytes,
             memory_used=core.memory.used_bytes,
             memory_limit=core.memory.limit_bytes,
-            held_bytes=core.holdings.used_bytes,
+            held_bytes=core.unacked_memory.used_bytes,
             outgoing_bytes=sum(session.outgoing_bound.used_bytes for session in core.sessions.values()),
             blocked_sessions=core.memory.waiting,
             sessions_resumed=self.sessions.resumed,
@@ -486,7 +486,7 @@ class Node:
             connections_denied=self.counts.denied,
             connections_turned_away=self.counts.turned_away,
             requests_forbidden=core.access.refused,
-            notifications_dropped=core.announcer.dropped,
+            notifications_dropped=core.publisher.dropped,
             loop_lag=self._lag.last,
             journal=self._journal.statistics() if self._journal is not None else None,
         )

@@ -39,7 +39,7 @@ class _Block(NamedTuple):
     durable: bool
 
 
-class _Read(NamedTuple):
+class _BodyRead(NamedTuple):
     number: int
     then: Got
 
@@ -48,7 +48,7 @@ class _Removal(NamedTuple):
     """Whatever there is of it goes."""
 
 
-_Job = _Block | _Read | _Removal
+_Job = _Block | _BodyRead | _Removal
 
 
 class FileBodies(Bodies):
@@ -88,7 +88,7 @@ class FileBodies(Bodies):
 
     def read(self, body: Body, number: int, then: Got) -> None:
         """In its turn."""
-        self._add(body, _Read(number, then))
+        self._add(body, _BodyRead(number, then))
 
     def abandon(self, body: Body) -> None:
         """In its turn."""
@@ -152,7 +152,7 @@ class FileBodies(Bodies):
                 await self._write(body, jobs)
             else:
                 job = jobs.popleft()
-                if isinstance(job, _Read):
+                if isinstance(job, _BodyRead):
                     await self._read(body, job)
                 else:
                     await self._remove(body)
@@ -187,7 +187,7 @@ class FileBodies(Bodies):
             writer.finish(durable=last.durable)
             del self._writers[body]
 
-    async def _read(self, body: Body, job: _Read) -> None:
+    async def _read(self, body: Body, job: _BodyRead) -> None:
         found: bytes | MeshqError
         try:
             found = await self._threads.run(self._files.read, body.body_id, body.size_bytes, job.number, pool=POOL)

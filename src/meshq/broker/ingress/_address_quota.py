@@ -34,12 +34,12 @@ PAGE_TO: Final = 3 / 4
 GROWTH_SHARE: Final = 16
 
 
-class Gate:
+class ProducerCredit:
     """One producer at an address where it may have to wait."""
 
     __slots__ = ("_room", "_tell", "count", "step", "until")
 
-    def __init__(self, room: AddressRoom, count: int, tell: Callable[[int], None]) -> None:
+    def __init__(self, room: AddressQuota, count: int, tell: Callable[[int], None]) -> None:
         self._room = room
         # How many messages came, and how many it may send in all.
         self.count = count
@@ -67,12 +67,12 @@ class Gate:
         self._tell(until)
 
 
-class AddressRoom:
+class AddressQuota:
     """The room of one address."""
 
     __slots__ = (
-        "_gates", "_goal", "_reserved", "_routing", "_slack", "_waiting", "body_bytes", "bytes", "dropped", "max_bytes",
-        "max_messages", "on_full", "on_pressure", "policy", "pressed", "queues", "said_full", "unreleased",
+        "_credits", "_goal", "_reserved", "_routing", "_slack", "_waiting", "body_bytes", "bytes", "dropped",
+        "max_bytes", "max_messages", "on_full", "on_pressure", "policy", "pressed", "queues", "said_full", "unreleased",
     )  # fmt: skip
 
     def __init__(self, routing: str, queues: Sequence[Queue]) -> None:
@@ -100,10 +100,10 @@ class AddressRoom:
         self.unreleased = 0
         #: Messages that were dropped because it was full.
         self.dropped = 0
-        self._gates: dict[Gate, None] = {}
+        self._credits: dict[ProducerCredit, None] = {}
         # What producers were promised and have not sent, and those that wait, first come first served.
         self._reserved = 0
-        self._waiting: dict[Gate, None] = {}
+        self._waiting: dict[ProducerCredit, None] = {}
 
     @property
     def limited(self) -> bool:
@@ -123,7 +123,7 @@ class AddressRoom:
     @property
     def idle(self) -> bool:
         """Whether nobody knows it but its address."""
-        return not self._gates
+        return not self._credits
 
     @property
     def messages(self) -> int:
@@ -149,13 +149,13 @@ class AddressRoom:
         """Other settings hold; ``pages``: there is a disk for what has no room."""
         self.policy = settings.full_policy if pages or settings.full_policy != "page" else "block"
         self.max_bytes, self.max_messages = settings.max_size_bytes, settings.max_size_messages
-        for gate in self._gates:
+        for credit in self._credits:
             if not self.blocks:
-                if gate.until != UNLIMITED:
-                    gate.say(UNLIMITED)
-            elif gate.until == UNLIMITED:
-                gate.say(gate.count)
-                self._waiting[gate] = None
+                if credit.until != UNLIMITED:
+                    credit.say(UNLIMITED)
+            elif credit.until == UNLIMITED:
+                credit.say(credit.count)
+                self._waiting[credit] = None
         if not self.blocks:
             self._reserved = 0
             self._waiting.clear()
@@ -225,58 +225,58 @@ class AddressRoom:
 
     # -- producers that wait
 
-    def open(self, count: int, tell: Callable[[int], None]) -> Gate:
+    def open(self, count: int, tell: Callable[[int], None]) -> ProducerCredit:
         """A producer comes that has sent ``count`` messages; its gate says what it may send for the time being."""
-        gate = Gate(self, count, tell)
-        self._gates[gate] = None
+        credit = ProducerCredit(self, count, tell)
+        self._credits[credit] = None
         if not self.blocks:
-            gate.until = UNLIMITED
+            credit.until = UNLIMITED
         elif not self._waiting and (offer := self._offer()):
-            gate.until, gate.step = count + offer, offer
+            credit.until, credit.step = count + offer, offer
             self._reserved += offer
         else:
-            self._wait(gate)
-        return gate
+            self._wait(credit)
+        return credit
 
-    def _wait(self, gate: Gate) -> None:
-        self._waiting[gate] = None
+    def _wait(self, credit: ProducerCredit) -> None:
+        self._waiting[credit] = None
         if self.full:
             self.reached()
 
-    def sent(self, gate: Gate, count: int) -> None:
+    def sent(self, credit: ProducerCredit, count: int) -> None:
         """A run of a producer came."""
-        before = gate.promised
-        gate.count = count
+        before = credit.promised
+        credit.count = count
         if not self.blocks:
             return
-        after = gate.promised
+        after = credit.promised
         self._reserved -= before - after
-        if after > gate.step // 2:
+        if after > credit.step // 2:
             return
         if not self._waiting and (offer := self._offer()) and (offer > after or not after):
-            self._grant(gate, offer)
+            self._grant(credit, offer)
         elif not after:
-            self._wait(gate)
+            self._wait(credit)
 
-    def close(self, gate: Gate) -> None:
+    def close(self, credit: ProducerCredit) -> None:
         """A producer leaves."""
-        del self._gates[gate]
-        self._waiting.pop(gate, None)
+        del self._credits[credit]
+        self._waiting.pop(credit, None)
         if self.blocks:
-            self._reserved -= gate.promised
+            self._reserved -= credit.promised
             self.less()
 
     def less(self) -> None:
         """There may be more room: whoever waits may go on."""
         while self._waiting and (offer := self._offer()):
-            gate = next(iter(self._waiting))
-            del self._waiting[gate]
-            self._grant(gate, offer)
+            credit = next(iter(self._waiting))
+            del self._waiting[credit]
+            self._grant(credit, offer)
 
-    def _grant(self, gate: Gate, offer: int) -> None:
-        self._reserved += offer - gate.promised
-        gate.step = offer
-        gate.say(gate.count + offer)
+    def _grant(self, credit: ProducerCredit, offer: int) -> None:
+        self._reserved += offer - credit.promised
+        credit.step = offer
+        credit.say(credit.count + offer)
 
     def _offer(self) -> int:
         """How many messages the next producer may be promised; 0: none."""
@@ -298,7 +298,7 @@ def _nothing() -> None:
     """For a callback that nobody has set."""
 
 
-def is_refused(room: AddressRoom | None, *, scarce: bool, together: bool = False) -> bool:
+def is_refused(room: AddressQuota | None, *, scarce: bool, together: bool = False) -> bool:
     """Whether an address refuses or drops a run now, whatever is in it; ``scarce``: the node's memory is.
 
     ``together``: the run is one of a transaction, which is weighed before any of it is dropped.

@@ -9,7 +9,7 @@ from meshq.broker.ingress._router import Address, Router
 from meshq.errors import NotFoundError, UsageError
 
 
-class Use(NamedTuple):
+class TargetResolution(NamedTuple):
     """The address of a target, there or to be made, and what of it is meant."""
 
     #: None: it is to be made, with this routing type.
@@ -21,7 +21,7 @@ class Use(NamedTuple):
     makes: str = ""
 
 
-def use_of(router: Router, target: Target) -> Use:
+def resolve_target(router: Router, target: Target) -> TargetResolution:
     """What a message to a target comes upon; nothing is made by looking.
 
     Raises:
@@ -32,42 +32,42 @@ def use_of(router: Router, target: Target) -> Use:
     if target.queue is not None:
         return _named(router, target, target.queue, address)
     if address is not None and (address.queues or address.routing == "multicast" or address.rings):
-        return Use(address, address.routing)
+        return TargetResolution(address, address.routing)
     elsewhere = router.remote_routing(target.address)
     if address is None:
         if target.address.startswith(TEMPORARY):
             return _temporary(target.address, elsewhere)
         settings = router.settings(target.address)
         if elsewhere is not None and (elsewhere == "multicast" or not settings.auto_create_queues):
-            return Use(None, elsewhere)
+            return TargetResolution(None, elsewhere)
         if not settings.auto_create_queues:
             raise NotFoundError(f"there is no address {target.address!r}")
         if elsewhere is None and settings.default_routing == "multicast":
-            return Use(None, "multicast")
+            return TargetResolution(None, "multicast")
     makes = makeable(router, target.address, target.address)
-    return Use(address, "anycast", makes=makes)
+    return TargetResolution(address, "anycast", makes=makes)
 
 
-def _named(router: Router, target: Target, name: str, address: Address | None) -> Use:
+def _named(router: Router, target: Target, name: str, address: Address | None) -> TargetResolution:
     """One queue of an address, which may be on other nodes, too, or only there."""
     names = (f"{target.address}{SEPARATOR}{name}", name)
     there = router.remote_names(target.address)
     routing = address.routing if address is not None else router.remote_routing(target.address)
     for one in names:
         if routing is not None and there.get(one) == routing:
-            return Use(address, routing, one)
+            return TargetResolution(address, routing, one)
     queue = router.find_queue(target)
     if queue is not None:
         known = router.addresses[target.address]
-        return Use(known, known.routing, queue.name)
+        return TargetResolution(known, known.routing, queue.name)
     makes = makeable(router, name, target.address)
-    return Use(address, routing or router.settings(target.address).default_routing, makes, makes)
+    return TargetResolution(address, routing or router.settings(target.address).default_routing, makes, makes)
 
 
-def _temporary(name: str, elsewhere: str | None) -> Use:
+def _temporary(name: str, elsewhere: str | None) -> TargetResolution:
     if elsewhere is None:
         raise NotFoundError(f"there is no temporary queue {name!r}: it goes with the session that made it")
-    return Use(None, "anycast")
+    return TargetResolution(None, "anycast")
 
 
 def makeable(router: Router, name: str, address: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from meshq import limits
-from meshq.broker.ingress._distribution_plan import Ring, Share, Wants, plan, takers
+from meshq.broker.ingress._distribution_plan import ClusteredQueue, Share, Wants, plan, takers
 from meshq.broker.ingress._filter_scan_plan import sift
 from meshq.broker.ingress._known_shares import deal_known
 from meshq.broker.ingress._router import Address
@@ -18,7 +18,7 @@ from meshq.errors import UsageError
 from meshq.selector import Filter
 
 
-def shared(run: StoredRun, address: Address, only: Queue | Ring | None, rows: Sequence[int]) -> list[Share]:
+def shared(run: StoredRun, address: Address, only: Queue | ClusteredQueue | None, rows: Sequence[int]) -> list[Share]:
     """Who gets what of a run that was sent to an address, or to one queue of it, or to those of one name.
 
     What can't go to other nodes goes to queues here.
@@ -41,7 +41,7 @@ def travels(run: StoredRun) -> bool:
     return run.body is None or run.body.size_bytes <= limits.MESSAGE_BYTES_MAX
 
 
-def check_reach(run: StoredRun, address: Address, only: Queue | Ring | None) -> None:
+def check_reach(run: StoredRun, address: Address, only: Queue | ClusteredQueue | None) -> None:
     """See that a run that no queue here takes can go where it is taken.
 
     Raises:

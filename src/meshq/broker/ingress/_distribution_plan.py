@@ -72,7 +72,7 @@ def takes(filter: Filter | None, row: int, wants: Wants) -> bool:
     return filter is None or wants((filter,), row)
 
 
-class Ring:
+class ClusteredQueue:
     """The queues of one name."""
 
     __slots__ = ("local", "name", "remotes", "turn")
@@ -111,7 +111,7 @@ class Ring:
 class Taker(NamedTuple):
     """A queue of a name, and whether it gets a message: the message goes to one of those that do."""
 
-    ring: Ring
+    ring: ClusteredQueue
     member: Member
     gets: Known
     #: Whether it wants the message now: otherwise the message waits there.
@@ -132,12 +132,12 @@ def either(first: Known, second: Known) -> Known:
     return False if first is False and second is False else None
 
 
-def groups_of(rings: Sequence[Ring], *, anycast: bool) -> list[Sequence[Ring]]:
+def groups_of(rings: Sequence[ClusteredQueue], *, anycast: bool) -> list[Sequence[ClusteredQueue]]:
     """The names among which a message goes to one: all of an anycast address, each alone of a multicast one."""
     return [rings] if anycast else [[ring] for ring in rings]
 
 
-def takers(group: Sequence[Ring], judge: Judge) -> list[Taker]:
+def takers(group: Sequence[ClusteredQueue], judge: Judge) -> list[Taker]:
     """All queues of a group in the order of their turn, and whether a message may go there.
 
     First come those that want it now.  If there are none it waits: in a queue here that takes it, or else in one
@@ -199,7 +199,9 @@ def _asks(member: Member, judge: Judge, *, strict: bool, here: bool) -> Known:
     return not member.filters or judge(member.filters)
 
 
-def plan(rings: Sequence[Ring], rows: Sequence[int], *, anycast: bool, turn: int, wants: Wants) -> list[Share]:
+def plan(
+    rings: Sequence[ClusteredQueue], rows: Sequence[int], *, anycast: bool, turn: int, wants: Wants
+) -> list[Share]:
     """Deal the ``rows`` of a run among rings; ``turn`` says where the rotation among names stands."""
     taken: _Taken = {}
     for group in groups_of(rings, anycast=anycast):
@@ -221,9 +223,9 @@ def plan(rings: Sequence[Ring], rows: Sequence[int], *, anycast: bool, turn: int
 _Taken = dict["Queue", dict[int, Sequence[int]]]
 
 
-def _by_name(found: Sequence[Taker]) -> list[tuple[Ring, list[Member]]]:
+def _by_name(found: Sequence[Taker]) -> list[tuple[ClusteredQueue, list[Member]]]:
     """The names of which a queue gets the message, and these queues."""
-    names: dict[Ring, list[Member]] = {}
+    names: dict[ClusteredQueue, list[Member]] = {}
     for ring, member, gets, _ in found:
         if gets:
             names.setdefault(ring, []).append(member)
@@ -235,8 +237,8 @@ def _any(filters: tuple[Filter, ...]) -> bool:
 
 
 def _deal_one(
-    group: Sequence[Ring],
-    standing: dict[Ring, list[Member]],
+    group: Sequence[ClusteredQueue],
+    standing: dict[ClusteredQueue, list[Member]],
     row: int,
     turn: int,
     wants: Wants,

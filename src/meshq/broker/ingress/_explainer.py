@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from meshq.address import SEPARATOR, Target
-from meshq.broker.ingress._auto_create_plan import use_of
+from meshq.broker.ingress._auto_create_plan import resolve_target
 from meshq.broker.ingress._distribution import wants_of
 from meshq.broker.ingress._distribution_plan import (
+    ClusteredQueue,
     Known,
     Member,
     RemoteBinding,
-    Ring,
     Taker,
     both,
     either,
@@ -24,7 +24,7 @@ from meshq.broker.ingress._distribution_plan import (
 )
 from meshq.broker.ingress._router import Router
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._queue_spec import ON_USE
+from meshq.broker.queue._queue_spec import AUTO_CREATED
 from meshq.broker.queue._run import StoredRun
 from meshq.errors import NotFoundError, UsageError
 from meshq.selector import Filter
@@ -89,14 +89,14 @@ class Explainer:
     def _place(self, target: Target, kept: Known, *, taken_by: str = "", first: bool = True) -> None:
         """The queues at a target, and who of them gets a message that is kept there."""
         try:
-            use = use_of(self._router, target)
+            use = resolve_target(self._router, target)
         except (NotFoundError, UsageError):
             # It would be refused, or nobody is there to whom a divert could lead.
             self._elsewhere(target.address, target.queue or "", "", here=not first)
             return
         queues = list(use.address.queues) if use.address is not None else []
         if use.makes:
-            queues.append(Queue(0, use.makes, target.address, durable=True, terms=ON_USE))
+            queues.append(Queue(0, use.makes, target.address, durable=True, terms=AUTO_CREATED))
         rings = self._router.rings_of(target.address, use.routing, queues, {})
         if use.only and not (use.only in rings and rings[use.only].remotes):
             # Nobody else has the one that is named.
@@ -108,7 +108,7 @@ class Explainer:
         anycast = use.routing == "anycast"
         groups: list[list[Taker]] = []
         if here:
-            alone = [Taker(Ring(queue.name), queue, self._accepts(queue.terms.filter)) for queue in queues]
+            alone = [Taker(ClusteredQueue(queue.name), queue, self._accepts(queue.terms.filter)) for queue in queues]
             groups = [alone] if anycast else [[taker] for taker in alone]
         else:
             groups = [takers(group, self._judge) for group in groups_of(list(rings.values()), anycast=anycast)]

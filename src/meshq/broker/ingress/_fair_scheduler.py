@@ -20,14 +20,14 @@ Owner = tuple[str, str]
 NODE: Final[Owner] = ("node", "")
 
 
-class Costly(NamedTuple):
+class CostlyScan(NamedTuple):
     """Work that is done in steps, and how much of it there is, as that of so many small messages."""
 
     steps: Iterator[None]
     work: float
 
 
-class CostlyWork:
+class ScheduledWork:
     """Work that waits, and what comes after the last of its steps."""
 
     __slots__ = ("alive", "key", "owner", "steps", "then", "work")
@@ -36,7 +36,7 @@ class CostlyWork:
         self,
         owner: Owner,
         key: Hashable,
-        costly: Costly,
+        costly: CostlyScan,
         then: Callable[[], None],
         alive: Callable[[], bool],
     ) -> None:
@@ -47,7 +47,7 @@ class CostlyWork:
         self.alive = alive
 
 
-class FairSteps:
+class FairScheduler:
     """Whose costly work waits, and who is next.
 
     ``wake`` has ``step`` called soon, when others have had their turn; False: nobody would, so nothing may wait.
@@ -60,7 +60,7 @@ class FairSteps:
         self._wake = wake
         self._chaos = chaos
         # By owner, and then by key: work in the order in which it came.  Who is first in each is next.
-        self._by_owner: dict[Owner, dict[Hashable, deque[CostlyWork]]] = {}
+        self._by_owner: dict[Owner, dict[Hashable, deque[ScheduledWork]]] = {}
         # What each owner has had in this round, and whether the next one was asked for.
         self._spent: dict[Owner, float] = {}
         self._asked = False
@@ -87,18 +87,18 @@ class FairSteps:
         self,
         owner: Owner,
         key: Hashable,
-        costly: Costly,
+        costly: CostlyScan,
         then: Callable[[], None],
         alive: Callable[[], bool] | None = None,
         *,
         first: bool = False,
-    ) -> CostlyWork:
+    ) -> ScheduledWork:
         """Do costly work, and call ``then`` after its last step, or as soon as it is not ``alive`` any more.
 
         What has the same ``key`` is done one after the other; ``first``: before what waits already.  ``then`` is not
         called before this returns, unless nobody would call ``step``.
         """
-        work = CostlyWork(owner, key, costly, then, alive or _always)
+        work = ScheduledWork(owner, key, costly, then, alive or _always)
         if not self._next_round():
             for _ in costly.steps:
                 pass
@@ -111,7 +111,7 @@ class FairSteps:
             line.append(work)
         return work
 
-    def cancel(self, work: CostlyWork) -> None:
+    def cancel(self, work: ScheduledWork) -> None:
         """Nobody wants it any more: no further step is done, and ``then`` is not called."""
         keys = self._by_owner.get(work.owner, {})
         line = keys.get(work.key)

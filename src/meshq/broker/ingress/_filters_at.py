@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from meshq.address import SEPARATOR, Target
-from meshq.broker.ingress._fair_scheduler import Costly, FairSteps, Owner
+from meshq.broker.ingress._fair_scheduler import CostlyScan, FairScheduler, Owner
 from meshq.broker.ingress._router import Router
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.queue._verdicts import Asked, cost_of, judging, unasked, work_of
+from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked, work_of
 from meshq.selector import Filter
 
 
@@ -72,14 +72,22 @@ def filters_explained(router: Router, target: Target) -> list[Filter]:
 
 
 def costly(
-    fair: FairSteps, owner: Owner, run: StoredRun, filters: Sequence[Filter], rows: Sequence[int] | None = None
-) -> Costly | None:
+    fair_scheduler: FairScheduler,
+    owner: Owner,
+    run: StoredRun,
+    filters: Sequence[Filter],
+    rows: Sequence[int] | None = None,
+) -> CostlyScan | None:
     """The steps in which messages of a run are put to filters before it is placed; None: placing may ask them."""
     missing = unasked(run, filters, rows)
     if not missing:
         return None
     work = work_of(run, cost_of(missing), rows)
-    return None if fair.afford(owner, work) else Costly(judging(run, missing, Asked(missing), rows), work)
+    return (
+        None
+        if fair_scheduler.afford(owner, work)
+        else CostlyScan(judging(run, missing, AskedFilters(missing), rows), work)
+    )
 
 
 def _distinct(filters: Iterable[Filter]) -> list[Filter]:

@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 from meshq import limits
 from meshq.abc import no_chaos
-from meshq.broker.ingress._release_queue import Ledger
-from meshq.broker.queue._priority_list import Level
+from meshq.broker.ingress._release_queue import ReleaseQueue
+from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.records import MARKS, encode_marks
 
 
-class _QueueMark:
+class _QueueWatermarks:
     __slots__ = ("delivered", "given", "position")
 
     def __init__(self, given: int, delivered: dict[int, int], position: int) -> None:
@@ -29,20 +29,20 @@ class _QueueMark:
         self.position = position
 
 
-class Marks:
+class HighWatermarks:
     """The marks of all durable queues of a node with a journal."""
 
-    def __init__(self, ledger: Ledger, chaos: Callable[[str], bool] = no_chaos) -> None:
-        self._ledger = ledger
+    def __init__(self, release_queue: ReleaseQueue, chaos: Callable[[str], bool] = no_chaos) -> None:
+        self._release_queue = release_queue
         self._chaos = chaos
-        self._marks: dict[int, _QueueMark] = {}
+        self._marks: dict[int, _QueueWatermarks] = {}
 
     def open(self, queue: Queue, given: int = 0, delivered: dict[int, int] | None = None, position: int = 0) -> None:
         """A queue was made or restored; ``delivered`` has the marks by priority."""
-        if self._ledger.log is None or not queue.durable:
+        if self._release_queue.log is None or not queue.durable:
             queue.mark = math.inf
             return
-        self._marks[queue.number] = _QueueMark(given, delivered or {}, position)
+        self._marks[queue.number] = _QueueWatermarks(given, delivered or {}, position)
         for priority, mark in (delivered or {}).items():
             queue.level(priority).mark = mark
 
@@ -60,7 +60,7 @@ class Marks:
             self._write(queue, mark, given=queue.last + self._block(limits.SEQUENCE_RESERVE), delivered=mark.delivered)
         return mark.position
 
-    def cover_delivered(self, queue: Queue, level: Level, number: int, ahead: int = 0) -> None:
+    def cover_delivered(self, queue: Queue, level: PriorityList, number: int, ahead: int = 0) -> None:
         """See to it that messages of a priority up to ``number`` may be granted; ``ahead``: move before it gets as
         close as this."""
         mark = self._marks.get(queue.number)
@@ -75,7 +75,7 @@ class Marks:
         def raise_mark() -> None:
             level.mark = max(level.mark, delivered)
 
-        self._ledger.release_after(mark.position, (), raise_mark)
+        self._release_queue.release_after(mark.position, (), raise_mark)
 
     def _block(self, size: int) -> int:
         """How far a mark is moved ahead; with chaos not at all, so that the next message has to wait for another."""
@@ -87,10 +87,10 @@ class Marks:
         if mark is not None and (mark.given, mark.delivered) != (queue.last, delivered):
             self._write(queue, mark, given=queue.last, delivered=delivered)
 
-    def _write(self, queue: Queue, mark: _QueueMark, *, given: int, delivered: dict[int, int]) -> None:
+    def _write(self, queue: Queue, mark: _QueueWatermarks, *, given: int, delivered: dict[int, int]) -> None:
         kills = [mark.position] if mark.position else []
         payload = encode_marks(queue.number, given, delivered)
         # Vital: without it a full disk could not be drained.
-        mark.position = self._ledger.write(MARKS, [payload], kills=kills, vital=True)
+        mark.position = self._release_queue.write(MARKS, [payload], kills=kills, vital=True)
         mark.given = given
         mark.delivered = delivered

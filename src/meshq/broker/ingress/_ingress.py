@@ -9,23 +9,23 @@ from meshq import limits
 from meshq.address import TEMPORARY, Target
 from meshq.broker._definitions import Definitions
 from meshq.broker._known_peers import KnownPeers
-from meshq.broker.ingress._address_quota import AddressRoom
+from meshq.broker.ingress._address_quota import AddressQuota
 from meshq.broker.ingress._distribution import check_reach, deal, deal_here, left_out, shared, wants_of
-from meshq.broker.ingress._distribution_plan import Ring, Share, takes
+from meshq.broker.ingress._distribution_plan import ClusteredQueue, Share, takes
 from meshq.broker.ingress._duplicates import IdChunk
 from meshq.broker.ingress._filter_scan_plan import placed
 from meshq.broker.ingress._filters_at import forwarded_to
-from meshq.broker.ingress._high_watermarks import Marks
+from meshq.broker.ingress._high_watermarks import HighWatermarks
 from meshq.broker.ingress._memory import MemoryBound
-from meshq.broker.ingress._producers import ProducerMarks
-from meshq.broker.ingress._record_writer import Entering
-from meshq.broker.ingress._release_queue import Ledger, Views
-from meshq.broker.ingress._rerouting import Anew
+from meshq.broker.ingress._producers import ProducerSequences
+from meshq.broker.ingress._record_writer import RecordWriter
+from meshq.broker.ingress._release_queue import ReleaseQueue, Views
+from meshq.broker.ingress._rerouting import Rerouting
 from meshq.broker.ingress._router import Address
-from meshq.broker.queue._delivery_options import SPECIAL, RowTraits, Traits, asked_of_moved, read_traits
+from meshq.broker.queue._delivery_options import SPECIAL, DeliveryOptions, RowOptions, asked_of_moved, read_options
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.queue._timers import Alarms
+from meshq.broker.queue._timers import TimerService
 from meshq.broker.records import (
     USER_PRODUCERS,
     SettledRow,
@@ -47,31 +47,31 @@ TURN_RECORD_BYTES: Final = 96
 _MARKS_MAX: Final = limits.PRIORITY_MAX + 1
 
 
-class Placer:
+class Ingress:
     """Puts runs into queues and the journal."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        release_queue: ReleaseQueue,
         definitions: Definitions,
-        marks: Marks,
-        producers: ProducerMarks,
+        marks: HighWatermarks,
+        producers: ProducerSequences,
         memory: MemoryBound,
         *,
-        alarms: Alarms,
+        timers: TimerService,
         peers: KnownPeers,
         warn: Callable[[str, str], None],
     ) -> None:
         """``warn`` is told of an event, with a text."""
-        self._alarms, self._warn = alarms, warn
-        self._ledger = ledger
+        self._timers, self._warn = timers, warn
+        self._release_queue = release_queue
         self._definitions = definitions
         self._diverts = definitions.router.diverts
-        self._entering = Entering(ledger, marks)
+        self._entering = RecordWriter(release_queue, marks)
         self._producers = producers
         self._memory = memory
         #: Where messages go that wait for a node which is gone.
-        self.anew = Anew(definitions.router, peers)
+        self.anew = Rerouting(definitions.router, peers)
         #: The highest number of each link that is stored.
         self.links: dict[bytes, int] = {}
         #: Messages that were repeats of known duplicate ids, and messages sent where no queue listens.
@@ -103,7 +103,7 @@ class Placer:
                 self._all_known(then)
                 return
         if address.room is not None and not self._admit(run, address.room, weighed=weighed):
-            self._ledger.release_after(0, (), then)
+            self._release_queue.release_after(0, (), then)
             return
         targets = [only] if isinstance(only, Queue) else address.queues
         diverted = only is None and address.name in self._diverts.from_address
@@ -124,7 +124,7 @@ class Placer:
         if not targets:
             self.unrouted += count
             self._producers.raise_to(run.producer, first, last, run.user)
-            self._ledger.release_after(0, (), then)
+            self._release_queue.release_after(0, (), then)
             return
         if run.durable:
             self.attribute(run)
@@ -135,7 +135,7 @@ class Placer:
         self.charge(run, views)
         if address.room is not None:
             then = address.room.placed(count - len(skipped), then)
-        self._ledger.release_after(position, views, then)
+        self._release_queue.release_after(position, views, then)
 
     def weigh_turns(self, runs: Iterable[StoredRun]) -> int:
         """The bytes that records of whose these runs are may take."""
@@ -151,12 +151,12 @@ class Placer:
         if not run.durable or run.user == self._producers.speaker(run.producer):
             return
         turn = UserProducersRecord(run.user, False, False, ((run.producer, 0, True),), ())
-        position = self._ledger.write(USER_PRODUCERS, [encode_user_producers(turn)])
+        position = self._release_queue.write(USER_PRODUCERS, [encode_user_producers(turn)])
         self._producers.speaks(run.producer, run.user)
         # Only a start from before the next checkpoint reads it, and gets what is dead from there on, too.
-        self._ledger.doom([position])
+        self._release_queue.doom([position])
 
-    def _admit(self, run: StoredRun, room: AddressRoom, *, weighed: bool) -> bool:
+    def _admit(self, run: StoredRun, room: AddressQuota, *, weighed: bool) -> bool:
         """Whether a run goes on; else it is dropped.
 
         Raises:
@@ -178,7 +178,7 @@ class Placer:
             return False
         return True
 
-    def _drop(self, room: AddressRoom, rows: int) -> None:
+    def _drop(self, room: AddressQuota, rows: int) -> None:
         room.dropped += rows
         self.dropped += rows
 
@@ -211,7 +211,7 @@ class Placer:
         asked = self._asked(run, kinds)
         names = self._diverts.order(address.name) if diverted else [address.name]
         known = self._definitions.router.addresses
-        turning: list[Address | Ring] = [*filter(None, map(known.get, names)), *address.rings.values()]
+        turning: list[Address | ClusteredQueue] = [*filter(None, map(known.get, names)), *address.rings.values()]
         turns = [(one, one.turn) for one in turning]
         rows: Sequence[int] = range(content.rows)
         has_ids = bool(kinds & KIND_ID and address.duplicates.capacity)
@@ -267,7 +267,7 @@ class Placer:
         self.duplicates += len(skipped)
         if fresh:
             run.has_ids = True
-            self._ledger.doom(address.duplicates.add(IdChunk(run.position, fresh)))
+            self._release_queue.doom(address.duplicates.add(IdChunk(run.position, fresh)))
 
     def _place_shares(
         self,
@@ -275,7 +275,7 @@ class Placer:
         address: Address,
         shares: list[Share],
         judged: tuple[list[bytes], tuple[int, ...]],
-        asked: list[RowTraits] | None,
+        asked: list[RowOptions] | None,
         then: Callable[[], None],
     ) -> None:
         """Place a run of a client's whose messages don't all go the same way."""
@@ -283,7 +283,7 @@ class Placer:
         taken = placed(shares)
         if not taken:
             self.unrouted += rows
-            self._ledger.release_after(0, (), then)
+            self._release_queue.release_after(0, (), then)
             return
         self.attribute(run)
         position, views = self._entering.enter_shares(run, shares, (b"", 0), asked)
@@ -296,21 +296,21 @@ class Placer:
         self.charge(run, views)
         if address.room is not None:
             then = address.room.placed(len(taken), then)
-        self._ledger.release_after(position, views, then)
+        self._release_queue.release_after(position, views, then)
 
-    def _asked(self, run: StoredRun, kinds: int) -> list[RowTraits] | None:
+    def _asked(self, run: StoredRun, kinds: int) -> list[RowOptions] | None:
         """What each message of a run asks for; None: nothing."""
         if not kinds & SPECIAL and run.body is None:
             return None
         if run.traits is None or not run.verdicts:
             # What filters were told of a run holds for it.
             self.prepare(run, kinds)
-        return read_traits(run.content, run.traits.arrival if run.traits is not None else 0)
+        return read_options(run.content, run.traits.arrival if run.traits is not None else 0)
 
     def prepare(self, run: StoredRun, kinds: int) -> None:
         """Say of a run of a client's when it has come, if that matters: now."""
         if kinds & SPECIAL or run.body is not None:
-            run.traits = Traits(self._alarms.now_ms, taken=self._alarms.elapsed_ms)
+            run.traits = DeliveryOptions(self._timers.now_ms, taken=self._timers.elapsed_ms)
 
     def place_forwarded(
         self,
@@ -319,7 +319,7 @@ class Placer:
         link: tuple[bytes, int],
         rows: range,
         then: Callable[[], None],
-        asked: list[RowTraits] | None = None,
+        asked: list[RowOptions] | None = None,
         *,
         topic: bool = False,
     ) -> None:
@@ -340,13 +340,13 @@ class Placer:
         if not shares:
             self.unrouted += len(rows)
             self.links[link[0]] = link[1]
-            self._ledger.release_after(0, (), then)
+            self._release_queue.release_after(0, (), then)
             return
         position, views = self._entering.enter_shares(run, shares, link, asked)
         self.unrouted += len(rows) - len(placed(shares))
         self.links[link[0]] = link[1]
         self.charge(run, views)
-        self._ledger.release_after(position, views, then)
+        self._release_queue.release_after(position, views, then)
 
     def _route_again(self, run: StoredRun, rows: range, *, topic: bool) -> list[Share]:
         if topic and run.address not in self._definitions.router.addresses:
@@ -395,11 +395,11 @@ class Placer:
         if not shares:
             self.unrouted += run.content.rows
             return False
-        logged = run.durable and self._ledger.log is not None and any(share.queue.durable for share in shares)
+        logged = run.durable and self._release_queue.log is not None and any(share.queue.durable for share in shares)
         position, views = self._entering.enter_shares(run, shares, (b"", 0), asked, gone)
         self.unrouted += run.content.rows - len(placed(shares))
         self.charge(run, views)
-        self._ledger.release_after(position, views, _nothing)
+        self._release_queue.release_after(position, views, _nothing)
         return logged
 
     def takes_moved(self, run: StoredRun, target: Target, rows: Sequence[int]) -> list[int]:
@@ -431,14 +431,16 @@ class Placer:
         shares = self.anew.shares(waited[0], run, waited[1], address)
         if len(placed(shares)) < run.content.rows:
             raise UsageError(f"no queue of {run.address!r} takes the message")
-        asked = read_traits(run.content, run.traits.arrival if run.traits is not None else 0)
-        logged = run.durable and self._ledger.log is not None and any(share.queue.durable for share in shares)
+        asked = read_options(run.content, run.traits.arrival if run.traits is not None else 0)
+        logged = run.durable and self._release_queue.log is not None and any(share.queue.durable for share in shares)
         position, views = self._entering.enter_shares(run, shares, (b"", 0), asked, gone)
         self.charge(run, views)
-        self._ledger.release_after(position, views, _nothing)
+        self._release_queue.release_after(position, views, _nothing)
         return logged
 
-    def asked_of_forwarded(self, run: StoredRun, kinds: int, arrival_ms: int, waited_ms: int) -> list[RowTraits] | None:
+    def asked_of_forwarded(
+        self, run: StoredRun, kinds: int, arrival_ms: int, waited_ms: int
+    ) -> list[RowOptions] | None:
         """What each message of a run from another node asks for; ``arrival_ms``: when the first node took it, and
         ``waited_ms``: how long that is ago.
 
@@ -447,26 +449,26 @@ class Placer:
         """
         if not kinds & SPECIAL and run.body is None:
             return None
-        asked = read_traits(run.content, arrival_ms)
+        asked = read_options(run.content, arrival_ms)
         if run.traits is None:
             # Else it has waited here, for filters or for room on the disk, since it came.
-            begun = max(1, self._alarms.now_ms - waited_ms) if any(one.due for one in asked) else 0
-            run.traits = Traits(arrival_ms, taken=self._alarms.elapsed_ms - waited_ms, begun=begun)
+            begun = max(1, self._timers.now_ms - waited_ms) if any(one.due for one in asked) else 0
+            run.traits = DeliveryOptions(arrival_ms, taken=self._timers.elapsed_ms - waited_ms, begun=begun)
         return asked
 
     def _all_known(self, then: Callable[[], None]) -> None:
         # The originals may still wait for their sync: they were placed before now.
-        log = self._ledger.log
-        self._ledger.release_after(log.last if log is not None else 0, (), then)
+        log = self._release_queue.log
+        self._release_queue.release_after(log.last if log is not None else 0, (), then)
 
 
-def _full(run: StoredRun, room: AddressRoom) -> AddressFullError:
+def _full(run: StoredRun, room: AddressQuota) -> AddressFullError:
     return AddressFullError(
         f"the address {run.address!r} has {room.messages} messages in {room.total_bytes} bytes and takes no more"
     )
 
 
-def _apart(address: Address, only: Queue | Ring | None, targets: Sequence[Queue], kinds: int) -> bool:
+def _apart(address: Address, only: Queue | ClusteredQueue | None, targets: Sequence[Queue], kinds: int) -> bool:
     """Whether the messages of a run may go different ways, or at different times."""
     if (kinds & SPECIAL and targets) or (address.rings and not isinstance(only, Queue)):
         return True

@@ -33,12 +33,12 @@ GAPS_MAX: Final = 16_384
 Gap = tuple[int, int]
 
 
-class UserMarks:
+class UserSequences:
     """The high marks of one user by producer id, the least recently active first."""
 
     __slots__ = ("_everybody", "_gaps", "_idle", "_marks", "_open", "forgotten", "gap_count")
 
-    def __init__(self, everybody: UserMarks | None = None) -> None:
+    def __init__(self, everybody: UserSequences | None = None) -> None:
         # What also holds for this user.
         self._everybody = everybody
         # 0: nothing of it is stored yet, and it has a channel.
@@ -180,7 +180,7 @@ class UserMarks:
         return [(producer, mark) for producer, mark in self._marks.items() if mark]
 
 
-class ProducerMarks:
+class ProducerSequences:
     """The high marks of all users' producers.
 
     Bounded, all together and for each user: who comes with many ids has its own forgotten.  Once a mark has been given
@@ -193,7 +193,7 @@ class ProducerMarks:
         self._capacity = capacity
         self._of_user = of_user
         # The user without a name is who was not asked.
-        self._users: dict[str, UserMarks] = {"": UserMarks()}
+        self._users: dict[str, UserSequences] = {"": UserSequences()}
         # Whose the runs of a producer are that stand next in the journal, if not those of who was not asked.
         self._speakers: dict[bytes, str] = {}
 
@@ -223,7 +223,7 @@ class ProducerMarks:
         gaps = self._marks_of(producer, user).gaps(producer)
         return any(low <= first and last <= high for low, high in gaps)
 
-    def _marks_of(self, producer: bytes, user: str) -> UserMarks:
+    def _marks_of(self, producer: bytes, user: str) -> UserSequences:
         marks = self._users.get(user)
         # Who has had a mark forgotten may have stored more under the id than what holds for everybody.
         return marks if marks is not None and (producer in marks or marks.forgotten) else self._users[""]
@@ -242,15 +242,15 @@ class ProducerMarks:
         if entered or marks.gap_count > gaps:
             self._bound(marks, user)
 
-    def _enter(self, producer: bytes, user: str) -> UserMarks:
+    def _enter(self, producer: bytes, user: str) -> UserSequences:
         """Begin to remember a producer of a user: with what was stored before users were told apart, if it is new."""
         everybody = self._users[""]
-        marks = self._users.setdefault(user, UserMarks(everybody))
+        marks = self._users.setdefault(user, UserSequences(everybody))
         known = self._marks_of(producer, user)
         marks.enter(producer, known.mark(producer), known.gaps(producer))
         return marks
 
-    def _bound(self, marks: UserMarks, user: str) -> None:
+    def _bound(self, marks: UserSequences, user: str) -> None:
         """Something of a user was added: see that it isn't too much."""
         if user and len(marks) > self._of_user:
             marks.forget_one()
@@ -278,7 +278,7 @@ class ProducerMarks:
         if marks.open_count >= most or (sum(open_counts) >= self._capacity and marks.open_count >= share):
             raise decline("too_many", f"a user has at most {min(most, share)} producers at a time")
 
-    def open(self, producer: bytes, user: str) -> UserMarks:
+    def open(self, producer: bytes, user: str) -> UserSequences:
         """A producer has one more channel; returns the marks of its user, which have it as long as it has one."""
         marks = self._users.get(user)
         entered = marks is None or producer not in marks
@@ -320,7 +320,7 @@ class ProducerMarks:
 
     def restore_forgotten(self, user: str = "") -> None:
         """A checkpoint says that some mark was given up."""
-        self._users.setdefault(user, UserMarks(self._users[""])).forgotten = True
+        self._users.setdefault(user, UserSequences(self._users[""])).forgotten = True
 
     def checkpoint(self) -> list[tuple[int, bytes]]:
         """All of it as kinds and payloads of records."""
@@ -330,7 +330,7 @@ class ProducerMarks:
         }
         return [record for user, marks in self._users.items() for record in self._records(user, marks)]
 
-    def _records(self, user: str, marks: UserMarks) -> list[tuple[int, bytes]]:
+    def _records(self, user: str, marks: UserSequences) -> list[tuple[int, bytes]]:
         stored = marks.stored()
         chunks = [stored[at : at + PRODUCERS_MAX] for at in range(0, len(stored), PRODUCERS_MAX)]
         if not chunks and marks.forgotten:
@@ -347,9 +347,9 @@ class ProducerMarks:
         return found
 
 
-def _idle(marks: UserMarks) -> int:
+def _idle(marks: UserSequences) -> int:
     return marks.idle
 
 
-def _gap_count(marks: UserMarks) -> int:
+def _gap_count(marks: UserSequences) -> int:
     return marks.gap_count

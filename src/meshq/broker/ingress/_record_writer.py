@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from meshq.broker.ingress._distribution_plan import Share
-from meshq.broker.ingress._high_watermarks import Marks
-from meshq.broker.ingress._release_queue import Ledger
+from meshq.broker.ingress._high_watermarks import HighWatermarks
+from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.ingress._router import Address
-from meshq.broker.queue._delivery_options import RowTraits, Traits, divide, of_forwarded
+from meshq.broker.queue._delivery_options import DeliveryOptions, RowOptions, divide, of_forwarded
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker.records import (
@@ -39,7 +39,7 @@ class _Part(NamedTuple):
     queue: Queue
     rows: range
     remote: tuple[int, ...]
-    traits: Traits | None
+    traits: DeliveryOptions | None
 
     @property
     def waits(self) -> bool:
@@ -47,11 +47,11 @@ class _Part(NamedTuple):
         return self.traits is not None and self.traits.due > 0
 
 
-class Entering:
+class RecordWriter:
     """Writes runs into the journal and gives them their places in queues."""
 
-    def __init__(self, ledger: Ledger, marks: Marks) -> None:
-        self._ledger = ledger
+    def __init__(self, release_queue: ReleaseQueue, marks: HighWatermarks) -> None:
+        self._release_queue = release_queue
         self._marks = marks
 
     def enter(
@@ -63,7 +63,7 @@ class Entering:
         if len(queues) > 1:
             stride, shares = _shares(address, queues, rows)
         logged = False
-        if run.durable and self._ledger.log is not None:
+        if run.durable and self._release_queue.log is not None:
             logged = any(queue.durable for _, queue in shares)
         position = self._write(run, address, shares, (stride, skipped)) if logged else 0
         run.position = position
@@ -95,19 +95,19 @@ class Entering:
         )
         content = run.content
         record = RunRecord(run.producer, run.number, run.stamp, address.name, targets, skipped, content)
-        return self._ledger.write(RUN, [encode_run_head(record), content.table, content.body])
+        return self._release_queue.write(RUN, [encode_run_head(record), content.table, content.body])
 
     def enter_shares(
         self,
         run: StoredRun,
         shares: Sequence[Share],
         link: tuple[bytes, int],
-        asked: list[RowTraits] | None,
+        asked: list[RowOptions] | None,
         gone: tuple[SettledRow, ...] = (),
     ) -> tuple[int, list[tuple[Queue, QueueRun]]]:
         """As ``enter``, for shares that are runs of their own; the log may refuse before anything has changed."""
         parts = _parts(run, shares, asked)
-        logged = run.durable and self._ledger.log is not None and any(part.queue.durable for part in parts)
+        logged = run.durable and self._release_queue.log is not None and any(part.queue.durable for part in parts)
         position = self._write_parts(run, parts, link, gone) if logged else 0
         run.position = position
         views = []
@@ -131,7 +131,7 @@ class Entering:
             run.body.refs += 1
         return position, views
 
-    def count_parts(self, run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | None) -> dict[Queue, int]:
+    def count_parts(self, run: StoredRun, shares: Sequence[Share], asked: list[RowOptions] | None) -> dict[Queue, int]:
         """In how many parts ``enter_shares`` would write a run, by queue.
 
         Raises:
@@ -162,11 +162,11 @@ class Entering:
         record = RoutedRecord(link[0], link[1], run.number_step, head, tuple(targets))
         traits = run.traits
         if traits is None:
-            return self._ledger.write(ROUTED, [encode_routed_head(record), content.table, content.body])
+            return self._release_queue.write(ROUTED, [encode_routed_head(record), content.table, content.body])
         body = (run.body.body_id, run.body.size_bytes) if run.body is not None else None
         placed = PlacedRecord(traits.arrival, traits.origin, gone, record, body, traits.begun)
         refs = list(dict.fromkeys(row.position for row in gone))
-        return self._ledger.write(PLACED, [encode_placed_head(placed), content.table, content.body], refs=refs)
+        return self._release_queue.write(PLACED, [encode_placed_head(placed), content.table, content.body], refs=refs)
 
 
 def _check_parts(count: int) -> None:
@@ -174,7 +174,7 @@ def _check_parts(count: int) -> None:
         raise AddressFullError(f"a run would be {count} parts in queues; at most {ROUTED_TARGETS_MAX} are kept")
 
 
-def _parts(run: StoredRun, shares: Sequence[Share], asked: list[RowTraits] | None) -> list[_Part]:
+def _parts(run: StoredRun, shares: Sequence[Share], asked: list[RowOptions] | None) -> list[_Part]:
     """Divide shares so that the messages of each part ask for the same."""
     traits = run.traits
     if asked is None or traits is None:

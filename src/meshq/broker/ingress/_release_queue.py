@@ -81,7 +81,7 @@ class Log(Protocol):
         """Somebody waits: don't wait for company."""
 
 
-class Ledger:
+class ReleaseQueue:
     """Places records, and releases what waits for them.
 
     Without a log everything is as durable as it will ever be: it is released at once.

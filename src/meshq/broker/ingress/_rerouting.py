@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from meshq.address import TEMPORARY
 from meshq.broker._known_peers import KnownPeers
 from meshq.broker.ingress._distribution import wants_of
-from meshq.broker.ingress._distribution_plan import Ring, Share, Wants, groups_of, plan, takers
+from meshq.broker.ingress._distribution_plan import ClusteredQueue, Share, Wants, groups_of, plan, takers
 from meshq.broker.ingress._router import Address, Router
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 
 
-class Anew:
+class Rerouting:
     """The places for messages that wait for a node, without that node and all that are gone."""
 
     def __init__(self, router: Router, peers: KnownPeers) -> None:
@@ -68,8 +68,8 @@ class Anew:
         return shares
 
     def _choice(
-        self, address: Address, forward: Queue, remote: Sequence[int], rings: dict[str, Ring]
-    ) -> tuple[list[Ring], list[Ring]]:
+        self, address: Address, forward: Queue, remote: Sequence[int], rings: dict[str, ClusteredQueue]
+    ) -> tuple[list[ClusteredQueue], list[ClusteredQueue]]:
         """The names that come first, and those that will do."""
         names = self._names(forward, remote)
         known = [rings[name] for name in names if name in rings]
@@ -78,9 +78,9 @@ class Anew:
         # Each of them is owed one.
         return (known, []) if known and len(known) == len(names) else ([], [])
 
-    def _rings(self, address: Address, forward: Queue) -> dict[str, Ring]:
+    def _rings(self, address: Address, forward: Queue) -> dict[str, ClusteredQueue]:
         """The queues of an address here, and on nodes that are there."""
-        rings: dict[str, Ring] = {}
+        rings: dict[str, ClusteredQueue] = {}
         for queue in address.queues:
             _ring(rings, address, queue.name).local = queue
         for binding in self._router.bindings(address.name):
@@ -108,16 +108,16 @@ def node_of(forward: Queue) -> str:
     return forward.name.rpartition(".")[2]
 
 
-def _taken(wants: Wants, row: int, rings: Sequence[Ring], address: Address) -> bool:
+def _taken(wants: Wants, row: int, rings: Sequence[ClusteredQueue], address: Address) -> bool:
     """Whether a message has a place in each of the groups of some names."""
     groups = groups_of(rings, anycast=address.routing == "anycast") if rings else []
     found = [any(taker.gets for taker in takers(group, lambda filters: wants(filters, row))) for group in groups]
     return bool(found) and all(found)
 
 
-def _ring(rings: dict[str, Ring], address: Address, name: str) -> Ring:
+def _ring(rings: dict[str, ClusteredQueue], address: Address, name: str) -> ClusteredQueue:
     ring = rings.get(name)
     if ring is None:
-        ring = rings[name] = Ring(name)
+        ring = rings[name] = ClusteredQueue(name)
         ring.turn = address.rings[name].turn if name in address.rings else 0
     return ring

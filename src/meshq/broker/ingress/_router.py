@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target
-from meshq.broker.ingress._address_quota import AddressRoom
-from meshq.broker.ingress._distribution_plan import RemoteBinding, Ring
+from meshq.broker.ingress._address_quota import AddressQuota
+from meshq.broker.ingress._distribution_plan import ClusteredQueue, RemoteBinding
 from meshq.broker.ingress._diverts import Diverts
 from meshq.broker.ingress._duplicates import DuplicateIds
 from meshq.broker.ingress._settings_table import SettingsTable
@@ -50,9 +50,9 @@ class Address:
         # Where its definition stands in the journal.
         self.position = 0
         # Its queues by name, where other nodes have some, too; empty where only this node has.
-        self.rings: dict[str, Ring] = {}
+        self.rings: dict[str, ClusteredQueue] = {}
         # What it may hold; None: as much as there is memory.
-        self.room: AddressRoom | None = None
+        self.room: AddressQuota | None = None
 
 
 class Router:
@@ -71,7 +71,7 @@ class Router:
         #: The highest queue number ever given.
         self.last_number = 0
         #: By address: what it may hold, if that is bounded or was.
-        self.rooms: dict[str, AddressRoom] = {}
+        self.rooms: dict[str, AddressQuota] = {}
         #: Whether there is a disk for what has no room.
         self.pages = pages
         #: Called when an address holds more than it may in memory.
@@ -128,7 +128,7 @@ class Router:
         if room is None:
             if not bounded(settings) or address.name.startswith(INTERNAL):
                 return
-            room = self.rooms[address.name] = AddressRoom(address.routing, address.queues)
+            room = self.rooms[address.name] = AddressQuota(address.routing, address.queues)
             room.on_pressure = lambda: self.on_pressure()
             room.on_full = partial(self._full, address.name)
             room.recount(view.run.origin or view.run for queue in address.queues for view in views_of(queue))
@@ -237,14 +237,16 @@ class Router:
         """All queues of other nodes on an address, in the order of their links."""
         return [binding for _, binding in sorted(self._remote.get(address, {}).items(), key=_by_link_and_number)]
 
-    def only(self, address: Address, name: str) -> Queue | Ring | None:
+    def only(self, address: Address, name: str) -> Queue | ClusteredQueue | None:
         """The queues of one name, or the only one there is; None if none is named."""
         ring = address.rings.get(name)
         return ring if ring is not None and ring.remotes else self.queues.get(name)
 
-    def rings_of(self, name: str, routing: str, queues: Iterable[Queue], old: dict[str, Ring]) -> dict[str, Ring]:
+    def rings_of(
+        self, name: str, routing: str, queues: Iterable[Queue], old: dict[str, ClusteredQueue]
+    ) -> dict[str, ClusteredQueue]:
         """The queues of an address by name if other nodes have some, too; the turns of old rings go on."""
-        rings: dict[str, Ring] = {}
+        rings: dict[str, ClusteredQueue] = {}
         remotes = self._sharing(name)
         if remotes:
             for queue in queues:
@@ -365,10 +367,10 @@ def bounded(settings: AddressSettings) -> bool:
     return limited or settings.full_policy in ("drop", "fail")
 
 
-def _ring(rings: dict[str, Ring], old: dict[str, Ring], name: str) -> Ring:
+def _ring(rings: dict[str, ClusteredQueue], old: dict[str, ClusteredQueue], name: str) -> ClusteredQueue:
     ring = rings.get(name)
     if ring is None:
-        ring = rings[name] = Ring(name)
+        ring = rings[name] = ClusteredQueue(name)
         ring.turn = old[name].turn if name in old else 0
     return ring
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from meshq.broker.ingress._producers import ProducerMarks
+from meshq.broker.ingress._producers import ProducerSequences
 from meshq.broker.records import ProducersRecord, RunRecord, UserProducersRecord
 
 
-class Sent:
+class RecoveredProducers:
     """What the journal says of producers."""
 
     __slots__ = ("_checkpoint_position", "_checkpoints", "_runs", "_turns", "_users")
@@ -38,7 +38,7 @@ class Sent:
         else:
             self._turns += [(position, producer, record.user) for producer, _, _ in record.marks]
 
-    def restore(self, producers: ProducerMarks) -> None:
+    def restore(self, producers: ProducerSequences) -> None:
         """A checkpoint says all of what was sent before it; behind it, every run that was sent is here to be seen."""
         for record in self._checkpoints:
             if record.forgotten:

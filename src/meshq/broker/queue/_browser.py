@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from meshq import limits
-from meshq.broker.queue._consumer_state import ConsumerState, Grant, span_bytes
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, span_bytes
 from meshq.broker.queue._filter_group import fitting_rows
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import GONE, QueueRun
@@ -18,7 +18,7 @@ from meshq.broker.queue._run_messages import accepted
 from meshq.selector import Filter
 
 if TYPE_CHECKING:
-    from meshq.broker.queue._priority_list import Level
+    from meshq.broker.queue._priority_list import PriorityList
 
 
 class Browser:
@@ -34,8 +34,8 @@ class Browser:
         #: There is more to look at, and it was enough for one step.
         self.unfinished = False
         # The lists that come later, the list and run that it stands in, and the row.
-        self._ahead: list[Level] = []
-        self._level: Level | None = None
+        self._ahead: list[PriorityList] = []
+        self._level: PriorityList | None = None
         self._view: QueueRun | None = None
         self._row = 0
         # The last message that is shown.
@@ -80,9 +80,9 @@ class Browser:
         if self._view is view:
             self._view, self._row = view.next, 0
 
-    def look(self) -> list[Grant]:
+    def look(self) -> list[Dispatch]:
         """What is shown next, as far as there is room."""
-        shown: list[Grant] = []
+        shown: list[Dispatch] = []
         looks = limits.SCAN_MESSAGES_MAX
         self.unfinished = False
         while self._level is not None:
@@ -128,9 +128,9 @@ class Browser:
         # One message always fits.
         return 1 if rows and not count and not consumer.held else count
 
-    def _show(self, view: QueueRun, rows: range) -> Grant:
+    def _show(self, view: QueueRun, rows: range) -> Dispatch:
         consumer = self.consumer
-        grant = Grant(view, rows.start, rows.stop, rows.step, consumer.next_tag)
+        grant = Dispatch(view, rows.start, rows.stop, rows.step, consumer.next_tag)
         grant.size_bytes = span_bytes(view, grant.start, grant.stop, grant.step)
         consumer.hold(grant)
         return grant

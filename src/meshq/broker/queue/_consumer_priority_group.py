@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meshq.broker.queue._consumer_state import ConsumerState, Grant, fitting, span_bytes
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, fitting, span_bytes
 from meshq.broker.queue._run import QueueRun
 
 if TYPE_CHECKING:
     from meshq.broker.queue._queue_machine import Queue
 
 
-class Tier:
+class ConsumerPriorityGroup:
     """Consumers of one priority.  Those with filters are only counted here; their lanes know them."""
 
     __slots__ = ("_turn", "choosy", "consumers", "priority")
@@ -45,7 +45,7 @@ class Tier:
         queue: Queue,
         willing: list[ConsumerState],
         span: tuple[QueueRun, int, int],
-        grants: list[tuple[ConsumerState, Grant]],
+        grants: list[tuple[ConsumerState, Dispatch]],
     ) -> int:
         """Deal rows of a run to the consumers in turn, by stride; returns how many rows were dealt."""
         view, start, stop = span
@@ -70,7 +70,7 @@ class Tier:
             count = len(chosen)
             size = span_bytes(view, start, start + rows) if rows else 0
         for index, consumer in enumerate(chosen[:rows]):
-            grant = Grant(view, start + index, start + rows, count, consumer.next_tag)
+            grant = Dispatch(view, start + index, start + rows, count, consumer.next_tag)
             grant.size_bytes = size if grant.rows == rows else span_bytes(view, grant.start, grant.stop, count)
             queue.hold(consumer, grant)
             grants.append((consumer, grant))

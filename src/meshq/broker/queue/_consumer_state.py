@@ -16,13 +16,13 @@ from meshq.wire import RUN_ROW_BYTES, violation
 if TYPE_CHECKING:
     from meshq.broker.queue._browser import Browser
     from meshq.broker.queue._queue_machine import Queue
-    from meshq.broker.queue._unacked_memory import Holdings
+    from meshq.broker.queue._unacked_memory import UnackedMemory
     from meshq.selector import Filter
 
 _TAG: Final = attrgetter("tag")
 
 
-class Span:
+class RowSpan:
     """Some rows of one run: ``start``, ``start + step`` … below ``stop``."""
 
     __slots__ = ("rows", "start", "step", "stop", "view")
@@ -36,7 +36,7 @@ class Span:
         self.rows = stop - start if step == 1 else len(range(start, stop, step))
 
 
-class Grant(Span):
+class Dispatch(RowSpan):
     """Rows of one run given to one consumer in one step."""
 
     __slots__ = ("counts", "left", "settled", "size_bytes", "tag")
@@ -59,7 +59,7 @@ class Grant(Span):
         self.counts = True
 
 
-def weight(grants: Iterable[tuple[object, Grant]]) -> int:
+def weight(grants: Iterable[tuple[object, Dispatch]]) -> int:
     """What grants take of a step: their messages, and more if these are large."""
     return sum(grant.rows + grant.size_bytes // limits.STEP_MESSAGE_BYTES for _, grant in grants)
 
@@ -71,8 +71,23 @@ class ConsumerState:
     """
 
     __slots__ = (
-        "browser", "exclusive", "filter", "grants", "held", "held_bytes", "holdings", "next_tag", "number", "owner",
-        "pinned_bytes", "priority", "queue", "served", "willing", "window", "window_bytes",
+        "browser",
+        "exclusive",
+        "filter",
+        "grants",
+        "held",
+        "held_bytes",
+        "next_tag",
+        "number",
+        "owner",
+        "pinned_bytes",
+        "priority",
+        "queue",
+        "served",
+        "unacked_memory",
+        "willing",
+        "window",
+        "window_bytes",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, owner: object, number: int, window: int, window_bytes: int) -> None:
@@ -96,10 +111,10 @@ class ConsumerState:
         self.held_bytes = 0
         self.next_tag = 1
         # Grants with unsettled rows, by rising tag.
-        self.grants: list[Grant] = []
+        self.grants: list[Dispatch] = []
         # The bound on what all consumers hold; None: this one is not counted.  And its share of that: the content of
         # each run of which it holds a message.
-        self.holdings: Holdings | None = None
+        self.unacked_memory: UnackedMemory | None = None
         self.pinned_bytes = 0
 
     def room(self) -> int:
@@ -109,9 +124,9 @@ class ConsumerState:
         if self.held:
             if self.held_bytes >= self.window_bytes:
                 return 0
-            holdings = self.holdings
-            if holdings is not None and self.pinned_bytes > holdings.free_bytes:
-                holdings.limited[self] = None
+            unacked_memory = self.unacked_memory
+            if unacked_memory is not None and self.pinned_bytes > unacked_memory.free_bytes:
+                unacked_memory.limited[self] = None
                 return 0
         return self.window - self.held
 
@@ -119,14 +134,14 @@ class ConsumerState:
         """Whether a message of this size fits into its window; one always does."""
         return not self.held or size <= self.window_bytes - self.held_bytes
 
-    def hold(self, grant: Grant) -> None:
+    def hold(self, grant: Dispatch) -> None:
         """Messages are granted to it."""
         self.next_tag += grant.rows
         self.held += grant.rows
         self.held_bytes += grant.size_bytes
         self.grants.append(grant)
-        holdings = self.holdings
-        if holdings is not None:
+        unacked_memory = self.unacked_memory
+        if unacked_memory is not None:
             run = grant.view.run
             if run.pins:
                 self._share(run, grant)
@@ -134,10 +149,10 @@ class ConsumerState:
                 # All but a few grants are the first of their run: that path makes no call.
                 run.pins = 1
                 size = run.content_bytes
-                holdings.free_bytes -= size
+                unacked_memory.free_bytes -= size
                 self.pinned_bytes += size
 
-    def _share(self, run: StoredRun, grant: Grant) -> None:
+    def _share(self, run: StoredRun, grant: Dispatch) -> None:
         """A grant is the newest, and of a run of which somebody holds a message already."""
         run.pins += 1
         grants = self.grants
@@ -146,7 +161,7 @@ class ConsumerState:
         else:
             self.pinned_bytes += run.content_bytes
 
-    def _unpin(self, grant: Grant, index: int, holdings: Holdings) -> None:
+    def _unpin(self, grant: Dispatch, index: int, unacked_memory: UnackedMemory) -> None:
         """A grant is gone that stood at ``index`` among the consumer's."""
         run = grant.view.run
         if run.pins > 1:
@@ -157,9 +172,9 @@ class ConsumerState:
         run.pins = 0
         size = run.content_bytes
         self.pinned_bytes -= size
-        holdings.free_bytes += size
-        if holdings.limited:
-            holdings.look_again()
+        unacked_memory.free_bytes += size
+        if unacked_memory.limited:
+            unacked_memory.look_again()
 
     def _stop_counting(self, run: StoredRun, index: int) -> None:
         """The grant that stood at ``index`` counts no more: the one behind it does, if it has relied on that."""
@@ -175,7 +190,7 @@ class ConsumerState:
         if self.filter is not None:
             self.queue.room_changed(self)
 
-    def take(self, first: int, last: int) -> list[Span]:
+    def take(self, first: int, last: int) -> list[RowSpan]:
         """Settle the tags ``first`` to ``last``; returns the rows, in order.
 
         Raises:
@@ -185,7 +200,7 @@ class ConsumerState:
             raise violation("bad_tag", f"tags {first} to {last}; given so far: 1 to {self.next_tag - 1}")
         grants = self.grants
         index = bisect_right(grants, first, key=_TAG) - 1
-        found: list[tuple[Grant, int, int]] = []
+        found: list[tuple[Dispatch, int, int]] = []
         tag = first
         while tag <= last:
             grant = grants[index] if 0 <= index < len(grants) else None
@@ -220,7 +235,7 @@ class ConsumerState:
             return None
         return grant.view
 
-    def _settle(self, grant: Grant, low: int, high: int) -> Span:
+    def _settle(self, grant: Dispatch, low: int, high: int) -> RowSpan:
         rows = high - low
         self.held -= rows
         grant.left -= rows
@@ -231,7 +246,7 @@ class ConsumerState:
                 return grant
         step = grant.step
         start = grant.start + low * step
-        span = Span(grant.view, start, start + (rows - 1) * step + 1, step)
+        span = RowSpan(grant.view, start, start + (rows - 1) * step + 1, step)
         if grant.left:
             if grant.settled is None:
                 grant.settled = bytearray(grant.rows)
@@ -242,17 +257,17 @@ class ConsumerState:
             self.held_bytes -= size
         return span
 
-    def _drop(self, grant: Grant) -> None:
+    def _drop(self, grant: Dispatch) -> None:
         """A grant is settled whole."""
         grants = self.grants
         index = 0 if grants[0] is grant else bisect_right(grants, grant.tag, key=_TAG) - 1
         del grants[index]
-        if self.holdings is not None:
-            self._unpin(grant, index, self.holdings)
+        if self.unacked_memory is not None:
+            self._unpin(grant, index, self.unacked_memory)
 
-    def unsettled(self) -> list[tuple[int, Span]]:
+    def unsettled(self) -> list[tuple[int, RowSpan]]:
         """Everything it still holds, with the first tag of each part, and hold nothing more."""
-        parts: list[tuple[int, Span]] = []
+        parts: list[tuple[int, RowSpan]] = []
         for grant in self.grants:
             low = 0
             settled = grant.settled or bytes(grant.rows)
@@ -260,14 +275,14 @@ class ConsumerState:
                 high = settled.find(1, low)
                 high = grant.rows if high < 0 else high
                 start = grant.start + low * grant.step
-                span = Span(grant.view, start, start + (high - low - 1) * grant.step + 1, grant.step)
+                span = RowSpan(grant.view, start, start + (high - low - 1) * grant.step + 1, grant.step)
                 parts.append((grant.tag + low, span))
                 low = high
-        grants, holdings = self.grants, self.holdings
+        grants, unacked_memory = self.grants, self.unacked_memory
         while grants:
             grant = grants.pop()
-            if holdings is not None:
-                self._unpin(grant, len(grants), holdings)
+            if unacked_memory is not None:
+                self._unpin(grant, len(grants), unacked_memory)
         self.held = self.held_bytes = 0
         return parts
 

@@ -20,7 +20,7 @@ SPECIAL: Final = KIND_CONTROL | KIND_PRIORITY
 _MS_MAX: Final = limits.TIME_S_MAX * 1000
 
 
-class Traits(NamedTuple):
+class DeliveryOptions(NamedTuple):
     """What the messages of one share have in common, and what each of them has."""
 
     #: When the first broker took them, by its clock, ms; 0: they are not late and expire no more.
@@ -33,8 +33,8 @@ class Traits(NamedTuple):
     #: The group of each of them; None: none has one.
     groups: tuple[str | None, ...] | None = None
     origin: Origin | None = None
-    #: When the first broker took them, ms of this life of this node (``Alarms.elapsed_ms``), so that no clock that
-    #: somebody sets decides how long they still wait; None: they are from an earlier life.
+    #: When the first broker took the messages, in ms of this life of this node (``TimerService.elapsed_ms``): a clock
+    #: that is set does not change how long they still wait.  None: the messages are from an earlier life.
     taken: float | None = None
     #: The same by this node's time of day, for its later lives, ms since 1970; 0: as ``arrival``, since this node was
     #: the first, or nothing waits.
@@ -56,7 +56,7 @@ class Traits(NamedTuple):
         return min(max(0, int(waited)), _MS_MAX)
 
 
-class RowTraits(NamedTuple):
+class RowOptions(NamedTuple):
     """What one message asks for; times are absolute, 0 is none."""
 
     priority: int = limits.PRIORITY_DEFAULT
@@ -65,7 +65,7 @@ class RowTraits(NamedTuple):
     group: str | None = None
 
 
-def read_traits(content: RunBytes, arrival_ms: int) -> list[RowTraits]:
+def read_options(content: RunBytes, arrival_ms: int) -> list[RowOptions]:
     """What each message of a run asks for; without an arrival, 0, nothing that has to do with time.
 
     Raises:
@@ -78,11 +78,11 @@ def read_traits(content: RunBytes, arrival_ms: int) -> list[RowTraits]:
         if view.kind(row) & KIND_CONTROL:
             found.append(_controlled(view.headers(row), priority, arrival_ms))
         else:
-            found.append(RowTraits(priority))
+            found.append(RowOptions(priority))
     return found
 
 
-def _controlled(data: bytes, priority: int, arrival_ms: int) -> RowTraits:
+def _controlled(data: bytes, priority: int, arrival_ms: int) -> RowOptions:
     headers = decode_map(data, limits.ENVELOPE_BYTES_MAX, lists=False)
     ttl, delay, group = headers.get("x", 0), headers.get("d", 0), headers.get("g")
     if (
@@ -92,25 +92,25 @@ def _controlled(data: bytes, priority: int, arrival_ms: int) -> RowTraits:
     ):
         raise violation("bad_header", "a message has a time to live, a delay or a group that can't be one")
     if not arrival_ms:
-        return RowTraits(priority, group=group)
-    return RowTraits(priority, arrival_ms + delay if delay else 0, arrival_ms + ttl if ttl else 0, group)
+        return RowOptions(priority, group=group)
+    return RowOptions(priority, arrival_ms + delay if delay else 0, arrival_ms + ttl if ttl else 0, group)
 
 
 def readable(content: RunBytes) -> bool:
     """Whether the headers of a run's messages can be read."""
     try:
-        read_traits(content, 0)
+        read_options(content, 0)
     except RemoteProtocolError:
         return False
     return True
 
 
-def asked_of_moved(content: RunBytes, arrival_ms: int) -> list[RowTraits]:
+def asked_of_moved(content: RunBytes, arrival_ms: int) -> list[RowOptions]:
     """What messages ask for where they were moved: whatever they waited for is over."""
-    return [one._replace(due=0) for one in read_traits(content, arrival_ms)]
+    return [one._replace(due=0) for one in read_options(content, arrival_ms)]
 
 
-def divide(rows: range, asked: Sequence[RowTraits], whole: Traits) -> list[tuple[range, Traits]]:
+def divide(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> list[tuple[range, DeliveryOptions]]:
     """Some rows of a run as shares whose messages have one priority and become visible together; ``whole``: what is
     said of all of them."""
     classes: dict[tuple[int, int], list[int]] = {}
@@ -126,13 +126,13 @@ def divide(rows: range, asked: Sequence[RowTraits], whole: Traits) -> list[tuple
     ]
 
 
-def of_forwarded(rows: range, asked: Sequence[RowTraits], whole: Traits) -> Traits | None:
+def of_forwarded(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> DeliveryOptions | None:
     """What messages ask for while they wait for another node: to be gone in time; all else is done where they go."""
     expires = tuple(asked[row].expires for row in rows)
     return whole._replace(expires=expires) if any(expires) else None
 
 
-def _traits(rows: range, asked: Sequence[RowTraits], whole: Traits) -> Traits:
+def _traits(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> DeliveryOptions:
     chosen = [asked[row] for row in rows]
     return whole._replace(
         priority=chosen[0].priority,

@@ -11,21 +11,21 @@ import math
 from typing import TYPE_CHECKING
 
 from meshq import limits
-from meshq.broker.queue._consumer_priority_group import Tier
-from meshq.broker.queue._consumer_state import ConsumerState, Grant, weight
-from meshq.broker.queue._priority_list import Level
+from meshq.broker.queue._consumer_priority_group import ConsumerPriorityGroup
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, weight
+from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._run import READY
 
 if TYPE_CHECKING:
     from meshq.broker.queue._queue_machine import Queue
 
 
-class Dispatch:
+class Dispatcher:
     """One step, of about ``budget`` messages."""
 
     __slots__ = ("_budget", "_full", "_grants", "_plain", "_queue", "_until")
 
-    def __init__(self, queue: Queue, budget: int, grants: list[tuple[ConsumerState, Grant]]) -> None:
+    def __init__(self, queue: Queue, budget: int, grants: list[tuple[ConsumerState, Dispatch]]) -> None:
         self._queue = queue
         self._budget = budget
         self._grants = grants
@@ -36,7 +36,7 @@ class Dispatch:
         # What is not of a group is granted up to this number, for the time being.
         self._until = math.inf
 
-    def run(self) -> list[tuple[ConsumerState, Grant]]:
+    def run(self) -> list[tuple[ConsumerState, Dispatch]]:
         """What is granted, after what was already."""
         grouped = self._queue.grouped
         if grouped is not None and grouped.looks:
@@ -67,10 +67,10 @@ class Dispatch:
         for consumer in self._full:
             consumer.set_willing(True)
 
-    def _ends(self, level: Level) -> bool:
+    def _ends(self, level: PriorityList) -> bool:
         return self._budget <= 0 or level.stuck or self._queue.unfinished or level.absent is not None
 
-    def _with_groups(self, level: Level) -> None:
+    def _with_groups(self, level: PriorityList) -> None:
         """Serve a list in which there are messages of groups: these go at their places in it."""
         grouped = self._queue.groups()
         grouped.begin(level, plain=self._plain)
@@ -103,7 +103,7 @@ class Dispatch:
             consumer.set_willing(False)
         self._until = math.inf
 
-    def _serve_all(self, level: Level) -> None:
+    def _serve_all(self, level: PriorityList) -> None:
         """Grant what is ready in one list, but for messages of groups."""
         for tier in self._queue.tiers:
             self._serve(level, tier)
@@ -111,7 +111,7 @@ class Dispatch:
                 # What waits for its mark, or has to be looked at, is not for whoever has a lower priority.
                 break
 
-    def _serve(self, level: Level, tier: Tier) -> None:
+    def _serve(self, level: PriorityList, tier: ConsumerPriorityGroup) -> None:
         """Grant to consumers of one priority."""
         if tier.choosy:
             self._budget -= level.filtered[tier.priority].serve(self._budget, self._grants, self._until)
@@ -146,7 +146,7 @@ class Dispatch:
             self._budget -= weight(self._grants[before:])
 
 
-def whole(queue: Queue, level: Level, consumer: ConsumerState) -> Grant | None:
+def whole(queue: Queue, level: PriorityList, consumer: ConsumerState) -> Dispatch | None:
     """The next run to the only consumer, if it is untouched and fits: nothing has to be searched or divided."""
     view = level.fresh
     if view is None or view.fresh or level.returned:
@@ -163,7 +163,7 @@ def whole(queue: Queue, level: Level, consumer: ConsumerState) -> Grant | None:
         or (view.first + rows - 1 > level.mark and run.durable and level.durable)
     ):
         return None
-    grant = Grant(view, 0, rows, 1, consumer.next_tag)
+    grant = Dispatch(view, 0, rows, 1, consumer.next_tag)
     grant.size_bytes = size
     queue.hold(consumer, grant)
     view.fresh = rows

@@ -13,7 +13,7 @@ from meshq.selector import Filter
 _SLACK: Final = 64
 
 
-class Lane:
+class FilterGroup:
     """The consumers with one filter.
 
     ``QueueRun.lanes`` has the rows that the filter accepts, for each run in ``runs``.

@@ -16,15 +16,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from meshq import limits
-from meshq.broker.queue._consumer_state import ConsumerState, Grant, span_bytes, weight
-from meshq.broker.queue._filter_group import Lane, fitting_rows, stride
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, span_bytes, weight
+from meshq.broker.queue._filter_group import FilterGroup, fitting_rows, stride
 from meshq.broker.queue._run import GONE, QueueRun
 from meshq.broker.queue._run_messages import RunMessages, accepted
 from meshq.errors import invariant
 from meshq.selector import Filter, MessageView, index_key
 
 if TYPE_CHECKING:
-    from meshq.broker.queue._priority_list import Level
+    from meshq.broker.queue._priority_list import PriorityList
     from meshq.broker.queue._queue_machine import Queue
 
 
@@ -35,7 +35,7 @@ class _Lookup:
 
     def __init__(self, read: Callable[[MessageView], Any]) -> None:
         self.read = read
-        self.lanes: dict[Any, dict[Lane, None]] = {}
+        self.lanes: dict[Any, dict[FilterGroup, None]] = {}
 
 
 class FilteredConsumers:
@@ -66,28 +66,28 @@ class FilteredConsumers:
         "_waiting",
     )  # fmt: skip
 
-    def __init__(self, queue: Queue, level: Level) -> None:
+    def __init__(self, queue: Queue, level: PriorityList) -> None:
         self._queue = queue
         self._level = level
-        self._lanes: dict[Filter, Lane] = {}
+        self._lanes: dict[Filter, FilterGroup] = {}
         # What ``filters`` said last; None: it has changed.
         self._filters: tuple[Filter, ...] | None = None
         # The run that all look at next; None: they have seen everything.
         self._front = level.head
         self._lookups: dict[Any, _Lookup] = {}
         # Lanes whose filters no value tells anything about.
-        self._asked: dict[Lane, None] = {}
+        self._asked: dict[FilterGroup, None] = {}
         # How many filters look at properties; how many LIKE they have, and terms those to which each message is put.
         self._properties = self._searches = self._terms = 0
         # Of the run at the front, if it is not looked at to its end: the rows that are left, what was found in the
         # others, and the lanes that have looked at these.
-        self._half: tuple[list[int], dict[Lane, list[int]], dict[Lane, None] | None] | None = None
+        self._half: tuple[list[int], dict[FilterGroup, list[int]], dict[FilterGroup, None] | None] | None = None
         # Lanes that still look alone, hungry or not.
-        self._catching: dict[Lane, None] = {}
-        self._waiting: dict[Lane, None] = {}
-        self._stuck: dict[Lane, None] = {}
-        self._behind: dict[Lane, None] = {}
-        self._hungry: dict[Lane, None] = {}
+        self._catching: dict[FilterGroup, None] = {}
+        self._waiting: dict[FilterGroup, None] = {}
+        self._stuck: dict[FilterGroup, None] = {}
+        self._behind: dict[FilterGroup, None] = {}
+        self._hungry: dict[FilterGroup, None] = {}
         # Up to which number the messages of the list may be granted in this step.
         self._until = math.inf
 
@@ -114,7 +114,7 @@ class FilteredConsumers:
         """A consumer joins."""
         lane = self._lanes.get(filter)
         if lane is None:
-            lane = self._lanes[filter] = Lane(filter)
+            lane = self._lanes[filter] = FilterGroup(filter)
             self._filters = None
             if self._front is not None:
                 lane.until = self._front.first + (self._half is not None)
@@ -176,7 +176,7 @@ class FilteredConsumers:
         elif not lane.willing():
             self._drop(lane)
 
-    def _wake(self, lane: Lane) -> None:
+    def _wake(self, lane: FilterGroup) -> None:
         """The lane wants something."""
         self._drop(lane)
         # What stands further back than where it looks for itself has to wait for that.
@@ -187,7 +187,7 @@ class FilteredConsumers:
         else:
             self._hungry[lane] = None
 
-    def _drop(self, lane: Lane) -> None:
+    def _drop(self, lane: FilterGroup) -> None:
         for lanes in (self._waiting, self._stuck, self._behind, self._hungry):
             lanes.pop(lane, None)
 
@@ -221,7 +221,7 @@ class FilteredConsumers:
 
     # -- what goes out
 
-    def serve(self, budget: int, grants: list[tuple[ConsumerState, Grant]], until: float = math.inf) -> int:
+    def serve(self, budget: int, grants: list[tuple[ConsumerState, Dispatch]], until: float = math.inf) -> int:
         """Grant ready messages to consumers whose filters accept them, with numbers below ``until``; returns
         what they take of the step."""
         level = self._level
@@ -251,7 +251,7 @@ class FilteredConsumers:
                 looks -= self._look_together(looks)
         return granted
 
-    def _serve(self, lane: Lane, grants: list[tuple[ConsumerState, Grant]]) -> int:
+    def _serve(self, lane: FilterGroup, grants: list[tuple[ConsumerState, Dispatch]]) -> int:
         """Grant a lane some of the first run that it knows to have messages for it."""
         self._drop(lane)
         willing = lane.willing()
@@ -291,11 +291,11 @@ class FilteredConsumers:
 
     def _deal(
         self,
-        lane: Lane,
+        lane: FilterGroup,
         view: QueueRun,
         rows: list[int],
         willing: list[ConsumerState],
-        grants: list[tuple[ConsumerState, Grant]],
+        grants: list[tuple[ConsumerState, Dispatch]],
     ) -> int:
         """Deal rows of the same distance to the consumers of a lane in turn; returns how many."""
         most, step = stride(rows)
@@ -312,7 +312,7 @@ class FilteredConsumers:
         count = min(len(chosen), dealt)
         for place, consumer in enumerate(chosen[:count]):
             start = rows[0] + place * step
-            grant = Grant(view, start, rows[0] + (dealt - 1) * step + 1, step * count, consumer.next_tag)
+            grant = Dispatch(view, start, rows[0] + (dealt - 1) * step + 1, step * count, consumer.next_tag)
             grant.size_bytes = span_bytes(view, grant.start, grant.stop, grant.step)
             self._queue.hold(consumer, grant)
             grants.append((consumer, grant))
@@ -323,7 +323,7 @@ class FilteredConsumers:
 
     # -- who looks at what
 
-    def _look_alone(self, lane: Lane, looks: int) -> int:
+    def _look_alone(self, lane: FilterGroup, looks: int) -> int:
         """A lane that came late looks at the next run, as far as ``looks`` allows; returns how much work that was."""
         view = lane.behind
         assert view is not None
@@ -339,7 +339,7 @@ class FilteredConsumers:
         self._wake(lane)
         return max(work, len(view.states) - len(rows))
 
-    def _step_behind(self, lane: Lane, view: QueueRun | None) -> None:
+    def _step_behind(self, lane: FilterGroup, view: QueueRun | None) -> None:
         """The lane looks at ``view`` next, unless all lanes have begun to look together before it."""
         lane.half = None
         if view is not None and view.first < lane.until:
@@ -390,7 +390,7 @@ class FilteredConsumers:
                     self._wake(lane)
         return work
 
-    def _note(self, lane: Lane, view: QueueRun, rows: list[int]) -> None:
+    def _note(self, lane: FilterGroup, view: QueueRun, rows: list[int]) -> None:
         """Keep what a filter has accepted."""
         if view.lanes is None:
             view.lanes = {}

@@ -40,7 +40,7 @@ class Group:
         self.waiting = 0
         # Handed back, and not to be had before somebody wakes them; nothing else waits for these.
         self.delayed = 0
-        self.place = Place(None)
+        self.place = GroupBacklog(None)
         self.place.groups[self] = None
         # While it is to be had: the first message that each filter accepts.
         self.offers: dict[Filter | None, Key] = {}
@@ -57,7 +57,7 @@ class Group:
         self.unjudged.clear()
 
 
-class Place:
+class GroupBacklog:
     """Where the messages of some groups wait: their runs, in order, and whose filter has to accept them."""
 
     __slots__ = ("_filter", "_heap", "_passed", "_queued", "groups")
@@ -151,7 +151,7 @@ def judged(filter: Filter | None, view: QueueRun) -> bool:
     return filter is None or (view.verdicts is not None and filter in view.verdicts)
 
 
-class Looks:
+class GroupFilterScan:
     """Puts runs with messages of groups to filters, as much as a step has room for, and the others later."""
 
     __slots__ = ("_half", "_left", "_waiting")

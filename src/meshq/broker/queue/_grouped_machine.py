@@ -15,15 +15,15 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from meshq.broker.queue._consumer_state import ConsumerState, Grant, Span, span_bytes
-from meshq.broker.queue._group import Group, Key, Looks, Place, accepts, judged, key_of
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, RowSpan, span_bytes
+from meshq.broker.queue._group import Group, GroupBacklog, GroupFilterScan, Key, accepts, judged, key_of
 from meshq.broker.queue._priority_list import level_of
 from meshq.broker.queue._run import DELAYED, HELD, PARKED, READY, QueueRun
 from meshq.errors import invariant
 from meshq.selector import Filter
 
 if TYPE_CHECKING:
-    from meshq.broker.queue._priority_list import Level
+    from meshq.broker.queue._priority_list import PriorityList
     from meshq.broker.queue._queue_machine import Queue
 
 #: Offers that are void may stay in a heap, but not many more than there are groups.
@@ -52,7 +52,7 @@ class GroupedMessages:
         #: The groups of which there are messages, by name.
         self.table: dict[str, Group] = {}
         # Where the messages of each owner's groups wait.
-        self._places: dict[ConsumerState, Place] = {}
+        self._places: dict[ConsumerState, GroupBacklog] = {}
         # By the filters of those who are served: groups to be had, by the first message that each accepts.
         self._offers: dict[Filter | None, list[tuple[Key, int, Group]]] = {}
         # When each consumer was last given a group: whoever has waited longest is next.
@@ -64,7 +64,7 @@ class GroupedMessages:
         #: Owners of whose first message it is not known yet whether they want it: they are given nothing else.
         self.stopped: dict[ConsumerState, None] = {}
         #: What has to be put to filters before it can go on.
-        self.looks = Looks()
+        self.looks = GroupFilterScan()
         # What is next, if that is of a group that nobody has.
         self._found: tuple[Key, Group] | None = None
 
@@ -113,7 +113,7 @@ class GroupedMessages:
             return
         for group in place.groups:
             group.owner = None
-            group.place = Place(None)
+            group.place = GroupBacklog(None)
             group.place.groups[group] = None
         for view in place.views():
             for group in dict.fromkeys(self._group(view, row) for row in _parked(view)):
@@ -244,13 +244,13 @@ class GroupedMessages:
         level.parked += len(parked)
         return parked
 
-    def changed(self, span: Span, before: bytes | bytearray) -> None:
+    def changed(self, span: RowSpan, before: bytes | bytearray) -> None:
         """Rows have another state, and had these; those that are ready again wait for their groups."""
         view = span.view
         names, states = view.groups, view.states
         assert names is not None
         groups: dict[Group, None] = {}
-        left: dict[Place, None] = {}
+        left: dict[GroupBacklog, None] = {}
         rows = range(span.start, min(span.stop, len(names)), span.step)
         for row, old in zip(rows, before, strict=False):
             name = names[row]
@@ -288,7 +288,7 @@ class GroupedMessages:
 
     # -- what goes out
 
-    def begin(self, level: Level, *, plain: bool) -> None:
+    def begin(self, level: PriorityList, *, plain: bool) -> None:
         """A step begins: who has room for what of one list; unless ``plain`` only consumers with filters get any."""
         self._line.clear()
         self.stopped.clear()
@@ -300,7 +300,7 @@ class GroupedMessages:
             if consumer.room() > 0 and (plain or consumer.filter is not None):
                 self._open.setdefault(consumer.filter, []).append(consumer)
 
-    def _stand_in_line(self, consumer: ConsumerState, level: Level) -> None:
+    def _stand_in_line(self, consumer: ConsumerState, level: PriorityList) -> None:
         place = self._places[consumer]
         head = place.head(self.table) if consumer.room() > 0 else None
         while head is not None and not head[0].run.paged and not judged(consumer.filter, head[0]):
@@ -311,7 +311,7 @@ class GroupedMessages:
         if head is not None and head[0].level is level:
             heappush(self._line, (key_of(*head), id(consumer), consumer))
 
-    def next(self, level: Level) -> int | None:
+    def next(self, level: PriorityList) -> int | None:
         """The number of the first message of the list that somebody may be given: ``grant`` does."""
         self._found = self._next_offer(level)
         line = self._line
@@ -322,7 +322,7 @@ class GroupedMessages:
             return line[0][0][1]
         return self._found[0][1] if self._found is not None else None
 
-    def grant(self, budget: int, level: Level) -> tuple[ConsumerState, Grant] | list[ConsumerState]:
+    def grant(self, budget: int, level: PriorityList) -> tuple[ConsumerState, Dispatch] | list[ConsumerState]:
         """Grant what ``next`` has found; else those of whom each has too little room for it, none if it waits for
         the mark."""
         if self._found is None:
@@ -358,7 +358,7 @@ class GroupedMessages:
         level_of(view).absent = view
         self._queue.want(view)
 
-    def _next_offer(self, level: Level) -> tuple[Key, Group] | None:
+    def _next_offer(self, level: PriorityList) -> tuple[Key, Group] | None:
         """The first message of a group to be had that somebody with room would take."""
         best: tuple[Key, Group] | None = None
         for filter, consumers in list(self._open.items()):
@@ -392,14 +392,14 @@ class GroupedMessages:
         self._turns[consumer] = self._serial
         place = self._places.get(consumer)
         if place is None:
-            place = self._places[consumer] = Place(consumer.filter)
+            place = self._places[consumer] = GroupBacklog(consumer.filter)
         for view in group.place.views():
             place.push(view)
         place.groups[group] = None
         group.owner, group.place = consumer, place
         group.withdraw()
 
-    def _grant(self, consumer: ConsumerState, budget: int, level: Level) -> Grant | None:
+    def _grant(self, consumer: ConsumerState, budget: int, level: PriorityList) -> Dispatch | None:
         """Grant a consumer the first messages of its groups, as far as they stand side by side; None: not now."""
         place = self._places[consumer]
         head = place.head(self.table)
@@ -423,7 +423,7 @@ class GroupedMessages:
             stop, size = stop + 1, size + more
         if stop == start:
             return None
-        grant = Grant(view, start, stop, 1, consumer.next_tag)
+        grant = Dispatch(view, start, stop, 1, consumer.next_tag)
         grant.size_bytes = size
         for row in range(start, stop):
             group = self._group(view, row)

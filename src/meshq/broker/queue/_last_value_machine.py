@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from typing import TYPE_CHECKING, Any
 
-from meshq.broker.queue._consumer_state import Span
+from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._run import GONE, HELD, QueueRun
 from meshq.broker.queue._run_messages import RunMessages
 from meshq.errors import invariant
@@ -39,9 +39,9 @@ class LastValues:
     def take_up(self) -> None:
         """Its queue knows it, and tells it what goes: what is there already is looked at."""
         for view in sorted(self._queue.runs(), key=_first):
-            self.appeared(Span(view, 0, len(view.states), 1))
+            self.appeared(RowSpan(view, 0, len(view.states), 1))
 
-    def _values(self, span: Span) -> list[tuple[int, Value]]:
+    def _values(self, span: RowSpan) -> list[tuple[int, Value]]:
         """The values of messages, by row; those without one are left out."""
         view = span.view
         values = self._judged.get(view)
@@ -67,9 +67,9 @@ class LastValues:
         """The content of a run is here."""
         if view in self.unread:
             del self.unread[view]
-            self.appeared(Span(view, 0, len(view.states), 1))
+            self.appeared(RowSpan(view, 0, len(view.states), 1))
 
-    def appeared(self, span: Span) -> None:
+    def appeared(self, span: RowSpan) -> None:
         """Messages became visible, or came back: of each value the older one goes, unless somebody holds it."""
         view = span.view
         for row, value in self._values(span):
@@ -84,10 +84,10 @@ class LastValues:
                     self._replace(older, index)
 
     def _replace(self, view: QueueRun, row: int) -> None:
-        span = Span(view, row, row + 1, 1)
+        span = RowSpan(view, row, row + 1, 1)
         self._queue.outdated.append((span, self._queue.take_out(span, "replaced")))
 
-    def gone(self, span: Span) -> None:
+    def gone(self, span: RowSpan) -> None:
         """Messages left the queue."""
         view = span.view
         if view not in self.unread:
@@ -106,7 +106,7 @@ class LastValues:
         for view in sorted(self._queue.runs(), key=_first):
             if view in self.unread:
                 continue
-            for row, value in self._values(Span(view, 0, len(view.states), 1)):
+            for row, value in self._values(RowSpan(view, 0, len(view.states), 1)):
                 if view.states[row] != GONE:
                     found.setdefault(value, []).append((view.first + row, view, row))
         invariant(found == self._there, "what there is of each value is known")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from meshq.broker.queue._consumer_state import Span
+from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._priority_list import level_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import HELD, HELD_ROWS, QueueRun
 
 
-def pledge(spans: list[Span]) -> None:
+def pledge(spans: list[RowSpan]) -> None:
     """These rows are held, before their run becomes visible."""
     for span in spans:
         span.view.states[span.start : span.stop : span.step] = HELD_ROWS[: span.rows]

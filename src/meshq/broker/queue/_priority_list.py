@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _RETURNED_SLACK: Final = 64
 
 
-class Level:
+class PriorityList:
     """One priority of one queue."""
 
     __slots__ = (
@@ -212,7 +212,7 @@ class Level:
             filtered.check()
 
 
-def level_of(view: QueueRun) -> Level:
+def level_of(view: QueueRun) -> PriorityList:
     """The list that a visible run stands in."""
     level = view.level
     assert level is not None

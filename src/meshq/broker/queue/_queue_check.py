@@ -20,7 +20,9 @@ def _check_share(consumer: ConsumerState) -> None:
         invariant(grant.counts or grant.view.run is run, "what is not counted stands behind something of the same run")
         run = grant.view.run
         counted += run.content_bytes if grant.counts else 0
-    invariant(consumer.holdings is None or consumer.pinned_bytes == counted, "a consumer's share is what it holds")
+    invariant(
+        consumer.unacked_memory is None or consumer.pinned_bytes == counted, "a consumer's share is what it holds"
+    )
 
 
 def check_queue(queue: Queue) -> None:

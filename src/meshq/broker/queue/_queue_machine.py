@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from meshq import limits
 from meshq.address import INTERNAL, Target
-from meshq.broker.queue._consumer_priority_group import Tier
-from meshq.broker.queue._consumer_state import ConsumerState, Grant, Span
-from meshq.broker.queue._dispatch_machine import Dispatch, whole
+from meshq.broker.queue._consumer_priority_group import ConsumerPriorityGroup
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, RowSpan
+from meshq.broker.queue._dispatch_machine import Dispatcher, whole
 from meshq.broker.queue._filtered_machine import FilteredConsumers
 from meshq.broker.queue._grouped_machine import GroupedMessages
 from meshq.broker.queue._last_value_machine import LastValues
-from meshq.broker.queue._priority_list import Level, level_of
+from meshq.broker.queue._priority_list import PriorityList, level_of
 from meshq.broker.queue._queue_check import check_queue
-from meshq.broker.queue._queue_spec import PLAIN, Terms
+from meshq.broker.queue._queue_spec import PLAIN, QueueSpec
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import (
     DELAYED,
@@ -61,7 +61,7 @@ class Queue:
         "scheduled_messages", "settings", "terms", "tiers", "unfinished", "used", "wanted",
     )  # fmt: skip
 
-    def __init__(self, number: int, name: str, address: str, *, durable: bool, terms: Terms = PLAIN) -> None:
+    def __init__(self, number: int, name: str, address: str, *, durable: bool, terms: QueueSpec = PLAIN) -> None:
         self.number = number
         self.name = name
         self.address = address
@@ -76,7 +76,7 @@ class Queue:
         self.last = 0
         # Its lists of messages, from the highest priority down.  There is always one of the usual priority; in a
         # store-and-forward queue, where the order must be that of placing, there is no other one.
-        self._main = Level(limits.PRIORITY_DEFAULT, durable=durable)
+        self._main = PriorityList(limits.PRIORITY_DEFAULT, durable=durable)
         self._by_priority = {self._main.priority: self._main}
         self.levels = [self._main]
         # Runs that are not due yet, and not to be seen anywhere else.
@@ -86,7 +86,7 @@ class Queue:
         # Those who only look at what is here.
         self.browsers: dict[Browser, None] = {}
         # Those that may be served, by priority, from the highest down.
-        self.tiers: list[Tier] = []
+        self.tiers: list[ConsumerPriorityGroup] = []
         # The only one of them, if it wants everything and there is one list only: it gets runs whole, one by one.
         self._only: ConsumerState | None = None
         # The exclusive consumer that alone is served; and whether others hold something that it has to wait for.
@@ -96,7 +96,7 @@ class Queue:
         self.grouped: GroupedMessages | None = None
         # If it keeps the newest of each value only: which these are, and what has gone that the journal is to be told.
         self.last_values: LastValues | None = None
-        self.outdated: list[tuple[Span, bool]] = []
+        self.outdated: list[tuple[RowSpan, bool]] = []
         # The last dispatch ended before everything was put to the filters.
         self.unfinished = False
         # Runs without which it can't go on and whose content is on the disk only.
@@ -140,7 +140,7 @@ class Queue:
         if view.groups is not None:
             self.groups().appended(view)
         if self.last_values is not None:
-            self.last_values.appeared(Span(view, 0, len(view.states), 1))
+            self.last_values.appeared(RowSpan(view, 0, len(view.states), 1))
 
     def groups(self) -> GroupedMessages:
         """What belongs to groups."""
@@ -161,7 +161,7 @@ class Queue:
         name = settings.expiry_address if reason == "expired" else settings.dead_letter_address
         return Target(name, None) if name is not None and name != self.address else None
 
-    def level_for(self, run: StoredRun) -> Level:
+    def level_for(self, run: StoredRun) -> PriorityList:
         """Where the messages of a run stand, or will."""
         traits = run.traits
         return self._main if traits is None or self.forwards else self.level(traits.priority)
@@ -171,12 +171,12 @@ class Queue:
         """Whether it is a store-and-forward queue: first in, first out, whatever the messages say."""
         return self.name.startswith(INTERNAL)
 
-    def level(self, priority: int) -> Level:
+    def level(self, priority: int) -> PriorityList:
         """The list of a priority, made on first use."""
         level = self._by_priority.get(priority)
         if level is None:
             mark = self._main.mark if self._main.mark == math.inf else 0
-            level = self._by_priority[priority] = Level(priority, durable=self.durable, mark=mark)
+            level = self._by_priority[priority] = PriorityList(priority, durable=self.durable, mark=mark)
             self.levels = sorted(self._by_priority.values(), key=_from_the_highest)
             for consumer in self.consumers:
                 if consumer.filter is not None and consumer.served:
@@ -261,7 +261,7 @@ class Queue:
                 self.grouped.renew()
         tier = next((tier for tier in self.tiers if tier.priority == consumer.priority), None)
         if tier is None:
-            tier = Tier(consumer.priority)
+            tier = ConsumerPriorityGroup(consumer.priority)
             self.tiers = sorted([*self.tiers, tier], key=_from_the_highest)
         if consumer.filter is None:
             tier.consumers.append(consumer)
@@ -277,7 +277,7 @@ class Queue:
         alone = len(tiers) == 1 and len(tiers[0].consumers) == 1 and not tiers[0].choosy and len(self.levels) == 1
         self._only = tiers[0].consumers[0] if alone else None
 
-    def _join_filtered(self, level: Level, consumer: ConsumerState, filter: Filter) -> None:
+    def _join_filtered(self, level: PriorityList, consumer: ConsumerState, filter: Filter) -> None:
         filtered = level.filtered.get(consumer.priority)
         if filtered is None:
             filtered = level.filtered[consumer.priority] = FilteredConsumers(self, level)
@@ -312,13 +312,13 @@ class Queue:
 
     # -- what goes out
 
-    def dispatch(self, budget: int = limits.STEP_MESSAGES_MAX) -> list[tuple[ConsumerState, Grant]]:
+    def dispatch(self, budget: int = limits.STEP_MESSAGES_MAX) -> list[tuple[ConsumerState, Dispatch]]:
         """Grant ready messages to consumers with room, in order, at most about ``budget`` of them.
 
         Whoever calls goes on while anything is granted.
         """
         self.unfinished = False
-        grants: list[tuple[ConsumerState, Grant]] = []
+        grants: list[tuple[ConsumerState, Dispatch]] = []
         if self.paused or (self._handing_over and self._held_by_others()):
             return grants
         if self.last_values is not None and self.last_values.unread:
@@ -331,7 +331,7 @@ class Queue:
                 budget -= grant.rows + grant.size_bytes // limits.STEP_MESSAGE_BYTES
             if not level.ready:
                 return grants
-        return Dispatch(self, budget, grants).run()
+        return Dispatcher(self, budget, grants).run()
 
     def _held_by_others(self) -> bool:
         """Whether an exclusive consumer has to wait for what those before it hold."""
@@ -339,7 +339,7 @@ class Queue:
         self._handing_over = self.held - self.pledged > self._sole.held
         return self._handing_over
 
-    def hold(self, consumer: ConsumerState, grant: Grant) -> None:
+    def hold(self, consumer: ConsumerState, grant: Dispatch) -> None:
         """The rows of a grant are the consumer's."""
         rows, view = grant.rows, grant.view
         view.states[grant.start : grant.stop : grant.step] = HELD_ROWS[:rows]
@@ -350,14 +350,14 @@ class Queue:
 
     # -- what is settled
 
-    def settled(self, span: Span) -> bool:
+    def settled(self, span: RowSpan) -> bool:
         """Rows of a grant are acknowledged; True if this queue has no more use for their run."""
         rows = span.rows
         self.held -= rows
         self.acknowledged += rows
         return self._gone(span, rows, HELD_ROWS)
 
-    def take_out(self, span: Span, fate: str) -> bool:
+    def take_out(self, span: RowSpan, fate: str) -> bool:
         """Rows leave, held, ready or delayed; True if this queue has no more use for their run."""
         view, rows = span.view, span.rows
         states = view.states[span.start : span.stop : span.step]
@@ -370,7 +370,7 @@ class Queue:
         self.removed[fate] += rows
         return self._gone(span, rows, states)
 
-    def give_back(self, span: Span, *, counted: bool, waits: bool = False) -> None:
+    def give_back(self, span: RowSpan, *, counted: bool, waits: bool = False) -> None:
         """Rows of a grant return to their places; ``counted``: they may have reached an application; ``waits``: they
         are not to be granted before ``wake``."""
         view, rows = span.view, span.rows
@@ -389,14 +389,14 @@ class Queue:
         if self.last_values is not None:
             self.last_values.appeared(span)
 
-    def _make_ready(self, view: QueueRun, span: Span, rows: int) -> None:
+    def _make_ready(self, view: QueueRun, span: RowSpan, rows: int) -> None:
         level = level_of(view)
         view.states[span.start : span.stop : span.step] = READY_ROWS[:rows]
         self.ready += rows
         level.ready += rows
         level.came_back(view)
 
-    def put_off(self, span: Span) -> None:
+    def put_off(self, span: RowSpan) -> None:
         """Ready rows are not to be granted before ``wake``."""
         view, rows = span.view, span.rows
         states = view.states[span.start : span.stop : span.step]
@@ -409,29 +409,29 @@ class Queue:
         if parked:
             self.groups().changed(span, states)
 
-    def wake(self, span: Span) -> None:
+    def wake(self, span: RowSpan) -> None:
         """The rows that still wait may be granted again."""
         view = span.view
         waiting = [row for row in range(span.start, span.stop, span.step) if view.states[row] == DELAYED]
         self.delayed -= len(waiting)
         for rows in pieces(waiting):
-            woken = Span(view, rows.start, rows.stop, rows.step)
+            woken = RowSpan(view, rows.start, rows.stop, rows.step)
             self._make_ready(view, woken, len(rows))
             if view.groups is not None:
                 self.groups().changed(woken, DELAYED_ROWS)
 
-    def waiting(self, budget: int) -> list[Span]:
+    def waiting(self, budget: int) -> list[RowSpan]:
         """Up to about ``budget`` messages that nobody holds, from the highest priority down, oldest first."""
-        spans: list[Span] = []
+        spans: list[RowSpan] = []
         for view in self._walk():
             if budget <= 0:
                 break
             rows = [row for row, state in enumerate(view.states) if state in UNHELD]
-            spans += [Span(view, found.start, found.stop, found.step) for found in pieces(rows)]
+            spans += [RowSpan(view, found.start, found.stop, found.step) for found in pieces(rows)]
             budget -= len(rows)
         return spans
 
-    def purge(self, budget: int) -> tuple[list[Span], list[bool]]:
+    def purge(self, budget: int) -> tuple[list[RowSpan], list[bool]]:
         """Take up to about ``budget`` messages out that nobody holds.
 
         Returns them in parts of runs, and for each whether it was the last of its run here.
@@ -452,7 +452,7 @@ class Queue:
                 yield view
                 view = following
 
-    def _gone(self, span: Span, rows: int, before: bytes | bytearray) -> bool:
+    def _gone(self, span: RowSpan, rows: int, before: bytes | bytearray) -> bool:
         """Rows are gone; ``before``: the states that they had."""
         view = span.view
         view.states[span.start : span.stop : span.step] = GONE_ROWS[:rows]
@@ -492,7 +492,7 @@ class Queue:
         check_queue(self)
 
 
-def _from_the_highest(one: Level | Tier) -> int:
+def _from_the_highest(one: PriorityList | ConsumerPriorityGroup) -> int:
     return -one.priority
 
 

@@ -26,7 +26,7 @@ class Owner(Protocol):
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Terms:
+class QueueSpec:
     """They stay what they are for as long as the queue lives."""
 
     #: Only messages that it accepts are taken.
@@ -45,6 +45,6 @@ class Terms:
 
 
 #: Those of nearly every queue.
-PLAIN: Final = Terms()
+PLAIN: Final = QueueSpec()
 #: Those of a queue that somebody used before anybody created it.
-ON_USE: Final = Terms(on_use=True)
+AUTO_CREATED: Final = QueueSpec(on_use=True)

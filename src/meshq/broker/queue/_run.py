@@ -14,10 +14,10 @@ from meshq.wire import RunBytes, pick
 
 if TYPE_CHECKING:
     from meshq.broker.bodies._body import Body
-    from meshq.broker.queue._delivery_options import Traits
-    from meshq.broker.queue._filter_group import Lane
-    from meshq.broker.queue._priority_list import Level
-    from meshq.broker.queue._timers import Due, Timer
+    from meshq.broker.queue._delivery_options import DeliveryOptions
+    from meshq.broker.queue._filter_group import FilterGroup
+    from meshq.broker.queue._priority_list import PriorityList
+    from meshq.broker.queue._timers import DueTime, Timer
     from meshq.broker.queue._verdicts import Verdicts
     from meshq.selector import Filter
 
@@ -42,7 +42,7 @@ GONE_ROWS: Final = bytes([GONE]) * limits.RUN_MESSAGES_MAX
 RUN_OVERHEAD_BYTES: Final = 600
 
 
-class Room(Protocol):
+class Quota(Protocol):
     """What an address may hold, as far as a run knows it."""
 
     def freed_body(self, size_bytes: int) -> None:
@@ -109,7 +109,7 @@ class StoredRun:
         # The body of its one message, if that lies elsewhere: ``content`` then has all but that.
         self.body: Body | None = None
         # What its messages ask for besides being kept; None: nothing.
-        self.traits: Traits | None = None
+        self.traits: DeliveryOptions | None = None
         # What filters have said of its messages, until it is placed.
         self.verdicts: tuple[Verdicts, ...] = ()
         # Whether duplicate ids of it stand in the window of its address.
@@ -121,7 +121,7 @@ class StoredRun:
         # Where these stand if it is in no journal; None: nowhere.
         self.spill: Any = None
         # The room of its address that it takes; None: that is not bounded.
-        self.room: Room | None = None
+        self.room: Quota | None = None
         # Grants of its messages: for these its content stays in memory.
         self.pins = 0
         # Queues that still hold a message of it.
@@ -209,7 +209,7 @@ class QueueRun:
         # Where the journal says so; 0: nowhere.
         self.counted_at = 0
         # When the rows that wait may be granted again; ``NEVER``: they have expired, and can't be moved yet.
-        self.due: dict[int, Due] | None = None
+        self.due: dict[int, DueTime] | None = None
         # When somebody looks for messages that have expired, ms; 0: nobody does.
         self.watched = 0
         # What is to be done with it later.
@@ -217,9 +217,9 @@ class QueueRun:
         # Whether the queue's heap of returned runs holds this one.
         self.returned = False
         # The list of the queue that it stands in, once it is visible.
-        self.level: Level | None = None
+        self.level: PriorityList | None = None
         # The rows that filters have accepted, by the lanes of these.
-        self.lanes: dict[Lane, bytes] | None = None
+        self.lanes: dict[FilterGroup, bytes] | None = None
         # The group of each message, once it is visible; None: none has one.  And what filters say of these.
         self.groups: tuple[str | None, ...] | None = None
         self.verdicts: dict[Filter, bytearray] | None = None

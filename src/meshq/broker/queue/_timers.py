@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 _SLACK: Final = 64
 
 
-class Due(NamedTuple):
-    """When something may be had again, ms: of this life (``Alarms.elapsed_ms``), or ``by_wall`` since 1970."""
+class DueTime(NamedTuple):
+    """When something may be had again, ms: of this life (``TimerService.elapsed_ms``), or ``by_wall`` since 1970."""
 
     time_ms: float
     by_wall: bool = False
 
 
 #: There is no such time.
-NEVER: Final = Due(math.inf)
+NEVER: Final = DueTime(math.inf)
 
 
 class Timer:
@@ -37,14 +37,14 @@ class Timer:
 
     __slots__ = ("call", "timers", "view")
 
-    def __init__(self, timers: Timers, view: QueueRun, call: Callable[[], None]) -> None:
+    def __init__(self, timers: TimerHeap, view: QueueRun, call: Callable[[], None]) -> None:
         self.timers = timers
         self.view = view
         #: None: it was cancelled.
         self.call: Callable[[], None] | None = call
 
 
-class Timers:
+class TimerHeap:
     """Calls to be made, by their times on one clock."""
 
     __slots__ = ("_count", "_dead", "_heap", "on_sooner")
@@ -100,7 +100,7 @@ class Timers:
         return budget
 
 
-class Alarms:
+class TimerService:
     """Calls to be made at times of day, and after so much time."""
 
     __slots__ = ("_delays", "_elapsed_ms", "_expiries", "_now_ms")
@@ -108,8 +108,8 @@ class Alarms:
     def __init__(self, now_ms: Callable[[], int], elapsed_ms: Callable[[], float]) -> None:
         self._now_ms = now_ms
         self._elapsed_ms = elapsed_ms
-        self._delays = Timers()
-        self._expiries = Timers()
+        self._delays = TimerHeap()
+        self._expiries = TimerHeap()
 
     def __len__(self) -> int:
         return len(self._delays) + len(self._expiries)
@@ -135,12 +135,12 @@ class Alarms:
         waits = [due - now for due, now in ((delay, self._elapsed_ms()), (expiry, self._now_ms())) if due is not None]
         return min(waits, default=None)
 
-    def at(self, due: Due, view: QueueRun, call: Callable[[], None]) -> None:
+    def at(self, due: DueTime, view: QueueRun, call: Callable[[], None]) -> None:
         """Call this when it is due, unless the run is gone by then."""
         # A sum may miss by a hair what the clock, which counts whole microseconds, can show.
         (self._expiries if due.by_wall else self._delays).at(round(due.time_ms, 3), view, call)
 
-    def time_of_day(self, due: Due) -> int:
+    def time_of_day(self, due: DueTime) -> int:
         """When it is due as far as can be said for a later life, ms since 1970; 0: at no time of its own."""
         if due.time_ms == math.inf:
             return 0

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from meshq.broker.queue._queue_machine import Queue
 
 #: The part of a node's memory that consumers may hold.
-HELD_SHARE: Final = 2
+UNACKED_SHARE: Final = 2
 #: When such a part of that is free, consumers that had no room are looked at again.
 FREE_SHARE: Final = 8
 
 
-class Holdings:
+class UnackedMemory:
     """Bytes of runs that stay in memory because consumers hold messages of them."""
 
     __slots__ = ("_enough", "_touch", "bound_bytes", "free_bytes", "limited")

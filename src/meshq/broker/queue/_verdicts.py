@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from meshq.broker.queue._queue_machine import Queue
 
 
-class Places(NamedTuple):
+class QueuePlaces(NamedTuple):
     """Queues, by what is known of their filters: where each stands among them."""
 
     by_filter: dict[int, list[int]]
@@ -30,7 +30,7 @@ class Places(NamedTuple):
     unknown: frozenset[int]
 
 
-class Asked:
+class AskedFilters:
     """Filters that runs were put to, each with a place."""
 
     __slots__ = ("_places", "_queues", "by_filter")
@@ -39,9 +39,9 @@ class Asked:
         self.by_filter = {filter: place for place, filter in enumerate(filters)}
         # What ``places`` said last, and of which queues.
         self._queues: list[Queue] = []
-        self._places = Places({}, [], frozenset())
+        self._places = QueuePlaces({}, [], frozenset())
 
-    def places(self, queues: Sequence[Queue]) -> Places:
+    def places(self, queues: Sequence[Queue]) -> QueuePlaces:
         """Where queues stand whose filters were asked; runs one after the other ask of the same ones."""
         if self._queues != queues:
             by_filter: dict[int, list[int]] = {}
@@ -53,7 +53,7 @@ class Asked:
                     by_filter.setdefault(place, []).append(position)
                 else:
                     (all_taking if filter is None else unknown).append(position)
-            self._queues, self._places = list(queues), Places(by_filter, all_taking, frozenset(unknown))
+            self._queues, self._places = list(queues), QueuePlaces(by_filter, all_taking, frozenset(unknown))
         return self._places
 
 
@@ -66,7 +66,7 @@ class Verdicts:
 
     __slots__ = ("_accepted", "_bits", "_rows", "_stride", "asked", "filters")
 
-    def __init__(self, filters: Asked, rows: int, asked: int) -> None:
+    def __init__(self, filters: AskedFilters, rows: int, asked: int) -> None:
         self.filters = filters
         self.asked = asked
         # What ``accepted`` says, once it was asked.
@@ -177,7 +177,7 @@ def work_of(run: StoredRun, cost: Cost, rows: Sequence[int] | None = None) -> fl
 
 
 def judging(
-    run: StoredRun, filters: Sequence[Filter], asked: Asked, rows: Sequence[int] | None = None
+    run: StoredRun, filters: Sequence[Filter], asked: AskedFilters, rows: Sequence[int] | None = None
 ) -> Iterator[None]:
     """Put messages of a run to filters, step by step; at the end the run knows what they say.
 

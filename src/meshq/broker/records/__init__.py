@@ -28,7 +28,7 @@ from meshq.broker.records._prepared import (
     encode_prepared,
     encode_waiting_head,
 )
-from meshq.broker.records._record_prefix import EXCERPT_FORM, excerpt
+from meshq.broker.records._record_prefix import EXCERPT_FORM, record_prefix
 from meshq.broker.records._rows import (
     COUNT_MAX,
     CountedRecord,
@@ -142,5 +142,5 @@ __all__ = [
     "encode_settled",
     "encode_user_producers",
     "encode_waiting_head",
-    "excerpt",
+    "record_prefix",
 ]

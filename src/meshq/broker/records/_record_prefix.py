@@ -22,7 +22,7 @@ EXCERPT_FORM: Final = 1
 WHOLE_BYTES: Final = 512
 
 
-def excerpt(kind: int, payload: Buffer) -> tuple[int, bool]:
+def record_prefix(kind: int, payload: Buffer) -> tuple[int, bool]:
     """How many bytes at the beginning of a payload a start needs, and whether these are enough if the record lives."""
     try:
         if kind == RUN:

@@ -20,7 +20,7 @@ from meshq.wire import KIND_HEADERS, RunBytes, decline
 
 if TYPE_CHECKING:
     from meshq.broker._core import Core
-    from meshq.broker.session._session import Session
+    from meshq.broker.session._session import ServerSession
 
 #: Temporary queues have one pattern for all of them: their names are chance.
 ANY_TEMPORARY: Final = f"{TEMPORARY}*"
@@ -76,7 +76,7 @@ class Access:
         #: Requests that were refused because they were not permitted.
         self.refused = 0
         #: Called then: who asked, and for what, where.
-        self.on_refused: Callable[[Session, str, str], None] = _ignore
+        self.on_refused: Callable[[ServerSession, str, str], None] = _ignore
 
     @contextmanager
     def quietly(self) -> Iterator[None]:
@@ -108,7 +108,7 @@ class Access:
         return rights
 
 
-def permit(session: Session | None, permission: str, address: str, *, queue: str = "", divert: str = "") -> None:
+def permit(session: ServerSession | None, permission: str, address: str, *, queue: str = "", divert: str = "") -> None:
     """See that a session may do something at an address; ``queue`` or ``divert``: what was named, which is bound to it.
 
     Whoever is refused learns nothing of where a queue or a divert is, and not whether it is there: unless the name of
@@ -130,13 +130,13 @@ def permit(session: Session | None, permission: str, address: str, *, queue: str
     raise decline("forbidden", f"the user {rights.user!r} lacks the permission {permission!r} at {where}")
 
 
-def may_look(session: Session | None, address: str) -> bool:
+def may_look(session: ServerSession | None, address: str) -> bool:
     """Whether a session may know what there is at an address."""
     rights = session.rights if session is not None else None
     return rights is None or not rights.at(address).isdisjoint(_LOOKING)
 
 
-def permit_look(session: Session | None, address: str, *, queue: str = "") -> None:
+def permit_look(session: ServerSession | None, address: str, *, queue: str = "") -> None:
     """See that a session may know what there is at an address.
 
     Raises:
@@ -146,7 +146,7 @@ def permit_look(session: Session | None, address: str, *, queue: str = "") -> No
         permit(session, _LOOKING[-1], address, queue=queue)
 
 
-def permit_upload(session: Session) -> None:
+def permit_upload(session: ServerSession) -> None:
     """See that a body may come in, which takes room before it is said where it goes.
 
     Raises:
@@ -157,7 +157,7 @@ def permit_upload(session: Session) -> None:
         permit(session, "send", ANYWHERE)
 
 
-def permit_sending(session: Session, target: Target) -> None:
+def permit_sending(session: ServerSession, target: Target) -> None:
     """See that a session may send somewhere, also if that comes into being by it.
 
     Raises:
@@ -169,7 +169,7 @@ def permit_sending(session: Session, target: Target) -> None:
     permit_making(session, target)
 
 
-def permit_making(session: Session | None, target: Target) -> None:
+def permit_making(session: ServerSession | None, target: Target) -> None:
     """See that a session may have come into being what is not there of a target that is sent to.
 
     Raises:
@@ -179,7 +179,7 @@ def permit_making(session: Session | None, target: Target) -> None:
         permit_new(session, target)
 
 
-def permit_new(session: Session | None, target: Target) -> None:
+def permit_new(session: ServerSession | None, target: Target) -> None:
     """See that a session may have come into being what a target names.
 
     The name of a queue is judged as an address is: who may take it keeps whoever wants the address of that name from
@@ -192,7 +192,7 @@ def permit_new(session: Session | None, target: Target) -> None:
     permit_name(session, target.queue, target.address)
 
 
-def permit_name(session: Session | None, name: str | None, address: str) -> None:
+def permit_name(session: ServerSession | None, name: str | None, address: str) -> None:
     """See that a session may give a name to a queue of an address, or that the queue is there.
 
     Raises:
@@ -205,7 +205,7 @@ def permit_name(session: Session | None, name: str | None, address: str) -> None
         permit(session, "create", name)
 
 
-def permit_moving(session: Session | None, address: str) -> None:
+def permit_moving(session: ServerSession | None, address: str) -> None:
     """See that a session may move messages to an address, which comes into being by it whatever its settings say.
 
     Raises:
@@ -216,7 +216,7 @@ def permit_moving(session: Session | None, address: str) -> None:
         permit(session, "create", address)
 
 
-def permit_run(session: Session, target: Target, run: RunBytes, kinds: int) -> None:
+def permit_run(session: ServerSession, target: Target, run: RunBytes, kinds: int) -> None:
     """See that a session may have this run: its channel was permitted, but what was there may be gone, and answers may
     be wanted where the sender could not take them.
 
@@ -227,7 +227,7 @@ def permit_run(session: Session, target: Target, run: RunBytes, kinds: int) -> N
     permit_replies(session, run, kinds)
 
 
-def may_have(session: Session, target: Target, run: RunBytes, kinds: int) -> bool:
+def may_have(session: ServerSession, target: Target, run: RunBytes, kinds: int) -> bool:
     """Whether ``permit_run`` would permit a run; nobody is told."""
     with session.core.access.quietly():
         try:
@@ -237,7 +237,7 @@ def may_have(session: Session, target: Target, run: RunBytes, kinds: int) -> boo
     return True
 
 
-def permit_replies(session: Session, run: RunBytes, kinds: int) -> None:
+def permit_replies(session: ServerSession, run: RunBytes, kinds: int) -> None:
     """See that all answers to the messages of a run go where the one who asks may take them.
 
     Raises:
@@ -248,7 +248,7 @@ def permit_replies(session: Session, run: RunBytes, kinds: int) -> None:
             permit_reply_to(session, parse_target(reply_to, "reply_to"))
 
 
-def permit_reply_to(session: Session, target: Target) -> None:
+def permit_reply_to(session: ServerSession, target: Target) -> None:
     """See that answers go where the one who asks may take them.
 
     Raises:
@@ -265,7 +265,7 @@ def permit_reply_to(session: Session, target: Target) -> None:
     permit(session, "consume", target.address)
 
 
-def permit_own(session: Session, address: str) -> None:
+def permit_own(session: ServerSession, address: str) -> None:
     """Refuse answers to a temporary queue that is somebody else's, or gone, and to where they would be requests.
 
     Raises:

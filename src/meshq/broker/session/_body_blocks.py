@@ -30,10 +30,10 @@ from meshq.wire import (
 )
 
 if TYPE_CHECKING:
-    from meshq.broker.session._session import Session
+    from meshq.broker.session._session import ServerSession
 
 
-class _Upload:
+class _BodyUpload:
     """One body that is coming in."""
 
     __slots__ = ("body", "error", "last", "waiting", "whole")
@@ -49,13 +49,13 @@ class _Upload:
         self.whole = False
 
 
-class Uploading:
+class BodyBlocks:
     """The large bodies of one session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ServerSession) -> None:
         self._session = session
         self._core = session.core
-        self._uploads: dict[int, _Upload] = {}
+        self._uploads: dict[int, _BodyUpload] = {}
         # Blocks that were asked for and are being read.
         self._reads = 0
         self.handlers: dict[FrameType, Callable[[Frame], None]] = {
@@ -74,7 +74,7 @@ class Uploading:
             if len(self._uploads) >= limits.CHANNELS_MAX:
                 # Each of those that are refused waits for its client to give it up.
                 raise violation("too_many", f"{limits.CHANNELS_MAX} bodies that are neither whole nor given up")
-            upload = self._uploads[frame.channel] = _Upload(self._core.bodies.begin())
+            upload = self._uploads[frame.channel] = _BodyUpload(self._core.bodies.begin())
             if len(self._uploads) > limits.UPLOADS_MAX:
                 upload.error = decline("too_many", f"a session sends at most {limits.UPLOADS_MAX} large bodies at once")
         size = len(frame.body)
@@ -97,7 +97,7 @@ class Uploading:
         take = self._core.bodies.finish if last else self._core.bodies.write
         take(upload.body, block, written, durable=durable)
 
-    def _check(self, upload: _Upload, size: int) -> None:
+    def _check(self, upload: _BodyUpload, size: int) -> None:
         """See whether a block may be taken."""
         core, memory = self._core, self._core.memory
         if upload.error is not None:
@@ -116,7 +116,7 @@ class Uploading:
                 f"memory_limit={memory.limit_bytes} are in use"
             )
 
-    def _forbidden(self, upload: _Upload) -> MeshqError | None:
+    def _forbidden(self, upload: _BodyUpload) -> MeshqError | None:
         """Why nothing of a body is taken from this session; asked with its first block."""
         if upload.body.size_bytes:
             return None
@@ -126,7 +126,7 @@ class Uploading:
             return error
         return None
 
-    def _written(self, upload: _Upload, call: int, size: int, error: MeshqError | None) -> None:
+    def _written(self, upload: _BodyUpload, call: int, size: int, error: MeshqError | None) -> None:
         upload.waiting -= 1
         if error is not None or not self._core.bodies.in_memory:
             self._core.memory.released(size)

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import TEMPORARY, Target
-from meshq.broker.ingress._fair_scheduler import NODE, Costly
-from meshq.broker.queue._consumer_state import Span
+from meshq.broker.ingress._fair_scheduler import NODE, CostlyScan
+from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import UNHELD, QueueRun, StoredRun
 from meshq.broker.queue._run_messages import accepted
-from meshq.broker.session._long_operations import Absent, InTurn, RoomOnDisk, Steps
+from meshq.broker.session._long_operations import DiskSpaceWait, FairTurnWait, FaultInWait, Steps
 from meshq.errors import AddressFullError, MeshqError, Outcome, SecurityError, UsageError
 from meshq.message import Origin
 from meshq.selector import Filter
 
 if TYPE_CHECKING:
     from meshq.broker._core import Core
-    from meshq.broker.session._session import Session
+    from meshq.broker.session._session import ServerSession
 
 #: Of some rows of a run, which is known by what filters have said of it, those that may go; None: the sweep ends here.
 Movable = Callable[[QueueRun, StoredRun, list[int]], list[int] | None]
@@ -42,7 +42,7 @@ def sweep(
     reason: str,
     *,
     movable: Movable | None = None,
-    asker: Session | None = None,
+    asker: ServerSession | None = None,
 ) -> Steps:
     """Move what waits in ``queue``, accepted by ``filter``, by turns of who asks; gives the number of messages.
 
@@ -53,11 +53,11 @@ def sweep(
         SecurityError: the same of some that may not go there.
     """
     owner = asker.owner if asker is not None else NODE
-    turn = partial(InTurn, owner, asker or queue)
+    turn = partial(FairTurnWait, owner, asker or queue)
     if filter is not None:
-        yield turn(Costly(iter(()), limits.SCAN_MESSAGES_MAX))
+        yield turn(CostlyScan(iter(()), limits.SCAN_MESSAGES_MAX))
     last, moved, looks = queue.last, 0, limits.STEP_MESSAGES_MAX
-    staying = Staying()
+    staying = UnmovedMessages()
     for level in list(queue.levels):
         view = level.head
         while view is not None and view.first <= last and moved < limit:
@@ -98,7 +98,7 @@ def sweep(
                 staying.without_place(sum(place < row for place in stay), target)
                 if looks <= 0:
                     looks = limits.STEP_MESSAGES_MAX
-                    yield None if filter is None else turn(Costly(iter(()), limits.SCAN_MESSAGES_MAX))
+                    yield None if filter is None else turn(CostlyScan(iter(()), limits.SCAN_MESSAGES_MAX))
             if not row:
                 # The run has gone: walking past many of these is work, too.
                 looks -= 1
@@ -112,7 +112,7 @@ def sweep(
     yield {"moved": moved}
 
 
-class Staying:
+class UnmovedMessages:
     """Messages that a sweep leaves where they are, and why: it goes on, and says so at its end."""
 
     __slots__ = ("_denied", "_forbidden", "_place", "_without_place")
@@ -158,24 +158,26 @@ class Staying:
             raise UsageError(f"{moved} messages were moved; {why}", outcome=_outcome(moved))
 
 
-def _made_ready(core: Core, queue: Queue, view: QueueRun, need: int) -> Generator[Absent | RoomOnDisk, None, int]:
+def _made_ready(
+    core: Core, queue: Queue, view: QueueRun, need: int
+) -> Generator[FaultInWait | DiskSpaceWait, None, int]:
     """Have a run in memory, and room on the disk for what of it is moved; returns the bytes that are still lacking."""
     asked = False
     while view.live and (view.run.paged or not asked):
         if view.run.paged:
             # Meanwhile others may take the room that was there.
             asked, need = False, 0
-            yield Absent(queue, view)
+            yield FaultInWait(queue, view)
             continue
         asked = True
         if wanted := need or core.mover.room_for(view):
-            yield RoomOnDisk(wanted)
+            yield DiskSpaceWait(wanted)
     return need
 
 
 def _parted(core: Core, run: StoredRun, target: Target, rows: list[int]) -> tuple[list[int], list[int]]:
     """Of some rows those that somebody takes where they would go, and the others, which hold nothing up."""
-    taken = core.placer.takes_moved(run, target, rows)
+    taken = core.ingress.takes_moved(run, target, rows)
     return (rows, []) if len(taken) == len(rows) else (taken, sorted({*rows} - {*taken}))
 
 
@@ -224,7 +226,7 @@ def to_others(core: Core, queue: Queue) -> tuple[Aim, Movable]:
     """What waits for a node goes where it would go without that node, unless the node is linked meanwhile."""
 
     def movable(view: QueueRun, run: StoredRun, rows: list[int]) -> list[int] | None:
-        return None if queue.consumers else core.placer.anew.movable(queue, run, view.remote, rows)
+        return None if queue.consumers else core.ingress.anew.movable(queue, run, view.remote, rows)
 
     return (lambda view: Target(view.run.address, None)), movable
 
@@ -248,8 +250,8 @@ def _wanted(view: QueueRun, filter: Filter | None, rows: range, looks: int) -> t
     return found, there[seen] if seen < len(there) else len(states), work
 
 
-def _span(view: QueueRun, rows: range) -> Span:
-    return Span(view, rows.start, rows.stop, rows.step)
+def _span(view: QueueRun, rows: range) -> RowSpan:
+    return RowSpan(view, rows.start, rows.stop, rows.step)
 
 
 def _named(target: Target | None) -> str:

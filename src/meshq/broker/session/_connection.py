@@ -11,7 +11,7 @@ from meshq.broker._core import Core
 from meshq.broker.session._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.session._credentials import Credentials
 from meshq.broker.session._session import nobody
-from meshq.broker.session._session_registry import Sessions
+from meshq.broker.session._session_registry import SessionRegistry
 from meshq.errors import ConnectionBrokenError, RemoteProtocolError, SecurityError
 from meshq.wire import BY_NAME, FrameType, StreamLink, violation
 
@@ -27,7 +27,7 @@ class StreamConnection:
     def __init__(
         self,
         core: Core,
-        sessions: Sessions,
+        sessions: SessionRegistry,
         stream: abc.Stream,
         counts: ConnectionCounts,
         *,

@@ -57,7 +57,7 @@ class Arrival(NamedTuple):
     displaced: int | None = None
 
 
-class Guard:
+class ConnectionGuard:
     """The connections of a node, and the addresses that have failed lately.  ``now``: any rising clock, in s."""
 
     def __init__(self, bounds: ConnectionBounds | None = None) -> None:

@@ -9,11 +9,11 @@ import attrs
 
 from meshq import limits
 from meshq.broker._core import Core
-from meshq.broker.ingress._fair_scheduler import CostlyWork
+from meshq.broker.ingress._fair_scheduler import ScheduledWork
 from meshq.broker.session._credentials import Credentials
 from meshq.broker.session._disk_space import must_wait
-from meshq.broker.session._session import Session, nobody
-from meshq.broker.session._session_registry import Sessions
+from meshq.broker.session._session import ServerSession, nobody
+from meshq.broker.session._session_registry import SessionRegistry
 from meshq.errors import MeshqError, RemoteProtocolError
 from meshq.notifications import LoginRefused
 from meshq.wire import (
@@ -76,7 +76,7 @@ class ServerConnection:
     def __init__(
         self,
         core: Core,
-        sessions: Sessions,
+        sessions: SessionRegistry,
         link: Link,
         counts: ConnectionCounts,
         *,
@@ -101,17 +101,17 @@ class ServerConnection:
         self.denied = False
         self._machine = ConnectionMachine(Sender.SERVER, Sender.CLIENT)
         self._label = ""
-        self.session: Session | None = None
+        self.session: ServerSession | None = None
         #: Seconds of silence after which the link is given up; known once attached.
         self.ttl = 0.0
         self.closed = False
         # Larger frames may have to wait for room on the disk: one that does, with those behind it; and one whose
         # waiting is over.
-        self._large_bytes = core.ledger.large_bytes
-        self._queued = core.ledger.queued
+        self._large_bytes = core.release_queue.large_bytes
+        self._queued = core.release_queue.queued
         # Whatever sorts messages: while there is something, runs may have to be put to filters before.
         self._sieves = core.router.sieves
-        self._asking: CostlyWork | None = None
+        self._asking: ScheduledWork | None = None
         self._held: list[Frame] = []
         # Their bytes: of those that were granted, and of the others.
         self._held_granted_bytes = self._held_bytes = 0
@@ -177,11 +177,11 @@ class ServerConnection:
         if session is None:
             return False
         if self._sieves and frame.type is FrameType.SEND:
-            costly = session.producing.costly(frame)
+            costly = session.producers.costly(frame)
         elif self._sieves and frame.type is FrameType.FORWARD and session.peering is not None:
             costly = session.peering.costly(frame)
         if costly is not None:
-            self._asking = self._core.fair.begin(session.owner, self, costly, self._judged)
+            self._asking = self._core.fair_scheduler.begin(session.owner, self, costly, self._judged)
             return True
         if frame is self._answered or (frame.size_bytes <= self._large_bytes and not self._queued):
             return False
@@ -357,7 +357,7 @@ class ServerConnection:
             self.denied = True
             self._counts.denied += 1
             self._core.on_warning("login_refused", f"a {self.role} at {self._link.peer} could not show who it is")
-            self._core.notices.say(LoginRefused, role=self.role, peer=self._link.peer)
+            self._core.event_bus.say(LoginRefused, role=self.role, peer=self._link.peer)
         session = self.session
         if session is not None and isinstance(error, RemoteProtocolError):
             self._sessions.end(session)
@@ -413,7 +413,7 @@ class ServerConnection:
     def _let_go(self) -> None:
         session, self.session = self.session, None
         if self._asking is not None:
-            self._core.fair.cancel(self._asking)
+            self._core.fair_scheduler.cancel(self._asking)
             self._asking = None
         # What was not taken in comes again, if anybody does.
         held = self._release()
@@ -427,9 +427,9 @@ class ServerConnection:
                 self._sessions.detached(session)
 
 
-def _forget_run(session: Session) -> None:
+def _forget_run(session: ServerSession) -> None:
     """What was to be put to filters is not taken."""
-    session.producing.forget()
+    session.producers.forget()
     if session.peering is not None:
         session.peering.forget()
 

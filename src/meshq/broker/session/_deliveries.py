@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from meshq.broker.queue._consumer_state import ConsumerState, Grant
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
 from meshq.wire import FLAG_DURABLE, FLAG_LARGE, Deliver, Frame, FrameType, RunBytes, cut, deliver_header, pick
 
 
-def granted(grant: Grant, *, whole: bool = False) -> RunBytes:
+def granted(grant: Dispatch, *, whole: bool = False) -> RunBytes:
     """The messages of a grant; ``whole``: as a run whose offsets begin at 0."""
     content = grant.view.run.content
     if grant.rows == content.rows:
@@ -20,7 +20,7 @@ def granted(grant: Grant, *, whole: bool = False) -> RunBytes:
     return pick(content, range(grant.start, grant.stop, grant.step))
 
 
-def delivery(consumer: ConsumerState, grant: Grant) -> Frame:
+def delivery(consumer: ConsumerState, grant: Dispatch) -> Frame:
     """The DELIVER frame for a grant."""
     view = grant.view
     run = view.run
@@ -59,7 +59,7 @@ def delivery(consumer: ConsumerState, grant: Grant) -> Frame:
     )
 
 
-def _delivery_counts(grant: Grant) -> tuple[int, ...]:
+def _delivery_counts(grant: Dispatch) -> tuple[int, ...]:
     """Index and delivery count in turn, for the rows that may have been delivered before."""
     view = grant.view
     counts: list[int] = []

@@ -11,10 +11,10 @@ from meshq import abc
 from meshq.broker._core import Core
 from meshq.broker.session._connection import HANDSHAKE_S, StreamConnection
 from meshq.broker.session._connection_bounds_plan import ConnectionBounds
-from meshq.broker.session._connection_guard_machine import Guard, address_of
+from meshq.broker.session._connection_guard_machine import ConnectionGuard, address_of
 from meshq.broker.session._connection_machine import ConnectionCounts
 from meshq.broker.session._credentials import Credentials
-from meshq.broker.session._session_registry import Sessions
+from meshq.broker.session._session_registry import SessionRegistry
 from meshq.endpoint import Endpoint
 from meshq.errors import ClosedError, ConnectionBrokenError, SecurityError
 from meshq.logs import logger
@@ -47,7 +47,7 @@ class Listeners:
     def __init__(
         self,
         core: Core,
-        sessions: Sessions,
+        sessions: SessionRegistry,
         network: abc.Network,
         counts: ConnectionCounts,
         *,
@@ -61,7 +61,7 @@ class Listeners:
         self._counts = counts
         self._tls = tls
         self._credentials = credentials
-        self._guard = Guard(bounds)
+        self._guard = ConnectionGuard(bounds)
         # Connections that came over the network, by number, while they are there; and the last number given.
         self._scopes: dict[int, trio.CancelScope] = {}
         self._last = 0

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
-from meshq.broker.ingress._fair_scheduler import Costly, Owner
+from meshq.broker.ingress._fair_scheduler import CostlyScan, Owner
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun
 from meshq.errors import MeshqError, NotActiveError
 
 
-class Absent(NamedTuple):
+class FaultInWait(NamedTuple):
     """A job can't go on before the content of this run is here."""
 
     queue: Queue
     view: QueueRun
 
 
-class RoomOnDisk(NamedTuple):
+class DiskSpaceWait(NamedTuple):
     """A job can't go on before there is room on the disk for so many bytes, or is known to be none."""
 
     size_bytes: int
 
 
-class InTurn(NamedTuple):
+class FairTurnWait(NamedTuple):
     """A job does costly steps before it goes on, or just waits for its turn among what costs as much: users take turns,
     and then the keys of each.
 
@@ -33,18 +33,18 @@ class InTurn(NamedTuple):
 
     owner: Owner
     key: Hashable
-    costly: Costly
+    costly: CostlyScan
     alive: Callable[[], bool] | None = None
 
 
-class Moves(NamedTuple):
+class PendingMovesWait(NamedTuple):
     """A job can't go on before all moves from a queue are done that wait for filters, or for room on the disk, now."""
 
     queue: Queue
 
 
 #: What a job waits for.
-Needs = Absent | RoomOnDisk | InTurn | Moves
+Needs = FaultInWait | DiskSpaceWait | FairTurnWait | PendingMovesWait
 #: None after each step, what is answered at the end, or what is needed first.
 Steps = Iterator[dict[str, Any] | Needs | None]
 
@@ -59,13 +59,13 @@ def at_once(values: dict[str, Any] | Steps) -> dict[str, Any]:
     for step in values:
         if isinstance(step, dict):
             return step
-        if isinstance(step, InTurn):
+        if isinstance(step, FairTurnWait):
             for _ in step.costly.steps:
                 pass
     return {}
 
 
-class Job:
+class LongOperation:
     """Steps, and whom to tell of their end."""
 
     __slots__ = ("_fail", "_steps", "_then")

@@ -18,7 +18,7 @@ from meshq.address import Target, parse_target
 from meshq.broker._definitions import check_sendable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit_making, permit_replies
-from meshq.broker.session._long_operations import Job
+from meshq.broker.session._long_operations import LongOperation
 from meshq.broker.session._management import OPERATIONS, answer_call
 from meshq.errors import (
     AddressFullError,
@@ -42,7 +42,7 @@ from meshq.wire import (
 )
 
 if TYPE_CHECKING:
-    from meshq.broker.session._session import Session
+    from meshq.broker.session._session import ServerSession
 
 #: How JSON, which has no word for it, says "for ever" and "no limit".
 INFINITY: Final = "inf"
@@ -57,10 +57,10 @@ class _Request(NamedTuple):
     correlation_id: str | None
 
 
-class Requests:
+class ManagementRequests:
     """The requests of one session's producers."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ServerSession) -> None:
         self._session = session
         # Of those that take many steps, how many are not done.
         self._open = 0
@@ -77,7 +77,7 @@ class Requests:
         core.producers.raise_to(run.producer, run.number, run.number + run.content.rows - 1, run.user)
         for row in range(run.content.rows):
             self._carry_out(view, row)
-        core.ledger.when_all_is_durable(confirm)
+        core.release_queue.when_all_is_durable(confirm)
 
     def _carry_out(self, view: RunView, row: int) -> None:
         session, core = self._session, self._session.core
@@ -98,7 +98,7 @@ class Requests:
             self._answer(request, values)
         else:
             self._open += 1
-            core.pursue(Job(values, partial(self._done, request), partial(self._failed, request)))
+            core.pursue(LongOperation(values, partial(self._done, request), partial(self._failed, request)))
 
     def _done(self, request: _Request, values: Values) -> None:
         self._open -= 1
@@ -110,7 +110,7 @@ class Requests:
 
     def _answer(self, request: _Request, values: Values) -> None:
         # Done is what a crash does not undo.
-        self._session.core.ledger.when_all_is_durable(lambda: self._reply(request, values, "done", ""))
+        self._session.core.release_queue.when_all_is_durable(lambda: self._reply(request, values, "done", ""))
 
     def _refuse(self, request: _Request, error: MeshqError) -> None:
         self._reply(request, {"error": str(error)}, error.outcome, refusal_of(error).name)
@@ -128,13 +128,13 @@ class Requests:
         )
         try:
             check_sendable(target.address)
-            core.voice.send(target, [_encoded(values)], [envelope], core.settings.now_ms(), lost=self._lost)
+            core.internal_producer.send(target, [_encoded(values)], [envelope], core.settings.now_ms(), lost=self._lost)
         except (NotFoundError, UsageError, AddressFullError, ClosedError, JournalBrokenError):
             # Whoever asked has gone, or there is no room for answers: what was asked for is done all the same.
             self._lost(1)
 
     def _lost(self, messages: int) -> None:
-        self._session.core.placer.unrouted += messages
+        self._session.core.ingress.unrouted += messages
 
 
 def _decoded(data: bytes) -> Mapping[str, Any]:

@@ -15,13 +15,13 @@ from meshq import limits
 from meshq.address import Target, check_name, check_place, parse_place, parse_target
 from meshq.broker._definitions import check_open, check_sendable
 from meshq.broker.ingress._explainer import Explainer
-from meshq.broker.ingress._fair_scheduler import NODE, Costly
+from meshq.broker.ingress._fair_scheduler import NODE, CostlyScan
 from meshq.broker.ingress._filters_at import costly, filters_explained
 from meshq.broker.ingress._rerouting import node_of
 from meshq.broker.ingress._sample_run import imagined
 from meshq.broker.session._access import may_look, permit_moving
 from meshq.broker.session._bulk_move import sweep, to_address, to_origin, to_others
-from meshq.broker.session._long_operations import InTurn, Moves, Steps
+from meshq.broker.session._long_operations import FairTurnWait, PendingMovesWait, Steps
 from meshq.broker.session._queue_deletion import remove_when_moved, still_there
 from meshq.broker.session._subscriptions import create_temporary
 from meshq.broker.session._subscriptions import unsubscribe as end_subscription
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from meshq.broker._core import Core
     from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.queue._run import StoredRun
-    from meshq.broker.session._session import Session
+    from meshq.broker.session._session import ServerSession
 
 #: Bytes of names in one page: well under what the header of a frame may have.
 _NAMES_BYTES_MAX: Final = 3_000
@@ -89,7 +89,7 @@ def delete_queue(core: Core, name: str) -> Values | Steps:
     return remove_when_moved(core, queue, end_consumers)
 
 
-def create_temporary_queue(core: Core, asker: Session) -> Values:
+def create_temporary_queue(core: Core, asker: ServerSession) -> Values:
     """Create a queue that goes with its session."""
     return {"name": create_temporary(core, asker).name}
 
@@ -102,17 +102,17 @@ def unsubscribe(core: Core, address: str, name: str) -> Values | Steps:
 def purge_queue(core: Core, name: str) -> Values | Steps:
     """Remove every message that waits in a queue, but for those that are on their way to another address."""
     queue = _existing(core, check_open(name))
-    return _purging(core, queue) if queue in core.mover.under_way else _purged(core, queue)
+    return _purging(core, queue) if queue in core.mover.pending_moves else _purged(core, queue)
 
 
 def _purging(core: Core, queue: Queue) -> Steps:
     # What comes after that is on its way is not waited for: a consumer may reject for ever.
-    yield Moves(queue)
+    yield PendingMovesWait(queue)
     yield _purged(core, still_there(core, queue))
 
 
 def _purged(core: Core, queue: Queue) -> Values:
-    removed = core.settler.purge(queue)
+    removed = core.acknowledger.purge(queue)
     # It may have been what kept the queue.
     core.touch(queue)
     return {"removed": removed}
@@ -120,7 +120,7 @@ def _purged(core: Core, queue: Queue) -> Values:
 
 def create_divert(
     core: Core,
-    asker: Session | None,
+    asker: ServerSession | None,
     name: str,
     address: str,
     forwarding_address: str,
@@ -156,7 +156,7 @@ def broker(core: Core) -> Values:
     return core.describe()
 
 
-def diverts(core: Core, asker: Session | None, after: str = "") -> Values:
+def diverts(core: Core, asker: ServerSession | None, after: str = "") -> Values:
     """A page of all diverts that the asker may know of."""
     rules = core.router.diverts.by_name
     rows: list[Values] = []
@@ -172,7 +172,7 @@ def diverts(core: Core, asker: Session | None, after: str = "") -> Values:
 
 
 def move_messages(
-    core: Core, asker: Session | None, name: str, address: str, filter: str | None = None, limit: int = 0
+    core: Core, asker: ServerSession | None, name: str, address: str, filter: str | None = None, limit: int = 0
 ) -> Steps:
     """Move messages that wait in a queue to an address."""
     queue = _existing(core, check_open(name))
@@ -181,7 +181,7 @@ def move_messages(
     return sweep(core, queue, condition, limit or _ALL, to_address(address), "moved", asker=asker)
 
 
-def redrive(core: Core, asker: Session | None, name: str, filter: str | None = None, limit: int = 0) -> Steps:
+def redrive(core: Core, asker: ServerSession | None, name: str, filter: str | None = None, limit: int = 0) -> Steps:
     """Send messages back to where they were moved from; takes `send` there."""
     queue = _existing(core, check_open(name))
     condition = parse_filter(filter) if filter else None
@@ -192,7 +192,7 @@ def redrive(core: Core, asker: Session | None, name: str, filter: str | None = N
     return sweep(core, queue, condition, limit or _ALL, to_origin(core, permitted), "redriven", asker=asker)
 
 
-def give_back(core: Core, asker: Session | None, node_id: str, force: bool = False) -> Steps:
+def give_back(core: Core, asker: ServerSession | None, node_id: str, force: bool = False) -> Steps:
     """Route anew what waits here for another node; `force`: also while that is only away."""
     found = [queue for queue in core.router.queues.values() if queue.forwards and node_of(queue) == node_id]
     if not found:
@@ -207,7 +207,7 @@ def give_back(core: Core, asker: Session | None, node_id: str, force: bool = Fal
     return _give_back(core, asker, found)
 
 
-def _give_back(core: Core, asker: Session | None, queues: list[Queue]) -> Steps:
+def _give_back(core: Core, asker: ServerSession | None, queues: list[Queue]) -> Steps:
     moved = 0
     for queue in queues:
         aim, movable = to_others(core, queue)
@@ -222,7 +222,7 @@ def _give_back(core: Core, asker: Session | None, queues: list[Queue]) -> Steps:
 def set_address_settings(core: Core, pattern: str, **fields: Any) -> Values:
     """Say how the addresses of a pattern behave from now on."""
     core.definitions.set_address_settings(pattern, fields)
-    core.open_gates()
+    core.open_credits()
     core.touch_all()
     return {}
 
@@ -230,7 +230,7 @@ def set_address_settings(core: Core, pattern: str, **fields: Any) -> Values:
 def remove_address_settings(core: Core, pattern: str) -> Values:
     """Forget what was set for a pattern while the broker ran."""
     core.definitions.remove_address_settings(pattern)
-    core.open_gates()
+    core.open_credits()
     core.touch_all()
     return {}
 
@@ -260,7 +260,7 @@ def queue(core: Core, name: str) -> Values:
     return core.router.statistics(_existing(core, name))
 
 
-def queues(core: Core, asker: Session | None, after: str = "") -> Values:
+def queues(core: Core, asker: ServerSession | None, after: str = "") -> Values:
     """A page of the names of all queues that the asker may know of."""
     known = core.router.queues
     rows: list[Values] = []
@@ -275,7 +275,7 @@ def queues(core: Core, asker: Session | None, after: str = "") -> Values:
 
 def explain_route(
     core: Core,
-    asker: Session | None,
+    asker: ServerSession | None,
     address: str,
     properties: bytes | dict[str, Any] | None = None,
     headers: bytes | dict[str, Any] | None = None,
@@ -291,12 +291,15 @@ def explain_route(
 
 
 def _explained(
-    core: Core, asker: Session | None, target: Target, message: StoredRun | None, user: str | None, after: int
+    core: Core, asker: ServerSession | None, target: Target, message: StoredRun | None, user: str | None, after: int
 ) -> Steps:
     """Whoever asks for what is more than a step takes turns with the others."""
     owner = asker.owner if asker is not None else NODE
-    turn = partial(InTurn, owner, asker or core, alive=lambda: asker is None or not asker.ended)
-    while message is not None and (asked := costly(core.fair, owner, message, _filters_on(core, target))) is not None:
+    turn = partial(FairTurnWait, owner, asker or core, alive=lambda: asker is None or not asker.ended)
+    while (
+        message is not None
+        and (asked := costly(core.fair_scheduler, owner, message, _filters_on(core, target))) is not None
+    ):
         yield turn(asked)
         if asker is not None and asker.ended:
             yield {}
@@ -309,8 +312,8 @@ def _explained(
             # No page gets there.
             break
         work = _ROW_WORK * count
-        if not core.fair.afford(owner, work):
-            yield turn(Costly(iter(()), work))
+        if not core.fair_scheduler.afford(owner, work):
+            yield turn(CostlyScan(iter(()), work))
             if asker is not None and asker.ended:
                 yield {}
                 return
@@ -323,7 +326,7 @@ def _filters_on(core: Core, target: Target) -> list[Filter]:
     return filters_explained(core.router, target) if core.router.sieves else []
 
 
-def _about_target(core: Core, asker: Session | None, target: Target, user: str | None) -> Values:
+def _about_target(core: Core, asker: ServerSession | None, target: Target, user: str | None) -> Values:
     known = core.router.addresses.get(target.address)
     settings = core.router.settings(target.address)
     creates = core.definitions.would_make(target)
@@ -345,7 +348,7 @@ class _KnownRows:
 
     __slots__ = ("_asker", "_core", "_named", "_seen", "rows")
 
-    def __init__(self, core: Core, asker: Session | None) -> None:
+    def __init__(self, core: Core, asker: ServerSession | None) -> None:
         self._core = core
         self._asker = asker
         self.rows: dict[int | str, Values] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from meshq import limits
 from meshq.address import INTERNAL, NOTIFICATIONS, is_name
 from meshq.broker.ingress._distribution_plan import filters_of
-from meshq.broker.ingress._fair_scheduler import Costly
+from meshq.broker.ingress._fair_scheduler import CostlyScan
 from meshq.broker.ingress._filters_at import costly, filters_of_forwarded
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._disk_space import check_room
@@ -38,7 +38,7 @@ from meshq.wire import (
 if TYPE_CHECKING:
     from meshq.broker._core import Core
     from meshq.broker.queue._queue_machine import Queue
-    from meshq.broker.session._session import Session
+    from meshq.broker.session._session import ServerSession
 
 
 #: What the journal has room for.
@@ -54,7 +54,7 @@ def _hidden(queue: Queue) -> bool:
     return queue.name.startswith(INTERNAL) or queue.address == NOTIFICATIONS
 
 
-class Demand:
+class DemandUpdates:
     """Tells links of peers which queues have changed."""
 
     __slots__ = ("_links", "on_peer", "watchers")
@@ -97,7 +97,7 @@ class Demand:
 class Peering:
     """The part of a session that only another node's has."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ServerSession) -> None:
         self._session = session
         #: Links by channel; empty: it was opened anew in another session.
         self.channels: dict[int, bytes] = {}
@@ -155,7 +155,7 @@ class Peering:
             self.channels[frame.channel] = header.link
             self._core.demand.met(header.node_id, header.connector)
             store = hashlib.sha256(self._core.store).digest()[:IDENTITY_BYTES]
-            return {"number": self._core.placer.links.get(header.link, 0), "store": store}
+            return {"number": self._core.ingress.links.get(header.link, 0), "store": store}
 
         session.answering(frame, link)
         if frame.channel not in self.channels:
@@ -171,7 +171,7 @@ class Peering:
                 unsure = True
         if unsure:
             # A node that takes this store for a new one drops what waits for queues that are not described by then.
-            self._core.ledger.when_all_is_durable(partial(self._end_snapshot, frame.channel))
+            self._core.release_queue.when_all_is_durable(partial(self._end_snapshot, frame.channel))
         else:
             self._end_snapshot(frame.channel)
         self._core.demand.add(self)
@@ -218,21 +218,21 @@ class Peering:
         judged = self._judged
         if not queues:
             return
-        confirm = self._session.producing.confirm_later(frame.channel, last)
+        confirm = self._session.producers.confirm_later(frame.channel, last)
         # Sent again after a link was lost: what is stored is left out.
-        stored = max(0, (self._core.placer.links.get(link, 0) - frame.first) // step + 1)
+        stored = max(0, (self._core.ingress.links.get(link, 0) - frame.first) // step + 1)
         if stored >= content.rows:
-            self._core.ledger.when_all_is_durable(confirm)
+            self._core.release_queue.when_all_is_durable(confirm)
             return
         if self._core.closing is not None:
             # Neither confirmed nor refused: it comes again.
             return
         run = judged[1] if judged is not None and judged[0] is frame else self._run(frame, header, content)
         rows = range(stored, content.rows)
-        asked = self._core.placer.asked_of_forwarded(run, kinds, header.arrival, header.waited)
-        if frame.size_bytes > self._core.ledger.large_bytes:
+        asked = self._core.ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited)
+        if frame.size_bytes > self._core.release_queue.large_bytes:
             check_room(self._core, frame)
-        self._core.placer.place_forwarded(run, queues, (link, last), rows, confirm, asked, topic=header.topic)
+        self._core.ingress.place_forwarded(run, queues, (link, last), rows, confirm, asked, topic=header.topic)
         run.verdicts = ()
 
     def _run(self, frame: Frame, header: Forward, content: RunBytes) -> StoredRun:
@@ -246,7 +246,7 @@ class Peering:
             number_step=header.step * header.stride,
         )
 
-    def costly(self, frame: Frame) -> Costly | None:
+    def costly(self, frame: Frame) -> CostlyScan | None:
         """The steps in which a run has to be put to filters before it is taken; None: it need not be, or is not taken.
 
         Raises:
@@ -259,12 +259,14 @@ class Peering:
         header = header_of(frame, Forward)
         if header.more or not frame.first or not header.step or not is_name(header.address):
             return None
-        stored = max(0, (core.placer.links.get(link, 0) - frame.first) // header.step + 1)
+        stored = max(0, (core.ingress.links.get(link, 0) - frame.first) // header.step + 1)
         named = self._named.get(frame.channel)
         filters = filters_of_forwarded(core.router, header.address, (named[2] if named else ()) + header.queues)
         if stored >= frame.count or not filters:
             return None
-        return costly(core.fair, session.owner, self._come(frame, header), filters, range(stored, frame.count))
+        return costly(
+            core.fair_scheduler, session.owner, self._come(frame, header), filters, range(stored, frame.count)
+        )
 
     def see(self, frame: Frame) -> None:
         """A frame has come, and may have to wait for room on the disk: what it asks for counts from now.
@@ -281,7 +283,7 @@ class Peering:
             content = RunBytes(frame.count, bytes(frame.table), 0, frame.body)
             kinds = check_run(content)
             run = self._run(frame, header, content)
-            self._core.placer.asked_of_forwarded(run, kinds, header.arrival, header.waited)
+            self._core.ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited)
             self._judged = frame, run
         return self._judged[1]
 
@@ -322,7 +324,7 @@ class Peering:
     def _later(self, number: int) -> None:
         """Nobody is told of a number that the next life may give to another queue: it is described once that is on
         the disk."""
-        self._core.ledger.when_all_is_durable(partial(self._described_later, number))
+        self._core.release_queue.when_all_is_durable(partial(self._described_later, number))
 
     def _described_later(self, number: int) -> None:
         if self.channels and number in self._core.router.by_number:

@@ -5,41 +5,41 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from meshq.broker.ingress._address_quota import Gate
+from meshq.broker.ingress._address_quota import ProducerCredit
 from meshq.wire import Frame, FrameType
 
 if TYPE_CHECKING:
-    from meshq.broker.session._session import Session
+    from meshq.broker.session._session import ServerSession
 
 
-class Gates:
+class ProducerCredits:
     """The gates of one session, by channel; empty unless an address that it sends to is bounded."""
 
     __slots__ = ("_session", "by_channel")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ServerSession) -> None:
         self._session = session
         #: Producers that may have to wait.
-        self.by_channel: dict[int, Gate] = {}
+        self.by_channel: dict[int, ProducerCredit] = {}
 
     def open(self, channel: int) -> dict[str, Any]:
         """A producer comes; returns what it is told of how far it may send."""
-        gate = self._open(channel)
-        return {"until": gate.until} if gate is not None else {}
+        credit = self._open(channel)
+        return {"until": credit.until} if credit is not None else {}
 
     def open_all(self) -> None:
         """Addresses may be bounded that were not."""
-        for channel in self._session.producing.channels:
-            if channel not in self.by_channel and (gate := self._open(channel)) is not None:
-                self._tell(channel, gate.until)
+        for channel in self._session.producers.channels:
+            if channel not in self.by_channel and (credit := self._open(channel)) is not None:
+                self._tell(channel, credit.until)
 
-    def _open(self, channel: int) -> Gate | None:
-        producer = self._session.producing.channels[channel]
+    def _open(self, channel: int) -> ProducerCredit | None:
+        producer = self._session.producers.channels[channel]
         room = self._session.core.router.rooms.get(producer.target.address)
         if room is None:
             return None
-        gate = self.by_channel[channel] = room.open(producer.count, partial(self._tell, channel))
-        return gate
+        credit = self.by_channel[channel] = room.open(producer.count, partial(self._tell, channel))
+        return credit
 
     def _tell(self, channel: int, until: int) -> None:
         """The other side is told how many messages it may send on this channel in all.
@@ -51,16 +51,16 @@ class Gates:
 
     def sent(self, channel: int, count: int) -> None:
         """A run has come, whatever became of it; ``count``: messages that have come on its channel in all."""
-        gate = self.by_channel.get(channel)
-        if gate is not None:
-            gate.sent(count)
+        credit = self.by_channel.get(channel)
+        if credit is not None:
+            credit.sent(count)
 
     def close(self, channel: int) -> None:
         """A producer leaves."""
-        gate = self.by_channel.pop(channel, None)
-        if gate is not None:
-            gate.close()
-            self._session.core.router.forget_room(self._session.producing.channels[channel].target.address)
+        credit = self.by_channel.pop(channel, None)
+        if credit is not None:
+            credit.close()
+            self._session.core.router.forget_room(self._session.producers.channels[channel].target.address)
 
     def close_all(self) -> None:
         """The session ends."""

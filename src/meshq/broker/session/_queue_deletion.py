@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from meshq.broker.session._long_operations import Moves, Steps
+from meshq.broker.session._long_operations import PendingMovesWait, Steps
 from meshq.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ def remove_when_moved(core: Core, queue: Queue, see_to: Callable[[], None]) -> V
 
 def _removing(core: Core, queue: Queue, see_to: Callable[[], None]) -> Steps:
     # Whoever comes meanwhile could reject what is left for ever, one after the other.
-    core.mover.under_way.hold(queue)
+    core.mover.pending_moves.hold(queue)
     try:
         while not core.let_go(queue):
-            yield Moves(queue)
+            yield PendingMovesWait(queue)
             still_there(core, queue)
             see_to()
         removed = core.remove(queue)
     finally:
-        core.mover.under_way.unhold(queue)
+        core.mover.pending_moves.unhold(queue)
         core.touch(queue)
     yield {"removed": removed}
 

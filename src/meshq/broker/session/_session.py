@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 from meshq import limits
 from meshq.broker._core import Core
 from meshq.broker.queue._browser import Browser
-from meshq.broker.queue._consumer_state import ConsumerState, Grant
+from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.session._access import Rights
 from meshq.broker.session._answers import Answers
-from meshq.broker.session._body_blocks import Uploading
+from meshq.broker.session._body_blocks import BodyBlocks
 from meshq.broker.session._deliveries import delivery
-from meshq.broker.session._long_operations import Job, Steps
+from meshq.broker.session._long_operations import LongOperation, Steps
 from meshq.broker.session._management import answer_call, flat
 from meshq.broker.session._outgoing_bound import OutgoingBound
 from meshq.broker.session._peering import Peering
-from meshq.broker.session._session_producers import Producing
+from meshq.broker.session._session_producers import SessionProducers
 from meshq.broker.session._subscriptions import queue_to_consume
-from meshq.broker.transactions import Transacting
+from meshq.broker.transactions import SessionTransactions
 from meshq.errors import (
     ClosedError,
     DuplicateError,
@@ -66,7 +66,7 @@ def nobody() -> None:
     """For a callback that nobody has set."""
 
 
-class Session:
+class ServerSession:
     """One session.  ``key`` is the secret with which its client can resume it."""
 
     def __init__(self, core: Core, number: int, key: bytes, label: str, window_bytes: int) -> None:
@@ -96,9 +96,9 @@ class Session:
         self.peering: Peering | None = None
         #: Its temporary queues.
         self.owned: dict[Queue, None] = {}
-        self.producing = Producing(self)
-        self.uploading = Uploading(self)
-        self.transacting = Transacting(self)
+        self.producers = SessionProducers(self)
+        self.body_blocks = BodyBlocks(self)
+        self.transactions = SessionTransactions(self)
         self._consumers: dict[int, ConsumerState] = {}
         # Channels whose consumers were lost, the oldest first.  What the client had sent before it heard of that may
         # come late, by way of a resume even after it has heard.
@@ -111,14 +111,14 @@ class Session:
         self._credit_changed = False
         self._willing = True
         self._handlers: dict[FrameType, Callable[[Frame], None]] = {
-            FrameType.SEND: self.producing.send,
+            FrameType.SEND: self.producers.send,
             FrameType.SETTLE: self._settle,
-            FrameType.PRODUCE: self.producing.open,
+            FrameType.PRODUCE: self.producers.open,
             FrameType.CONSUME: self._consume,
             FrameType.LEAVE: self._leave,
             FrameType.CALL: self._call,
-            **self.uploading.handlers,
-            FrameType.TRANSACT: self.transacting.transact,
+            **self.body_blocks.handlers,
+            FrameType.TRANSACT: self.transactions.transact,
         }
 
     def welcome_peer(self) -> None:
@@ -133,11 +133,9 @@ class Session:
         return self.link.peer if self.link is not None else "nowhere"
 
     def __repr__(self) -> str:
-        return f"<Session {self.number} {self.label!r} at {self.peer} producers={len(self.producing.channels)} " + (
+        return f"<Session {self.number} {self.label!r} at {self.peer} producers={len(self.producers.channels)} " + (
             f"consumers={len(self._consumers)}>"
         )
-
-    # -- in
 
     def handle(self, frame: Frame) -> None:
         """One frame of the attached session.
@@ -193,14 +191,14 @@ class Session:
         if consumer.browser is not None:
             consumer.browser.settled(ranges)
         elif not frame.flags:
-            self.core.settler.settle(consumer, ranges)
+            self.core.acknowledger.settle(consumer, ranges)
         elif frame.flags & FLAG_TRANSACTED:
-            self.transacting.settle(consumer, ranges, frame.stamp)
+            self.transactions.settle(consumer, ranges, frame.stamp)
         elif frame.flags & FLAG_RETURN:
             delay_ms = frame.stamp - 1 if frame.stamp else None
-            self.core.returner.give_back(consumer, ranges, delay_ms, counted=not frame.flags & FLAG_UNCOUNTED)
+            self.core.redelivery.give_back(consumer, ranges, delay_ms, counted=not frame.flags & FLAG_UNCOUNTED)
         else:
-            self.core.returner.reject(consumer, ranges)
+            self.core.redelivery.reject(consumer, ranges)
         self.core.touch(consumer.queue)
         if frame.first:
             self._answer_when_durable(frame.first, {})
@@ -229,7 +227,7 @@ class Session:
                 queue.check_filter(filter, priority)
             consumer = ConsumerState(queue, self, frame.channel, header.window, header.window_bytes)
             consumer.willing = self._willing
-            consumer.holdings = self.core.holdings
+            consumer.unacked_memory = self.core.unacked_memory
             if header.browse:
                 consumer.browser = Browser(consumer, filter)
             else:
@@ -244,7 +242,9 @@ class Session:
         self.answering(frame, consume)
         if header.browse:
             # Behind the answer: it may end at once.
-            self.core.ledger.when_all_is_durable(lambda: self.core.begin_browse(self._consumers.get(frame.channel)))
+            self.core.release_queue.when_all_is_durable(
+                lambda: self.core.begin_browse(self._consumers.get(frame.channel))
+            )
 
     def open_channel(self, frame: Frame) -> None:
         """Take note of a channel, which is used once."""
@@ -258,7 +258,7 @@ class Session:
         Raises:
             RefusedError: it is not.
         """
-        if len(self.producing.channels) + len(self._consumers) >= limits.CHANNELS_MAX:
+        if len(self.producers.channels) + len(self._consumers) >= limits.CHANNELS_MAX:
             raise decline("too_many", f"a session has at most {limits.CHANNELS_MAX} producers and consumers")
 
     def _leave(self, frame: Frame) -> None:
@@ -268,8 +268,8 @@ class Session:
         if consumer is not None:
             self._drop_consumer(consumer, header.handed)
         elif (
-            not self.producing.close(frame.channel)
-            and not self.uploading.leave(frame.channel)
+            not self.producers.close(frame.channel)
+            and not self.body_blocks.leave(frame.channel)
             and frame.channel not in self._lost
         ):
             raise violation("bad_channel", f"channel {frame.channel} is not open")
@@ -281,8 +281,8 @@ class Session:
         if call.operation == "flush":
             self._answer_when_durable(frame.first, {})
             return
-        if call.operation in self.transacting.operations:
-            self.answering(frame, lambda: self.transacting.operate(call.operation, call.named))
+        if call.operation in self.transactions.operations:
+            self.answering(frame, lambda: self.transactions.operate(call.operation, call.named))
             return
         self.answering(frame, lambda: answer_call(self.core, call.operation, call.named, self))
 
@@ -298,7 +298,9 @@ class Session:
             self._answer_when_durable(frame.first, values)
         else:
             call = frame.first
-            self.core.pursue(Job(values, partial(self._answer_when_durable, call), partial(self._decline_job, call)))
+            self.core.pursue(
+                LongOperation(values, partial(self._answer_when_durable, call), partial(self._decline_job, call))
+            )
 
     def answer_now(self, frame: Frame, work: Callable[[], dict[str, Any]]) -> None:
         """Answer a frame with what ``work`` returns, which has placed nothing, or with its error."""
@@ -316,19 +318,18 @@ class Session:
         except (DuplicateError, TransactionRolledBackError) as error:
             # Whoever hears of it takes the first ones for stored, or the transaction for rolled back by somebody: that
             # may still wait for its sync.
-            self.core.ledger.when_all_is_durable(partial(self.decline_call, frame.first, error))
+            self.core.release_queue.when_all_is_durable(partial(self.decline_call, frame.first, error))
             return None
         except MeshqError as error:
             self.decline_call(frame.first, error)
             return None
 
     def _decline_job(self, call: int, error: MeshqError) -> None:
-        """A job has failed: its error may say what was done before that, by it or by others."""
         if isinstance(error, (NotActiveError, JournalBrokenError, ClosedError)):
             # Nothing more becomes durable here.
             self.decline_call(call, error)
         else:
-            self.core.ledger.when_all_is_durable(partial(self.decline_call, call, error))
+            self.core.release_queue.when_all_is_durable(partial(self.decline_call, call, error))
 
     def decline_call(self, call: int, error: MeshqError) -> None:
         """Answer a call with why it is not done."""
@@ -338,7 +339,7 @@ class Session:
         self._answer(call, values, code=refusal.number, text=str(error)[:1024])
 
     def _answer_when_durable(self, call: int, values: dict[str, Any]) -> None:
-        self.core.ledger.when_all_is_durable(lambda: self._answer(call, values))
+        self.core.release_queue.when_all_is_durable(lambda: self._answer(call, values))
 
     def _answer(self, call: int, values: dict[str, Any], *, code: int = 0, text: str = "") -> None:
         if self._calls.pop(call, False) is None:
@@ -360,7 +361,7 @@ class Session:
         if self.resumable:
             self._answers.add(frame)
 
-    def deliver(self, consumer: ConsumerState, grant: Grant) -> None:
+    def deliver(self, consumer: ConsumerState, grant: Dispatch) -> None:
         """Send a consumer what its queue granted."""
         self.put(delivery(consumer, grant))
         self.core.serve(self)
@@ -389,8 +390,8 @@ class Session:
             return
         if self.peering is not None:
             self.peering.say()
-        if self.producing.confirms:
-            self.producing.say(self.peering.channels if self.peering is not None else {})
+        if self.producers.confirms:
+            self.producers.say(self.peering.channels if self.peering is not None else {})
         if self._credit_changed:
             self._credit_changed = False
             self.put(Frame(FrameType.CREDIT, first=self.granted_bytes))
@@ -448,12 +449,12 @@ class Session:
         self.link = self.outgoing_bound.link = None
         if self.peering is not None:
             self.peering.end()
-        self.uploading.end()
+        self.body_blocks.end()
         for consumer in self._consumers.values():
             self._drop_consumer(consumer, None)
         self._consumers.clear()
-        self.producing.end()
-        self.transacting.end()
+        self.producers.end()
+        self.transactions.end()
         for queue in list(self.owned):
             self.core.touch(queue)
         self.core.memory.close(self)
@@ -479,16 +480,15 @@ class Session:
         if consumer.browser is not None:
             consumer.browser.end()
         else:
-            self.core.returner.abandon(consumer, handed)
+            self.core.redelivery.abandon(consumer, handed)
             consumer.queue.remove_consumer(consumer)
             self.core.demand.changed(consumer.queue)
         self.core.touch(consumer.queue)
         self._tell(ConsumerClosed, consumer)
 
     def _tell(self, kind: type[Notification], consumer: ConsumerState, **more: Any) -> None:
-        """Tell who wants to know that a consumer came or went."""
         queue = consumer.queue
-        self.core.notices.say(
+        self.core.event_bus.say(
             kind,
             address=queue.address,
             queue=queue.name,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from meshq.address import MANAGEMENT, Target, parse_target
 from meshq.broker._definitions import check_request_target, check_sendable
 from meshq.broker.ingress._address_quota import is_refused
-from meshq.broker.ingress._fair_scheduler import Costly
+from meshq.broker.ingress._fair_scheduler import CostlyScan
 from meshq.broker.ingress._filters_at import costly, filters_at
 from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import may_have, permit, permit_run, permit_sending
 from meshq.broker.session._disk_space import check_room
-from meshq.broker.session._management_requests import Requests
-from meshq.broker.session._producer_credits import Gates
+from meshq.broker.session._management_requests import ManagementRequests
+from meshq.broker.session._producer_credits import ProducerCredits
 from meshq.errors import MeshqError, RemoteProtocolError, UsageError, caused, invariant
 from meshq.settings import AddressSettings
 from meshq.wire import (
@@ -36,8 +36,8 @@ from meshq.wire import (
 )
 
 if TYPE_CHECKING:
-    from meshq.broker.ingress._producers import UserMarks
-    from meshq.broker.session._session import Session
+    from meshq.broker.ingress._producers import UserSequences
+    from meshq.broker.session._session import ServerSession
 
 
 class ProducerState:
@@ -50,7 +50,7 @@ class ProducerState:
         #: Whose it is: other users' producers of the same id are others.
         self.user = user
         #: What is stored of that user's producers, of this one, too.
-        self.marks: UserMarks
+        self.marks: UserSequences
         self.target = target
         #: Messages that it may have unconfirmed; 0: that is not for us to judge.
         self.window = window
@@ -94,15 +94,15 @@ def check_window(producer: ProducerState, settings: AddressSettings) -> None:
         )
 
 
-class Producing:
+class SessionProducers:
     """What one session's producers have open."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ServerSession) -> None:
         self._session = session
         self._core = session.core
-        self._requests = Requests(session)
+        self._requests = ManagementRequests(session)
         self.channels: dict[int, ProducerState] = {}
-        self.gates = Gates(session)
+        self.credits = ProducerCredits(session)
         #: The highest number to confirm at the end of the turn, by channel.
         self.confirms: dict[int, int] = {}
         # The run that waits first on the link, while it is put to filters, and until it is placed.
@@ -137,7 +137,7 @@ class Producing:
                 "known": producers.get(header.producer, user) is not None,
                 "remembered": settings.duplicate_id_cache_size,
             }
-            return {**told, **self.gates.open(frame.channel)}
+            return {**told, **self.credits.open(frame.channel)}
 
         self._session.answering(frame, produce)
 
@@ -152,7 +152,7 @@ class Producing:
 
     def close(self, channel: int) -> bool:
         """A producer leaves; False if there is none on the channel."""
-        self.gates.close(channel)
+        self.credits.close(channel)
         producer = self.channels.pop(channel, None)
         if producer is not None:
             self._core.producers.close(producer.producer, producer.user)
@@ -161,7 +161,7 @@ class Producing:
     def end(self) -> None:
         """The session is over."""
         self.forget()
-        self.gates.close_all()
+        self.credits.close_all()
         for producer in self.channels.values():
             self._core.producers.close(producer.producer, producer.user)
         self.channels.clear()
@@ -182,8 +182,8 @@ class Producing:
             # Only now is it known what the frame takes.
             self._core.memory.received(self._session, frame.size_bytes)
             producer.count += frame.count
-            if self.gates.by_channel:
-                self.gates.sent(frame.channel, producer.count)
+            if self.credits.by_channel:
+                self.credits.sent(frame.channel, producer.count)
 
     def _take(self, frame: Frame, producer: ProducerState) -> None:
         judged = self._judged
@@ -207,7 +207,7 @@ class Producing:
             return
         try:
             if frame.flags & FLAG_LARGE:
-                run.body = self._session.uploading.claim(frame)
+                run.body = self._session.body_blocks.claim(frame)
             elif frame.header:
                 raise violation("bad_header", "a run whose bodies are with it has a header")
             if producer.requests:
@@ -217,11 +217,11 @@ class Producing:
                 return
             if self._session.rights is not None:
                 permit_run(self._session, producer.target, content, kinds)
-            if frame.size_bytes > self._core.ledger.large_bytes:
+            if frame.size_bytes > self._core.release_queue.large_bytes:
                 # What stands in front of it takes its room first.
-                self._core.placer.attribute(run)
+                self._core.ingress.attribute(run)
                 check_room(self._core, frame)
-            self._core.placer.place(run, producer.target, kinds, confirm)
+            self._core.ingress.place(run, producer.target, kinds, confirm)
         except RemoteProtocolError:
             raise
         except MeshqError as error:
@@ -245,7 +245,7 @@ class Producing:
         run.user = producer.user
         return run
 
-    def costly(self, frame: Frame) -> Costly | None:
+    def costly(self, frame: Frame) -> CostlyScan | None:
         """The steps in which a run has to be put to filters before it is taken; None: it need not be, or is refused
         whatever is in it.
 
@@ -262,7 +262,7 @@ class Producing:
             self._judged = self._coming(frame, producer)
         if self._judged is None:
             return None
-        return costly(core.fair, self._session.owner, self._judged.run, filters)
+        return costly(core.fair_scheduler, self._session.owner, self._judged.run, filters)
 
     def forget(self) -> None:
         """What was to be put to filters will not be taken."""
@@ -280,14 +280,14 @@ class Producing:
         content, kinds = _content_of(frame)
         run = self._run(frame, producer, content)
         if frame.flags & FLAG_LARGE:
-            run.body = session.uploading.whole(frame)
+            run.body = session.body_blocks.whole(frame)
             if run.body is None:
                 return None
         elif frame.header:
             return None
         if session.rights is not None and not may_have(session, producer.target, content, kinds):
             return None
-        core.placer.prepare(run, kinds)
+        core.ingress.prepare(run, kinds)
         return Judged(frame, run, kinds)
 
     def confirm_later(self, channel: int, last: int) -> Callable[[], None]:
@@ -311,7 +311,7 @@ class Producing:
             mark = producer.marks.mark(producer.producer)
             raise violation("bad_number", f"messages {frame.first} to {last}, after {mark} had come")
         elif standing == "stored":
-            self._core.ledger.when_all_is_durable(confirm)
+            self._core.release_queue.when_all_is_durable(confirm)
         return standing == "new"
 
     def _standing(

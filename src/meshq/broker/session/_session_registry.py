@@ -8,18 +8,18 @@ from collections.abc import Callable
 from meshq import limits
 from meshq.broker._core import Core
 from meshq.broker.session._deadlines import Deadlines
-from meshq.broker.session._session import Session
+from meshq.broker.session._session import ServerSession
 from meshq.errors import NotActiveError
 from meshq.ids import IDENTITY_BYTES
 from meshq.notifications import SessionClosed, SessionCreated
 from meshq.wire import Attach, Attached, Link, decline
 
 
-def _is_theirs(session: Session, wanted: Attach, owner: tuple[str, str]) -> bool:
+def _is_theirs(session: ServerSession, wanted: Attach, owner: tuple[str, str]) -> bool:
     return session.resumable and session.owner == owner and hmac.compare_digest(session.key, wanted.key)
 
 
-class Sessions:
+class SessionRegistry:
     """All sessions of one node.  ``now`` is the monotonic clock.
 
     ``ttl_max``: seconds for which a session outlives its connection at most, whatever its client asks for.
@@ -47,7 +47,7 @@ class Sessions:
         self.made = 0
         self.expired = 0
 
-    def attach(self, link: Link, label: str, wanted: Attach, owner: tuple[str, str]) -> tuple[Session, Attached]:
+    def attach(self, link: Link, label: str, wanted: Attach, owner: tuple[str, str]) -> tuple[ServerSession, Attached]:
         """The session that a client asks for, resumed or new; and what to tell it.
 
         ``owner``: role and user.  Who has another one gets a new session: the old one is not theirs.
@@ -79,17 +79,17 @@ class Sessions:
         self.made += 1
         # 0: the client keeps nothing, and will never come back for its session.
         window = min(wanted.window_bytes, limits.CONFIRMATION_WINDOW_BYTES_MAX)
-        session = Session(core, self._last, core.settings.token(IDENTITY_BYTES), label, window)
+        session = ServerSession(core, self._last, core.settings.token(IDENTITY_BYTES), label, window)
         session.owner = owner
         session.rights = core.access.of(owner)
         core.sessions[session.number] = session
         self._ttl[session.number] = ttl
         about = {"session": session.number, "role": role, "user": user, "label": label, "peer": link.peer}
-        core.notices.say(SessionCreated, server_name=link.server_name, **about)
+        core.event_bus.say(SessionCreated, server_name=link.server_name, **about)
         return session, self._answer(session, ttl, resumed=False)
 
     @staticmethod
-    def _answer(session: Session, ttl: float, *, resumed: bool) -> Attached:
+    def _answer(session: ServerSession, ttl: float, *, resumed: bool) -> Attached:
         return Attached(
             session=session.number,
             key=session.key,
@@ -98,7 +98,7 @@ class Sessions:
             ttl_ms=int(ttl * 1000),
         )
 
-    def detached(self, session: Session) -> None:
+    def detached(self, session: ServerSession) -> None:
         """A session lost its connection; it may be resumed until its deadline, if it can be resumed at all."""
         if session.ended:
             return
@@ -109,7 +109,7 @@ class Sessions:
         self._deadlines.set(session.number, self._now() + self._ttl[session.number])
         self.on_detached()
 
-    def end(self, session: Session) -> None:
+    def end(self, session: ServerSession) -> None:
         """A session is over."""
         if session.number in self._core.sessions:
             del self._core.sessions[session.number], self._ttl[session.number]
@@ -118,7 +118,7 @@ class Sessions:
             role, user = session.owner
             self._one_less(role, user)
             about = {"session": session.number, "role": role, "user": user, "label": session.label}
-            self._core.notices.say(SessionClosed, **about)
+            self._core.event_bus.say(SessionClosed, **about)
 
     def expire(self) -> float | None:
         """End the sessions whose time is up; returns the next deadline."""

@@ -17,11 +17,11 @@ from meshq.wire import decline
 if TYPE_CHECKING:
     from meshq.broker._core import Core
     from meshq.broker.queue._queue_machine import Queue
-    from meshq.broker.session._session import Session
+    from meshq.broker.session._session import ServerSession
     from meshq.wire import Consume
 
 
-def queue_to_consume(session: Session, wanted: Consume) -> Queue:
+def queue_to_consume(session: ServerSession, wanted: Consume) -> Queue:
     """The queue that a consumer of this session reads, made if need be.
 
     Raises:
@@ -48,7 +48,7 @@ def queue_to_consume(session: Session, wanted: Consume) -> Queue:
     return queue
 
 
-def permit_consuming(session: Session, wanted: Consume) -> None:
+def permit_consuming(session: ServerSession, wanted: Consume) -> None:
     """See that a session may consume from a queue, or look at it, also if that comes into being by it.
 
     A subscription's queue is a part of consuming, unless it stays when nobody consumes.
@@ -75,7 +75,7 @@ def permit_consuming(session: Session, wanted: Consume) -> None:
         permit_new(session, target)
 
 
-def check_free(queue: Queue, session: Session, *, browse: bool = False) -> None:
+def check_free(queue: Queue, session: ServerSession, *, browse: bool = False) -> None:
     """See that a session may consume from a queue, or look at it.
 
     Raises:
@@ -88,7 +88,7 @@ def check_free(queue: Queue, session: Session, *, browse: bool = False) -> None:
         raise decline("in_use", f"{_named(queue)} is not shared, and {_user(queue)} consumes from it")
 
 
-def create_temporary(core: Core, session: Session) -> Queue:
+def create_temporary(core: Core, session: ServerSession) -> Queue:
     """A queue that goes with its session, on an address of its own.
 
     Raises:
@@ -147,6 +147,6 @@ def _named(queue: Queue) -> str:
 
 
 def _user(queue: Queue) -> str:
-    session: Session = queue.consumers[0].owner  # type: ignore[assignment]
+    session: ServerSession = queue.consumers[0].owner  # type: ignore[assignment]
     label = f" {session.label!r}" if session.label else ""
     return f"session {session.number}{label} at {session.peer}"

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from meshq import limits
 from meshq.broker.bodies._body import Body
 from meshq.broker.ingress._duplicates import IdChunk
-from meshq.broker.ingress._high_watermarks import Marks
+from meshq.broker.ingress._high_watermarks import HighWatermarks
 from meshq.broker.ingress._memory import MemoryBound
-from meshq.broker.ingress._release_queue import Ledger
+from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.ingress._router import Router
-from meshq.broker.queue._consumer_state import ConsumerState, Span
+from meshq.broker.queue._consumer_state import ConsumerState, RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE_ROWS, QueueRun, StoredRun
 from meshq.broker.queue._timers import cancel_timers
@@ -19,11 +19,11 @@ from meshq.broker.records import IDS, SETTLED, SettledRow, encode_ids, encode_se
 from meshq.broker.settlement._message_mover import settled_row
 
 
-class Settler:
+class Acknowledger:
     """Takes settled rows out of queues, and their records out of the journal."""
 
-    def __init__(self, ledger: Ledger, router: Router, marks: Marks, memory: MemoryBound) -> None:
-        self._ledger = ledger
+    def __init__(self, release_queue: ReleaseQueue, router: Router, marks: HighWatermarks, memory: MemoryBound) -> None:
+        self._release_queue = release_queue
         self._router = router
         self._marks = marks
         self._memory = memory
@@ -41,7 +41,7 @@ class Settler:
             RemoteProtocolError: a tag was not given or is settled already; the ranges before it are settled.
         """
         queue = consumer.queue
-        done: list[Span] = []
+        done: list[RowSpan] = []
         try:
             for first, last in ranges:
                 done += consumer.take(first, last)
@@ -49,8 +49,8 @@ class Settler:
             ended = [queue.settled(span) for span in done]
             self._record(queue, done, ended)
 
-    def settle_together(self, queue: Queue, spans: Sequence[Span]) -> list[StoredRun]:
-        """Acknowledge what a transaction holds, within ``Ledger.together``.
+    def settle_together(self, queue: Queue, spans: Sequence[RowSpan]) -> list[StoredRun]:
+        """Acknowledge what a transaction holds, within ``ReleaseQueue.together``.
 
         Returns runs whose duplicate ids outlive them, for ``move_ids``: what these take has no bound.
         """
@@ -63,7 +63,7 @@ class Settler:
         for run in runs:
             self._move_ids(run)
 
-    def remove(self, queue: Queue, span: Span, fate: str, *, logged: bool = False) -> None:
+    def remove(self, queue: Queue, span: RowSpan, fate: str, *, logged: bool = False) -> None:
         """Rows leave for another reason; ``logged``: the journal knows already."""
         self._record(queue, [span], [queue.take_out(span, fate)], logged=logged)
 
@@ -108,7 +108,7 @@ class Settler:
     def discard(self, queue: Queue, view: QueueRun) -> None:
         """A run that never became visible goes."""
         rows = len(view.states)
-        self._record(queue, [Span(view, 0, rows, 1)], [True])
+        self._record(queue, [RowSpan(view, 0, rows, 1)], [True])
         # Whoever is on the way to the disk with it, or for it, finds nothing left to do.
         view.states[:] = GONE_ROWS[:rows]
         view.live = 0
@@ -116,7 +116,7 @@ class Settler:
     def _record(
         self,
         queue: Queue,
-        spans: Sequence[Span],
+        spans: Sequence[RowSpan],
         ended: Sequence[bool],
         *,
         logged: bool = False,
@@ -168,7 +168,7 @@ class Settler:
                 rows.append(settled_row(queue, span))
                 refs.append(position)
         if rows or kills:
-            self._ledger.write(
+            self._release_queue.write(
                 SETTLED, [encode_settled(rows)], root=False, kills=kills, refs=list(dict.fromkeys(refs)), lazy=True
             )
         if freed:
@@ -185,7 +185,7 @@ class Settler:
             return False
         ids = chunk.ids[chunk.start :]
         payload = encode_ids(run.position, run.address, ids)
-        chunk.record = self._ledger.write(IDS, [payload], kills=[run.position], lazy=True, vital=True)
+        chunk.record = self._release_queue.write(IDS, [payload], kills=[run.position], lazy=True, vital=True)
         chunk.ids, chunk.start = ids, 0
         return True
 

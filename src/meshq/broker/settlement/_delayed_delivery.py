@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from functools import partial
 
-from meshq.broker.ingress._high_watermarks import Marks
-from meshq.broker.ingress._release_queue import Ledger
+from meshq.broker.ingress._high_watermarks import HighWatermarks
+from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
 from meshq.broker.queue._run import QueueRun
-from meshq.broker.queue._timers import Alarms, Due
+from meshq.broker.queue._timers import DueTime, TimerService
 from meshq.broker.records import DUE, DueRow, encode_due
 
 
-class Scheduler:
+class DelayedDelivery:
     """Makes messages visible when they are due."""
 
-    def __init__(self, ledger: Ledger, marks: Marks, alarms: Alarms) -> None:
-        self._ledger = ledger
+    def __init__(self, release_queue: ReleaseQueue, marks: HighWatermarks, timers: TimerService) -> None:
+        self._release_queue = release_queue
         self._marks = marks
-        self._alarms = alarms
+        self._timers = timers
 
     def schedule(self, queue: Queue, view: QueueRun) -> None:
         """A run is stored that is not due yet; its queue may hold it back for longer than that, but not for less.
@@ -38,8 +38,8 @@ class Scheduler:
         if traits is not None:
             wait_ms, taken = traits.wait_ms, traits.taken
             if taken is None:
-                self._alarms.at(Due(traits.due_here, by_wall=True), view, call)
-        self._alarms.at(Due(wait_ms + (self._alarms.elapsed_ms if taken is None else taken)), view, call)
+                self._timers.at(DueTime(traits.due_here, by_wall=True), view, call)
+        self._timers.at(DueTime(wait_ms + (self._timers.elapsed_ms if taken is None else taken)), view, call)
 
     def _due(self, queue: Queue, view: QueueRun) -> None:
         if view not in queue.scheduled:
@@ -54,12 +54,12 @@ class Scheduler:
         if whole.position and queue.durable:
             row = DueRow(queue.number, whole.position, rows.start, rows.stop, rows.step, view.first)
             # A note without which the messages would come again, under other numbers: vital as an acknowledgement is.
-            position = self._ledger.write(DUE, [encode_due(row)], root=False, refs=[whole.position])
+            position = self._release_queue.write(DUE, [encode_due(row)], root=False, refs=[whole.position])
             if queue.consumers:
                 self._marks.cover_delivered(queue, queue.level_for(run), queue.last, MARK_BLOCK // 2)
         else:
             position = self._marks.cover_given(queue)
-        self._ledger.release_after(position, [(queue, view)], _nothing)
+        self._release_queue.release_after(position, [(queue, view)], _nothing)
 
 
 def _nothing() -> None:

@@ -14,24 +14,24 @@ from functools import partial
 from typing import Final
 
 from meshq.address import Target
-from meshq.broker.queue._consumer_state import Span
+from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import DELAYED, UNHELD, QueueRun
-from meshq.broker.queue._timers import NEVER, Alarms, Due
-from meshq.broker.settlement._message_mover import Mover
+from meshq.broker.queue._timers import NEVER, DueTime, TimerService
+from meshq.broker.settlement._message_mover import MessageMover
 from meshq.settings import DEFAULT_ADDRESS_SETTINGS, AddressSettings
 
 #: On a full disk nothing can be moved: try again after so many ms.
 RETRY_MS: Final = 1_000
 
 
-class Expirer:
+class Expiry:
     """Takes out what has expired."""
 
-    def __init__(self, mover: Mover, alarms: Alarms) -> None:
+    def __init__(self, mover: MessageMover, timers: TimerService) -> None:
         self._mover = mover
-        self._alarms = alarms
+        self._timers = timers
         #: What holds for an address.
         self.settings_of: Callable[[str], AddressSettings] = _default
         #: Gets the content of a run, and calls when it is here.
@@ -75,7 +75,7 @@ class Expirer:
     def _arm(self, queue: Queue, view: QueueRun, due_ms: int) -> None:
         if not view.watched or due_ms < view.watched:
             view.watched = due_ms
-            self._alarms.at(Due(due_ms, by_wall=True), view, partial(self._due, queue, view, due_ms))
+            self._timers.at(DueTime(due_ms, by_wall=True), view, partial(self._due, queue, view, due_ms))
 
     def _due(self, queue: Queue, view: QueueRun, due_ms: int) -> None:
         if view.watched != due_ms:
@@ -92,20 +92,20 @@ class Expirer:
             view.watched = due_ms
             self.fetch(queue, view, partial(self._due, queue, view, due_ms))
             return
-        spans = [Span(view, rows.start, rows.stop, rows.step) for rows in pieces(over)]
+        spans = [RowSpan(view, rows.start, rows.stop, rows.step) for rows in pieces(over)]
         left = self._mover.move(queue, spans, target, "expired", partial(self._still, queue, view, expires))
         if not queue.forwards:
             # On the way to another node nothing overtakes; what goes late expires there.
             self._keep_back(queue, view, left)
         if left:
             view.watched = due_ms
-            self._alarms.at(Due(self._alarms.elapsed_ms + RETRY_MS), view, partial(self._due, queue, view, due_ms))
+            self._timers.at(DueTime(self._timers.elapsed_ms + RETRY_MS), view, partial(self._due, queue, view, due_ms))
         elif view.live:
             self.watch(queue, view)
 
     def _over(self, queue: Queue, view: QueueRun, expires: Sequence[int]) -> list[int]:
         """The rows that have expired and are nobody else's."""
-        now = self._alarms.now_ms
+        now = self._timers.now_ms
         return [row for row in self._alone(queue, view, expires) if expires[row] <= now]
 
     def _still(self, queue: Queue, view: QueueRun, expires: Sequence[int], rows: Sequence[int]) -> list[int]:
@@ -113,7 +113,7 @@ class Expirer:
         over = set(self._over(queue, view, expires))
         return [row for row in rows if row in over]
 
-    def _keep_back(self, queue: Queue, view: QueueRun, left: Sequence[Span]) -> None:
+    def _keep_back(self, queue: Queue, view: QueueRun, left: Sequence[RowSpan]) -> None:
         """What has expired and could not be moved waits; what did so, and has not expired any more, needn't."""
         if not left and not view.due:
             return
@@ -126,9 +126,9 @@ class Expirer:
             del due[row]
         due.update(dict.fromkeys(kept, NEVER))
         for rows in pieces(put_off):
-            queue.put_off(Span(view, rows.start, rows.stop, rows.step))
+            queue.put_off(RowSpan(view, rows.start, rows.stop, rows.step))
         for rows in pieces([row for row in back if states[row] == DELAYED]):
-            queue.wake(Span(view, rows.start, rows.stop, rows.step))
+            queue.wake(RowSpan(view, rows.start, rows.stop, rows.step))
         if back:
             self.on_ready(queue)
 

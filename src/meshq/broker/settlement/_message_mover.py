@@ -12,25 +12,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from meshq.address import Target
-from meshq.broker.ingress._fair_scheduler import NODE, Costly, FairSteps, Owner
+from meshq.broker.ingress._fair_scheduler import NODE, CostlyScan, FairScheduler, Owner
 from meshq.broker.ingress._filters_at import costly, filters_of_moved
-from meshq.broker.ingress._ingress import Placer
-from meshq.broker.ingress._release_queue import Ledger
+from meshq.broker.ingress._ingress import Ingress
+from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.ingress._router import Router
-from meshq.broker.queue._consumer_state import Span
-from meshq.broker.queue._delivery_options import Traits
+from meshq.broker.queue._consumer_state import RowSpan
+from meshq.broker.queue._delivery_options import DeliveryOptions
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import GONE, UNHELD, QueueRun, StoredRun
-from meshq.broker.queue._verdicts import Asked, cost_of, judging, unasked, work_of
+from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked, work_of
 from meshq.broker.records import SettledRow
-from meshq.broker.settlement._pending_moves import UnderWay
+from meshq.broker.settlement._pending_moves import PendingMoves
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError
 from meshq.message import Origin
 from meshq.wire import RunBytes, pick
 
 if TYPE_CHECKING:
-    from meshq.broker.settlement._acknowledger import Settler
+    from meshq.broker.settlement._acknowledger import Acknowledger
 
 #: What becomes of messages that are moved, by why they are: the count of their queue.
 FATES: Final = {
@@ -47,23 +47,30 @@ OWN: Final = ("rejected", "attempts", "expired")
 Still = Callable[[Sequence[int]], Sequence[int]]
 
 
-class Mover:
+class MessageMover:
     """Takes messages out of a queue and places them at an address."""
 
-    def __init__(self, placer: Placer, settler: Settler, ledger: Ledger, router: Router, fair: FairSteps) -> None:
-        self._placer = placer
+    def __init__(
+        self,
+        ingress: Ingress,
+        acknowledger: Acknowledger,
+        release_queue: ReleaseQueue,
+        router: Router,
+        fair_scheduler: FairScheduler,
+    ) -> None:
+        self._ingress = ingress
         self._router = router
-        self._settler = settler
-        self._ledger = ledger
-        self._fair = fair
+        self._acknowledger = acknowledger
+        self._release_queue = release_queue
+        self._fair_scheduler = fair_scheduler
         # Runs of which the filters of a target are asked before messages are moved there, and by why they are to be
         # moved other messages of the run that are to go there: they are seen to after that.
-        self._asking: dict[tuple[QueueRun, str], dict[tuple[Span, str], Still | None]] = {}
+        self._asking: dict[tuple[QueueRun, str], dict[tuple[RowSpan, str], Still | None]] = {}
         #: What waits for filters, or for room on the disk.
-        self.under_way = UnderWay()
+        self.pending_moves = PendingMoves()
         #: What could not be moved the last time since it is put to the filters of its target, after which it goes; an
         #: ordered set.
-        self.asked: dict[Span, None] = {}
+        self.asked: dict[RowSpan, None] = {}
         #: Why messages could not be moved the last time.
         self.refused: MeshqError | None = None
         #: Bytes for which room was being made when messages could not be moved the last time; 0: not for want of that.
@@ -78,12 +85,12 @@ class Mover:
     def move(
         self,
         queue: Queue,
-        spans: Sequence[Span],
+        spans: Sequence[RowSpan],
         target: Target | None,
         reason: str,
         still: Still | None = None,
         known: StoredRun | None = None,
-    ) -> list[Span]:
+    ) -> list[RowSpan]:
         """Move messages that a consumer has held, or that wait; ``target`` None: they are gone.
 
         ``known``: what filters have said of the run (``as_moved``).
@@ -91,7 +98,7 @@ class Mover:
         Returns those that could not be moved: nothing has changed for them.  What the node moves goes when room has
         been made for it, unless somebody has it by then; ``still`` says which of such rows may go even so.
         """
-        left: list[Span] = []
+        left: list[RowSpan] = []
         moved = self.waits_for = 0
         self.asked = {}
         for span in self._cut(spans) if target is not None else spans:
@@ -103,7 +110,7 @@ class Mover:
                 left.append(span)
                 continue
             for part in _still_there(queue, span):
-                self._settler.remove(queue, part, FATES[reason], logged=logged)
+                self._acknowledger.remove(queue, part, FATES[reason], logged=logged)
             moved += span.rows
         if moved:
             self.on_moved(queue, target, reason, moved)
@@ -113,27 +120,27 @@ class Mover:
     def room_for(self, view: QueueRun) -> int:
         """Bytes of the largest record that moves messages of a run which is here; 0: no room need be asked for."""
         run = view.run
-        if not run.durable or run.size_bytes <= self._ledger.large_bytes:
+        if not run.durable or run.size_bytes <= self._release_queue.large_bytes:
             return 0
         most = max(self._weigh(pick(run.content, (row,))) for row in range(run.content.rows))
-        return most if most > self._ledger.large_bytes else 0
+        return most if most > self._release_queue.large_bytes else 0
 
     def _weigh(self, content: RunBytes) -> int:
-        return self._placer.weigh_moved(content)
+        return self._ingress.weigh_moved(content)
 
-    def _cut(self, spans: Sequence[Span]) -> Iterator[Span]:
+    def _cut(self, spans: Sequence[RowSpan]) -> Iterator[RowSpan]:
         """Parts of which each finds room where a full disk has some, but for a message that alone does not."""
         waiting = list(reversed(spans))
         while waiting:
             span = waiting.pop()
             run, rows = span.view.run, range(span.start, span.stop, span.step)
-            large = self._ledger.large_bytes
+            large = self._release_queue.large_bytes
             if len(rows) == 1 or run.size_bytes <= large // 2 or self._weigh(pick(run.content, rows)) <= large:
                 yield span
                 continue
             middle = rows[len(rows) // 2]
-            waiting.append(Span(span.view, middle, span.stop, span.step))
-            waiting.append(Span(span.view, span.start, middle, span.step))
+            waiting.append(RowSpan(span.view, middle, span.stop, span.step))
+            waiting.append(RowSpan(span.view, span.start, middle, span.step))
 
     def _see_room(self, queue: Queue, run: StoredRun, then: Callable[[int], None] | None) -> None:
         """Raise ``AddressFullError`` if what is moved has to wait for room that everybody else would wait for, too.
@@ -145,22 +152,22 @@ class Mover:
 
         def answered() -> None:
             if then is not None:
-                since = self.under_way.last
+                since = self.pending_moves.last
                 then(need)
                 self._ended(queue, number, since)
 
-        if self._ledger.ask_room(need, answered):
+        if self._release_queue.ask_room(need, answered):
             # There is room, or whoever places it is refused at once; what nobody keeps needs none.
             return
         if then is not None:
-            number = self.under_way.begin(queue)
+            number = self.pending_moves.begin(queue)
         self.waits_for = need
         raise AddressFullError(f"room for {need} bytes that are to be moved is being made")
 
     def _room_made(
         self,
         queue: Queue,
-        span: Span,
+        span: RowSpan,
         target: Target,
         reason: str,
         still: Still | None,
@@ -172,11 +179,11 @@ class Mover:
         Whoever comes later finds no room for what is larger than a segment: nothing keeps so much.
         """
         with contextlib.suppress(AddressFullError):
-            self._ledger.check_room(need)
+            self._release_queue.check_room(need)
             self._move_late(queue, span, target, reason, still, known)
 
     def _move_late(
-        self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, known: StoredRun | None
+        self, queue: Queue, span: RowSpan, target: Target, reason: str, still: Still | None, known: StoredRun | None
     ) -> None:
         """Move what had to wait, unless somebody has it."""
         view = span.view
@@ -185,7 +192,7 @@ class Mover:
         rows: Sequence[int] = [row for row in range(span.start, span.stop, span.step) if view.states[row] in UNHELD]
         if still is not None:
             rows = still(rows)
-        parts = [Span(view, part.start, part.stop, part.step) for part in pieces(rows)]
+        parts = [RowSpan(view, part.start, part.stop, part.step) for part in pieces(rows)]
         self.move(queue, parts, target, reason, still, known)
 
     # -- what filters say
@@ -194,14 +201,16 @@ class Mover:
         """All messages of a run as filters see them where they go."""
         return self._moved(queue, run, target, reason, range(run.content.rows))
 
-    def costly(self, owner: Owner, known: StoredRun, target: Target, reason: str, rows: Sequence[int]) -> Costly | None:
+    def costly(
+        self, owner: Owner, known: StoredRun, target: Target, reason: str, rows: Sequence[int]
+    ) -> CostlyScan | None:
         """The steps in which messages have to be put to the filters of their target before they are moved there; None:
         they need not be.  ``known``: their run ``as_moved``, which then knows what these say."""
         filters = filters_of_moved(self._router, target, anew=reason == "given_back")
-        return costly(self._fair, owner, known, filters, rows) if filters and rows else None
+        return costly(self._fair_scheduler, owner, known, filters, rows) if filters and rows else None
 
     def _ask(
-        self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, known: StoredRun | None
+        self, queue: Queue, span: RowSpan, target: Target, reason: str, still: Still | None, known: StoredRun | None
     ) -> StoredRun | None:
         """What filters have said of a run, or may say now; None: nobody has any.
 
@@ -220,15 +229,15 @@ class Mover:
             run = known or self.as_moved(queue, span.view.run, target, reason)
             missing = unasked(run, filters, rows)
             work = work_of(run, cost_of(missing), rows) if missing else 0
-            if not missing or self._fair.afford(NODE, work):
+            if not missing or self._fair_scheduler.afford(NODE, work):
                 return run
             self._asking[key] = {}
-            number = self.under_way.begin(queue)
+            number = self.pending_moves.begin(queue)
             told: list[StoredRun] = []
             # Of what waits the content may go to the disk, unless something is known of it.
             steps = self._asked(queue, span, target, reason, known if known and known.verdicts else None, told)
             then = partial(self._told, queue, span, target, reason, still, told, number)
-            self._fair.begin(NODE, queue, Costly(steps, work), then, lambda: bool(span.view.live))
+            self._fair_scheduler.begin(NODE, queue, CostlyScan(steps, work), then, lambda: bool(span.view.live))
         else:
             self._asking[key][span, reason] = still
         self.asked[span] = None
@@ -237,7 +246,7 @@ class Mover:
     def _asked(
         self,
         queue: Queue,
-        span: Span,
+        span: RowSpan,
         target: Target,
         reason: str,
         known: StoredRun | None,
@@ -250,13 +259,13 @@ class Mover:
         known = known or self.as_moved(queue, run, target, reason)
         rows = range(span.start, span.stop, span.step)
         filters = unasked(known, filters_of_moved(self._router, target), rows)
-        yield from judging(known, filters, Asked(filters), rows)
+        yield from judging(known, filters, AskedFilters(filters), rows)
         told.append(known)
 
     def _told(
         self,
         queue: Queue,
-        span: Span,
+        span: RowSpan,
         target: Target,
         reason: str,
         still: Still | None,
@@ -274,7 +283,7 @@ class Mover:
     def _go(
         self,
         queue: Queue,
-        span: Span,
+        span: RowSpan,
         target: Target,
         reason: str,
         still: Still | None,
@@ -284,7 +293,7 @@ class Mover:
         asked: bool,
     ) -> None:
         """The messages go now, unless somebody has them; ``asked``: whether filters were asked, or can be now."""
-        since = self.under_way.last
+        since = self.pending_moves.last
         others = self._asking.pop((span.view, target.address))
         if asked:
             self._move_late(queue, span, target, reason, still, told[0] if told else None)
@@ -293,8 +302,8 @@ class Mover:
         self._ended(queue, number, since)
 
     def _ended(self, queue: Queue, number: int, since: int) -> None:
-        self.under_way.end(queue, number, since)
-        if queue not in self.under_way:
+        self.pending_moves.end(queue, number, since)
+        if queue not in self.pending_moves:
             # It may have been what kept a queue that goes by itself.
             self.on_taken(queue)
 
@@ -313,14 +322,18 @@ class Mover:
         # Only what somebody moves goes on ageing, unless it had stopped before.
         arrival = traits.arrival if traits is not None and reason in ("moved", "given_back") else 0
         if reason == "given_back":
-            moved.traits = Traits(arrival, taken=traits.taken, begun=traits.begun) if traits is not None else Traits(0)
+            moved.traits = (
+                DeliveryOptions(arrival, taken=traits.taken, begun=traits.begun)
+                if traits is not None
+                else DeliveryOptions(0)
+            )
         else:
-            moved.traits = Traits(arrival, origin=_origin(queue, run, reason))
+            moved.traits = DeliveryOptions(arrival, origin=_origin(queue, run, reason))
         moved.body = run.body
         return moved
 
     def _place(
-        self, queue: Queue, span: Span, target: Target, reason: str, still: Still | None, known: StoredRun | None
+        self, queue: Queue, span: RowSpan, target: Target, reason: str, still: Still | None, known: StoredRun | None
     ) -> bool:
         """Place the messages; whether the record that does so says that they are gone from here."""
         run = span.view.run
@@ -338,9 +351,9 @@ class Mover:
         if whole.position and queue.durable:
             gone = (settled_row(queue, span),)
         if reason == "given_back":
-            logged = self._placer.place_anew(moved, (queue, span.view.remote), gone)
+            logged = self._ingress.place_anew(moved, (queue, span.view.remote), gone)
         else:
-            logged = self._placer.place_moved(moved, target, gone)
+            logged = self._ingress.place_moved(moved, target, gone)
         moved.verdicts = ()
         return logged
 
@@ -352,21 +365,21 @@ def _origin(queue: Queue, run: StoredRun, reason: str) -> Origin:
     return Origin(queue.address, queue.name, reason)
 
 
-def _still_there(queue: Queue, span: Span) -> list[Span]:
+def _still_there(queue: Queue, span: RowSpan) -> list[RowSpan]:
     """What a queue has of messages that were moved: in a queue of last values they may have come back by then, newer,
     and have replaced themselves."""
     if queue.last_values is None:
         return [span]
     view = span.view
     rows = [row for row in range(span.start, span.stop, span.step) if view.states[row] != GONE]
-    return [Span(view, part.start, part.stop, part.step) for part in pieces(rows)]
+    return [RowSpan(view, part.start, part.stop, part.step) for part in pieces(rows)]
 
 
 def _nobody(*_: object) -> None:
     """For a callback that nobody has set."""
 
 
-def settled_row(queue: Queue, span: Span) -> SettledRow:
+def settled_row(queue: Queue, span: RowSpan) -> SettledRow:
     """What the journal is told of rows that a queue has no more use for."""
     run = span.view.run
     taken = range(span.start, span.stop, span.step)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from meshq.broker.queue._queue_machine import Queue
 
 
-class UnderWay:
+class PendingMoves:
     """The moves of each queue that are not done yet, and who waits for some of these."""
 
     __slots__ = ("_moves", "_waiting", "held", "last")

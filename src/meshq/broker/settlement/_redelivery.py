@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from meshq import limits
-from meshq.broker.ingress._release_queue import Ledger
-from meshq.broker.queue._consumer_state import ConsumerState, Span
+from meshq.broker.ingress._release_queue import ReleaseQueue
+from meshq.broker.queue._consumer_state import ConsumerState, RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import DELAYED, UNHELD, QueueRun
-from meshq.broker.queue._timers import NEVER, Alarms, Due
+from meshq.broker.queue._timers import NEVER, DueTime, TimerService
 from meshq.broker.records import COUNT_MAX, COUNTED, CountedRecord, CountedRow, encode_counted
-from meshq.broker.settlement._expiry import Expirer
-from meshq.broker.settlement._message_mover import Mover
+from meshq.broker.settlement._expiry import Expiry
+from meshq.broker.settlement._message_mover import MessageMover
 from meshq.errors import ClosedError, JournalBrokenError
 from meshq.wire import violation
 
@@ -27,14 +27,14 @@ ASKED_MS = 60_000
 DELAY_MS_MAX = limits.TIME_S_MAX * 1_000
 
 
-class Returner:
+class Redelivery:
     """Gives messages back to their queues."""
 
-    def __init__(self, ledger: Ledger, mover: Mover, expirer: Expirer, alarms: Alarms) -> None:
-        self._ledger = ledger
+    def __init__(self, release_queue: ReleaseQueue, mover: MessageMover, expiry: Expiry, timers: TimerService) -> None:
+        self._release_queue = release_queue
         self._mover = mover
-        self._expirer = expirer
-        self._alarms = alarms
+        self._expiry = expiry
+        self._timers = timers
         #: Called when messages are held by nobody any more.
         self.on_back: Callable[[], None] = _nothing
         #: Called when a queue may grant something that it could not before.
@@ -70,7 +70,7 @@ class Returner:
                     self._give_back(queue, span, counted=False)
             self.on_back()
 
-    def return_spans(self, queue: Queue, spans: Sequence[Span]) -> None:
+    def return_spans(self, queue: Queue, spans: Sequence[RowSpan]) -> None:
         """Return what is held and belongs to no consumer any more; it counts as delivered."""
         self._return(queue, spans, None)
 
@@ -91,7 +91,7 @@ class Returner:
         """A consumer is gone: what it held returns.  ``handed``: tags from there on never reached the application;
         None: nobody knows."""
         queue = consumer.queue
-        counted: list[Span] = []
+        counted: list[RowSpan] = []
         for tag, span in consumer.unsettled():
             if handed is None or tag + span.rows <= handed:
                 counted.append(span)
@@ -99,18 +99,18 @@ class Returner:
                 self._give_back(queue, span, counted=False)
             else:
                 middle = span.start + (handed - tag) * span.step
-                counted.append(Span(span.view, span.start, middle, span.step))
-                self._give_back(queue, Span(span.view, middle, span.stop, span.step), counted=False)
+                counted.append(RowSpan(span.view, span.start, middle, span.step))
+                self._give_back(queue, RowSpan(span.view, middle, span.stop, span.step), counted=False)
         self._return(queue, counted, None)
 
     # -- what becomes of them
 
-    def _give_back(self, queue: Queue, span: Span, *, counted: bool, waits: bool = False) -> None:
+    def _give_back(self, queue: Queue, span: RowSpan, *, counted: bool, waits: bool = False) -> None:
         queue.give_back(span, counted=counted, waits=waits)
         if span.view.run.traits is not None:
-            self._expirer.watch(queue, span.view)
+            self._expiry.watch(queue, span.view)
 
-    def _return(self, queue: Queue, spans: Sequence[Span], delay_ms: int | None) -> None:
+    def _return(self, queue: Queue, spans: Sequence[RowSpan], delay_ms: int | None) -> None:
         """Messages come back that may have reached an application."""
         simple = delay_ms is None and _lenient(queue)
         views: dict[QueueRun, None] = {}
@@ -126,8 +126,8 @@ class Returner:
                 self._write(queue, view)
         self.on_back()
 
-    def _judge(self, queue: Queue, span: Span, delay_ms: int | None) -> None:
-        view, now = span.view, self._alarms.now_ms
+    def _judge(self, queue: Queue, span: RowSpan, delay_ms: int | None) -> None:
+        view, now = span.view, self._timers.now_ms
         traits = view.run.traits
         expires = traits.expires if traits is not None and not queue.forwards else None
         most = _most(queue)
@@ -152,22 +152,22 @@ class Returner:
             for part in self._mover.move(queue, _spans(view, rows), queue.target_of(reason), reason):
                 self._put_off(queue, part, self._retry_ms(part))
 
-    def _retry_ms(self, span: Span) -> int:
+    def _retry_ms(self, span: RowSpan) -> int:
         """When what could not be moved just now may be had again."""
         return ASKED_MS if span in self._mover.asked else RETRY_MS
 
-    def _put_off(self, queue: Queue, span: Span, wait_ms: float, *, counted: bool = True) -> None:
+    def _put_off(self, queue: Queue, span: RowSpan, wait_ms: float, *, counted: bool = True) -> None:
         self._give_back(queue, span, counted=counted, waits=True)
-        self._wake_at(queue, span, Due(self._alarms.elapsed_ms + wait_ms))
+        self._wake_at(queue, span, DueTime(self._timers.elapsed_ms + wait_ms))
 
-    def _wake_at(self, queue: Queue, span: Span, due: Due) -> None:
+    def _wake_at(self, queue: Queue, span: RowSpan, due: DueTime) -> None:
         view = span.view
         if view.due is None:
             view.due = {}
         view.due.update(dict.fromkeys(range(span.start, span.stop, span.step), due))
-        self._alarms.at(due, view, partial(self._wake, queue, span, due))
+        self._timers.at(due, view, partial(self._wake, queue, span, due))
 
-    def _wake(self, queue: Queue, span: Span, due: Due) -> None:
+    def _wake(self, queue: Queue, span: RowSpan, due: DueTime) -> None:
         waits = span.view.due or {}
         rows = [row for row in range(span.start, span.stop, span.step) if waits.get(row) == due]
         for row in rows:
@@ -194,7 +194,7 @@ class Returner:
                     row,
                     min(count, COUNT_MAX),
                     min(view.returns(row), COUNT_MAX),
-                    self._alarms.time_of_day(due.get(row, NEVER)) if view.states[row] == DELAYED else 0,
+                    self._timers.time_of_day(due.get(row, NEVER)) if view.states[row] == DELAYED else 0,
                 )
                 for row, count in counts.items()
             ),
@@ -202,7 +202,7 @@ class Returner:
         kills = [view.counted_at] if view.counted_at else []
         payload = encode_counted(record)
         try:
-            view.counted_at = self._ledger.write(COUNTED, [payload], kills=kills, lazy=True, vital=True)
+            view.counted_at = self._release_queue.write(COUNTED, [payload], kills=kills, lazy=True, vital=True)
         except (ClosedError, JournalBrokenError):
             # The node ends and says why; what came back is known in this life only.
             return
@@ -213,9 +213,9 @@ class Returner:
         view.sure = {row: sure for row, _, sure, _ in rows}
         for row, _, _, due_ms in rows:
             if due_ms and view.states[row] in UNHELD:
-                span = Span(view, row, row + 1, 1)
+                span = RowSpan(view, row, row + 1, 1)
                 queue.put_off(span)
-                self._wake_at(queue, span, Due(due_ms, by_wall=True))
+                self._wake_at(queue, span, DueTime(due_ms, by_wall=True))
 
 
 def _lenient(queue: Queue) -> bool:
@@ -242,8 +242,8 @@ def _delay_ms(queue: Queue, count: int) -> int:
     return round(min(delay, settings.max_redelivery_delay, limits.TIME_S_MAX) * 1000)
 
 
-def _spans(view: QueueRun, rows: Sequence[int]) -> list[Span]:
-    return [Span(view, found.start, found.stop, found.step) for found in pieces(rows)]
+def _spans(view: QueueRun, rows: Sequence[int]) -> list[RowSpan]:
+    return [RowSpan(view, found.start, found.stop, found.step) for found in pieces(rows)]
 
 
 def _nobody(queue: Queue) -> None:

@@ -26,7 +26,7 @@ def trace(core: Core, message_id: MessageId) -> Iterator[list[Row] | None]:
     """None after each step, and at the end a row for each queue that has the message."""
     rows: list[Row] = []
     asked = 0
-    for queue, view in core.ledger.pending():
+    for queue, view in core.release_queue.pending():
         if (row := _row_in(view, message_id)) is not None:
             rows.append(_sighting(queue, view, row, "storing"))
     for number in list(core.router.by_number):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from meshq.broker.transactions._transaction import Transaction
+    from meshq.broker.transactions._transaction import ServerTransaction
 
 
-class Prepared:
+class PreparedTransaction:
     """One of them."""
 
     __slots__ = ("positions", "prepared_ms", "transaction", "user", "xid")
 
-    def __init__(self, xid: bytes, user: str, prepared_ms: int, transaction: Transaction) -> None:
+    def __init__(self, xid: bytes, user: str, prepared_ms: int, transaction: ServerTransaction) -> None:
         self.xid = xid
         #: Whose it is; nobody else decides.
         self.user = user

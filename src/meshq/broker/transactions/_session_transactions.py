@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 from meshq import limits
 from meshq.address import parse_target
 from meshq.broker._definitions import check_sendable
-from meshq.broker.ingress._fair_scheduler import Costly
+from meshq.broker.ingress._fair_scheduler import CostlyScan
 from meshq.broker.ingress._ingress import MARK_RECORD_BYTES, PART_RECORD_BYTES
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import permit_replies, permit_sending
-from meshq.broker.session._long_operations import InTurn, RoomOnDisk, Steps
-from meshq.broker.transactions._transaction import Transaction, Work
+from meshq.broker.session._long_operations import DiskSpaceWait, FairTurnWait, Steps
+from meshq.broker.transactions._transaction import ServerTransaction, Work
 from meshq.errors import MeshqError, UsageError
 from meshq.ids import check_xid
 from meshq.wire import FLAG_DURABLE, Frame, RunBytes, Transact, check_run, decline, header_of, violation
 
 if TYPE_CHECKING:
     from meshq.broker.queue._consumer_state import ConsumerState
-    from meshq.broker.session._session import Session
+    from meshq.broker.session._session import ServerSession
 
 #: What a transaction takes in the journal beside its runs, at most: for each message that it sends or acknowledges; for
 #: each run; and for each queue that a run may come to.
@@ -35,13 +35,13 @@ _MORE_BYTES: Final = 256
 Values = dict[str, Any]
 
 
-class Transacting:
+class SessionTransactions:
     """What one session's transactions have open."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ServerSession) -> None:
         self._session = session
         self._core = session.core
-        self._open: dict[int, Transaction] = {}
+        self._open: dict[int, ServerTransaction] = {}
         # Why the node has rolled some back, by number; the oldest first.
         self._ended: dict[int, str] = {}
         #: What a client may ask for, by name, and what it gives with that.
@@ -70,7 +70,7 @@ class Transacting:
         find = self._finding(operation, arguments)
         return (done() if find is None else self._when_it_can(find, done)) or {}
 
-    def _finding(self, operation: str, arguments: Values) -> Callable[[], Transaction | None] | None:
+    def _finding(self, operation: str, arguments: Values) -> Callable[[], ServerTransaction | None] | None:
         """What finds the transaction that an operation writes, if it is as its client believes.
 
         Raises:
@@ -85,7 +85,7 @@ class Transacting:
             # Else filters would be asked for nothing.
             check_xid(arguments["xid"])
 
-        def find() -> Transaction | None:
+        def find() -> ServerTransaction | None:
             found = self._open.get(arguments["transaction"])
             wanted = arguments["sent"], arguments["acked"]
             return found if found is not None and (found.sent, found.acked) == wanted else None
@@ -93,22 +93,22 @@ class Transacting:
         return find
 
     def _when_it_can(
-        self, find: Callable[[], Transaction | None], work: Callable[[], Values | Steps | None]
+        self, find: Callable[[], ServerTransaction | None], work: Callable[[], Values | Steps | None]
     ) -> Values | Steps | None:
         """Before anything is done, what a transaction sends is put to costly filters, in steps; and what asks for room,
         as a run does, waits until there is some, or is none."""
-        found, ledger = find(), self._core.ledger
+        found, release_queue = find(), self._core.release_queue
         if found is None:
             return work()
         costly = self._costly(found)
-        if costly is None and not ledger.queued and self._most(found) <= ledger.large_bytes:
+        if costly is None and not release_queue.queued and self._most(found) <= release_queue.large_bytes:
             return work()
         return self._waiting(find, costly, work)
 
-    def _costly(self, found: Transaction) -> Costly | None:
+    def _costly(self, found: ServerTransaction) -> CostlyScan | None:
         return self._core.transactions.costly(self._session.owner, found)
 
-    def _most(self, transaction: Transaction) -> int:
+    def _most(self, transaction: ServerTransaction) -> int:
         """Bytes that its records don't exceed, without a look at any of them."""
         queues = min(len(self._core.router.by_number), limits.QUEUES_PER_ADDRESS_MAX)
         messages, runs = transaction.sent + transaction.acked, len(transaction.work) + 1
@@ -116,11 +116,11 @@ class Transacting:
 
     def _waiting(
         self,
-        find: Callable[[], Transaction | None],
-        costly: Costly | None,
+        find: Callable[[], ServerTransaction | None],
+        costly: CostlyScan | None,
         work: Callable[[], Values | Steps | None],
     ) -> Steps:
-        found, ledger = find(), self._core.ledger
+        found, release_queue = find(), self._core.release_queue
         while found is not None:
             if self._session.ended:
                 # Nobody waits for it; what is prepared is there still.
@@ -128,12 +128,12 @@ class Transacting:
                 yield {}
                 return
             if costly is not None:
-                yield InTurn(self._session.owner, self._session, costly, partial(self._is_wanted, found, find))
-            elif ledger.queued or self._most(found) > ledger.large_bytes:
+                yield FairTurnWait(self._session.owner, self._session, costly, partial(self._is_wanted, found, find))
+            elif release_queue.queued or self._most(found) > release_queue.large_bytes:
                 with suppress(MeshqError):
                     # Why it can't be weighed is told by its commit.
                     size = self._core.transactions.weigh(found) + _MORE_BYTES * (len(found.work) + 16)
-                    yield RoomOnDisk(size)
+                    yield DiskSpaceWait(size)
             before, costly, found = costly, None, find()
             if found is not None:
                 # There may be others by now.
@@ -143,7 +143,7 @@ class Transacting:
         done = work()
         yield done if isinstance(done, dict) else {}
 
-    def _is_wanted(self, found: Transaction, find: Callable[[], Transaction | None]) -> bool:
+    def _is_wanted(self, found: ServerTransaction, find: Callable[[], ServerTransaction | None]) -> bool:
         wanted = not self._session.ended and find() is found
         if wanted:
             # Its client waits for this: however long one run takes, it is not idle.
@@ -206,12 +206,12 @@ class Transacting:
                 transaction.check_room(last - first + 1, 0)
             except MeshqError:
                 self._drop(number)
-                self._core.returner.return_spans(queue, spans)
+                self._core.redelivery.return_spans(queue, spans)
             else:
                 transaction.add_spans(queue, spans)
                 self._core.transactions.used(transaction)
 
-    def _begin(self, number: int) -> Transaction:
+    def _begin(self, number: int) -> ServerTransaction:
         if len(self._open) >= limits.TRANSACTIONS_MAX:
             raise decline("too_many", f"a session has at most {limits.TRANSACTIONS_MAX} open transactions")
         transaction = self._core.transactions.begin(partial(self._forget, number))
@@ -245,7 +245,7 @@ class Transacting:
         if found is not None:
             self._core.transactions.commit(found)
 
-    def _take(self, number: int, sent: int, acked: int) -> Transaction | None:
+    def _take(self, number: int, sent: int, acked: int) -> ServerTransaction | None:
         transaction = self._open.get(number)
         if transaction is None and not sent and not acked:
             return None
@@ -271,11 +271,11 @@ class Transacting:
         transactions.two_phase.prepare(found, xid, self._session.owner[1])
 
     def commit_prepared(self, xid: bytes) -> None:
-        """What is prepared counts; as ``TwoPhase.commit``."""
+        """What is prepared counts; as ``TwoPhaseCommit.commit``."""
         self._core.transactions.two_phase.commit(check_xid(xid), self._session)
 
     def roll_back_prepared(self, xid: bytes) -> Steps:
-        """What is prepared does not count; as ``TwoPhase.roll_back``."""
+        """What is prepared does not count; as ``TwoPhaseCommit.roll_back``."""
         return self._core.transactions.two_phase.roll_back(check_xid(xid), self._session)
 
     def recover(self, after: bytes) -> Values:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from meshq import limits
 from meshq.address import Target
-from meshq.broker.queue._consumer_state import Span
+from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.broker.queue._verdicts import OVERHEAD_BYTES, stride_of
 from meshq.errors import UsageError
@@ -34,7 +34,7 @@ class Counts:
         self.runs = self.stride_bytes = 0
 
 
-class Transaction:
+class ServerTransaction:
     """What waits for a commit.  Runs stand in no queue; what is acknowledged is held."""
 
     __slots__ = (
@@ -47,7 +47,7 @@ class Transaction:
         #: Where its runs go, in the order in which it first sent there.
         self.targets: dict[Target, Counts] = {}
         #: What it has acknowledged, by queue.
-        self.pledged: dict[Queue, list[Span]] = {}
+        self.pledged: dict[Queue, list[RowSpan]] = {}
         self.sent = 0
         self.acked = 0
         #: Of its runs, in memory.
@@ -99,7 +99,7 @@ class Transaction:
             for run, _, _ in self.work:
                 run.verdicts = ()
 
-    def add_spans(self, queue: Queue, spans: Sequence[Span]) -> None:
+    def add_spans(self, queue: Queue, spans: Sequence[RowSpan]) -> None:
         """Messages were acknowledged: they are held, and no consumer has them any more."""
         rows = sum(span.rows for span in spans)
         self.pledged.setdefault(queue, []).extend(spans)
@@ -114,7 +114,7 @@ class Transaction:
                     return queue, span.view
         return None
 
-    def take_spans(self) -> Iterator[tuple[Queue, list[Span]]]:
+    def take_spans(self) -> Iterator[tuple[Queue, list[RowSpan]]]:
         """Let go of what is acknowledged, queue by queue."""
         pledged, self.pledged = self.pledged, {}
         for queue, spans in pledged.items():

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from meshq import limits
 from meshq.broker.ingress._address_quota import is_refused
-from meshq.broker.ingress._fair_scheduler import Costly
+from meshq.broker.ingress._fair_scheduler import CostlyScan
 from meshq.broker.ingress._filters_at import filters_at
-from meshq.broker.queue._verdicts import Asked, cost_of, judging, unasked, work_of
-from meshq.broker.transactions._transaction import Transaction, Work
-from meshq.broker.transactions._two_phase import TwoPhase
+from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked, work_of
+from meshq.broker.transactions._transaction import ServerTransaction, Work
+from meshq.broker.transactions._two_phase import TwoPhaseCommit
 from meshq.errors import AddressFullError, MeshqError, invariant
 from meshq.selector import Filter
 from meshq.wire import KIND_ID, decline, duplicate_ids
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SPAN_RECORD_BYTES: Final = 64
 
 
-class Transactions:
+class TransactionManager:
     """Commits and rolls back."""
 
     def __init__(self, core: Core, timeout_s: float) -> None:
@@ -36,7 +36,7 @@ class Transactions:
         # Seconds in which one was open, as whoever has a clock counts them.
         self._ticks = 0
         # Those that are open, as an ordered set, and whom to tell when one is too old.
-        self._open: dict[Transaction, Callable[[str], None]] = {}
+        self._open: dict[ServerTransaction, Callable[[str], None]] = {}
         #: Bytes of their runs, and of those that are prepared.
         self.size_bytes = 0
         # Bytes that may be taken by what filters say of those that are being committed or prepared.
@@ -44,21 +44,21 @@ class Transactions:
         self.committed = 0
         self.rolled_back = 0
         #: Those that are prepared.
-        self.two_phase = TwoPhase(core, self)
+        self.two_phase = TwoPhaseCommit(core, self)
 
     def __len__(self) -> int:
         return len(self._open)
 
     # -- life
 
-    def begin(self, on_ended: Callable[[str], None]) -> Transaction:
+    def begin(self, on_ended: Callable[[str], None]) -> ServerTransaction:
         """A transaction has its first work.  ``on_ended``: told why, if the node rolls it back by itself."""
-        transaction = Transaction()
+        transaction = ServerTransaction()
         self._open[transaction] = on_ended
         self.used(transaction)
         return transaction
 
-    def used(self, transaction: Transaction) -> None:
+    def used(self, transaction: ServerTransaction) -> None:
         """Its client has done something with it."""
         transaction.used_at = self._ticks
 
@@ -72,7 +72,7 @@ class Transactions:
                 on_ended(f"it timed out: it was idle for longer than transaction_timeout={self._timeout_s:g} seconds")
         self._core.turn()
 
-    def add(self, transaction: Transaction, work: Work) -> None:
+    def add(self, transaction: ServerTransaction, work: Work) -> None:
         """A run of a transaction has come.
 
         Raises:
@@ -89,16 +89,16 @@ class Transactions:
         self._core.memory.use(size)
         self.used(transaction)
 
-    def keep(self, transaction: Transaction) -> None:
+    def keep(self, transaction: ServerTransaction) -> None:
         """It is prepared: it lives until it is decided."""
         del self._open[transaction]
 
-    def take_up(self, transaction: Transaction) -> None:
+    def take_up(self, transaction: ServerTransaction) -> None:
         """It was prepared in an earlier life."""
         self.size_bytes += transaction.size_bytes
         self._core.memory.use(transaction.size_bytes)
 
-    def _end(self, transaction: Transaction) -> None:
+    def _end(self, transaction: ServerTransaction) -> None:
         """It is decided, and its runs take no memory as those of a transaction."""
         self._open.pop(transaction, None)
         self.forget_verdicts(transaction)
@@ -109,15 +109,15 @@ class Transactions:
 
     # -- how it ends
 
-    def roll_back(self, transaction: Transaction) -> None:
+    def roll_back(self, transaction: ServerTransaction) -> None:
         """Its sends never were; what it acknowledged comes back."""
         self._end(transaction)
         self.rolled_back += 1
         for queue, spans in transaction.take_spans():
-            self._core.returner.return_spans(queue, spans)
+            self._core.redelivery.return_spans(queue, spans)
             self._core.touch(queue)
 
-    def commit(self, transaction: Transaction) -> None:
+    def commit(self, transaction: ServerTransaction) -> None:
         """Place and settle all of it in one step; it is durable, and visible, as one.
 
         Raises:
@@ -127,17 +127,17 @@ class Transactions:
         try:
             self.check_ids(transaction)
             size = self.weigh(transaction)
-            with self._core.ledger.together(size):
+            with self._core.release_queue.together(size):
                 later = self.apply(transaction)
         except MeshqError:
             self.roll_back(transaction)
             raise
-        self._core.settler.move_ids(later)
+        self._core.acknowledger.move_ids(later)
         self.committed += 1
 
     # -- what filters say of it
 
-    def costly(self, owner: Owner, transaction: Transaction) -> Costly | None:
+    def costly(self, owner: Owner, transaction: ServerTransaction) -> CostlyScan | None:
         """The steps in which what a transaction sends has to be put to filters before it is committed; None: it need
         not be, or is refused whatever is in it."""
         core = self._core
@@ -149,15 +149,15 @@ class Transactions:
         self._expect(transaction)
         steps = self._judging(transaction, wanted)
         work = self._work_of(transaction, wanted)
-        if not core.fair.afford(owner, work):
-            return Costly(steps, work)
+        if not core.fair_scheduler.afford(owner, work):
+            return CostlyScan(steps, work)
         # It is weighed, and then placed: each message is put to filters once.
         for _ in steps:
             pass
         return None
 
     def _unasked(
-        self, transaction: Transaction, known: Mapping[Target, Mapping[Filter, None]]
+        self, transaction: ServerTransaction, known: Mapping[Target, Mapping[Filter, None]]
     ) -> dict[Target, list[Filter]]:
         """By where its runs go: the filters there that are not among those which are known."""
         missing: dict[Target, list[Filter]] = {}
@@ -166,7 +166,7 @@ class Transactions:
             missing[target] = [one for one in filters_at(self._core.router, target) if one not in there]
         return {target: filters for target, filters in missing.items() if filters}
 
-    def _check_verdicts(self, transaction: Transaction) -> int:
+    def _check_verdicts(self, transaction: ServerTransaction) -> int:
         """Bytes that may be taken by verdicts which a transaction is still to get.
 
         Raises:
@@ -182,7 +182,7 @@ class Transactions:
             raise AddressFullError(f"{text} {self._expected_bytes} of others; all together may have {bound}")
         return more
 
-    def _expect(self, transaction: Transaction) -> None:
+    def _expect(self, transaction: ServerTransaction) -> None:
         """From here on there is memory for what all these filters say."""
         more = self._check_verdicts(transaction)
         for target, filters in self._unasked(transaction, transaction.expected).items():
@@ -190,7 +190,7 @@ class Transactions:
         transaction.expected_bytes += more
         self._expected_bytes += more
 
-    def _work_of(self, transaction: Transaction, wanted: dict[Target, list[Filter]]) -> float:
+    def _work_of(self, transaction: ServerTransaction, wanted: dict[Target, list[Filter]]) -> float:
         """How much work it is, as far as that is needed to know that it is more than a step."""
         costs = {target: cost_of(filters) for target, filters in wanted.items()}
         work = 0.0
@@ -201,7 +201,7 @@ class Transactions:
                 break
         return work
 
-    def _is_refused(self, transaction: Transaction) -> bool:
+    def _is_refused(self, transaction: ServerTransaction) -> bool:
         try:
             self.check_ids(transaction)
             self._check_verdicts(transaction)
@@ -212,8 +212,8 @@ class Transactions:
         scarce = self._core.memory.scarce
         return any(is_refused(one.room, scarce=scarce, together=True) for one in found if one is not None)
 
-    def _judging(self, transaction: Transaction, wanted: dict[Target, list[Filter]]) -> Iterator[None]:
-        together = {target: Asked(filters) for target, filters in wanted.items()}
+    def _judging(self, transaction: ServerTransaction, wanted: dict[Target, list[Filter]]) -> Iterator[None]:
+        together = {target: AskedFilters(filters) for target, filters in wanted.items()}
         costs = {target: cost_of(filters) for target, filters in wanted.items()}
         left: float = limits.SCAN_MESSAGES_MAX
         forgets = transaction.forgets
@@ -227,12 +227,12 @@ class Transactions:
                 left = limits.SCAN_MESSAGES_MAX
             left -= work
             if not run.verdicts:
-                self._core.placer.prepare(run, kinds)
+                self._core.ingress.prepare(run, kinds)
             # An earlier commit may have come to its end in the middle.
             filters = unasked(run, wanted[target])
             if not filters:
                 continue
-            asked = together[target] if len(filters) == len(wanted[target]) else Asked(filters)
+            asked = together[target] if len(filters) == len(wanted[target]) else AskedFilters(filters)
             yield from judging(run, filters, asked)
             size = run.verdicts[-1].size_bytes
             transaction.verdict_bytes += size
@@ -244,13 +244,13 @@ class Transactions:
         for target, filters in wanted.items():
             transaction.judged.setdefault(target, {}).update(dict.fromkeys(filters))
 
-    def forget_verdicts(self, transaction: Transaction) -> None:
+    def forget_verdicts(self, transaction: ServerTransaction) -> None:
         """What filters have said of it holds no more."""
         self._expected_bytes -= transaction.expected_bytes
         self._core.memory.released(transaction.verdict_bytes)
         transaction.forget_verdicts()
 
-    def weigh(self, transaction: Transaction) -> int:
+    def weigh(self, transaction: ServerTransaction) -> int:
         """Bytes that its records may take.
 
         Raises:
@@ -258,24 +258,24 @@ class Transactions:
         """
         self._check_verdicts(transaction)
         spans = sum(map(len, transaction.pledged.values())) + len(transaction.pledged) + 1
-        placer = self._core.placer
-        size = _SPAN_RECORD_BYTES * spans + placer.weigh_turns(run for run, _, _ in transaction.work)
-        return size + sum(placer.weigh(*work) for work in transaction.work)
+        ingress = self._core.ingress
+        size = _SPAN_RECORD_BYTES * spans + ingress.weigh_turns(run for run, _, _ in transaction.work)
+        return size + sum(ingress.weigh(*work) for work in transaction.work)
 
-    def apply(self, transaction: Transaction) -> list[StoredRun]:
-        """Place and settle all of it, within ``Ledger.together``; returns what is to be given to ``move_ids``."""
+    def apply(self, transaction: ServerTransaction) -> list[StoredRun]:
+        """Place and settle all of it, within ``ReleaseQueue.together``; returns what is to be given to ``move_ids``."""
         core = self._core
         for run, target, kinds in transaction.work:
-            core.placer.place(run, target, kinds, _nothing, weighed=True)
+            core.ingress.place(run, target, kinds, _nothing, weighed=True)
         self._end(transaction)
         later: list[StoredRun] = []
         for queue, spans in transaction.take_spans():
             invariant(queue.number in core.router.by_number, "a queue of which something is held is there")
-            later += core.settler.settle_together(queue, spans)
+            later += core.acknowledger.settle_together(queue, spans)
             core.touch(queue)
         return later
 
-    def check_ids(self, transaction: Transaction) -> None:
+    def check_ids(self, transaction: ServerTransaction) -> None:
         """Whether one of its duplicate ids is known where that rejects it.
 
         Raises:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from meshq.address import Target
-from meshq.broker.queue._consumer_state import Span
+from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._pledging import pledge
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import GONE, QueueRun, StoredRun
@@ -19,8 +19,8 @@ from meshq.broker.records import (
     decode_waiting,
 )
 from meshq.broker.transactions._decisions import Decision
-from meshq.broker.transactions._prepared import Prepared
-from meshq.broker.transactions._transaction import Transaction, Work
+from meshq.broker.transactions._prepared import PreparedTransaction
+from meshq.broker.transactions._transaction import ServerTransaction, Work
 from meshq.errors import DamagedError, RemoteProtocolError
 from meshq.wire import check_run
 
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 Find = Callable[[int, int], Sequence[QueueRun]]
 
 
-class Restoring:
+class TransactionRecovery:
     """Gathers the records; when all are read, everything is held that was."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         # By position of the prepared record.
-        self._prepared: dict[int, tuple[PreparedRecord, Prepared]] = {}
+        self._prepared: dict[int, tuple[PreparedRecord, PreparedTransaction]] = {}
         # What each holds.
-        self._spans: dict[Prepared, dict[int, list[Span]]] = {}
+        self._spans: dict[PreparedTransaction, dict[int, list[RowSpan]]] = {}
         #: Runs of which some messages are held.
         self.views: dict[QueueRun, None] = {}
 
     def prepared(self, payload: bytes, position: int) -> None:
         """A transaction is prepared."""
         record = decode_prepared(payload)
-        made = Prepared(record.xid, record.user, record.prepared_ms, Transaction())
+        made = PreparedTransaction(record.xid, record.user, record.prepared_ms, ServerTransaction())
         made.positions.append(position)
         self._prepared[position] = record, made
 
@@ -66,7 +66,7 @@ class Restoring:
         record = decode_decided(payload)
         two_phase = self._core.transactions.two_phase
         decision = Decision(record.user, record.committed, position)
-        self._core.ledger.doom(two_phase.decisions.add(record.xid, decision))
+        self._core.release_queue.doom(two_phase.decisions.add(record.xid, decision))
 
     def hold(self, find: Find) -> None:
         """What they have acknowledged is held; everything is settled that was, and nothing is visible yet."""
@@ -78,14 +78,14 @@ class Restoring:
             for row in record.held:
                 spans.setdefault(row.queue, []).extend(self._held(row, find(row.position, row.queue), position))
 
-    def _held(self, row: SettledRow, views: Sequence[QueueRun], position: int) -> list[Span]:
+    def _held(self, row: SettledRow, views: Sequence[QueueRun], position: int) -> list[RowSpan]:
         named = range(row.start, row.stop, row.step)
-        found: list[Span] = []
+        found: list[RowSpan] = []
         for view in views:
             share = view.run.rows
             rows = [share.index(one) for one in named if one in share] if share is not None else list(named)
             rows = [one for one in rows if one < len(view.states) and view.states[one] != GONE]
-            found += [Span(view, part.start, part.stop, part.step) for part in pieces(rows)]
+            found += [RowSpan(view, part.start, part.stop, part.step) for part in pieces(rows)]
         if sum(span.rows for span in found) != len(named):
             raise DamagedError("journal", position, "messages that a prepared transaction holds", "none")
         pledge(found)

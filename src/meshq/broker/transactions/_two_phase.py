@@ -25,12 +25,12 @@ from meshq.broker.records import (
     encode_waiting_head,
 )
 from meshq.broker.session._access import permit_making
-from meshq.broker.session._long_operations import Absent, Steps
+from meshq.broker.session._long_operations import FaultInWait, Steps
 from meshq.broker.settlement._message_mover import settled_row
 from meshq.broker.transactions._decisions import Decision, Decisions
-from meshq.broker.transactions._prepared import Prepared
+from meshq.broker.transactions._prepared import PreparedTransaction
 from meshq.broker.transactions._prepared_sends import PreparedSends
-from meshq.broker.transactions._transaction import Transaction, Work
+from meshq.broker.transactions._transaction import ServerTransaction, Work
 from meshq.errors import AddressFullError, MeshqError, NotFoundError, SecurityError, UsageError
 from meshq.notifications import TransactionDecided, TransactionPrepared
 from meshq.wire import decline
@@ -38,8 +38,8 @@ from meshq.wire import decline
 if TYPE_CHECKING:
     from meshq.broker._core import Core
     from meshq.broker.ingress._diverts import DivertRule
-    from meshq.broker.session._session import Session
-    from meshq.broker.transactions._transaction_manager import Transactions
+    from meshq.broker.session._session import ServerSession
+    from meshq.broker.transactions._transaction_manager import TransactionManager
 
 #: Bytes of the records of a transaction and its decision, beside their names, rows and runs; and for each run.
 _RECORDS_BYTES: Final = 256
@@ -48,31 +48,31 @@ _RUN_BYTES: Final = 128
 _XIDS_BYTES_MAX: Final = 3_000
 
 
-class TwoPhase:
+class TwoPhaseCommit:
     """What is prepared, and what was decided."""
 
-    def __init__(self, core: Core, transactions: Transactions) -> None:
+    def __init__(self, core: Core, transactions: TransactionManager) -> None:
         self._core = core
         self._transactions = transactions
         # The oldest first.
-        self._by_xid: dict[bytes, Prepared] = {}
+        self._by_xid: dict[bytes, PreparedTransaction] = {}
         # Those that are rolled back as soon as that is durable; an ordered set.
-        self._leaving: dict[Prepared, None] = {}
+        self._leaving: dict[PreparedTransaction, None] = {}
         self._sends = PreparedSends(core.router.diverts)
         self.decisions = Decisions()
 
     def __len__(self) -> int:
         return len(self._by_xid)
 
-    def __iter__(self) -> Iterator[Prepared]:
+    def __iter__(self) -> Iterator[PreparedTransaction]:
         return iter(self._by_xid.values())
 
-    def prepared_by(self, xid: bytes, user: str) -> Transaction | None:
+    def prepared_by(self, xid: bytes, user: str) -> ServerTransaction | None:
         """What a user has prepared as this; nothing is asked of who has no name."""
         found = self._by_xid.get(xid)
         return found.transaction if found is not None and user in ("", found.user) else None
 
-    def holder(self, queue: Queue) -> Prepared | None:
+    def holder(self, queue: Queue) -> PreparedTransaction | None:
         """One that holds messages of a queue; None: none does."""
         if not queue.pledged:
             return None
@@ -117,7 +117,7 @@ class TwoPhase:
 
     # -- preparing
 
-    def prepare(self, transaction: Transaction, xid: bytes, user: str) -> None:
+    def prepare(self, transaction: ServerTransaction, xid: bytes, user: str) -> None:
         """From here on it waits for its decision.
 
         Raises:
@@ -130,8 +130,8 @@ class TwoPhase:
         try:
             self._check_unused(xid, user)
             self._transactions.check_ids(transaction)
-            prepared = Prepared(xid, user, core.settings.now_ms(), transaction)
-            with core.ledger.together(self._weigh(prepared)):
+            prepared = PreparedTransaction(xid, user, core.settings.now_ms(), transaction)
+            with core.release_queue.together(self._weigh(prepared)):
                 self._write(prepared)
         except MeshqError:
             self._transactions.roll_back(transaction)
@@ -141,22 +141,22 @@ class TwoPhase:
         self._by_xid[xid] = prepared
         self._sends.add(prepared)
         about = {"sent": transaction.sent, "acked": transaction.acked}
-        core.notices.say(TransactionPrepared, xid=xid, user=user, **about)
+        core.event_bus.say(TransactionPrepared, xid=xid, user=user, **about)
 
     def _check_unused(self, xid: bytes, user: str) -> None:
         known = self._find(xid, user)
-        if isinstance(known, Prepared):
+        if isinstance(known, PreparedTransaction):
             raise UsageError(f"a transaction is prepared as {xid!r}: decide it first, or take another xid")
         if len(self) >= limits.PREPARED_MAX:
             raise decline("too_many", f"the node has its {limits.PREPARED_MAX} prepared transactions")
 
-    def _weigh(self, prepared: Prepared) -> int:
+    def _weigh(self, prepared: PreparedTransaction) -> int:
         """Bytes that its records, and those of its commit, may take."""
         names = len(prepared.xid) + len(prepared.user.encode())
         more = _RECORDS_BYTES + names + _RUN_BYTES * len(prepared.transaction.work)
         return self._transactions.weigh(prepared.transaction) + more
 
-    def _write(self, prepared: Prepared) -> None:
+    def _write(self, prepared: PreparedTransaction) -> None:
         core, transaction = self._core, prepared.transaction
         held = tuple(
             settled_row(queue, span)
@@ -168,17 +168,17 @@ class TwoPhase:
         record = PreparedRecord(prepared.xid, prepared.user, prepared.prepared_ms, held, len(waiting))
         # The xid may be used again: what was decided of it before is over.
         older = self.decisions.forget(prepared.xid)
-        position = core.ledger.write(PREPARED, [encode_prepared(record)], kills=older)
+        position = core.release_queue.write(PREPARED, [encode_prepared(record)], kills=older)
         prepared.positions.append(position)
         for run, target, _ in waiting:
             content = run.content
             said = WaitingRecord(position, run.producer, run.number, run.stamp, target.address, target.queue, content)
             parts = [encode_waiting_head(said), content.table, content.body]
-            prepared.positions.append(core.ledger.write(WAITING, parts))
+            prepared.positions.append(core.release_queue.write(WAITING, parts))
 
     # -- deciding
 
-    def commit(self, xid: bytes, asker: Session) -> None:
+    def commit(self, xid: bytes, asker: ServerSession) -> None:
         """All of it counts.
 
         One that nobody knows is taken for committed, and that is remembered as if it were decided.
@@ -193,7 +193,7 @@ class TwoPhase:
         found = self._find(xid, asker.owner[1])
         if isinstance(found, Decision) and not found.committed:
             raise decline("rolled_back", f"somebody has decided so of {xid!r}")
-        if not isinstance(found, Prepared):
+        if not isinstance(found, PreparedTransaction):
             if found is None:
                 try:
                     self._remember(xid, asker.owner[1], committed=True)
@@ -205,17 +205,17 @@ class TwoPhase:
         try:
             for _, target, _ in found.transaction.work:
                 permit_making(asker, target)
-            with self._core.ledger.together(self._weigh(found)):
+            with self._core.release_queue.together(self._weigh(found)):
                 later = self._transactions.apply(found.transaction)
                 self._decide(found, targets, committed=True)
         except (AddressFullError, NotFoundError, UsageError, SecurityError) as error:
             self._transactions.forget_verdicts(found.transaction)
             raise decline("retry_transaction", str(error)) from error
-        self._core.settler.move_ids(later)
+        self._core.acknowledger.move_ids(later)
         self._transactions.committed += 1
         self._tell(found, committed=True)
 
-    def roll_back(self, xid: bytes, asker: Session) -> Steps:
+    def roll_back(self, xid: bytes, asker: ServerSession) -> Steps:
         """None of it counts, in steps: what comes back must be here.
 
         One that nobody knows is taken for rolled back, and that is remembered as if it were decided.
@@ -227,16 +227,16 @@ class TwoPhase:
             JournalBrokenError: the disk has failed.
         """
         found = self._find(xid, asker.owner[1])
-        while isinstance(found, Prepared) and (absent := found.transaction.absent()) is not None:
-            yield Absent(*absent)
+        while isinstance(found, PreparedTransaction) and (absent := found.transaction.absent()) is not None:
+            yield FaultInWait(*absent)
             found = self._find(xid, asker.owner[1])
         if isinstance(found, Decision) and found.committed:
             raise UsageError(f"the transaction {xid!r} was committed")
-        if isinstance(found, Prepared):
+        if isinstance(found, PreparedTransaction):
             self._decide(found, [target for _, target, _ in found.transaction.work], committed=False)
             # Nobody gets what a crash could still bring back as prepared.
             self._leaving[found] = None
-            self._core.ledger.when_all_is_durable(partial(self._let_go, found))
+            self._core.release_queue.when_all_is_durable(partial(self._let_go, found))
             self._tell(found, committed=False)
         elif found is None:
             try:
@@ -245,14 +245,14 @@ class TwoPhase:
                 raise AddressFullError(_unknown(xid)) from error
         yield {}
 
-    def _tell(self, prepared: Prepared, *, committed: bool) -> None:
-        self._core.notices.say(TransactionDecided, xid=prepared.xid, user=prepared.user, committed=committed)
+    def _tell(self, prepared: PreparedTransaction, *, committed: bool) -> None:
+        self._core.event_bus.say(TransactionDecided, xid=prepared.xid, user=prepared.user, committed=committed)
 
-    def _let_go(self, prepared: Prepared) -> None:
+    def _let_go(self, prepared: PreparedTransaction) -> None:
         del self._leaving[prepared]
         self._transactions.roll_back(prepared.transaction)
 
-    def _find(self, xid: bytes, user: str) -> Prepared | Decision | None:
+    def _find(self, xid: bytes, user: str) -> PreparedTransaction | Decision | None:
         """What is known of a transaction; nothing is asked of who has no name: it is the same program.
 
         Raises:
@@ -263,7 +263,7 @@ class TwoPhase:
             raise decline("forbidden", f"the transaction {xid!r} is another user's")
         return found
 
-    def _decide(self, prepared: Prepared, targets: list[Target], *, committed: bool) -> None:
+    def _decide(self, prepared: PreparedTransaction, targets: list[Target], *, committed: bool) -> None:
         self._remember(prepared.xid, prepared.user, committed=committed, kills=prepared.positions, vital=True)
         del self._by_xid[prepared.xid]
         self._sends.remove(prepared, targets)
@@ -274,7 +274,7 @@ class TwoPhase:
                 for queue in address.queues if address is not None else ():
                     self._core.touch(queue)
 
-    def _leave_out_temporary(self, prepared: Prepared) -> None:
+    def _leave_out_temporary(self, prepared: PreparedTransaction) -> None:
         """Forget what a transaction sends to temporary queues that are gone: they never come again, and nobody could
         commit it."""
         core = self._core
@@ -286,7 +286,7 @@ class TwoPhase:
         for work in prepared.transaction.work:
             name = work.target.address
             if name.startswith(TEMPORARY) and name not in core.router.addresses and not core.router.bindings(name):
-                core.placer.unrouted += work.run.content.rows
+                core.ingress.unrouted += work.run.content.rows
                 gone.append(work.target)
             else:
                 kept.append(work)
@@ -307,12 +307,12 @@ class TwoPhase:
         kills = [position for position in kills if position]
         # Vital if it ends something: on a full disk, too, may be given back what is held.  Of what nobody knows there
         # may be any number, and the reserve is for those who drain.
-        position = self._core.ledger.write(DECIDED, [record], kills=kills, vital=vital)
-        self._core.ledger.doom(self.decisions.add(xid, Decision(user, committed, position)))
+        position = self._core.release_queue.write(DECIDED, [record], kills=kills, vital=vital)
+        self._core.release_queue.doom(self.decisions.add(xid, Decision(user, committed, position)))
 
     # -- over a restart
 
-    def take_up(self, prepared: Prepared) -> None:
+    def take_up(self, prepared: PreparedTransaction) -> None:
         """It was prepared in an earlier life."""
         self._by_xid[prepared.xid] = prepared
         self._sends.add(prepared)
@@ -333,7 +333,7 @@ class TwoPhase:
         ]
 
 
-def _undecided(what: str, prepared: Prepared) -> MeshqError:
+def _undecided(what: str, prepared: PreparedTransaction) -> MeshqError:
     return decline("undecided", f"{what} the transaction {prepared.xid!r}: commit it or roll it back")
 
 
