@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from meshq.testing._simulation import SimulationResult
+from meshq.testing import SimulationResult
 from qa.checkers.end import HistoryError
 from qa.mesh.scenario import run_mesh_seed
 from qa.simulation.scenario import Outcome, run_seed

@@ -30,7 +30,7 @@ from meshq.store._pair_format import decode_sheet
 from meshq.store._recovery import read_manifest
 from meshq.store._scan_format import scan
 from meshq.store._segment_format import decode_header
-from meshq.testing._disk import SimDisk
+from meshq.testing import SimDisk
 from qa.journal.crash_images import one_step
 from qa.journal.model import (
     ROOT_DIRECTORY,

@@ -20,8 +20,7 @@ import trio.testing
 
 from meshq.store import Journal
 from meshq.store._keyring_format import Keyring
-from meshq.testing._disk import SimDisk
-from meshq.testing._disk_faults import Operation
+from meshq.testing import DiskOperation, SimDisk
 from qa.journal.model import ROOT_DIRECTORY, Model, journal_env, recover_and_check, recover_store
 
 SEGMENT_BYTES = 16 * 1024
@@ -68,7 +67,7 @@ class CrashImages:
         if self.checkpoints:
             journal.checkpoint = model.checkpoint
 
-        def watch(operation: Operation) -> None:
+        def watch(operation: DiskOperation) -> None:
             if operation.call in CHANGES:
                 self.indexing += ".idx" in operation.path
                 self._try_all(disk, model, journal)
@@ -99,7 +98,7 @@ class CrashImages:
     def _crash_inside(self, disk: SimDisk, model: Model, journal: Journal) -> None:
         """Recover, and try every image of every moment of that."""
 
-        def watch(operation: Operation) -> None:
+        def watch(operation: DiskOperation) -> None:
             if operation.call in CHANGES:
                 for image in disk.crash_images():
                     self.nested += 1

@@ -19,7 +19,7 @@ from meshq.store._layout_format import Layout
 from meshq.store._recovery import Recovery, recover
 from meshq.store._replay import recovered_records
 from meshq.store._segment_format import NO_KEYS
-from meshq.testing._clock import SimEntropy, SimWall
+from meshq.testing import SimEntropy, SimWallClock
 from meshq.testing._node import NoNetwork
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ def journal_env(
         threads=InlineThreads() if threads is None else threads,
         network=NoNetwork(),
         tls=OpenSslTls(),
-        wall=SimWall(),
+        wall=SimWallClock(),
         entropy=SimEntropy(random.Random(seed)),
         memory_bytes=GIB,
         chaos=(lambda name: False) if chaos is None else chaos,

@@ -18,8 +18,7 @@ from meshq.client import Client, Consumer, connect
 from meshq.env import real_env
 from meshq.node import Broker
 from meshq.settings import AddressSettings
-from meshq.testing._clock import SimEntropy, SimWall
-from meshq.testing._disk import SimDisk
+from meshq.testing import SimDisk, SimEntropy, SimWallClock
 from qa.matrix.clients import Connecting
 
 T = TypeVar("T")
@@ -110,7 +109,7 @@ class House:
         self._tcp = tcp
         self._rng = random.Random(1)
         self._disk = SimDisk()
-        outside = attrs.evolve(real_env(), threads=InlineThreads(), wall=SimWall(), entropy=SimEntropy(self._rng))
+        outside = attrs.evolve(real_env(), threads=InlineThreads(), wall=SimWallClock(), entropy=SimEntropy(self._rng))
         self._outside = attrs.evolve(outside, local={})
         self._notes: dict[str, Any] = {}
 

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from meshq.errors import invariant
-from meshq.testing._simulation import Simulation
+from meshq.testing import Simulation
 from qa.checkers.history import History
 from qa.mesh.gone import MeshGone
 from qa.mesh.node import MeshNode

@@ -23,7 +23,7 @@ from meshq.bridge import Bridge
 from meshq.client import Delivery
 from meshq.message import Message
 from meshq.settings import AddressSettings
-from meshq.testing._swarm import Swarm
+from meshq.testing import Swarm
 from qa.checkers.history import History, place_of
 from qa.mesh.flood import Flood
 from qa.simulation.workload import SETTINGS, Actor, Batch, Dial, Scene, Sender

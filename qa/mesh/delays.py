@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from meshq.testing._swarm import Swarm
+from meshq.testing import Swarm
 from qa.checkers.history import History
 from qa.mesh.flood import Flood
 from qa.simulation.workload import Actor, Dial, Scene

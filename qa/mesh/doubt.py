@@ -13,7 +13,7 @@ import trio
 
 from meshq.client import Client
 from meshq.settings import AddressSettings
-from meshq.testing._swarm import Swarm
+from meshq.testing import Swarm
 from qa.mesh.faults import MeshFaults
 from qa.mesh.node import LINKED_S, MeshNode
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from meshq.testing._simulation import Simulation
+from meshq.testing import Simulation
 from qa.mesh.gone import MeshGone
 from qa.mesh.node import MeshNode
 from qa.simulation.faults import KINDS, Faults, Machine

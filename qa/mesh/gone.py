@@ -12,7 +12,7 @@ from typing import Any, Final
 import trio
 
 from meshq.errors import UsageError
-from meshq.testing._swarm import Swarm
+from meshq.testing import Swarm
 from qa.checkers.history import History
 from qa.mesh.bridges import MeshBridges
 from qa.mesh.node import LINKED_S, MeshNode

@@ -12,8 +12,7 @@ from meshq.client import Client, connect
 from meshq.cluster import ClusterConnection
 from meshq.node import Broker
 from meshq.settings import AddressSettings, JournalSettings
-from meshq.testing._node import SimNode
-from meshq.testing._swarm import Swarm
+from meshq.testing import SimNode, Swarm
 from qa.checkers.history import History, place_of
 from qa.mesh.bridges import MeshBridges, logical, place
 from qa.mesh.delays import MeshDelays

@@ -15,9 +15,7 @@ from typing import Final
 import trio
 
 from meshq.client import Client
-from meshq.testing._disk import SimDisk
-from meshq.testing._network import MemoryNetwork
-from meshq.testing._simulation import Simulation, SimulationResult, simulate
+from meshq.testing import MemoryNetwork, SimDisk, Simulation, SimulationResult, simulate
 from qa.checkers.end import check_history
 from qa.checkers.history import History, place_of
 from qa.mesh.accounts import settle_mesh

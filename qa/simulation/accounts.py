@@ -17,7 +17,7 @@ from meshq.store import Journal, LargeFiles
 from meshq.store._keyring_format import Keyring
 from meshq.store._large_format import block_count
 from meshq.store._places import layout_of
-from meshq.testing._simulation import Simulation
+from meshq.testing import Simulation
 from meshq.wire import RunView
 from qa.checkers.history import body_of, place_of, uid_of
 from qa.simulation.broker import DIRECTORY, SEGMENT_BYTES, BrokerNode

@@ -13,9 +13,7 @@ from meshq.errors import DamagedError, MeshqError, NotActiveError, SettingsError
 from meshq.limits import PAGE_BYTES_MIN, SEGMENT_HEADER_BYTES
 from meshq.node import Broker
 from meshq.settings import AddressSettings, JournalSettings
-from meshq.testing._disk_faults import Operation
-from meshq.testing._node import SimNode
-from meshq.testing._swarm import Swarm
+from meshq.testing import DiskOperation, SimNode, Swarm
 from qa.checkers.end import check_history
 from qa.checkers.history import History
 from qa.simulation.users import Users
@@ -65,7 +63,7 @@ class DiskWatch:
         self._found: dict[str, None] = {}
         node.disk.watch = self._look
 
-    def _look(self, operation: Operation) -> None:
+    def _look(self, operation: DiskOperation) -> None:
         path = operation.path
         if operation.call == "write":
             # A write may come in parts.

@@ -10,9 +10,7 @@ from typing import Any, Final
 import trio
 
 from meshq.errors import invariant
-from meshq.testing._network import MemoryNetwork
-from meshq.testing._node import SimNode
-from meshq.testing._simulation import Simulation
+from meshq.testing import MemoryNetwork, SimNode, Simulation
 from qa.simulation.broker import BrokerNode
 from qa.simulation.workload import Actor, Scene
 

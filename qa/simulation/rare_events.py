@@ -13,8 +13,7 @@ import trio
 from meshq.client import Client
 from meshq.errors import MeshqError
 from meshq.limits import SECTOR_BYTES
-from meshq.testing._disk import SimDisk
-from meshq.testing._swarm import Swarm
+from meshq.testing import SimDisk, Swarm
 from qa.simulation.broker import BrokerNode
 from qa.simulation.workload import ADDRESSES, Batch, Scene
 

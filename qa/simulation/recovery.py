@@ -10,9 +10,7 @@ import attrs
 import trio
 
 from meshq.abc import Env
-from meshq.testing._disk import SimDisk
-from meshq.testing._node import SimNode
-from meshq.testing._simulation import Simulation
+from meshq.testing import SimDisk, SimNode, Simulation
 from qa.checkers.history import History
 
 Recover = Callable[[Env], Awaitable[object]]

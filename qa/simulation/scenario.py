@@ -18,10 +18,7 @@ import trio
 
 from meshq.client import Client, connect
 from meshq.limits import CONFIRMATION_WINDOW_BYTES
-from meshq.testing._disk import SimDisk
-from meshq.testing._network import MemoryNetwork
-from meshq.testing._node import SimNode
-from meshq.testing._simulation import Simulation, SimulationResult, simulate
+from meshq.testing import MemoryNetwork, SimDisk, SimNode, Simulation, SimulationResult, simulate
 from qa.checkers.end import check_history
 from qa.checkers.history import History, place_of
 from qa.simulation.accounts import barrier, recount, settle_accounts, settle_down

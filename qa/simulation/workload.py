@@ -18,7 +18,7 @@ import trio
 from meshq.client import BodySource, Client
 from meshq.errors import MeshqError
 from meshq.message import Message
-from meshq.testing._swarm import Swarm
+from meshq.testing import Swarm
 from qa.checkers.history import History, body_of
 
 URL: Final = "tcp://broker:5000"

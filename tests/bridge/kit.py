@@ -14,8 +14,7 @@ import trio
 from meshq import Bridge, Broker, Client, abc, connect
 from meshq.env import real_env
 from meshq.message import Message
-from meshq.testing import SimDisk
-from meshq.testing._network import MemoryNetwork
+from meshq.testing import MemoryNetwork, SimDisk
 from tests.process import Process
 from tests.wire.test_refusals_of_a_node import InlineThreads
 

@@ -20,7 +20,7 @@ from meshq.broker.session._connection_guard_machine import DELAY_S_MIN
 from meshq.errors import ConnectionBrokenError
 from meshq.limits import UNAUTHENTICATED_PER_ADDRESS_MAX, UNAUTHENTICATED_READ_BYTES_MAX
 from meshq.settings import Acceptor, Secret
-from meshq.testing._network import MemoryNetwork, NetworkSettings
+from meshq.testing import MemoryNetwork, NetworkSettings
 from meshq.wire import (
     BY_NAME,
     FLAG_DURABLE,

@@ -11,8 +11,7 @@ import attrs
 import trio
 
 from meshq import Client, Delivery, abc, connect
-from meshq.testing._clock import SimWall
-from meshq.testing._network import MemoryNetwork, NetworkSettings
+from meshq.testing import MemoryNetwork, NetworkSettings, SimWallClock
 from tests.cluster.kit import PATIENCE_S, Mesh, simulated
 
 NETWORK = NetworkSettings(latency_s_min=0.001, latency_s_max=0.001, split_chance=0.0, short_read_chance=0.0)
@@ -26,7 +25,7 @@ class Hosts(Mesh):
 
     def machine(self, name: str) -> abc.Env:
         """The outside of a node's machine, in its next life."""
-        return attrs.evolve(super().machine(name), network=self.network.host(name), local={}, wall=SimWall())
+        return attrs.evolve(super().machine(name), network=self.network.host(name), local={}, wall=SimWallClock())
 
     def dial(self, name: str, **settings: Any) -> Client:
         """A client of a node that comes over the network."""

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from meshq import ClusterConnection, Delivery
-from meshq.testing._network import MemoryNetwork
+from meshq.testing import MemoryNetwork
 from tests.cluster.hosts import NETWORK, hosts
 from tests.cluster.kit import Mesh, bodies, mesh, until
 from tests.cluster.test_gone import numbered, state

@@ -10,7 +10,7 @@ import trio
 
 from meshq import Message, abc
 from meshq.settings import AddressSettings
-from meshq.testing._clock import SimWall
+from meshq.testing import SimWallClock
 from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.kit import until
 from tests.cluster.test_gone import FAST, state
@@ -26,19 +26,19 @@ OFFSETS = [-2 * HOUR_S, HOUR_S]
 class Clocked(Hosts):
     """Nodes whose wall clocks somebody sets; they go on while a node is not there."""
 
-    walls: dict[str, SimWall] = attrs.field(factory=dict)
+    walls: dict[str, SimWallClock] = attrs.field(factory=dict)
 
     def machine(self, name: str) -> abc.Env:
-        return attrs.evolve(super().machine(name), wall=self.walls.setdefault(name, SimWall()))
+        return attrs.evolve(super().machine(name), wall=self.walls.setdefault(name, SimWallClock()))
 
     def put(self, name: str, offset_s: float) -> None:
         """Set the clock of a node, which may not have begun yet."""
-        self.walls.setdefault(name, SimWall()).offset_s = offset_s
+        self.walls.setdefault(name, SimWallClock()).offset_s = offset_s
 
 
 async def waited(mode: str, between: Callable[[Clocked], Awaitable[None]], offset_s: float = 0.0) -> float:
     """How long a message was delayed that was sent at a and received at b, whose clock is off by so much."""
-    walls = {"b": SimWall(offset_s)}
+    walls = {"b": SimWallClock(offset_s)}
     async with hosts(made_as=Clocked, walls=walls, mode=mode, cluster=FAST) as nodes:
         async with nodes.client("b") as client:
             await client.create_queue("theirs")

@@ -17,8 +17,7 @@ import trio.lowlevel
 from meshq import Broker, ClientFactory, ClusterConnection, ConnectionBrokenError, SettingsError, abc
 from meshq.env import real_env
 from meshq.settings import Acceptor
-from meshq.testing import SimDisk
-from meshq.testing._network import MemoryNetwork, NetworkSettings
+from meshq.testing import MemoryNetwork, NetworkSettings, SimDisk
 from tests.cluster.kit import bodies, mesh, until
 from tests.wire.test_refusals_of_a_node import InlineThreads
 

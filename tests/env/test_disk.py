@@ -17,7 +17,7 @@ import pytest
 from meshq.abc import Disk
 from meshq.env import RealDisk, _disk
 from meshq.store import is_full
-from meshq.testing._conformance_disk import DISK_CHECKS
+from meshq.testing import DISK_CHECKS
 
 
 @pytest.mark.parametrize("check", DISK_CHECKS)

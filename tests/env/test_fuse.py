@@ -14,7 +14,7 @@ import pytest
 
 from meshq.abc import Disk
 from meshq.env import FusedDisk, RealDisk
-from meshq.testing._conformance_disk import DISK_CHECKS
+from meshq.testing import DISK_CHECKS
 
 #: Two files; three writes, two syncs of files and one of the directory; four changes of names.
 PROGRAM = """if True:

@@ -18,13 +18,14 @@ import trio.testing
 from meshq.env import TcpNetwork, TcpStream
 from meshq.errors import ConnectionBrokenError
 from meshq.limits import MIB
-from meshq.testing._conformance_network import NETWORK_CHECKS, Check, Sides, closing
-from meshq.testing._conformance_stream import STREAM_CHECKS, read_exactly
+from meshq.testing import NETWORK_CHECKS, STREAM_CHECKS, NetworkCheck, NetworkSides
+from meshq.testing._conformance_network import closing
+from meshq.testing._conformance_stream import read_exactly
 
 
 @asynccontextmanager
-async def tcp_sides(host: str = "127.0.0.1") -> AsyncIterator[Sides]:
-    yield Sides(TcpNetwork(), TcpNetwork(), host)
+async def tcp_sides(host: str = "127.0.0.1") -> AsyncIterator[NetworkSides]:
+    yield NetworkSides(TcpNetwork(), TcpNetwork(), host)
 
 
 async def raw_pair() -> tuple[TcpStream, socket.socket]:
@@ -44,13 +45,13 @@ def reset(peer: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("check", (*NETWORK_CHECKS, *STREAM_CHECKS))
-async def test_tcp_conforms(check: Check) -> None:
+async def test_tcp_conforms(check: NetworkCheck) -> None:
     async with tcp_sides() as sides:
         await check(sides)
 
 
 @pytest.mark.parametrize("check", NETWORK_CHECKS)
-async def test_tcp_over_ipv6_conforms(check: Check) -> None:
+async def test_tcp_over_ipv6_conforms(check: NetworkCheck) -> None:
     async with tcp_sides("::1") as sides:
         await check(sides)
 

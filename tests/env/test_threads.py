@@ -11,7 +11,7 @@ import trio
 from meshq.abc import Threads
 from meshq.env import WorkerThreads
 from meshq.env._threads import POOL_THREADS
-from meshq.testing._conformance_threads import THREADS_CHECKS
+from meshq.testing import THREADS_CHECKS
 
 
 @pytest.mark.parametrize("check", THREADS_CHECKS)

@@ -17,9 +17,9 @@ from meshq.abc import Listener, Network, Stream, TlsSide
 from meshq.env import OpenSslTls, TcpNetwork, TlsStream
 from meshq.errors import ConnectionBrokenError, MeshqError, SecurityError, SettingsError
 from meshq.settings import TLS
-from meshq.testing._conformance_network import Check, Sides, closing
-from meshq.testing._conformance_stream import STREAM_CHECKS, read_exactly
-from meshq.testing._network import MemoryNetwork
+from meshq.testing import STREAM_CHECKS, MemoryNetwork, NetworkCheck, NetworkSides
+from meshq.testing._conformance_network import closing
+from meshq.testing._conformance_stream import read_exactly
 from tests.env.authorities import Authority
 
 HOST = "broker.example"
@@ -76,7 +76,7 @@ class TlsListener(Listener):
         self.below.close()
 
 
-class TlsSides(Sides):
+class TlsSides(NetworkSides):
     """Both ends have to shake hands at once."""
 
     async def pair(self) -> tuple[Stream, Stream]:
@@ -110,12 +110,12 @@ async def memory_sides(files: Files) -> AsyncIterator[TlsSides]:
 
 
 @pytest.mark.parametrize("check", STREAM_CHECKS)
-async def test_tls_over_tcp_is_a_stream(check: Check, files: Files) -> None:
+async def test_tls_over_tcp_is_a_stream(check: NetworkCheck, files: Files) -> None:
     await check(sides_over(TcpNetwork(), TcpNetwork(), "127.0.0.1", files))
 
 
 @pytest.mark.parametrize("check", STREAM_CHECKS)
-async def test_tls_over_a_memory_network_is_a_stream(check: Check, files: Files) -> None:
+async def test_tls_over_a_memory_network_is_a_stream(check: NetworkCheck, files: Files) -> None:
     async with memory_sides(files) as sides:
         await check(sides)
 

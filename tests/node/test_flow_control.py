@@ -25,8 +25,7 @@ from meshq import (
 )
 from meshq.env import real_env
 from meshq.settings import Acceptor
-from meshq.testing import SimDisk
-from meshq.testing._network import MemoryNetwork, NetworkSettings
+from meshq.testing import MemoryNetwork, NetworkSettings, SimDisk
 from tests.wire.test_refusals_of_a_node import InlineThreads
 
 KIB = 1024

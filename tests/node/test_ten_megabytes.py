@@ -12,7 +12,7 @@ import trio
 
 from meshq import Broker, abc, connect, limits
 from meshq.settings import Acceptor
-from meshq.testing._network import MemoryNetwork
+from meshq.testing import MemoryNetwork
 from tests.node.lives import TrioWall, machine
 from tests.node.wires import NETWORK, URL
 from tests.process import Process

@@ -12,7 +12,7 @@ import trio
 
 from meshq import Client, abc, connect
 from meshq.settings import Acceptor
-from meshq.testing._network import MemoryNetwork, NetworkSettings
+from meshq.testing import MemoryNetwork, NetworkSettings
 from tests.node.lives import Lives, TrioWall, lives, machine
 from tests.process import End
 

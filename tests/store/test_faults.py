@@ -11,11 +11,10 @@ import trio
 
 from meshq.errors import AddressFullError, JournalBrokenError
 from meshq.store import Journal
-from meshq.testing import SimDisk
-from meshq.testing._disk_faults import Call, Operation
+from meshq.testing import DiskCall, DiskOperation, SimDisk
 from tests.store.kit import SEGMENT_BYTES, Store, replayed
 
-CALLS: tuple[Call, ...] = ("create", "write", "sync", "replace", "remove", "sync_directory")
+CALLS: tuple[DiskCall, ...] = ("create", "write", "sync", "replace", "remove", "sync_directory")
 
 
 async def _short_run(store: Store, acknowledged: dict[int, bytes]) -> None:
@@ -33,10 +32,10 @@ async def _short_run(store: Store, acknowledged: dict[int, bytes]) -> None:
         await trio.sleep(3)
 
 
-async def _count_calls(call: Call) -> int:
+async def _count_calls(call: DiskCall) -> int:
     counted = 0
 
-    def count(operation: Operation) -> None:
+    def count(operation: DiskOperation) -> None:
         nonlocal counted
         counted += operation.call == call
 
@@ -47,7 +46,7 @@ async def _count_calls(call: Call) -> int:
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_an_error_of_any_call_stops_the_journal_and_loses_nothing(call: Call) -> None:
+async def test_an_error_of_any_call_stops_the_journal_and_loses_nothing(call: DiskCall) -> None:
     total = await _count_calls(call)
     assert total >= 5
     stopped = 0
@@ -72,7 +71,7 @@ async def test_an_error_of_any_call_stops_the_journal_and_loses_nothing(call: Ca
     assert stopped >= total - 6, "only calls while closing can fail without being told"
 
 
-def _note(operation: Operation, synced: list[str]) -> None:
+def _note(operation: DiskOperation, synced: list[str]) -> None:
     if operation.call == "sync":
         synced.append(operation.path)
 

@@ -22,7 +22,7 @@ from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import SegmentEntry
 from meshq.store._recovery import write_manifest
 from meshq.store._segment_format import decode_header
-from meshq.testing._disk_faults import Operation
+from meshq.testing import DiskOperation
 from qa.journal.model import ROOT_DIRECTORY, recover_store
 from tests.store.kit import Store
 
@@ -96,7 +96,7 @@ async def test_a_start_reads_of_a_segment_with_an_index_what_is_wanted_of_it_onl
         await trio.sleep(5)
     read: dict[str, int] = {}
 
-    def watch(operation: Operation) -> None:
+    def watch(operation: DiskOperation) -> None:
         if operation.call == "read":
             read[operation.path] = read.get(operation.path, 0) + operation.size
 
@@ -259,7 +259,7 @@ async def test_the_index_of_an_encrypted_segment_says_nothing_without_the_key(st
 async def test_an_index_is_written_after_the_seal_of_its_segment_is_durable(store: Store) -> None:
     sealed_at_writing: list[bool] = []
 
-    def watch(operation: Operation) -> None:
+    def watch(operation: DiskOperation) -> None:
         if operation.call == "create" and ".idx" in operation.path:
             number = int(operation.path.rpartition("/")[2][:16], 16)
             power = store.disk.copy()

@@ -17,8 +17,7 @@ from meshq.errors import BusyError
 from meshq.store import Journal
 from meshq.store._layout_format import Layout
 from meshq.store._lock import make_directories, parent, take_lock
-from meshq.testing import SimDisk
-from meshq.testing._disk_faults import SimulatedCrash
+from meshq.testing import SimDisk, SimulatedCrash
 
 OPEN = """
 import sys, trio

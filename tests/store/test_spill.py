@@ -9,8 +9,7 @@ import pytest
 from meshq.errors import DamagedError
 from meshq.store import _spill
 from meshq.store._spill import Page, SpillFiles
-from meshq.testing import SimDisk
-from meshq.testing._clock import SimEntropy
+from meshq.testing import SimDisk, SimEntropy
 
 RUNS = [(1, b"table", b"body"), (3, b"", bytes(1_000)), (2, b"more", b"")]
 DIRECTORY = "/data/paging"

@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from meshq.abc import Stream
-from meshq.testing._network import MemoryNetwork, NetworkSettings
+from meshq.testing import MemoryNetwork, NetworkSettings
 
 #: Every segment takes a second, and nothing is left to chance.
 QUIET = NetworkSettings(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meshq.testing._swarm import Swarm
+from meshq.testing import Swarm
 from qa.checkers.end import violations_of
 from qa.checkers.history import History, body_of
 from qa.checkers.mesh import (

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from meshq.abc import Disk
-from meshq.testing import SimDisk
-from meshq.testing._conformance_disk import DISK_CHECKS, check_disk
+from meshq.testing import DISK_CHECKS, SimDisk, check_disk
 
 
 def make_disk() -> tuple[Disk, str]:

@@ -9,22 +9,28 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from meshq.testing._conformance_network import NETWORK_CHECKS, Check, Sides, check_network
-from meshq.testing._conformance_stream import STREAM_CHECKS, check_stream
-from meshq.testing._network import MemoryNetwork
+from meshq.testing import (
+    NETWORK_CHECKS,
+    STREAM_CHECKS,
+    MemoryNetwork,
+    NetworkCheck,
+    NetworkSides,
+    check_network,
+    check_stream,
+)
 
 
 @asynccontextmanager
-async def memory_sides(seed: int = 0) -> AsyncIterator[Sides]:
+async def memory_sides(seed: int = 0) -> AsyncIterator[NetworkSides]:
     fabric = MemoryNetwork(random.Random(seed))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(fabric.run)
-        yield Sides(fabric.host("client"), fabric.host("server"), "server")
+        yield NetworkSides(fabric.host("client"), fabric.host("server"), "server")
         nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("check", (*NETWORK_CHECKS, *STREAM_CHECKS))
-async def test_the_memory_network_conforms(check: Check) -> None:
+async def test_the_memory_network_conforms(check: NetworkCheck) -> None:
     async with memory_sides() as sides:
         await check(sides)
 
@@ -33,7 +39,7 @@ async def test_the_suites_run_as_one_call_each() -> None:
     entered = 0
 
     @asynccontextmanager
-    async def counted() -> AsyncIterator[Sides]:
+    async def counted() -> AsyncIterator[NetworkSides]:
         nonlocal entered
         entered += 1
         async with memory_sides() as sides:

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from meshq.abc import Threads
-from meshq.testing import Simulation, simulate
-from meshq.testing._conformance_threads import THREADS_CHECKS
+from meshq.testing import THREADS_CHECKS, Simulation, simulate
 
 
 @pytest.mark.parametrize("check", THREADS_CHECKS)

@@ -9,7 +9,8 @@ import trio
 import trio.testing
 
 from meshq.errors import BusyError, ConnectionBrokenError, UsageError
-from meshq.testing._network import EFFECTS, FAULTS, MemoryNetwork
+from meshq.testing import MemoryNetwork
+from meshq.testing._network import EFFECTS, FAULTS
 from tests.testing.fabrics import QUIET, join, read_all, running, within
 
 

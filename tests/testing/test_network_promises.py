@@ -10,8 +10,7 @@ import trio
 
 from meshq.abc import Stream
 from meshq.errors import ConnectionBrokenError
-from meshq.testing import Simulation, simulate
-from meshq.testing._network import MemoryNetwork, NetworkSettings
+from meshq.testing import MemoryNetwork, NetworkSettings, Simulation, simulate
 from tests.testing.fabrics import running
 
 #: Small enough that buffers fill, and often in pieces.

@@ -19,8 +19,7 @@ import trio
 
 from meshq.abc import Disk, Env, File, Stream
 from meshq.errors import ConnectionBrokenError
-from meshq.testing import SimNode, Simulation, SimulationResult, simulate
-from meshq.testing._network import MemoryNetwork
+from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult, simulate
 from qa.checkers.end import HistoryError, check_history
 from qa.checkers.history import History
 

@@ -11,8 +11,7 @@ import trio
 from meshq.abc import Env
 from meshq.errors import AddressFullError, JournalBrokenError
 from meshq.store import Journal
-from meshq.testing import SimDisk, Simulation, simulate
-from meshq.testing._node import SimNode
+from meshq.testing import SimDisk, SimNode, Simulation, simulate
 from qa.checkers.end import violations_of
 from qa.checkers.history import History
 from qa.simulation.recovery import record_recoveries

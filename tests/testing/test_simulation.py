@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import trio
 
-from meshq.testing import SimNode, Simulation, simulate
-from meshq.testing._simulation import DeadlockError, OvertimeError, SpinError
+from meshq.testing import DeadlockError, OvertimeError, SimNode, Simulation, SpinError, simulate
 
 ROOT = Path(__file__).parents[2]
 PINGS = 20

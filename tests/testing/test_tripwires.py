@@ -18,8 +18,8 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from meshq.testing import Simulation, simulate
-from meshq.testing._tripwires import WATCHED, TripwireError, tripwires
+from meshq.testing import Simulation, TripwireError, simulate
+from meshq.testing._tripwires import WATCHED, tripwires
 
 CALLS: dict[str, Callable[[], object]] = {
     "time.time": lambda: time.time(),

@@ -19,8 +19,7 @@ from meshq.endpoint import Endpoint
 from meshq.env import real_env
 from meshq.errors import AddressFullError, JournalBrokenError
 from meshq.settings import Secret, Security
-from meshq.testing import SimDisk
-from meshq.testing._network import MemoryNetwork
+from meshq.testing import MemoryNetwork, SimDisk
 from meshq.wire import (
     BY_NAME,
     BY_NUMBER,

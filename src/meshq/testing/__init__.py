@@ -1,18 +1,72 @@
-"""Tools for tests: a simulated disk, network, clock and scheduler, and the simulator made of them."""
+"""Tools for tests: a memory network, a simulated disk, a movable clock, the simulator, and conformance suites.
 
+``MovableClock`` lets a test of a broker wait an hour in no time.  ``MemoryNetwork`` and ``SimDisk`` take the place of
+the real network and the real disk, and fail when a test tells them to.  ``simulate`` runs brokers and clients on
+simulated nodes: one seed decides every order, delay and fault of the run.  ``check_disk``, ``check_network``,
+``check_stream`` and ``check_threads`` say whether a part of your own keeps the contract of ``meshq.abc``.
+"""
+
+from meshq.testing._clock import SimEntropy, SimWallClock
+from meshq.testing._conformance import NonconformanceError
+from meshq.testing._conformance_disk import DISK_CHECKS, check_disk
+from meshq.testing._conformance_network import (
+    NETWORK_CHECKS,
+    MakeNetworkSides,
+    NetworkCheck,
+    NetworkSides,
+    check_network,
+)
+from meshq.testing._conformance_stream import STREAM_CHECKS, check_stream
+from meshq.testing._conformance_threads import THREADS_CHECKS, check_threads
 from meshq.testing._disk import SimDisk
-from meshq.testing._disk_faults import SimulatedCrash
+from meshq.testing._disk_faults import DiskCall, DiskFaults, DiskOperation, SimulatedCrash
 from meshq.testing._movable_clock import MovableClock
+from meshq.testing._network import MemoryNetwork
+from meshq.testing._network_link import NetworkSettings
 from meshq.testing._node import SimNode
-from meshq.testing._simulation import Simulation, SimulationError, SimulationResult, simulate
+from meshq.testing._simulation import (
+    DeadlockError,
+    OvertimeError,
+    Simulation,
+    SimulationError,
+    SimulationResult,
+    SpinError,
+    simulate,
+)
+from meshq.testing._swarm import Swarm
+from meshq.testing._tripwires import TripwireError
 
 __all__ = [
+    "DISK_CHECKS",
+    "NETWORK_CHECKS",
+    "STREAM_CHECKS",
+    "THREADS_CHECKS",
+    "DeadlockError",
+    "DiskCall",
+    "DiskFaults",
+    "DiskOperation",
+    "MakeNetworkSides",
+    "MemoryNetwork",
     "MovableClock",
+    "NetworkCheck",
+    "NetworkSettings",
+    "NetworkSides",
+    "NonconformanceError",
+    "OvertimeError",
     "SimDisk",
+    "SimEntropy",
     "SimNode",
+    "SimWallClock",
     "SimulatedCrash",
     "Simulation",
     "SimulationError",
     "SimulationResult",
+    "SpinError",
+    "Swarm",
+    "TripwireError",
+    "check_disk",
+    "check_network",
+    "check_stream",
+    "check_threads",
     "simulate",
 ]

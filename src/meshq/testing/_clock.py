@@ -12,8 +12,8 @@ from meshq.abc import Entropy, WallClock
 EPOCH_S = 1_700_000_000
 
 
-class SimWall(WallClock):
-    """A wall clock that follows the simulation's time, off by ``offset_s``, which may jump at any moment."""
+class SimWallClock(WallClock):
+    """A wall clock that follows trio's clock, plus ``offset_s``, which a test may change at any moment."""
 
     __slots__ = ("offset_s",)
 
@@ -25,7 +25,7 @@ class SimWall(WallClock):
 
 
 class SimEntropy(Entropy):
-    """Randomness that the seed decides."""
+    """Randomness for an ``Env`` that is the same in each run: drawn from a seeded generator."""
 
     __slots__ = ("_rng",)
 

@@ -1,4 +1,4 @@
-"""How a conformance suite says what it found.
+"""The assertions of the conformance suites.
 
 Suites are shipped, so they are written without pytest, and with exceptions that ``python -O`` does not strip.
 A check is a function that takes what it examines; a suite is a tuple of checks, so that a test runner can show
@@ -14,7 +14,7 @@ import attrs
 
 
 class NonconformanceError(AssertionError):
-    """The examined part breaks its contract."""
+    """A conformance suite has found that the examined object breaks its contract; the message names the promise."""
 
 
 def expect(holds: object, promise: str) -> None:

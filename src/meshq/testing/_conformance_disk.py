@@ -1,4 +1,4 @@
-"""What every ``abc.Disk`` and its files promise while nothing fails."""
+"""The conformance suite for ``abc.Disk`` and ``abc.File``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ LARGE_BYTES: Final = 3_000_000
 
 
 def check_disk(make_disk: Callable[[], tuple[Disk, str]]) -> None:
-    """Run every check on a disk of its own; ``make_disk`` gives it and an existing empty directory."""
+    """Check that a disk and its files keep the contract of ``meshq.abc.Disk`` while nothing fails.
+
+    ``make_disk`` is called once for each check of ``DISK_CHECKS``.  It returns a disk, and the path of an existing
+    empty directory on that disk.
+
+    Raises:
+        NonconformanceError: the disk breaks a promise.
+    """
     for check in DISK_CHECKS:
         disk, root = make_disk()
         check(disk, root)

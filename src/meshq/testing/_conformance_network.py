@@ -1,4 +1,4 @@
-"""What every ``abc.Network`` and its listeners promise while nothing fails; streams have a suite of their own."""
+"""The conformance suite for ``abc.Network`` and ``abc.Listener``; streams have a suite of their own."""
 
 from __future__ import annotations
 
@@ -16,19 +16,28 @@ from meshq.testing._conformance import expect, expect_equal, expect_raises
 
 
 @attrs.frozen
-class Sides:
-    """Two sides that can reach each other: ``client`` dials ``host``, where ``server`` listens."""
+class NetworkSides:
+    """The two sides of the examined network: ``client`` dials ``host``, where ``server`` listens.
+
+    One network may be both sides.
+    """
 
     client: Network
     server: Network
     host: str
 
     async def listen(self) -> Listener:
-        """A listener on a port of the system's choice."""
+        """Listen on the server's side, on a free port.
+
+        Checkpoint: always.  Cancellation: nothing listens.
+        """
         return await self.server.listen(self.host, 0)
 
     async def pair(self) -> tuple[Stream, Stream]:
-        """The client's and the server's end of a new connection."""
+        """Make a connection, and return the client's and the server's end.
+
+        Checkpoint: always.  Cancellation: there is no connection.
+        """
         listener = await self.listen()
         try:
             near = await self.client.connect(self.host, listener.port)
@@ -38,8 +47,8 @@ class Sides:
 
 
 #: Opens two sides, and closes what is under them.
-MakeSides = Callable[[], AbstractAsyncContextManager[Sides]]
-Check = Callable[[Sides], Awaitable[None]]
+MakeNetworkSides = Callable[[], AbstractAsyncContextManager[NetworkSides]]
+NetworkCheck = Callable[[NetworkSides], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -52,14 +61,23 @@ async def closing(*closed: Stream | Listener) -> AsyncIterator[None]:
             one.close()
 
 
-async def check_network(make_sides: MakeSides) -> None:
-    """Run every check on sides of its own."""
+async def check_network(make_sides: MakeNetworkSides) -> None:
+    """Check that a network and its listeners keep the contract of ``meshq.abc.Network`` while nothing fails.
+
+    ``make_sides`` is called once for each check of ``NETWORK_CHECKS``.  It returns an async context manager that opens
+    the two sides and closes them again.
+
+    Checkpoint: always.
+    Cancellation: ends the check that runs.
+    Raises:
+        NonconformanceError: the network breaks a promise.
+    """
     for check in NETWORK_CHECKS:
         async with make_sides() as sides:
             await check(sides)
 
 
-async def _both_ends_know_each_other(sides: Sides) -> None:
+async def _both_ends_know_each_other(sides: NetworkSides) -> None:
     listener = await sides.listen()
     near = await sides.client.connect(sides.host, listener.port)
     far = await listener.accept()
@@ -69,7 +87,7 @@ async def _both_ends_know_each_other(sides: Sides) -> None:
         expect(host and 0 < int(port) < 65_536, "the server's peer is host:port")
 
 
-async def _ports_are_chosen_and_differ(sides: Sides) -> None:
+async def _ports_are_chosen_and_differ(sides: NetworkSides) -> None:
     first, second = await sides.listen(), await sides.listen()
     async with closing(first, second):
         expect(0 < first.port < 65_536, "port 0 chooses a real port")
@@ -78,7 +96,7 @@ async def _ports_are_chosen_and_differ(sides: Sides) -> None:
             await sides.server.listen(sides.host, first.port)
 
 
-async def _a_closed_port_is_free_again(sides: Sides) -> None:
+async def _a_closed_port_is_free_again(sides: NetworkSides) -> None:
     first = await sides.listen()
     first.close()
     first.close()
@@ -89,7 +107,7 @@ async def _a_closed_port_is_free_again(sides: Sides) -> None:
         expect_equal(second.port, first.port, "a closed listener gives its port back at once")
 
 
-async def _nobody_there_is_told(sides: Sides) -> None:
+async def _nobody_there_is_told(sides: NetworkSides) -> None:
     listener = await sides.listen()
     listener.close()
     with expect_raises(ConnectionBrokenError, "a port where nobody listens refuses") as caught:
@@ -97,7 +115,7 @@ async def _nobody_there_is_told(sides: Sides) -> None:
     expect_equal(getattr(caught.error, "outcome", None), "not_done", "and nothing was done")
 
 
-async def _a_port_that_is_none_is_refused(sides: Sides) -> None:
+async def _a_port_that_is_none_is_refused(sides: NetworkSides) -> None:
     listener = await sides.listen()
     async with closing(listener):
         for port in (-1, 65_536, 65_536 + listener.port):
@@ -107,7 +125,7 @@ async def _a_port_that_is_none_is_refused(sides: Sides) -> None:
                 await sides.server.listen(sides.host, port)
 
 
-async def _connecting_and_accepting_let_others_run(sides: Sides) -> None:
+async def _connecting_and_accepting_let_others_run(sides: NetworkSides) -> None:
     listener = await sides.listen()
     with trio.testing.assert_checkpoints():
         near = await sides.client.connect(sides.host, listener.port)
@@ -119,7 +137,7 @@ async def _connecting_and_accepting_let_others_run(sides: Sides) -> None:
         pass
 
 
-async def _connections_wait_to_be_accepted(sides: Sides) -> None:
+async def _connections_wait_to_be_accepted(sides: NetworkSides) -> None:
     listener = await sides.listen()
     nears = [await sides.client.connect(sides.host, listener.port) for _ in range(5)]
     for number, near in enumerate(nears):
@@ -130,7 +148,7 @@ async def _connections_wait_to_be_accepted(sides: Sides) -> None:
         expect_equal(sorted(heard), [b"0", b"1", b"2", b"3", b"4"], "each connection has its own bytes")
 
 
-async def _a_cancelled_accept_loses_no_connection(sides: Sides) -> None:
+async def _a_cancelled_accept_loses_no_connection(sides: NetworkSides) -> None:
     listener = await sides.listen()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listener.accept)
@@ -146,7 +164,7 @@ async def _a_cancelled_accept_loses_no_connection(sides: Sides) -> None:
         expect_equal(await far.receive(10), b"here", "the connection is still there")
 
 
-async def _a_cancelled_connect_leaves_nothing(sides: Sides) -> None:
+async def _a_cancelled_connect_leaves_nothing(sides: NetworkSides) -> None:
     listener = await sides.listen()
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -168,7 +186,7 @@ async def _a_cancelled_connect_leaves_nothing(sides: Sides) -> None:
         expect(b"the second".startswith(heard), "a later attempt is well")
 
 
-async def _closing_wakes_who_accepts(sides: Sides) -> None:
+async def _closing_wakes_who_accepts(sides: NetworkSides) -> None:
     listener = await sides.listen()
 
     async def accept() -> None:
@@ -183,7 +201,7 @@ async def _closing_wakes_who_accepts(sides: Sides) -> None:
         await listener.accept()
 
 
-async def _one_task_accepts(sides: Sides) -> None:
+async def _one_task_accepts(sides: NetworkSides) -> None:
     listener = await sides.listen()
     async with closing(listener), trio.open_nursery() as nursery:
         nursery.start_soon(listener.accept)
@@ -193,7 +211,7 @@ async def _one_task_accepts(sides: Sides) -> None:
         nursery.cancel_scope.cancel()
 
 
-NETWORK_CHECKS: Final[tuple[Check, ...]] = (
+NETWORK_CHECKS: Final[tuple[NetworkCheck, ...]] = (
     _both_ends_know_each_other,
     _ports_are_chosen_and_differ,
     _a_closed_port_is_free_again,

@@ -1,4 +1,4 @@
-"""What every ``abc.Stream`` promises while nothing fails."""
+"""The conformance suite for ``abc.Stream``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshq.abc import Stream
 from meshq.errors import BusyError, ConnectionBrokenError, UsageError
 from meshq.limits import CHECKPOINT_MESSAGES, MIB
 from meshq.testing._conformance import expect, expect_equal, expect_raises
-from meshq.testing._conformance_network import Check, MakeSides, Sides, closing
+from meshq.testing._conformance_network import MakeNetworkSides, NetworkCheck, NetworkSides, closing
 
 #: More than any system keeps for a connection on its own: the rest waits in the stream.
 HUGE_BYTES: Final = 64 * MIB
@@ -20,8 +20,16 @@ HUGE_BYTES: Final = 64 * MIB
 _TOLD: Final = sys.platform == "linux"
 
 
-async def check_stream(make_sides: MakeSides) -> None:
-    """Run every check on sides of its own."""
+async def check_stream(make_sides: MakeNetworkSides) -> None:
+    """Check that the streams of a network keep the contract of ``meshq.abc.Stream`` while nothing fails.
+
+    ``make_sides`` is called once for each check of ``STREAM_CHECKS``, as ``check_network`` calls it.
+
+    Checkpoint: always.
+    Cancellation: ends the check that runs.
+    Raises:
+        NonconformanceError: a stream breaks a promise.
+    """
     for check in STREAM_CHECKS:
         async with make_sides() as sides:
             await check(sides)
@@ -45,7 +53,7 @@ async def read_to_the_end(stream: Stream) -> bytes:
     return bytes(pieces)
 
 
-async def _bytes_arrive_in_order_both_ways(sides: Sides) -> None:
+async def _bytes_arrive_in_order_both_ways(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         for number in range(300):
@@ -57,7 +65,7 @@ async def _bytes_arrive_in_order_both_ways(sides: Sides) -> None:
         expect_equal(await read_exactly(near, len(back)), back, "the client hears what was said, in order")
 
 
-async def _every_kind_of_buffer_is_sent(sides: Sides) -> None:
+async def _every_kind_of_buffer_is_sent(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         near.send_nowait(b"bytes,")
@@ -70,7 +78,7 @@ async def _every_kind_of_buffer_is_sent(sides: Sides) -> None:
         )
 
 
-async def _a_huge_send_waits_here_and_is_flushed(sides: Sides) -> None:
+async def _a_huge_send_waits_here_and_is_flushed(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     data = bytes(range(256)) * (HUGE_BYTES // 256)
     async with closing(near, far), trio.open_nursery() as nursery:
@@ -82,7 +90,7 @@ async def _a_huge_send_waits_here_and_is_flushed(sides: Sides) -> None:
         expect(received[:-3] == data and received[-3:] == b"end", "every byte arrives, in order")
 
 
-async def _flushing_returns_when_nothing_waits(sides: Sides) -> None:
+async def _flushing_returns_when_nothing_waits(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     async with closing(near, far), trio.open_nursery() as nursery:
         await near.flush()
@@ -96,7 +104,7 @@ async def _flushing_returns_when_nothing_waits(sides: Sides) -> None:
         expect_equal(near.send_nowait(b""), 0, "after a flush nothing waits")
 
 
-async def _what_was_taken_does_not_change(sides: Sides) -> None:
+async def _what_was_taken_does_not_change(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     async with closing(near, far), trio.open_nursery() as nursery:
         owned = bytearray(b"a" * 8 * MIB)
@@ -108,7 +116,7 @@ async def _what_was_taken_does_not_change(sides: Sides) -> None:
         expect_equal(received.count(b"a"), len(owned) + 10, "the caller may use its buffer again at once")
 
 
-async def _receive_gives_no_more_than_asked(sides: Sides) -> None:
+async def _receive_gives_no_more_than_asked(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         near.send_nowait(bytes(100))
@@ -122,7 +130,7 @@ async def _receive_gives_no_more_than_asked(sides: Sides) -> None:
                 await far.receive(size)
 
 
-async def _an_orderly_end_comes_after_the_last_byte(sides: Sides) -> None:
+async def _an_orderly_end_comes_after_the_last_byte(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         near.send_nowait(b"last words")
@@ -132,7 +140,7 @@ async def _an_orderly_end_comes_after_the_last_byte(sides: Sides) -> None:
         expect_equal(await far.receive(10), b"", "the end stays the end")
 
 
-async def _sending_to_a_closed_peer_fails_in_the_end(sides: Sides) -> None:
+async def _sending_to_a_closed_peer_fails_in_the_end(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         near.close()
@@ -145,7 +153,7 @@ async def _sending_to_a_closed_peer_fails_in_the_end(sides: Sides) -> None:
             far.send_nowait(b"anybody?")
 
 
-async def _closing_wakes_reader_and_flusher(sides: Sides) -> None:
+async def _closing_wakes_reader_and_flusher(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     woken: list[str] = []
 
@@ -169,7 +177,7 @@ async def _closing_wakes_reader_and_flusher(sides: Sides) -> None:
     expect_equal(sorted(woken), ["flusher", "reader"], "both are told")
 
 
-async def _a_closed_stream_refuses(sides: Sides) -> None:
+async def _a_closed_stream_refuses(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     near.close()
     async with closing(far):
@@ -181,7 +189,7 @@ async def _a_closed_stream_refuses(sides: Sides) -> None:
             await near.flush()
 
 
-async def _an_end_is_known_to_whoever_does_not_read(sides: Sides) -> None:
+async def _an_end_is_known_to_whoever_does_not_read(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         near.send_nowait(b"last words")
@@ -195,7 +203,7 @@ async def _an_end_is_known_to_whoever_does_not_read(sides: Sides) -> None:
         expect(far.gone() or not _TOLD, "what was closed here has ended")
 
 
-async def _a_cancelled_receive_loses_nothing(sides: Sides) -> None:
+async def _a_cancelled_receive_loses_nothing(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     async with closing(near, far):
         for number in range(10):
@@ -208,7 +216,7 @@ async def _a_cancelled_receive_loses_nothing(sides: Sides) -> None:
             expect_equal(await far.receive(100), b"%d" % number, "a later receive has it all")
 
 
-async def _a_cancelled_flush_loses_nothing(sides: Sides) -> None:
+async def _a_cancelled_flush_loses_nothing(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     data = bytes(range(256)) * (HUGE_BYTES // 2 // 256)
     async with closing(near, far):
@@ -223,7 +231,7 @@ async def _a_cancelled_flush_loses_nothing(sides: Sides) -> None:
             expect(await read_exactly(far, len(data)) == data, "every byte arrives once, in order")
 
 
-async def _one_task_reads_and_one_flushes(sides: Sides) -> None:
+async def _one_task_reads_and_one_flushes(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     async with closing(near, far), trio.open_nursery() as nursery:
         while not near.send_nowait(bytes(MIB)):
@@ -238,7 +246,7 @@ async def _one_task_reads_and_one_flushes(sides: Sides) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _a_busy_reader_lets_others_run(sides: Sides) -> None:
+async def _a_busy_reader_lets_others_run(sides: NetworkSides) -> None:
     near, far = await sides.pair()
     async with closing(near, far), trio.open_nursery() as nursery:
         turns = [0]
@@ -264,7 +272,7 @@ async def _a_busy_reader_lets_others_run(sides: Sides) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _ends_close_in_either_order(sides: Sides) -> None:
+async def _ends_close_in_either_order(sides: NetworkSides) -> None:
     for first in (0, 1):
         ends = await sides.pair()
         ends[first].close()
@@ -272,7 +280,7 @@ async def _ends_close_in_either_order(sides: Sides) -> None:
         ends[1 - first].close()
 
 
-STREAM_CHECKS: Final[tuple[Check, ...]] = (
+STREAM_CHECKS: Final[tuple[NetworkCheck, ...]] = (
     _bytes_arrive_in_order_both_ways,
     _every_kind_of_buffer_is_sent,
     _a_huge_send_waits_here_and_is_flushed,

@@ -1,4 +1,4 @@
-"""What every ``abc.Threads`` promises."""
+"""The conformance suite for ``abc.Threads``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from meshq.testing._conformance import expect, expect_equal, expect_raises
 
 
 async def check_threads(make_threads: Callable[[], Threads]) -> None:
-    """Run every check on worker threads of its own."""
+    """Check that worker threads keep the contract of ``meshq.abc.Threads``.
+
+    ``make_threads`` is called once for each check of ``THREADS_CHECKS``.
+
+    Checkpoint: always.
+    Cancellation: ends the check that runs.
+    Raises:
+        NonconformanceError: the threads break a promise.
+    """
     for check in THREADS_CHECKS:
         await check(make_threads())
 

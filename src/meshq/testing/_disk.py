@@ -13,17 +13,21 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 
 from meshq.abc import Disk
-from meshq.testing._disk_faults import Call, DiskFaults, Fuse, Operation, os_error
+from meshq.testing._disk_faults import DiskCall, DiskFaults, DiskOperation, Fuse, os_error
 from meshq.testing._disk_mount import Mount, SimFile
 from meshq.testing._disk_tree import Entry, Inode, NameEntry, SectorEntry, Tree, normalize, split
 
 
 class SimDisk(Disk):
-    """A simulated disk.
+    """A disk in memory that can lose power, fail and fill up; a ``meshq.abc.Disk``.
 
-    Used as it is, it is the disk of one process; ``mount()`` gives a view that dies alone, for several lives
-    or several nodes on one disk.  ``latency``, if set, is asked for the seconds that each call takes (call,
-    bytes); ``spend`` is told them.  ``watch``, if set, is called after every call.
+    A write reaches the medium when its file is synced, and a new name when its directory is synced, as on a real disk.
+    ``power_loss`` keeps or loses the rest by chance.  ``faults.inject`` lets calls fail.  ``capacity_bytes`` is the
+    size of the disk.  ``rng`` decides what is left to chance; without it every disk decides alike.
+
+    A ``SimDisk`` is the disk of one process.  ``mount()`` gives a view that dies alone, for several processes on one
+    disk.  ``latency``, if set, is called with the name and the bytes of each call, and returns the seconds that the
+    call takes; ``spend`` gets these seconds.  ``watch``, if set, is called after each call with a ``DiskOperation``.
     """
 
     __slots__ = ("_home", "_mounts", "calls", "capacity_bytes", "faults", "latency", "modes", "spend", "tree", "watch")
@@ -35,9 +39,9 @@ class SimDisk(Disk):
         self.calls = 0
         #: Directories whose mode is not 0700.
         self.modes: dict[str, int] = {}
-        self.latency: Callable[[Call, int], float] | None = None
+        self.latency: Callable[[DiskCall, int], float] | None = None
         self.spend: Callable[[float], object] = float
-        self.watch: Callable[[Operation], object] | None = None
+        self.watch: Callable[[DiskOperation], object] | None = None
         self._mounts: list[Mount] = []
         self._home = self.mount()
 
@@ -45,7 +49,7 @@ class SimDisk(Disk):
         return f"<SimDisk files={len(self.files())} unsynced={len(self.tree.entries())} calls={self.calls}>"
 
     def mount(self) -> Mount:
-        """The disk for one more life of a node."""
+        """Return a view of the disk for one more process."""
         mount = Mount(self)
         self._mounts.append(mount)
         return mount
@@ -76,12 +80,12 @@ class SimDisk(Disk):
     # -- what happens to it ----------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """SIGKILL of every process on this disk: what was written stays readable, open files and locks go."""
+        """Kill the processes on this disk: written bytes stay readable, open files and locks are gone."""
         self.faults.count("disk.kill")
         self._end_mounts()
 
     def power_loss(self, rng: random.Random | None = None) -> None:
-        """Every process dies and what is not synced is kept or lost by chance."""
+        """Cut the power: all processes on this disk die, and unsynced sectors and names are kept or lost by chance."""
         rng = self.faults.rng if rng is None else rng
         entries = self.tree.entries()
         kept = _chosen(entries, rng)
@@ -110,7 +114,7 @@ class SimDisk(Disk):
         self._home = self.mount()
 
     def fail_sync(self, inode: Inode) -> None:
-        """What a failed sync does: the pages count as clean, whatever of them reached the medium."""
+        """Mark the pages of a file as clean, as a failed sync does; chance decides which pages reached the medium."""
         rng = self.faults.rng
         reached = [write for write in inode.writes if rng.random() < 0.5]
         self.faults.count("disk.dropped_sector", len(inode.writes) - len(reached))
@@ -120,11 +124,14 @@ class SimDisk(Disk):
         else:
             inode.writes.clear()
 
-    def fuse(self, calls: int, blow: Callable[[], object] | int | None = None, *, only: Sequence[Call] = ()) -> None:
-        """Right after ``calls`` more calls (of the kinds in ``only``) cut the power, or do ``blow`` instead.
+    def fuse(
+        self, calls: int, blow: Callable[[], object] | int | None = None, *, only: Sequence[DiskCall] = ()
+    ) -> None:
+        """Cut the power right after ``calls`` more calls, or do ``blow`` instead.
 
-        A number is an error that this call reports although it was carried out.  If the node is dead
-        afterwards, the call ends with ``SimulatedCrash``.
+        ``only``: the kinds of calls that count; without it all do.  ``blow`` may be a number: the last call then
+        reports that error, although the call was carried out.  If the process is dead afterwards, the call ends with
+        ``SimulatedCrash``.
         """
         self.faults.fuse = Fuse(calls, self.power_loss if blow is None else blow, frozenset(only))
 
@@ -135,7 +142,7 @@ class SimDisk(Disk):
         self.faults.count("disk.bit_flip")
 
     def spoil(self, path: str, offset: int, data: bytes) -> None:
-        """Put other bytes in the place of some of a file's, in the cache and on the medium; its length stays."""
+        """Overwrite bytes of a file, in the cache and on the medium; the file's length stays."""
         node = self._inode(path)
         node.cache = bytearray(node.cache)
         node.cache[offset : offset + len(data)] = data
@@ -145,7 +152,7 @@ class SimDisk(Disk):
             node.durable, node.shared = durable, False
 
     def flip_random_bit(self, rng: random.Random | None = None, *, within: str = "") -> tuple[str, int] | None:
-        """Change one random bit of one file whose path contains ``within``; which one, or None without files."""
+        """Change one random bit of one file whose path contains ``within``; return path and bit, None without files."""
         rng = self.faults.rng if rng is None else rng
         choices = [path for path in self.files() if within in path and self._inode(path).cache]
         if not choices:
@@ -158,7 +165,7 @@ class SimDisk(Disk):
     # -- what it holds ---------------------------------------------------------------------------------------
 
     def room_bytes(self) -> float:
-        """Bytes that still fit."""
+        """The bytes that are free."""
         if self.capacity_bytes == math.inf:
             return math.inf
         return max(self.capacity_bytes - self.tree.used_bytes(), 0)
@@ -178,11 +185,11 @@ class SimDisk(Disk):
         )
 
     def content(self, path: str) -> bytes:
-        """What a file holds for those who read it now."""
+        """The bytes that a reader of the file gets now."""
         return bytes(self._inode(path).cache)
 
     def unsynced(self) -> int:
-        """How many sectors, lengths and names a power loss could lose now."""
+        """The number of sectors, lengths and names that a power loss could lose now."""
         return len(self.tree.entries())
 
     def _inode(self, path: str) -> Inode:
@@ -195,14 +202,15 @@ class SimDisk(Disk):
     # -- every state that could be left ----------------------------------------------------------------------
 
     def copy(self) -> SimDisk:
-        """Another disk in the same state, as after SIGKILL: no open file, no lock, no fault waiting."""
+        """Return another disk in the same state, as after ``kill``: no open file, no lock, no fault waiting."""
         return self._with(self.tree.copy())
 
     def crash_images(self, limit_subset: int = 12) -> Iterator[SimDisk]:
-        """Every state that a power loss right now could leave, each once, each a disk of its own.
+        """Yield each state that a power loss right now could leave, as a disk of its own.
 
-        All subsets of up to ``limit_subset`` things not synced; beyond that all prefixes.  Where a lost sector
-        lies beyond what was durable of its file, once with zeros and once with bytes of removed files there.
+        Up to ``limit_subset`` unsynced sectors, lengths and names are lost in each combination; with more of them, only
+        the last ones are lost.  A lost sector behind the durable end of its file reads once as zeros and once as bytes
+        of removed files.
         """
         entries = self.tree.entries()
         count = len(entries)

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 import attrs
 
-Call = Literal[
+DiskCall = Literal[
     "open",
     "create",
     "read",
@@ -43,17 +43,17 @@ KINDS: Final = (
 
 
 class SimulatedCrash(BaseException):
-    """The disk call that was under way when its node died; nothing of that node may act any more.
+    """The power was cut, or the process killed, during a disk call of that process.
 
-    Not an ``Exception``: no handler of the code under test is meant to see it.
+    Not an ``Exception``, so that no handler of the code under test goes on after the crash.
     """
 
 
-class Operation(NamedTuple):
-    """One disk call that was made."""
+class DiskOperation(NamedTuple):
+    """A call that a simulated disk has carried out; ``SimDisk.watch`` gets each of them."""
 
     number: int
-    call: Call
+    call: DiskCall
     path: str
     offset: int
     size: int
@@ -63,7 +63,7 @@ class Operation(NamedTuple):
 class Injection:
     """An error that the test asked for."""
 
-    call: Call
+    call: DiskCall
     error: int
     path: str
     skip: int
@@ -77,13 +77,13 @@ class Fuse:
     calls: int
     blow: Callable[[], object] | int
     #: Only these calls count; empty: all.
-    only: frozenset[Call]
+    only: frozenset[DiskCall]
 
 
 class DiskFaults:
-    """The faults of one disk.
+    """The faults of one simulated disk.
 
-    ``counts`` has how often each fault happened: all of ``KINDS``, and errors once they were met.
+    ``counts`` says how often each kind of fault has happened.
     """
 
     __slots__ = ("counts", "fuse", "injections", "rates", "rng", "short_write_rate")
@@ -92,37 +92,39 @@ class DiskFaults:
         self.rng = rng
         self.counts: dict[str, int] = dict.fromkeys(KINDS, 0)
         self.injections: list[Injection] = []
-        self.rates: dict[Call, tuple[int, float]] = {}
+        self.rates: dict[DiskCall, tuple[int, float]] = {}
         self.short_write_rate = 0.0
         self.fuse: Fuse | None = None
 
     def count(self, kind: str, number: int = 1) -> None:
-        """Note that a fault happened."""
+        """Count a fault that has happened."""
         self.counts[kind] = self.counts.get(kind, 0) + number
 
-    def inject(self, call: Call, error: int = errno.EIO, *, path: str = "", skip: int = 0, times: float = 1) -> None:
-        """Let ``call`` fail with ``error`` after ``skip`` more that succeed, ``times`` times (infinity: for ever).
+    def inject(
+        self, call: DiskCall, error: int = errno.EIO, *, path: str = "", skip: int = 0, times: float = 1
+    ) -> None:
+        """Let the calls ``call`` fail with ``error``: the next ``times`` calls after ``skip`` more that succeed.
 
-        ``path``: only for paths that contain it.
+        ``times=math.inf``: all of them.  ``path``: only calls whose path contains this text.
         """
         self.injections.append(Injection(call, error, path, skip, times))
 
-    def rate(self, call: Call, error: int, probability: float) -> None:
-        """Let each ``call`` fail with ``error`` with this probability; 0 ends it."""
+    def rate(self, call: DiskCall, error: int, probability: float) -> None:
+        """Let each call ``call`` fail with ``error`` at this probability; 0 ends that."""
         if probability:
             self.rates[call] = (error, probability)
         else:
             self.rates.pop(call, None)
 
     def clear(self) -> None:
-        """No more faults; what is counted stays."""
+        """Drop the faults that have not happened yet; ``counts`` stays."""
         self.injections.clear()
         self.rates.clear()
         self.short_write_rate = 0.0
         self.fuse = None
 
-    def error_for(self, call: Call, path: str) -> int:
-        """The error with which this call fails, or 0."""
+    def error_for(self, call: DiskCall, path: str) -> int:
+        """Return the number of the error with which this call fails, or 0."""
         if not (self.injections or self.rates):
             return 0
         error = 0
@@ -141,8 +143,8 @@ class DiskFaults:
             self.count(f"disk.{call}.{errno.errorcode[error]}")
         return error
 
-    def burn(self, call: Call) -> Callable[[], object] | int | None:
-        """Count a call against the fuse; what it does if this was the last one."""
+    def burn(self, call: DiskCall) -> Callable[[], object] | int | None:
+        """Count a call against the fuse; return the action of the fuse if this was the last call."""
         fuse = self.fuse
         if fuse is None or (fuse.only and call not in fuse.only):
             return None

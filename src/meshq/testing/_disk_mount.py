@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from meshq.abc import Buffer, Disk, File
-from meshq.testing._disk_faults import Call, Operation, SimulatedCrash, os_error
+from meshq.testing._disk_faults import DiskCall, DiskOperation, SimulatedCrash, os_error
 from meshq.testing._disk_tree import DIRECTORY, Inode, normalize, split
 
 if TYPE_CHECKING:
@@ -129,14 +129,14 @@ class Mount(Disk):
 
     # -- around every call -----------------------------------------------------------------------------------
 
-    def begin(self, call: Call, path: str) -> int:
+    def begin(self, call: DiskCall, path: str) -> int:
         """Before a call: the error with which it has to fail, or 0."""
         if not self.alive:
             raise dead(path)
         self.device.calls += 1
         return self.device.faults.error_for(call, path)
 
-    def end(self, call: Call, path: str, offset: int = 0, size: int = 0) -> float:
+    def end(self, call: DiskCall, path: str, offset: int = 0, size: int = 0) -> float:
         """After a call that succeeded; returns how long it took, in seconds."""
         device = self.device
         seconds = 0.0
@@ -144,7 +144,7 @@ class Mount(Disk):
             seconds = device.latency(call, size)
             device.spend(seconds)
         if device.watch is not None:
-            device.watch(Operation(device.calls, call, path, offset, size))
+            device.watch(DiskOperation(device.calls, call, path, offset, size))
         if device.faults.fuse is not None:
             blow = device.faults.burn(call)
             if isinstance(blow, int):
@@ -155,7 +155,7 @@ class Mount(Disk):
                     raise SimulatedCrash(f"{call} {path}")
         return seconds
 
-    def _start(self, call: Call, path: str) -> str:
+    def _start(self, call: DiskCall, path: str) -> str:
         path = normalize(path)
         error = self.begin(call, path)
         if error:
@@ -179,7 +179,7 @@ class Mount(Disk):
     # -- abc.Disk --------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
-        call: Call = "create" if create else "open"
+        call: DiskCall = "create" if create else "open"
         path = self._start(call, path)
         tree = self.device.tree
         if create:

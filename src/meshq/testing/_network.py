@@ -59,7 +59,12 @@ EFFECTS: Final = (
 
 
 class MemoryNetwork:
-    """A fabric of links between hosts that are known by name (``"broker:5000"``)."""
+    """A network in memory between named hosts, which fails when it is told to.
+
+    ``host(name)`` is the ``meshq.abc.Network`` of the process on that host; other hosts dial its listeners as
+    ``"name:port"``.  ``run()`` delivers, and has to run in the background.  ``rng`` decides latencies and all else that
+    is left to chance: the same seed and the same calls give the same network.
+    """
 
     def __init__(self, rng: random.Random, settings: NetworkSettings | None = None) -> None:
         self.rng = rng
@@ -81,10 +86,12 @@ class MemoryNetwork:
         return f"<MemoryNetwork hosts={len(self._hosts)} events={len(self._events)}>"
 
     async def run(self) -> None:
-        """Deliver until cancelled; without it nothing arrives.
+        """Deliver until cancelled; nothing arrives while no task runs this.
 
-        Checkpoint: always.  Cancellation: what is under way stays there, and goes on with the next ``run``.
-        Raises: BusyError if it runs already.
+        Checkpoint: always.
+        Cancellation: bytes on their way stay there, and go on with the next ``run``.
+        Raises:
+            BusyError: another task runs this already.
         """
         if self._scope is not None:
             raise BusyError("the network runs already")
@@ -100,7 +107,7 @@ class MemoryNetwork:
     # -- hosts ---------------------------------------------------------------------------------------------
 
     def host(self, name: str) -> Network:
-        """The network as the process on host ``name`` sees it.
+        """Return the network as the process on host ``name`` sees it.
 
         A host is made when it is first asked for.  If its process is dead or its power off, this starts a new
         one: the restart after ``kill_host`` and ``power_off``.
@@ -113,13 +120,13 @@ class MemoryNetwork:
         return host.network
 
     def kill_host(self, name: str) -> None:
-        """SIGKILL of the process on a host; it sees nothing more, whatever it waits for."""
+        """Kill the process on a host; the kernel closes the process's connections."""
         host = self._running(name)
         self.counters["kill_host"] += 1
         host.kill()
 
     def power_off(self, name: str) -> None:
-        """A host loses power."""
+        """Cut the power of a host: the host is silent, and its peers are told nothing."""
         host = self._running(name)
         self.counters["power_off"] += 1
         host.power_off()
@@ -163,7 +170,7 @@ class MemoryNetwork:
                 link.heal()
 
     def delay(self, source: str, target: str, latency_s_min: float, latency_s_max: float) -> None:
-        """Let segments from ``source`` to ``target`` take this long from now on."""
+        """Let each segment from ``source`` to ``target`` take between these times from now on."""
         self.counters["delay"] += 1
         link = self.link(source, target)
         link.latency_s_min, link.latency_s_max = latency_s_min, latency_s_max
@@ -177,7 +184,7 @@ class MemoryNetwork:
     # -- connections ---------------------------------------------------------------------------------------
 
     def reset(self, one: str, other: str) -> int:
-        """Break the connections between two hosts and tell both ends; returns how many ends there were."""
+        """Break the connections between two hosts and tell both ends; return the number of ends."""
         ends = self._ends(one, other)
         for stream in ends:
             assert stream.inbound is not None
@@ -187,8 +194,10 @@ class MemoryNetwork:
         return len(ends)
 
     def silence(self, one: str, other: str) -> int:
-        """Let the connections between two hosts be forgotten on the way; returns how many ends there were.
-        Connections made later are well."""
+        """Drop all later bytes of the connections between two hosts, and tell neither end; return the number of ends.
+
+        Connections made later work.
+        """
         ends = self._ends(one, other)
         for stream in ends:
             assert stream.inbound is not None
@@ -211,11 +220,11 @@ class MemoryNetwork:
                 self._scope.deadline = time
 
     def find(self, name: str) -> Host | None:
-        """The host of that name."""
+        """Return the host of that name, or None."""
         return self._hosts.get(name)
 
     def link(self, source: str, target: str) -> Link:
-        """The way from one host to another; made when it is first asked for."""
+        """Return the link from one host to another."""
         link = self._links.get((source, target))
         if link is None:
             link = self._links[source, target] = Link(self)

@@ -46,7 +46,7 @@ Item = bytes | int | Mark
 
 @attrs.frozen(kw_only=True)
 class NetworkSettings:
-    """How a memory network behaves when nothing fails."""
+    """The behaviour of a memory network while no fault is asked for: latencies, buffers, timeouts."""
 
     #: Each segment takes between these, drawn evenly.
     latency_s_min: float = 0.0001

@@ -12,7 +12,7 @@ from meshq.abc import Env, Network
 from meshq.env import OpenSslTls
 from meshq.errors import UsageError
 from meshq.limits import GIB
-from meshq.testing._clock import SimEntropy, SimWall
+from meshq.testing._clock import SimEntropy, SimWallClock
 from meshq.testing._disk import SimDisk
 from meshq.testing._disk_mount import Mount
 from meshq.testing._scheduler import LIFE, Life, Scheduler, SimClock
@@ -72,7 +72,11 @@ class NoNetwork(Network):
 
 
 class SimNode:
-    """One node.  ``env`` is the outside world of its present life; ``disk`` and ``wall`` outlive it."""
+    """A simulated machine: a disk and an address that stay, and one life of a process after the other.
+
+    ``env`` is the outside world of the present life, for ``Broker(..., env=node.env)`` and
+    ``connect(..., env=node.env)``.  ``disk`` and ``wall``, the clock of the machine, outlive the life.
+    """
 
     def __init__(self, world: World, name: str, *, memory_bytes: int = GIB, disk: SimDisk | None = None) -> None:
         self.name = name
@@ -83,7 +87,7 @@ class SimNode:
         self.latency = DiskLatency(world.swarm.rng(f"{name}/latency"))
         self.disk.latency = self.latency
         self.disk.spend = self._spend
-        self.wall = SimWall()
+        self.wall = SimWallClock()
         self.life = Life(name, 0)
         self.life.dead = True
         for fault in ("kill", "power_off", "pause"):
@@ -96,12 +100,12 @@ class SimNode:
 
     @property
     def state(self) -> str:
-        """``"running"``, ``"paused"`` or ``"dead"``."""
+        """The state of the present life: ``"running"``, ``"paused"`` or ``"dead"``."""
         return "dead" if self.life.dead else ("running" if self.life.running else "paused")
 
     @property
     def open_files(self) -> int:
-        """How many files its present life has open."""
+        """The number of files that the present life has open."""
         return 0 if self._mount is None else len(self._mount.files)
 
     def _spend(self, seconds: float) -> None:
@@ -114,7 +118,7 @@ class SimNode:
     # -- lives -----------------------------------------------------------------------------------------------
 
     def start(self) -> Env:
-        """Begin a new life on the same disk; returns its outside world."""
+        """Begin a new life on the same disk, and return the outside world of that life."""
         if not self.life.dead:
             raise UsageError(f"{self.name} is {self.state}: only a dead node is started")
         world = self._world
@@ -133,9 +137,9 @@ class SimNode:
         return self.env
 
     def spawn(self, function: Callable[..., Awaitable[object]], *arguments: Any, name: object = None) -> None:
-        """Start a task of this life: it dies with it, and so does every task that it starts.
+        """Start a task of this life; the task, and all tasks that it starts, die with the life.
 
-        If it ends with an error while the node lives, the simulation fails with that error.
+        An error with which the task ends, while the node lives, is the failure of the simulation.
         """
         if self.life.dead or self._world.nursery is None:
             raise UsageError(f"{self.name} is {self.state}: start() it first")
@@ -150,9 +154,12 @@ class SimNode:
     # -- faults ----------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """SIGKILL: no task of this life takes another step, what it wrote stays in the page cache, its kernel
-        closes its connections.  Called by one of its own tasks, that task goes on to its next checkpoint in a
-        world that no longer listens.  Silent if the node is dead."""
+        """Kill the process, as SIGKILL does: its tasks take no other step, not even in ``finally``.
+
+        Written bytes stay on the disk, synced or not, and the kernel closes the process's connections.  A task of the
+        node that calls this goes on to its next checkpoint, and can change nothing outside any more.  A dead node
+        stays dead.
+        """
         if self._end("kill") and self._mount is not None:
             self.disk.faults.count("disk.kill")
             self._mount.kill()
@@ -160,7 +167,7 @@ class SimNode:
                 self._world.fabric.kill_host(self.name)
 
     def power_off(self) -> None:
-        """Power loss: as ``kill``, but what is not synced is kept or lost by chance, and the network goes silent."""
+        """Cut the power: as ``kill``, but unsynced bytes are kept or lost by chance, and the peers are told nothing."""
         if self._end("power_off"):
             self.disk.power_loss()
             if self._world.fabric is not None:
@@ -175,7 +182,7 @@ class SimNode:
         return True
 
     def pause(self) -> None:
-        """SIGSTOP: its tasks stand still until ``resume``; time goes on.  Silent unless it runs."""
+        """Stop the process, as SIGSTOP does: its tasks stand still until ``resume``, while time goes on."""
         if self.life.running and not self.life.dead:
             self._world.swarm.count("node.pause")
             self._world.scheduler.stop(self.life)
@@ -183,18 +190,18 @@ class SimNode:
                 self._world.fabric.pause_host(self.name)
 
     def resume(self) -> None:
-        """SIGCONT.  Silent unless it is paused."""
+        """Let a paused process go on, as SIGCONT does."""
         if not self.life.running and not self.life.dead:
             self._world.scheduler.go_on(self.life)
             if self._world.fabric is not None:
                 self._world.fabric.resume_host(self.name)
 
     def fuse(self, calls: int, *, power: bool = True, only: tuple[Any, ...] = ()) -> None:
-        """Cut the power (or kill the process) right after this many more disk calls of the kinds ``only``."""
+        """Cut the power, or kill the process, right after ``calls`` more disk calls of the kinds ``only``."""
         self.disk.fuse(calls, self.power_off if power else self.kill, only=only)
 
     def sever(self) -> None:
-        """Cut the node off from its outside world without ending its tasks: the end of a simulation."""
+        """Cut the node off from disk and network without ending its tasks, as the end of a simulation does."""
         if not self.life.dead and self._mount is not None:
             self.life.dead = True
             self._mount.kill()

@@ -39,7 +39,7 @@ NetworkFactory = Callable[["Simulation"], Fabric]
 
 
 class SimulationError(AssertionError):
-    """A simulation came to a standstill; the message has the stack of every task."""
+    """A simulation cannot go on; the message has the stack of every task."""
 
 
 class DeadlockError(SimulationError):
@@ -56,7 +56,7 @@ class OvertimeError(SimulationError):
 
 @attrs.frozen(kw_only=True)
 class SimulationResult:
-    """What became of a run.  ``trace`` is equal for equal runs."""
+    """The end of a simulated run.  ``trace`` is equal for equal runs."""
 
     seed: int
     #: What the main task returned; None if it failed.
@@ -71,14 +71,17 @@ class SimulationResult:
     abandoned: bool = False
 
     def check(self) -> SimulationResult:
-        """Raise the failure, if there was one."""
+        """Raise the failure, if there was one; else return this result."""
         if self.failure is not None:
             raise self.failure
         return self
 
 
 class Simulation:
-    """What the main task sees: nodes, network, chance, and a way to fail."""
+    """A run of ``simulate``, as its main task sees it: nodes, network and chance.
+
+    ``fabric`` is the network, ``swarm`` decides what is left to chance, ``nodes`` has each node by name.
+    """
 
     def __init__(self, seed: int, *, duration_s: float = 60.0) -> None:
         self.seed = seed
@@ -103,7 +106,7 @@ class Simulation:
     # -- for the main task -----------------------------------------------------------------------------------
 
     def node(self, name: str, **options: Any) -> SimNode:
-        """The node of that name; a new one, alive, the first time."""
+        """Return the node of that name; the first call makes the node, with these options, and starts it."""
         node = self.nodes.get(name)
         if node is None:
             node = self.nodes[name] = SimNode(self, name, **options)
@@ -112,13 +115,13 @@ class Simulation:
         return node
 
     def fail(self, failure: BaseException) -> None:
-        """Let the simulation end with this failure; the first one counts."""
+        """End the simulation with this failure; the first failure counts."""
         if self._failure is None and self._result is None:
             self._failure = failure
             self._scope.cancel()
 
     def counters(self) -> dict[str, int]:
-        """Every fault and chaos point so far, by name, sorted."""
+        """Return how often each fault and failure point has happened so far, by name, sorted."""
         counts = dict(self.swarm.counters)
         if self.fabric is not None:
             for kind, number in self.fabric.counters.items():
@@ -131,7 +134,7 @@ class Simulation:
     async def guard(self, life: Life, function: Callable[..., Awaitable[object]], arguments: tuple[Any, ...]) -> None:
         """Run a task of a node.
 
-        Checkpoint: as ``function``.  Cancellation: ends it.
+        Checkpoint: as ``function``.  Cancellation: ends the task.
         """
         result = await outcome.acapture(function, *arguments)
         if isinstance(result, outcome.Error) and not life.dead:
@@ -140,7 +143,7 @@ class Simulation:
     # -- the run ---------------------------------------------------------------------------------------------
 
     async def run(self, main: Main, network: NetworkFactory | None, limit_s: float) -> None:
-        """The root of all tasks.
+        """Run the main task, and clear away all others.
 
         Checkpoint: always.  Cancellation: not meant to be.
         """
@@ -167,7 +170,7 @@ class Simulation:
         self.clock.on_deadlock = None
 
     def conclude(self) -> SimulationResult:
-        """Take the verdict; nothing that happens later changes it."""
+        """Return the result of the run; later events do not change it."""
         if self._result is None:
             self._wires.close()
             self._result = SimulationResult(
@@ -204,11 +207,11 @@ def simulate(
     limit_s: float = 3600.0,
     network: NetworkFactory | None = None,
 ) -> SimulationResult:
-    """Run ``await main(simulation)`` as ``seed`` decides.
+    """Run ``await main(simulation)``; ``seed`` decides the order of tasks, each delay and each choice.
 
-    ``duration_s`` is for the main task to read.  ``limit_s``: simulated seconds by which it must be done.
+    ``duration_s`` is for the main task to read.  ``limit_s``: simulated seconds by which the main task must be done.
     ``network`` makes the network, for instance ``lambda simulation: MemoryNetwork(simulation.swarm.rng("net"))``.
-    Nothing is raised for what happens inside: the result has the failure, and ``check()`` raises it.
+    A failure inside is not raised: the result has the failure, and ``check()`` raises it.
     """
     with _without_collector(), _logging_as_it_was():
         result = _run(Simulation(seed, duration_s=duration_s), main, network, limit_s)

@@ -15,9 +15,9 @@ CHAOS_RATES: Final = (0.02, 0.1, 0.5)
 
 
 class Swarm:
-    """The switches and the counters of one seed.
+    """The choices of one seed: seeded generators, the kinds of faults that are on, and counters.
 
-    ``counters`` has every fault and chaos point by name, those that did not happen as 0.
+    ``counters`` has each fault and failure point by name; 0 if it has not happened.
     """
 
     __slots__ = ("_chaos", "_forced", "_on", "_share", "counters", "seed")
@@ -31,17 +31,17 @@ class Swarm:
         self._chaos: dict[str, tuple[float, random.Random]] = {}
 
     def rng(self, purpose: str) -> random.Random:
-        """A generator for one purpose, the same in every run of this seed."""
+        """Return a generator for one purpose; the same seed and purpose give the same numbers in each run."""
         return random.Random(f"{self.seed}/{purpose}")
 
     def force(self, kind: str, on: bool) -> None:
-        """Decide instead of the seed."""
+        """Switch a kind of fault on or off, instead of the seed."""
         self._forced[kind] = on
         self._on.pop(kind, None)
         self._chaos.pop(kind.removeprefix("chaos."), None)
 
     def on(self, kind: str) -> bool:
-        """Whether this kind of fault is on in this seed."""
+        """Return whether this kind of fault is on in this seed."""
         known = self._on.get(kind)
         if known is None:
             known = self._forced.get(kind, self.rng(f"swarm/{kind}").random() < self._share)
@@ -49,11 +49,11 @@ class Swarm:
         return known
 
     def count(self, kind: str, number: int = 1) -> None:
-        """Note that something happened (with 0: that it could have)."""
+        """Add to the counter of this kind; 0 makes the counter."""
         self.counters[kind] = self.counters.get(kind, 0) + number
 
     def chaos(self, name: str) -> bool:
-        """Whether the rare way is taken at a chaos point now; what ``Env.chaos`` asks."""
+        """Return whether the failure point of that name fails now; for ``Env.chaos``."""
         point = self._chaos.get(name)
         if point is None:
             rng = self.rng(f"chaos/{name}")

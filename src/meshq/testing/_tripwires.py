@@ -83,7 +83,7 @@ WATCHED: Final[tuple[tuple[Any, tuple[str, ...]], ...]] = (
 
 
 class TripwireError(InvariantError):
-    """Simulated code went past ``meshq.abc`` to the real world: ``call`` says where to."""
+    """Code inside of a simulation has called the real world: ``call`` is a clock, a file, a socket or a thread."""
 
     def __init__(self, call: str) -> None:
         super().__init__(f"{call} was called inside a simulation; go through meshq.abc")
