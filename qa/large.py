@@ -54,12 +54,12 @@ class Body:
         self.mib = mib
         self.crc = 0
 
-    def __aiter__(self) -> Pieces:
+    def __aiter__(self) -> BodyPieces:
         self.crc = 0
-        return Pieces(self)
+        return BodyPieces(self)
 
 
-class Pieces:
+class BodyPieces:
     """The pieces of a body, of a MiB each."""
 
     def __init__(self, body: Body) -> None:

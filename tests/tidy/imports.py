@@ -68,8 +68,31 @@ def layer_problems(source: Source, modules: frozenset[str]) -> Iterator[Problem]
         unit = unit_of(target)
         if unit != source.unit and unit not in allowed:
             yield source.problem(imported.node, f"{source.unit} may not import {unit} ({target})")
-        elif unit != source.unit and "._" in target and source.unit != "testing":
+        elif unit != source.unit and "._" in target:
             yield source.problem(imported.node, f"{target} is private to {unit}")
+
+
+def room_of(module: str, modules: frozenset[str]) -> str:
+    """The room of a module of ``qa``: ``qa.mesh.node`` is in ``mesh``, and ``qa.seeds`` at the top is in ``qa``."""
+    room = module.split(".")[1] if "." in module else "qa"
+    return room if any(other.startswith(f"qa.{room}.") for other in modules) else "qa"
+
+
+def room_problems(source: Source, modules: frozenset[str]) -> Iterator[Problem]:
+    """The rooms of ``qa`` import each other only where the table says."""
+    room = room_of(source.module, modules)
+    for imported in imports_of(source):
+        if imported.module.split(".")[0] == "qa":
+            other = room_of(target_of(imported, modules), modules)
+            if other != room and other not in layers.QA_ROOMS[room]:
+                yield source.problem(imported.node, f"the room {room} of qa may not import {other}")
+
+
+def published_problems(source: Source, package: str, published: frozenset[str]) -> Iterator[Problem]:
+    """A public name is imported from the package that publishes the name, not from a private module below."""
+    for imported in imports_of(source):
+        if imported.module.startswith(f"{package}._") and imported.name in published:
+            yield source.problem(imported.node, f"import {imported.name} from {package}")
 
 
 def worldly_modules(sources: Sequence[Source], modules: frozenset[str]) -> frozenset[str]:

@@ -10,6 +10,7 @@ from tests.tidy.sources import Problem, Source
 
 FILE_LINES_MAX = 500
 FILE_LINES_MEDIAN_MAX = 250
+FOLDER_FILES_MAX = 25
 FUNCTION_LINES_MAX = 60
 CONSTRUCTOR_PARAMETERS_MAX = 5
 
@@ -29,6 +30,17 @@ def median_problems(sources: Sequence[Source]) -> Iterator[Problem]:
         longest = max(sources, key=lambda source: source.lines)
         message = f"the median file has {statistics.median(sizes):.0f} lines, not under {FILE_LINES_MEDIAN_MAX}"
         yield longest.problem(1, message + "; this is the longest")
+
+
+def folder_problems(sources: Sequence[Source]) -> Iterator[Problem]:
+    """A folder is a shelf: a reader sees all of its files at a glance."""
+    folders: dict[str, list[Source]] = {}
+    for source in sources:
+        if source.name != "__init__.py":
+            folders.setdefault(source.path.rpartition("/")[0], []).append(source)
+    for folder, files in folders.items():
+        if len(files) > FOLDER_FILES_MAX:
+            yield files[0].problem(1, f"{folder} has {len(files)} files, more than {FOLDER_FILES_MAX}: make rooms")
 
 
 def has_docstring(node: ast.AST) -> bool:

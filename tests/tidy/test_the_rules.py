@@ -113,6 +113,53 @@ def test_private_names_of_trio_are_found(line: str) -> None:
     assert said(imports.private_trio_problems(planted("testing/_scheduler.py", line))) == []
 
 
+ROOMS_OF_QA = frozenset({"qa.seeds", "qa.checkers.history", "qa.mesh.scenario", "qa.simulation.scenario"})
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "message"),
+    [
+        ("qa/checkers/history.py", "from qa.mesh.scenario import f", "the room checkers of qa may not import mesh"),
+        ("qa/simulation/scenario.py", "from qa import seeds", "the room simulation of qa may not import qa"),
+        ("qa/simulation/scenario.py", "import qa.seeds", "the room simulation of qa may not import qa"),
+    ],
+)
+def test_a_room_of_qa_that_imports_upwards_is_found(path: str, line: str, message: str) -> None:
+    (problem,) = said(imports.room_problems(Source.of(path, f"{line}\n"), ROOMS_OF_QA))
+    assert problem == f"{path}:1: {message}"
+
+
+def test_a_room_of_qa_may_import_those_below() -> None:
+    lines = "from qa.checkers.history import f\nfrom qa.mesh.scenario import g\nimport meshq\n"
+    assert said(imports.room_problems(Source.of("qa/seeds.py", lines), ROOMS_OF_QA)) == []
+
+
+def test_a_public_name_that_is_imported_from_a_private_module_is_found() -> None:
+    source = Source.of(
+        "tests/x.py", "from meshq.testing._disk import SimDisk, split\nfrom meshq.testing import Swarm\n"
+    )
+    (problem,) = said(imports.published_problems(source, "meshq.testing", frozenset({"SimDisk", "Swarm"})))
+    assert problem == "tests/x.py:1: import SimDisk from meshq.testing"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("from meshq.testing._network import MemoryNetwork", True),
+        ("    import meshq.store._journal", True),
+        ("from meshq.store import Journal, _journal", True),
+        (".. autoclass:: meshq.store._journal.Journal", True),
+        ("from meshq.testing import MemoryNetwork", False),
+        ("from meshq import Broker  # not meshq._broker", False),
+        ("_private = 1", False),
+    ],
+)
+def test_a_private_module_in_code_that_users_read_is_found(line: str, found: bool) -> None:
+    assert bool(said(texts.private_import_problems("examples/x.py", line))) is found
+    assert bool(said(texts.private_import_problems("docs/x.md", f"```python\n{line}\n```"))) is found
+    assert said(texts.private_import_problems("docs/x.md", f"```\n```\n{line}")) == []
+
+
 def test_a_circle_in_the_table_is_found() -> None:
     circle = {"a": frozenset({"b"}), "b": frozenset({"c"}), "c": frozenset({"a"}), "d": frozenset({"a"})}
     assert imports.cycles(circle) == ["a", "b", "c"]
@@ -198,6 +245,10 @@ def test_what_is_too_long_is_found() -> None:
     sizes = [planted("broker/_x.py", *["x = 1"] * lines) for lines in (250, 10, 400)]
     assert "median" in said(shapes.median_problems(sizes))[0]
     assert said(shapes.median_problems(sizes[1:2])) == []
+    shelf = [planted(f"broker/_x{number}.py") for number in range(25)] + [planted("broker/__init__.py")]
+    assert said(shapes.folder_problems(shelf)) == []
+    (full,) = said(shapes.folder_problems([*shelf, planted("broker/_y.py")]))
+    assert "src/meshq/broker has 26 files, more than 25" in full
 
 
 @pytest.mark.parametrize(

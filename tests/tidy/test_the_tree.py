@@ -8,12 +8,17 @@ import re
 import pytest
 
 import meshq
+from meshq import testing
 from tests.tidy import bans, imports, layers, shapes, texts
 from tests.tidy.sources import ROOT, Problem, python_files, report, tracked
 
 PRODUCT = python_files("src")
-EVERYTHING = python_files("src", "tests", "benchmarks", "examples", "tools", "docs")
+#: Not in the wheel, and typed and documented like the product.
+QA = python_files("qa")
+USERS = python_files("qa", "tests", "benchmarks", "examples", "tools", "docs")
+EVERYTHING = python_files("src", "qa", "tests", "benchmarks", "examples", "tools", "docs")
 MODULES = frozenset(source.module for source in PRODUCT)
+QA_MODULES = frozenset(source.module for source in QA)
 # One process reads all these trees, and once is enough.
 pytestmark = pytest.mark.xdist_group("tidy")
 
@@ -39,6 +44,31 @@ def test_imports_go_down_only() -> None:
     assert not problems, report(problems)
 
 
+def test_the_rooms_of_qa_are_ordered() -> None:
+    problems = [problem for source in QA for problem in imports.room_problems(source, QA_MODULES)]
+    assert not problems, report(problems)
+    assert imports.cycles(layers.QA_ROOMS) == []
+
+
+def test_what_the_testing_kit_publishes_is_imported_from_there() -> None:
+    published = frozenset(testing.__all__)
+    problems = [
+        problem for source in USERS for problem in imports.published_problems(source, "meshq.testing", published)
+    ]
+    assert not problems, report(problems)
+
+
+def test_documents_and_examples_import_no_private_module() -> None:
+    names = [name for name in tracked() if name.startswith(("docs/", "examples/")) or name == "README.md"]
+    problems = [
+        problem
+        for name in names
+        if name.endswith((".md", ".py"))
+        for problem in texts.private_import_problems(name, (ROOT / name).read_text(encoding="utf-8"))
+    ]
+    assert not problems, report(problems)
+
+
 def test_deciders_know_nothing_of_the_world() -> None:
     worldly = imports.worldly_modules(PRODUCT, MODULES)
     problems = [problem for source in PRODUCT for problem in imports.purity_problems(source, MODULES, worldly)]
@@ -56,7 +86,7 @@ def test_each_part_depends_on_no_more_than_it_says() -> None:
 
 
 def test_private_names_of_trio_stand_in_one_file() -> None:
-    problems = problems_of(imports.private_trio_problems)
+    problems = problems_of(imports.private_trio_problems, sources=(*PRODUCT, *QA))
     assert not problems, problems
 
 
@@ -68,6 +98,7 @@ def test_no_failure_goes_unseen_and_no_order_differs_from_run_to_run() -> None:
         bans.set_order_problems,
         bans.state_problems,
         bans.cause_problems,
+        sources=(*PRODUCT, *QA),
     )
     assert not problems, problems
 
@@ -83,18 +114,23 @@ def test_files_and_functions_are_short() -> None:
 
 
 def test_half_of_the_files_are_really_short() -> None:
-    problems = list(shapes.median_problems(PRODUCT))
+    problems = [*shapes.median_problems(PRODUCT), *shapes.median_problems(QA)]
+    assert not problems, report(problems)
+
+
+def test_no_folder_of_the_testing_kit_or_of_qa_has_too_many_files() -> None:
+    problems = list(shapes.folder_problems([*QA, *(source for source in PRODUCT if source.unit == "testing")]))
     assert not problems, report(problems)
 
 
 def test_constructors_take_a_handful_by_position() -> None:
-    problems = problems_of(shapes.constructor_problems)
+    problems = problems_of(shapes.constructor_problems, sources=(*PRODUCT, *QA))
     assert not problems, problems
 
 
 def test_everything_public_says_what_it_is() -> None:
-    documented = shapes.Documented(PRODUCT)
-    problems = [problem for source in PRODUCT for problem in shapes.docstring_problems(source, documented)]
+    documented = shapes.Documented((*PRODUCT, *QA))
+    problems = [problem for source in (*PRODUCT, *QA) for problem in shapes.docstring_problems(source, documented)]
     assert not problems, report(problems)
 
 
@@ -134,10 +170,10 @@ def test_the_table_of_layers_itself_goes_down() -> None:
 def test_broker_and_client_do_not_know_each_other_and_nobody_knows_testing() -> None:
     assert "client" not in layers.MAY_IMPORT["broker"]
     assert "broker" not in layers.MAY_IMPORT["client"]
-    assert [unit for unit, allowed in layers.MAY_IMPORT.items() if "testing" in allowed] == ["testing"]
+    assert [unit for unit, allowed in layers.MAY_IMPORT.items() if "testing" in allowed] == []
     assert [unit for unit in ("bridge", "cluster", "ha") if "broker" in layers.MAY_IMPORT[unit]] == []
 
 
-@pytest.mark.parametrize("folder", ["src", "tests"])
+@pytest.mark.parametrize("folder", ["src", "qa", "tests"])
 def test_the_rules_see_the_files(folder: str) -> None:
     assert len(python_files(folder)) >= 5

@@ -7,7 +7,7 @@ import pytest
 from tests.tidy import words
 from tests.tidy.sources import ROOT, Source, python_files
 
-PRODUCT = python_files("src")
+PRODUCT = python_files("src", "qa")
 pytestmark = pytest.mark.xdist_group("tidy")
 
 

@@ -35,6 +35,15 @@ _MAKERS = re.compile(
 )
 
 
+#: ``import meshq.x._y``, ``from meshq.x._y import Z``, ``from meshq.x import _y``, and what a page draws from a module.
+_PRIVATE_IMPORT = re.compile(
+    r"^\s*(?:import|from)\s+meshq[\w.]*\._"
+    r"|^\s*from\s+meshq[\w.]*\s+import\s[\w\s(),]*(?<!\w)_\w"
+    r"|^\.\. auto\w+:: meshq[\w.]*\._"
+)
+_FENCE = re.compile(r"^```", re.M)
+
+
 def _foreign(address: str) -> bool:
     """Whether this is the address of a real machine: not loopback, unset, multicast or kept for documentation."""
     try:
@@ -44,6 +53,16 @@ def _foreign(address: str) -> bool:
     documentation = [ipaddress.ip_network(net) for net in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")]
     known = address in ADDRESSES or parsed.is_loopback or parsed.is_unspecified or parsed.is_multicast
     return not known and not any(parsed in network for network in documentation)
+
+
+def private_import_problems(path: str, text: str) -> Iterator[Problem]:
+    """Code that users read imports what users may import: in a page, the code between fences."""
+    fenced = path.endswith(".py")
+    for number, line in enumerate(text.splitlines(), 1):
+        if _FENCE.match(line):
+            fenced = not fenced
+        elif fenced and _PRIVATE_IMPORT.match(line):
+            yield Problem(path, number, f"imports a private module: {line.strip()}")
 
 
 def text_problems(path: str, text: str) -> Iterator[Problem]:

@@ -86,7 +86,10 @@ LAYERS: Final[dict[str, str]] = {
     **dict.fromkeys(("wire", "store", "lb"), "L1"),
     **dict.fromkeys(("broker", "client", "discovery"), "L2"),
     **dict.fromkeys(("cli", "config", "demo", "console"), "L7"),
-    **{name: name for name in ("aio", "blocking", "testing", "spark", "bridge", "cluster", "ha", "node", "portal")},
+    **{
+        name: name
+        for name in ("aio", "blocking", "testing", "qa", "spark", "bridge", "cluster", "ha", "node", "portal")
+    },
 }
 _SUBJECT: Final = re.compile(
     r"(?:it|they|those|these|this one|that one|somebody|someone|nobody|no one|whoever|whatever|everybody|everyone"
@@ -239,7 +242,7 @@ def main() -> None:
     parser.add_argument("--names", action="store_true", help="list identifiers and class names instead")
     parser.add_argument("packages", nargs="*", help="only riddles of these packages, or `public`")
     options = parser.parse_args()
-    product = python_files("src")
+    product = python_files("src", "qa")
     if options.write:
         RATCHETS.write_text(json.dumps(counts(product), indent=1) + "\n", encoding="utf-8")
     elif options.names:
