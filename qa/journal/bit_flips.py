@@ -22,14 +22,14 @@ import trio.testing
 from meshq.errors import DamagedError
 from meshq.store import Journal
 from meshq.store._batch_format import BatchHeader
-from meshq.store._index_format import Index, decode_index
 from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import PURPOSE, Manifest, SegmentEntry
-from meshq.store._pair_format import decode_sheet
+from meshq.store._ping_pong_format import decode_sheet
 from meshq.store._recovery import read_manifest
 from meshq.store._scan_format import scan
 from meshq.store._segment_format import decode_header
+from meshq.store._segment_index_format import Index, decode_index
 from meshq.testing import SimDisk
 from qa.journal.crash_images import one_step
 from qa.journal.model import (

@@ -16,8 +16,8 @@ from meshq.limits import GIB
 from meshq.store import Draft, Journal, Record
 from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
+from meshq.store._recovered_records import recovered_records
 from meshq.store._recovery import Recovery, recover
-from meshq.store._replay import recovered_records
 from meshq.store._segment_format import NO_KEYS
 from meshq.testing import SimEntropy, SimWallClock
 from meshq.testing._node import NoNetwork

@@ -15,8 +15,8 @@ from meshq.broker.queue._run import GONE
 from meshq.errors import MeshqError, invariant
 from meshq.store import Journal, LargeFiles
 from meshq.store._keyring_format import Keyring
-from meshq.store._large_format import block_count
-from meshq.store._places import layout_of
+from meshq.store._large_body_format import block_count
+from meshq.store._store_lock import layout_of
 from meshq.testing import Simulation
 from meshq.wire import RunView
 from qa.checkers.history import body_of, place_of, uid_of

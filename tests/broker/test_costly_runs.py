@@ -13,7 +13,7 @@ from meshq.broker.queue._run_messages import RunMessages
 from meshq.broker.session._access import Access
 from meshq.permissions import Permissions
 from meshq.selector import parse_filter
-from meshq.selector._view import HEADERS
+from meshq.selector._message_view import HEADERS
 from meshq.settings import AddressSettings, Security
 from meshq.wire import (
     FLAG_DURABLE,

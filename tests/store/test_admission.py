@@ -14,11 +14,11 @@ import trio
 from meshq.errors import DamagedError
 from meshq.limits import SECTOR_BYTES, SEGMENT_HEADER_BYTES
 from meshq.store import Journal
-from meshq.store._admission import Admission
-from meshq.store._gathered import Gathered
-from meshq.store._large_batches import is_sure
-from meshq.store._pair_format import Sheet
-from meshq.store._places import _decoded
+from meshq.store._batch_space import is_sure
+from meshq.store._disk_space_wait import Admission
+from meshq.store._pending_batch import Gathered
+from meshq.store._ping_pong_format import Sheet
+from meshq.store._store_lock import _decoded
 from tests.store.kit import Store
 
 

@@ -27,12 +27,12 @@ from meshq.store._batch_format import (
     records_of,
     unpack_targets,
 )
-from meshq.store._excerpts import Excerpts
-from meshq.store._index_format import Index, decode_index, disagreement, encode_index
 from meshq.store._layout_format import FORMAT_VERSION, Layout, index_number, segment_number
 from meshq.store._manifest_format import SegmentEntry
+from meshq.store._record_prefix import Excerpts
 from meshq.store._scan_format import is_zero, scan
 from meshq.store._segment_format import SegmentHeader, SegmentKeys, decode_header, encode_header
+from meshq.store._segment_index_format import Index, decode_index, disagreement, encode_index
 from tests.store.kit import Store
 from tests.store.make_journal_data import KEYS as STORE_KEYS
 

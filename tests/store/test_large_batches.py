@@ -10,10 +10,10 @@ import trio
 
 from meshq.errors import ClosedError
 from meshq.store import Journal
-from meshq.store._gathered import Gathered
-from meshq.store._large_batches import bytes_of, large_bytes, left_behind, reserve_bytes, stays
-from meshq.store._room import Room
-from meshq.store._writer import Blank, SegmentWriter
+from meshq.store._batch_space import bytes_of, large_bytes, left_behind, reserve_bytes, stays
+from meshq.store._pending_batch import Gathered
+from meshq.store._segment_allocator import Room
+from meshq.store._segment_writer import Blank, SegmentWriter
 from tests.store.kit import SEGMENT_BYTES, Store
 
 LARGE = 5 * SEGMENT_BYTES

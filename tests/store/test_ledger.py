@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from meshq.errors import InvariantError
 from meshq.limits import SECTOR_BYTES, SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import DEMOTED, KIND_SHIFT, ROOT, SIZE_MASK, TARGETS
-from meshq.store._compact_plan import Candidate, husks, victims
-from meshq.store._ledger_machine import Ledger, SegmentBook
+from meshq.store._compaction_plan import Candidate, husks, victims
 from meshq.store._reclaim_plan import removable
+from meshq.store._segment_usage_machine import Ledger, SegmentBook
 
 
 @attrs.define

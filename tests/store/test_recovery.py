@@ -12,7 +12,7 @@ from meshq.errors import DamagedError, SettingsError
 from meshq.store import Record
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import decode_manifest, encode_manifest
-from meshq.store._pair_format import Sheet, decode_sheet, encode_sheet
+from meshq.store._ping_pong_format import Sheet, decode_sheet, encode_sheet
 from meshq.store._recovery import write_manifest
 from meshq.store._segment_format import decode_header, encode_header
 from qa.journal.model import ROOT_DIRECTORY, recover_store

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from meshq.errors import DamagedError
-from meshq.store import _spill
-from meshq.store._spill import Page, SpillFiles
+from meshq.store import _spill_files
+from meshq.store._spill_files import Page, SpillFiles
 from meshq.testing import SimDisk, SimEntropy
 
 RUNS = [(1, b"table", b"body"), (3, b"", bytes(1_000)), (2, b"more", b"")]
@@ -44,7 +44,7 @@ def test_what_is_written_is_read_again_in_any_order_and_not_to_be_seen_on_the_di
 def test_a_file_goes_when_no_page_in_it_is_needed_and_a_full_one_is_followed_by_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_spill, "SEGMENT_BYTES", 500)
+    monkeypatch.setattr(_spill_files, "SEGMENT_BYTES", 500)
     disk = SimDisk()
     files = files_on(disk)
     first, second, third = written(files)

@@ -51,7 +51,7 @@ class Source:
 
     @property
     def module(self) -> str:
-        """The module's full name, ``meshq.wire._codec``; a package's own is the package."""
+        """The module's full name, ``meshq.wire._msgpack``; a package's own is the package."""
         parts = Path(self.path).with_suffix("").parts
         return ".".join(parts[parts.index("src") + 1 :] if "src" in parts else parts).removesuffix(".__init__")
 
@@ -71,7 +71,7 @@ class Source:
 
 
 def unit_of(module: str) -> str:
-    """``meshq.wire._codec`` is in the unit ``wire``; ``meshq`` itself is ``__init__``; ``qa`` is one unit."""
+    """``meshq.wire._msgpack`` is in the unit ``wire``; ``meshq`` itself is ``__init__``; ``qa`` is one unit."""
     parts = module.split(".")
     if parts[0] == "qa":
         return "qa"

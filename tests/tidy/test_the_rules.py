@@ -58,7 +58,7 @@ def test_an_import_that_goes_down_is_fine() -> None:
         ("broker/queue/_queue_machine.py", "from time import monotonic", "may not import time"),
         ("broker/queue/_queue_machine.py", "import concurrent.futures", "may not import concurrent"),
         ("broker/queue/_queue_machine.py", "from meshq.store._journal import Journal", "doer meshq.store._journal"),
-        ("wire/_codec.py", "import os", "may not import os"),
+        ("wire/_msgpack.py", "import os", "may not import os"),
         ("settings.py", "import logging", "may not import logging"),
         ("store/_reclaim_plan.py", "import random", "may not import random"),
         ("store/_batch_format.py", "def f():\n    import socket", "may not import socket"),

@@ -272,7 +272,7 @@ def test_a_large_frame_in_small_pieces_is_checked_once_when_it_is_whole(monkeypa
         checked.append(len(part))
         return zlib.crc32(part, start)
 
-    monkeypatch.setattr("meshq.wire._buffer.zlib", SimpleNamespace(crc32=crc32))
+    monkeypatch.setattr("meshq.wire._receive_buffer.zlib", SimpleNamespace(crc32=crc32))
     buffer = ReceiveBuffer(limits.BODY_BYTES_MAX)
     frames = [found for at in range(0, len(data), 4096) for found in buffer.feed(data[at : at + 4096])]
     assert frames == [frame]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from meshq import limits
 from meshq.errors import LocalProtocolError, RemoteProtocolError
 from meshq.wire import decode_map, encode_map
-from meshq.wire._codec import LISTS_MAX
+from meshq.wire._msgpack import LISTS_MAX
 
 SIZE_MAX = limits.PROPERTIES_BYTES_MAX
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from meshq.selector._like import compile_like
-from meshq.selector._nodes import (
+from meshq.selector._message_view import MessageView, reader
+from meshq.selector._syntax_tree import (
     All,
     Arithmetic,
     Between,
@@ -23,8 +24,7 @@ from meshq.selector._nodes import (
     Node,
     Not,
 )
-from meshq.selector._tokens import INT_MAX, INT_MIN
-from meshq.selector._view import MessageView, reader
+from meshq.selector._tokenizer import INT_MAX, INT_MIN
 
 Evaluate = Callable[[MessageView], Any]
 Verdict = Callable[[MessageView], bool | None]

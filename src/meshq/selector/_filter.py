@@ -7,11 +7,11 @@ from typing import Final, TypeVar
 from meshq import limits
 from meshq.errors import SettingsError, with_kind
 from meshq.selector._compile import condition
-from meshq.selector._index import index_of
-from meshq.selector._nodes import Like, Name, Node
+from meshq.selector._equality_index import index_of
+from meshq.selector._message_view import MessageView
 from meshq.selector._parser import parse
-from meshq.selector._tokens import wrong
-from meshq.selector._view import MessageView
+from meshq.selector._syntax_tree import Like, Name, Node
+from meshq.selector._tokenizer import wrong
 
 T = TypeVar("T")
 _ALLOWED: Final = f"text of at most {limits.FILTER_BYTES_MAX} bytes"

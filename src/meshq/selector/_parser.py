@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 from meshq import limits
 from meshq.errors import FilterError
 from meshq.selector._like import PatternError, compile_like
-from meshq.selector._nodes import (
+from meshq.selector._message_view import HEADERS, RESERVED_PREFIX
+from meshq.selector._syntax_tree import (
     All,
     Arithmetic,
     Between,
@@ -23,8 +24,7 @@ from meshq.selector._nodes import (
     Node,
     Not,
 )
-from meshq.selector._tokens import INT_MIN, Token, tokens_of, wrong
-from meshq.selector._view import HEADERS, RESERVED_PREFIX
+from meshq.selector._tokenizer import INT_MIN, Token, tokens_of, wrong
 
 _COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=")
 _VALUE: Final = "a name, a literal, a sign or '('"

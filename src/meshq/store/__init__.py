@@ -1,14 +1,14 @@
 """The store of a node: one log with group commit, proven on recovery, reclaimed and compacted as it runs."""
 
 from meshq.statistics import JournalStatistics
-from meshq.store._alone import Replay
-from meshq.store._excerpts import Excerpts
+from meshq.store._directories import why_not_private
 from meshq.store._journal import Journal
-from meshq.store._large import LargeFiles, LargeWriter
-from meshq.store._lock import why_not_private
-from meshq.store._pair import is_full
+from meshq.store._large_bodies import LargeFiles, LargeWriter
+from meshq.store._ping_pong_file import is_full
 from meshq.store._record import PLAIN, Draft, Record
-from meshq.store._spill import Page, SpillFiles
+from meshq.store._record_log import Replay
+from meshq.store._record_prefix import Excerpts
+from meshq.store._spill_files import Page, SpillFiles
 
 __all__ = [
     "PLAIN",

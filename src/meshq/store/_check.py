@@ -18,9 +18,8 @@ from meshq.errors import DamagedError, NotFoundError, invariant
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._identity import PURPOSE as IDENTITY
 from meshq.store._identity import Identity, read_identity
-from meshq.store._index_format import decode_index, disagreement
 from meshq.store._keyring_format import Keyring
-from meshq.store._large_format import (
+from meshq.store._large_body_format import (
     HEADER_BYTES,
     PART_SUFFIX,
     TAG_BYTES,
@@ -33,14 +32,15 @@ from meshq.store._large_format import (
 from meshq.store._layout_format import BALLAST, LOCK, TEMPORARY_SUFFIX, Layout, index_number, segment_number
 from meshq.store._manifest_format import PURPOSE as MANIFEST
 from meshq.store._manifest_format import Manifest, SegmentEntry
-from meshq.store._pair import read_whole
-from meshq.store._pair_format import decode_sheet
-from meshq.store._places import PURPOSE as PLACES
-from meshq.store._places import layout_of
+from meshq.store._ping_pong_file import read_whole
+from meshq.store._ping_pong_format import decode_sheet
 from meshq.store._recovery import check_owner, read_manifest
 from meshq.store._scan_format import good_batches, is_zero, scan
 from meshq.store._segment_format import NO_KEYS, SegmentKeys, decode_header
-from meshq.store._spill import SUFFIX
+from meshq.store._segment_index_format import decode_index, disagreement
+from meshq.store._spill_files import SUFFIX
+from meshq.store._store_lock import PURPOSE as PLACES
+from meshq.store._store_lock import layout_of
 
 #: The directories of the parts, where they are not elsewhere.
 PART_NAMES: Final = ("journal", "bindings", "large", "paging")

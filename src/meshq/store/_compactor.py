@@ -28,13 +28,13 @@ from meshq.store._batch_format import (
     records_of,
     unpack_targets,
 )
-from meshq.store._books import Books
-from meshq.store._compact_plan import Candidate, husks, tightest, victims
-from meshq.store._index import read_segment
-from meshq.store._ledger_machine import SegmentBook
-from meshq.store._pair import NoRoomError
-from meshq.store._sealed import Written, write_sealed
+from meshq.store._compaction_plan import Candidate, husks, tightest, victims
+from meshq.store._journal_state import Books
+from meshq.store._ping_pong_file import NoRoomError
+from meshq.store._sealed_segment import Written, write_sealed
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
+from meshq.store._segment_index import read_segment
+from meshq.store._segment_usage_machine import SegmentBook
 
 #: Bytes of one batch of a copy.
 COPY_BATCH_BYTES: Final = MIB

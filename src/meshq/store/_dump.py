@@ -9,13 +9,13 @@ from meshq.errors import NotFoundError
 from meshq.store._batch_format import CHECKPOINT, CHECKPOINT_BATCH, DEMOTED, records_of
 from meshq.store._identity import read_identity
 from meshq.store._keyring_format import Keyring
-from meshq.store._pair import read_whole
-from meshq.store._places import layout_of
+from meshq.store._ping_pong_file import read_whole
 from meshq.store._record import Record
+from meshq.store._recovered_records import make_record
 from meshq.store._recovery import read_manifest
-from meshq.store._replay import make_record
 from meshq.store._scan_format import scan
 from meshq.store._segment_format import NO_KEYS
+from meshq.store._store_lock import layout_of
 
 #: Bytes of a payload that are shown.
 SHOWN_BYTES = 48

@@ -11,8 +11,8 @@ from meshq.abc import Disk, Entropy
 from meshq.errors import DamagedError, SettingsError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.store._layout_format import LOCK, TEMPORARY_SUFFIX, Layout
-from meshq.store._pair import Pair, read_whole
-from meshq.store._pair_format import Sheet, decode_sheet
+from meshq.store._ping_pong_file import Pair, read_whole
+from meshq.store._ping_pong_format import Sheet, decode_sheet
 
 PURPOSE: Final = "identity"
 _BODY: Final = struct.Struct(f"<{IDENTITY_BYTES}s{IDENTITY_BYTES}s")

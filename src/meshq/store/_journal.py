@@ -31,25 +31,25 @@ from meshq.loops import check_in_trio
 from meshq.settings import EncryptionKey, Secret
 from meshq.settings import encryption_keys as check_keys
 from meshq.statistics import JournalStatistics
-from meshq.store._alone import Alone
-from meshq.store._books import Books
-from meshq.store._commit import ALL, NOTHING, ROOTS
+from meshq.store._batch_space import bytes_of
 from meshq.store._compactor import Compactor
-from meshq.store._excerpts import NO_EXCERPTS, Excerpts
-from meshq.store._gathered import Gathered
-from meshq.store._indexer import Indexer
+from meshq.store._directories import make_directories, root_of
+from meshq.store._group_commit import ALL, NOTHING, ROOTS
+from meshq.store._journal_state import Books
 from meshq.store._keyring_format import Keyring
-from meshq.store._large import LargeFiles
-from meshq.store._large_batches import bytes_of
+from meshq.store._large_bodies import LargeFiles
 from meshq.store._layout_format import Layout
-from meshq.store._lock import make_directories, root_of
-from meshq.store._pair import NoRoomError
-from meshq.store._places import StoreLock
-from meshq.store._read_back import ReadBack
+from meshq.store._pending_batch import Gathered
+from meshq.store._ping_pong_file import NoRoomError
 from meshq.store._record import Record
+from meshq.store._record_log import Alone
+from meshq.store._record_prefix import NO_EXCERPTS, Excerpts
+from meshq.store._record_reader import ReadBack
+from meshq.store._recovered_records import recovered_records
 from meshq.store._recovery import Recovery, recover
-from meshq.store._replay import recovered_records
-from meshq.store._room import Room
+from meshq.store._segment_allocator import Room
+from meshq.store._segment_indexer import Indexer
+from meshq.store._store_lock import StoreLock
 
 _log = logger("store")
 #: What ends a journal in an orderly way: its disk failed it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meshq.store._ledger_machine import SegmentBook
+from meshq.store._segment_usage_machine import SegmentBook
 
 
 def removable(books: Mapping[int, SegmentBook], *, active: int, covered: float) -> list[int]:

@@ -42,17 +42,17 @@ from meshq.store._batch_format import (
     unpack_targets,
 )
 from meshq.store._identity import Identity, heal_identity, settle_identity
-from meshq.store._index import Opened, open_segment, read_segment
-from meshq.store._index_format import Leaf, leaves_of
 from meshq.store._layout_format import BALLAST, TEMPORARY_SUFFIX, Layout, index_number, segment_number
-from meshq.store._ledger_machine import Ledger, SegmentBook
 from meshq.store._manifest_format import PURPOSE, Manifest, SegmentEntry, decode_manifest, encode_manifest
-from meshq.store._pair import NoRoomError, Pair, is_full
-from meshq.store._pair_format import Sheet
+from meshq.store._ping_pong_file import NoRoomError, Pair, is_full
+from meshq.store._ping_pong_format import Sheet
 from meshq.store._reclaim_plan import removable
 from meshq.store._scan_format import Scan
-from meshq.store._sealed import write_sealed
+from meshq.store._sealed_segment import write_sealed
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
+from meshq.store._segment_index import Opened, open_segment, read_segment
+from meshq.store._segment_index_format import Leaf, leaves_of
+from meshq.store._segment_usage_machine import Ledger, SegmentBook
 
 
 @attrs.define

@@ -10,8 +10,6 @@ from meshq.wire._authentication import (
     own_nonce,
     salted_password,
 )
-from meshq.wire._buffer import ReceiveBuffer
-from meshq.wire._codec import decode_map, encode_map
 from meshq.wire._frames import (
     COUNTER_MAX,
     FLAG_BODY_CHECKED,
@@ -68,9 +66,11 @@ from meshq.wire._headers import (
     header_of,
 )
 from meshq.wire._link import DirectLink, Link, StreamLink
+from meshq.wire._msgpack import decode_map, encode_map
 from meshq.wire._negotiation import FEATURES, MECHANISM_CERTIFICATE, MECHANISM_NONE, MECHANISM_SCRAM, agree
 from meshq.wire._numbering import Incoming, Outgoing
 from meshq.wire._ranges import decode_ranges, encode_ranges
+from meshq.wire._receive_buffer import ReceiveBuffer
 from meshq.wire._refusals import BY_NAME, BY_NUMBER, Refusal, decline, error_of, refusal_of, violation
 from meshq.wire._run import (
     HEADER_BRIDGED,

@@ -10,8 +10,8 @@ import attrs
 from meshq import limits
 from meshq.address import is_name
 from meshq.errors import LocalProtocolError
-from meshq.wire._codec import decode_map, encode_map
 from meshq.wire._frames import COUNTER_MAX, FrameType
+from meshq.wire._msgpack import decode_map, encode_map
 from meshq.wire._refusals import violation
 
 #: Bytes of an explanation: enough for a sentence, and any header that has one stays far under its limit.

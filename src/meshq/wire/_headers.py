@@ -14,9 +14,9 @@ import attrs
 from meshq import limits
 from meshq.errors import invariant
 from meshq.ids import IDENTITY_BYTES
-from meshq.wire._codec import by_name, decode_map, encode_map
 from meshq.wire._frames import COUNTER_MAX, FORMS, Frame, FrameType
 from meshq.wire._header_schema import Header, list_of, name_of_node, scalar, sentence
+from meshq.wire._msgpack import by_name, decode_map, encode_map
 from meshq.wire._refusals import violation
 
 Role = Literal["client", "peer"]

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from meshq import abc, limits
 from meshq.errors import ConnectionBrokenError
-from meshq.wire._buffer import ReceiveBuffer
 from meshq.wire._frames import FLAG_BODY_CHECKED, Frame, head
+from meshq.wire._receive_buffer import ReceiveBuffer
 
 OnFrames = Callable[[list[Frame]], None]
 

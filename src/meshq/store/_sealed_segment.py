@@ -12,7 +12,7 @@ from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import Place, Sheaf, encode_batch
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import SegmentEntry
-from meshq.store._pair import NoRoomError, is_full
+from meshq.store._ping_pong_file import NoRoomError, is_full
 from meshq.store._segment_format import SegmentHeader, SegmentKeys, encode_header
 
 

@@ -12,10 +12,10 @@ from meshq.errors import JournalBrokenError, NotFoundError, SettingsError, kind_
 from meshq.ids import Position
 from meshq.limits import CHECKPOINT_MESSAGES
 from meshq.store._batch_format import records_of
-from meshq.store._index import read_segment
+from meshq.store._maintenance import Tidying
 from meshq.store._record import PLAIN, Record
-from meshq.store._replay import make_record
-from meshq.store._tidy import Tidying
+from meshq.store._recovered_records import make_record
+from meshq.store._segment_index import read_segment
 
 
 class Alone(Tidying):

@@ -9,7 +9,7 @@ from meshq.abc import Env
 from meshq.env._clock import SystemClock
 from meshq.env._disk import RealDisk
 from meshq.env._entropy import SystemEntropy
-from meshq.env._host import descriptors, memory_bytes
+from meshq.env._host_limits import descriptors, memory_bytes
 from meshq.env._network import TcpNetwork
 from meshq.env._threads import WorkerThreads
 from meshq.env._tls import OpenSslTls

@@ -14,13 +14,13 @@ import attrs
 from meshq.abc import Disk
 from meshq.errors import DamagedError
 from meshq.limits import SEGMENT_HEADER_BYTES
-from meshq.store._excerpts import Excerpts
-from meshq.store._index_format import Index, Leaf, decode_index, encode_index, leaves_of
 from meshq.store._layout_format import TEMPORARY_SUFFIX, Layout
 from meshq.store._manifest_format import SegmentEntry
-from meshq.store._pair import NoRoomError, is_full, read_whole, write_new
+from meshq.store._ping_pong_file import NoRoomError, is_full, read_whole, write_new
+from meshq.store._record_prefix import Excerpts
 from meshq.store._scan_format import Scan, check_header, scan
 from meshq.store._segment_format import SegmentHeader, decode_header
+from meshq.store._segment_index_format import Index, Leaf, decode_index, encode_index, leaves_of
 
 
 @attrs.frozen

@@ -11,7 +11,8 @@ from contextlib import suppress
 from meshq.abc import Buffer, Disk, File
 from meshq.errors import DamagedError
 from meshq.limits import LARGE_BLOCK_BYTES, LARGE_SYNC_BYTES
-from meshq.store._large_format import (
+from meshq.store._directories import make_directory
+from meshq.store._large_body_format import (
     HEADER_BYTES,
     SALT_BYTES,
     TAG_BYTES,
@@ -26,7 +27,6 @@ from meshq.store._large_format import (
     id_in_name,
 )
 from meshq.store._layout_format import Layout
-from meshq.store._lock import make_directory
 
 
 class LargeWriter:

@@ -20,7 +20,6 @@ from meshq.abc import Buffer, Env
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError, caused, invariant
 from meshq.ids import Position
 from meshq.limits import BATCH_BYTES_MAX, LAZY_COMMIT_S, RECORD_BYTES_MAX, SECTOR_BYTES, SEGMENT_HEADER_BYTES
-from meshq.store._admission import Admission
 from meshq.store._batch_format import (
     CHECKPOINT,
     CHECKPOINT_BATCH,
@@ -32,14 +31,15 @@ from meshq.store._batch_format import (
     batch_bytes,
     pack_targets,
 )
-from meshq.store._bell import Bell
-from meshq.store._books import Books
-from meshq.store._gathered import Gathered
-from meshq.store._inline_machine import InlineSync
-from meshq.store._large_batches import bytes_of, head_of, is_sure, large_bytes, left_behind, stays
+from meshq.store._batch_space import bytes_of, head_of, is_sure, large_bytes, left_behind, stays
+from meshq.store._disk_space_wait import Admission
+from meshq.store._inline_sync_plan import InlineSync
+from meshq.store._journal_state import Books
+from meshq.store._pending_batch import Gathered
 from meshq.store._record import INTERNAL, KIND_MAX, Draft
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
-from meshq.store._writer import SegmentWriter, head_blank
+from meshq.store._segment_writer import SegmentWriter, head_blank
+from meshq.store._wakeup import Bell
 
 #: The share of a segment that one batch fills at most (but for a larger record): what is left empty at the end of
 #: a segment is less than that.

@@ -53,9 +53,9 @@ from meshq.store._batch_format import (
     unpack_numbers,
     unpack_targets,
 )
-from meshq.store._excerpts import Excerpts
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import COMPACTED, SEALED, SegmentEntry
+from meshq.store._record_prefix import Excerpts
 from meshq.store._scan_format import Scan
 from meshq.store._segment_format import SALT_BYTES, TAG_BYTES, SegmentHeader, index_key
 

@@ -14,11 +14,11 @@ from meshq.abc import Disk, File
 from meshq.errors import DamagedError
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import records_of
-from meshq.store._books import Books
+from meshq.store._batch_reader import proven_batch
+from meshq.store._journal_state import Books
 from meshq.store._layout_format import Layout
-from meshq.store._proven import proven_batch
 from meshq.store._record import Record
-from meshq.store._replay import make_record
+from meshq.store._recovered_records import make_record
 from meshq.store._segment_format import SegmentKeys, decode_header
 
 #: The threads in which it is read: not the one that writes.

@@ -21,12 +21,12 @@ import trio
 
 from meshq.abc import Disk, Env
 from meshq.limits import KIB, MIB, SEGMENT_HEADER_BYTES
-from meshq.store._bell import Bell
-from meshq.store._gathered import Gathered
-from meshq.store._large_batches import reserve_bytes
+from meshq.store._batch_space import reserve_bytes
 from meshq.store._layout_format import BALLAST, Layout
-from meshq.store._pair import NoRoomError, is_full, write_new
-from meshq.store._writer import Blank
+from meshq.store._pending_batch import Gathered
+from meshq.store._ping_pong_file import NoRoomError, is_full, write_new
+from meshq.store._segment_writer import Blank
+from meshq.store._wakeup import Bell
 
 #: Segments are prepared, copied and removed here, so that commits never wait for that.
 POOL: Final = "background"

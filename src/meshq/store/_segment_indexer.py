@@ -17,13 +17,13 @@ import trio
 
 from meshq.errors import DamagedError
 from meshq.limits import BACKGROUND_BYTES_PER_S
-from meshq.store._bell import Bell
-from meshq.store._books import Books
-from meshq.store._excerpts import Excerpts
-from meshq.store._index import read_segment, remove_index, write_index
+from meshq.store._journal_state import Books
 from meshq.store._manifest_format import SegmentEntry
-from meshq.store._pair import NoRoomError
+from meshq.store._ping_pong_file import NoRoomError
+from meshq.store._record_prefix import Excerpts
 from meshq.store._segment_format import SALT_BYTES
+from meshq.store._segment_index import read_segment, remove_index, write_index
+from meshq.store._wakeup import Bell
 
 #: The thread in which segments are read for this: commits and those who make room don't wait for it.
 POOL: Final = "index"

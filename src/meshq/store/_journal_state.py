@@ -9,13 +9,13 @@ import attrs
 import trio
 
 from meshq.abc import Env
-from meshq.store._index import remove_segment
 from meshq.store._layout_format import Layout
-from meshq.store._ledger_machine import Ledger
 from meshq.store._manifest_format import Manifest, SegmentEntry
-from meshq.store._pair import NoRoomError
+from meshq.store._ping_pong_file import NoRoomError
 from meshq.store._recovery import give_back, write_manifest
-from meshq.store._room import POOL, Room
+from meshq.store._segment_allocator import POOL, Room
+from meshq.store._segment_index import remove_segment
+from meshq.store._segment_usage_machine import Ledger
 
 T = TypeVar("T")
 

@@ -19,15 +19,15 @@ from meshq.store._batch_format import (
     rows_of,
     unpack_targets,
 )
-from meshq.store._index import Opened, open_segment
-from meshq.store._index_format import Leaf
+from meshq.store._batch_reader import proven_batch
 from meshq.store._layout_format import Layout
-from meshq.store._ledger_machine import SegmentBook
 from meshq.store._manifest_format import SegmentEntry
-from meshq.store._proven import proven_batch
 from meshq.store._record import INTERNAL, Record
 from meshq.store._recovery import Recovery
 from meshq.store._segment_format import SegmentKeys
+from meshq.store._segment_index import Opened, open_segment
+from meshq.store._segment_index_format import Leaf
+from meshq.store._segment_usage_machine import SegmentBook
 
 
 def make_record(data: Buffer, position: int, row: int, span: tuple[int, int], alive: bool, missing: int = 0) -> Record:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from meshq.selector._nodes import All, Compare, Either, In, Literal, Name, Node
-from meshq.selector._view import MessageView, reader
+from meshq.selector._message_view import MessageView, reader
+from meshq.selector._syntax_tree import All, Compare, Either, In, Literal, Name, Node
 
 
 class Index(NamedTuple):

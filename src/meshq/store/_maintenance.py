@@ -13,9 +13,9 @@ from typing import Final
 
 import trio
 
-from meshq.store._commit import GroupCommit
 from meshq.store._compactor import Compactor
-from meshq.store._pair import NoRoomError
+from meshq.store._group_commit import GroupCommit
+from meshq.store._ping_pong_file import NoRoomError
 from meshq.store._reclaim_plan import removable
 
 #: How long nothing is written before a journal counts as idle, and how often a busy one is tidied.

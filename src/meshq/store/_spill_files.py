@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from meshq.abc import Buffer, Disk, Entropy, File
 from meshq.errors import DamagedError
 from meshq.limits import SEGMENT_BYTES
-from meshq.store._pair import is_full
+from meshq.store._ping_pong_file import is_full
 
 _KEY_BYTES: Final = 32
 SUFFIX: Final = ".page"

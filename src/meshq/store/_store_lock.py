@@ -11,12 +11,12 @@ import attrs
 from meshq.abc import Disk, File
 from meshq.directories import PARTS, Directories
 from meshq.errors import DamagedError, SettingsError
+from meshq.store._directories import make_directory, take_lock
 from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import LOCK, TEMPORARY_SUFFIX, Layout
-from meshq.store._lock import make_directory, take_lock
-from meshq.store._pair import Pair, read_whole
-from meshq.store._pair_format import Sheet, decode_sheet
-from meshq.store._places_plan import KEPT, judge
+from meshq.store._ping_pong_file import Pair, read_whole
+from meshq.store._ping_pong_format import Sheet, decode_sheet
+from meshq.store._relocation_plan import KEPT, judge
 
 PURPOSE: Final[Literal["places"]] = "places"
 

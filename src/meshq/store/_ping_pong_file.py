@@ -13,7 +13,7 @@ from typing import Final
 
 from meshq.abc import Disk
 from meshq.store._layout_format import TEMPORARY_SUFFIX
-from meshq.store._pair_format import Sheet, decode_sheet, encode_sheet
+from meshq.store._ping_pong_format import Sheet, decode_sheet, encode_sheet
 
 
 class NoRoomError(OSError):

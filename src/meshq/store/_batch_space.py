@@ -8,8 +8,8 @@ from typing import Final
 from meshq.errors import UsageError
 from meshq.limits import SECTOR_BYTES, SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import ROW_BYTES, batch_bytes, pack_targets
-from meshq.store._gathered import Gathered
-from meshq.store._writer import SegmentWriter
+from meshq.store._pending_batch import Gathered
+from meshq.store._segment_writer import SegmentWriter
 
 #: The reserve takes acknowledgements, and the messages that were placed already.
 RESERVE_SHARE: Final = 4

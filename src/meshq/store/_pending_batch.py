@@ -7,7 +7,7 @@ import trio
 
 from meshq.abc import Buffer
 from meshq.store._batch_format import ROW_BYTES, SIZE_MASK, Sheaf, batch_bytes
-from meshq.store._writer import Blank
+from meshq.store._segment_writer import Blank
 
 
 @attrs.define(eq=False)
