@@ -25,11 +25,11 @@ from meshq.store._batch_format import BatchHeader
 from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import PURPOSE, Manifest, SegmentEntry
-from meshq.store._ping_pong_format import decode_sheet
+from meshq.store._ping_pong_format import decode_copy
 from meshq.store._recovery import read_manifest
 from meshq.store._scan_format import scan
 from meshq.store._segment_format import decode_header
-from meshq.store._segment_index_format import Index, decode_index
+from meshq.store._segment_index_format import SegmentIndex, decode_index
 from meshq.testing import SimDisk
 from qa.journal.crash_images import one_step
 from qa.journal.model import (
@@ -125,13 +125,13 @@ class BitFlips:
         layout = Layout(ROOT_DIRECTORY, self._model.keyring)
         path, segment = layout.index(entry.number), layout.segment(entry.number)
         data, header = self._disk.content(path), decode_header(self._disk.content(segment), segment)
-        if not isinstance(decode_index(data, header, entry, layout), Index):
+        if not isinstance(decode_index(data, header, entry, layout), SegmentIndex):
             raise LostError(f"{path} is not believed as it is")
         flipped = bytearray(data)
         for bit in range(len(data) * 8):
             flipped[bit // 8] ^= 1 << bit % 8
             self.flips += 1
-            if isinstance(decode_index(bytes(flipped), header, entry, layout), Index):
+            if isinstance(decode_index(bytes(flipped), header, entry, layout), SegmentIndex):
                 raise LostError(f"bit {bit} of {path} was flipped, and it is believed")
             self.detected += 1
             flipped[bit // 8] ^= 1 << bit % 8
@@ -145,7 +145,7 @@ class BitFlips:
             flipped[bit // 8] ^= 1 << bit % 8
             self.flips += 1
             try:
-                decode_sheet(PURPOSE.encode(), bytes(flipped), path)
+                decode_copy(PURPOSE.encode(), bytes(flipped), path)
             except DamagedError as error:
                 self.detected += 1
                 _check_error(error, path, bit, True)
@@ -168,7 +168,7 @@ class BitFlips:
             if before != {name: disk.content(name) for name in disk.files()}:
                 raise LostError(f"a store that was refused was changed (bit {bit} of {path})") from None
             return
-        entries = recovery.manifest.numbers()
+        entries = recovery.manifest.by_number()
         trusted = {Layout(ROOT_DIRECTORY).segment(number) for number in recovery.forms if number in entries}
         try:
             recover_and_check(disk, model, last, last)

@@ -121,9 +121,9 @@ async def one_step(rng: random.Random, model: Model, journal: Journal) -> None:
     living = [position for position in living if model.placed[position].kind < 9]
     half = len(living) * 2 // 5
     if half > 5:
-        model.place(20, b"done", root=False, kills=living[: half // 2], lazy=True)
-        model.place(21, b"replaced", kills=living[half // 2 : half])
-        model.place(22, b"half of it", root=False, refs=living[half : half + 2], lazy=rng.random() < 0.5)
+        model.place(20, b"done", tombstone=True, deletes=living[: half // 2], lazy=True)
+        model.place(21, b"replaced", deletes=living[half // 2 : half])
+        model.place(22, b"half of it", tombstone=True, refs=living[half : half + 2], lazy=rng.random() < 0.5)
     if rng.random() < 0.8:
         await journal.wait_durable(journal.last)
 

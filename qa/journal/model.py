@@ -13,7 +13,7 @@ from meshq.abc import Disk, Env, Threads
 from meshq.env import OpenSslTls
 from meshq.errors import invariant
 from meshq.limits import GIB
-from meshq.store import Draft, Journal, Record
+from meshq.store import CheckpointRecord, Journal, Record
 from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
 from meshq.store._recovered_records import recovered_records
@@ -66,9 +66,9 @@ class Promise:
 
     kind: int
     payload: bytes = attrs.field(repr=lambda payload: f"{len(payload)} bytes")
-    kills: tuple[int, ...] = ()
+    deletes: tuple[int, ...] = ()
     refs: tuple[int, ...] = ()
-    root: bool = True
+    tombstone: bool = False
 
 
 class LostError(AssertionError):
@@ -90,17 +90,17 @@ class Model:
         """Place a record, and remember it."""
         invariant(self.journal is not None, "a journal is open")
         assert self.journal is not None
-        position = self.journal.place(kind, (payload[:7], payload[7:]), lazy=lazy, **options)
-        kills, refs = tuple(options.get("kills", ())), tuple(options.get("refs", ()))
-        self.placed[position] = Promise(kind, payload, kills, refs, options.get("root", True))
+        position = self.journal.append_nowait(kind, (payload[:7], payload[7:]), lazy=lazy, **options)
+        deletes, refs = tuple(options.get("deletes", ())), tuple(options.get("refs", ()))
+        self.placed[position] = Promise(kind, payload, deletes, refs, options.get("tombstone", False))
         return position
 
-    def checkpoint(self) -> list[Draft]:
+    def checkpoint(self) -> list[CheckpointRecord]:
         """The owner's checkpoint: two records."""
         invariant(self.journal is not None, "a journal is open")
         assert self.journal is not None
         first = self.journal.last + 1
-        drafts = [Draft(CHECKPOINT_KIND, b"state %d/%d" % (first, part)) for part in range(2)]
+        drafts = [CheckpointRecord(CHECKPOINT_KIND, b"state %d/%d" % (first, part)) for part in range(2)]
         old = tuple(self.checkpoints[-1]) if self.checkpoints else ()
         self.checkpoints.append([first, first + 1])
         for number, draft in enumerate(drafts):
@@ -117,15 +117,15 @@ class Model:
         dead: dict[int, None] = {}
         for position, promise in self.placed.items():
             if position <= last:
-                dead.update(dict.fromkeys(promise.kills))
-        return [p for p, promise in self.placed.items() if p <= last and promise.root and p not in dead]
+                dead.update(dict.fromkeys(promise.deletes))
+        return [p for p, promise in self.placed.items() if p <= last and not promise.tombstone and p not in dead]
 
     def covered(self, last: int) -> int:
         """Up to where the last checkpoint speaks."""
         return max([positions[0] - 1 for positions in self.checkpoints if positions[-1] <= last], default=0)
 
     def check(self, records: Sequence[Record], last: int) -> None:
-        """Compare with what a recovery found that ended with ``last``; dead roots included.
+        """Compare with what a recovery found that ended with ``last``; deleted records included.
 
         Raises: LostError.
         """
@@ -137,19 +137,19 @@ class Model:
             promise = self.placed.get(record.position)
             if promise is None or record.position > last:
                 raise LostError(f"record {record.position} was never placed")
-            if Promise(record.kind, record.payload, record.kills, record.refs, record.root) != promise:
+            if Promise(record.kind, record.payload, record.deletes, record.refs, record.tombstone) != promise:
                 raise LostError(f"record {record.position} is not what was placed: {promise}")
-            if record.dead != (record.root and record.position not in alive):
-                raise LostError(f"record {record.position}: dead={record.dead}")
+            if record.deleted != (not record.tombstone and record.position not in alive):
+                raise LostError(f"record {record.position}: deleted={record.deleted}")
         covered = self.covered(last)
         for position, promise in self.placed.items():
             if position > last:
                 continue
-            wanted = position in alive or (promise.root and bool(self.checkpoints) and position > covered)
-            wanted |= not promise.root and any(target in alive for target in promise.refs)
+            wanted = position in alive or (not promise.tombstone and bool(self.checkpoints) and position > covered)
+            wanted |= promise.tombstone and any(target in alive for target in promise.refs)
             if wanted and position not in found:
                 raise LostError(f"record {position} is lost: {promise}")
-        living = [record.position for record in records if record.root and not record.dead]
+        living = [record.position for record in records if not record.tombstone and not record.deleted]
         if living != sorted(alive):
             raise LostError(f"living {living}, not {sorted(alive)}")
 
@@ -163,7 +163,7 @@ def recover_and_check(disk: Disk, model: Model, durable: int, last: int, seed: i
     found = recovery.manifest.last
     if not durable <= found <= last:
         raise LostError(f"the journal ends with {found}, but {durable} was acknowledged and {last} placed")
-    records = list(recovered_records(disk, Layout(ROOT_DIRECTORY, model.keyring), recovery, dead=True))
+    records = list(recovered_records(disk, Layout(ROOT_DIRECTORY, model.keyring), recovery, deleted=True))
     model.check(records, found)
     return records
 

@@ -325,7 +325,7 @@ ABLATIONS: Final = (
     Ablation(
         features=("prepared transaction",),
         function="meshq.broker:TwoPhaseCommit.prepare",
-        old="        with core.release_queue.together(self._weigh(prepared)):\n            self._write(prepared)\n",
+        old="        with core.release_queue.atomic_batch(self._weigh(prepared)):\n            self._write(prepared)\n",
         new="        return self._transactions.commit(transaction)\n",
     ),
     Ablation(

@@ -161,7 +161,7 @@ BUGS: Final = (
     ),
     Bug(
         name="switch manifests without syncing the directory",
-        function="meshq.store:Pair.write",
+        function="meshq.store:PingPongFile.write",
         old="    self._disk.replace(temporary, path)\n    self._disk.sync_directory(self._directory)\n",
         new="    self._disk.replace(temporary, path)\n",
         checkers=("Q1",),
@@ -175,7 +175,7 @@ BUGS: Final = (
     ),
     Bug(
         name="place a large message before its body is synced",
-        function="meshq.store:LargeWriter.finish",
+        function="meshq.store:LargeBodyWriter.finish",
         old="    if durable:\n        self._file.sync()\n",
         new="",
         checkers=("Q1",),
@@ -191,7 +191,7 @@ BUGS: Final = (
     ),
     Bug(
         name="write a commit as if its records were anybody's",
-        function="meshq.store:GroupCommit._place_rare",
+        function="meshq.store:GroupCommit._append_rare",
         old=" and not self._together:\n",
         new=":\n",
         checkers=("Q3", "Q6"),
@@ -222,8 +222,8 @@ BUGS: Final = (
     Bug(
         name="leave a decided transaction in the journal",
         function="meshq.broker:TwoPhaseCommit._remember",
-        old="    kills = [position for position in kills if position]\n",
-        new="    kills = []\n",
+        old="    deletes = [position for position in deletes if position]\n",
+        new="    deletes = []\n",
         checkers=("Q1", "Q14"),
         required=True,
     ),

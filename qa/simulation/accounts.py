@@ -13,7 +13,7 @@ from meshq.broker.bodies._body import Body
 from meshq.broker.queue._queue_machine import REMOVED
 from meshq.broker.queue._run import GONE
 from meshq.errors import MeshqError, invariant
-from meshq.store import Journal, LargeFiles
+from meshq.store import Journal, LargeBodyFiles
 from meshq.store._keyring_format import Keyring
 from meshq.store._large_body_format import block_count
 from meshq.store._store_lock import layout_of
@@ -152,7 +152,7 @@ def leftovers(broker: BrokerNode, links: int = 0) -> None:
     broker.look()
 
 
-def _read(files: LargeFiles, body: Body) -> bytes:
+def _read(files: LargeBodyFiles, body: Body) -> bytes:
     """A large body, from its file."""
     blocks = range(block_count(body.size_bytes))
     return b"".join([files.read(body.body_id, body.size_bytes, number) for number in blocks])
@@ -181,7 +181,7 @@ async def recount(env: Env) -> dict[str, Any]:
     journal = Journal(DIRECTORY, segment_bytes=SEGMENT_BYTES, env=env, directories=places)
     await journal.open()
     recovery = Recovery(core)
-    recovery.take(journal.recovered(dead=True))
+    recovery.take(journal.recovered(deleted=True))
     files = journal.large_files()
     files.prepare()
     files.sweep(recovery.bodies)

@@ -50,7 +50,7 @@ GIB = 1 << 30
 def excerpted(record: Record) -> Record:
     """What a start is given of a record whose segment has an index."""
     kept, enough = record_prefix(record.kind, record.payload)
-    if not (enough or record.dead):
+    if not (enough or record.deleted):
         return record
     return attrs.evolve(record, payload=record.payload[:kept], missing=len(record.payload) - kept)
 

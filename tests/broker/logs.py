@@ -50,39 +50,39 @@ class FakeLog:
     def last(self) -> int:
         return self.records[-1].position if self.records else 0
 
-    def place(
+    def append_nowait(
         self,
         kind: int,
         parts: Sequence[Buffer],
         *,
-        root: bool = True,
-        kills: Sequence[int] = (),
+        tombstone: bool = False,
+        deletes: Sequence[int] = (),
         refs: Sequence[int] = (),
         lazy: bool = False,
         vital: bool = False,
     ) -> int:
         if self.failed:
             raise JournalBrokenError("the disk failed", outcome="not_done")
-        if self.full and root and not vital:
+        if self.full and not (tombstone or vital):
             raise AddressFullError("the disk has no room")
-        assert all(0 < target <= self.last for target in (*kills, *refs)), "a record speaks of earlier ones"
-        assert root or kills or refs, "a note speaks of something"
+        assert all(0 < target <= self.last for target in (*deletes, *refs)), "a record speaks of earlier ones"
+        assert deletes or refs or not tombstone, "a tombstone has targets"
         payload = b"".join(bytes(part) for part in parts)
-        record = Record(self.last + 1, kind, payload, tuple(kills), tuple(refs), root)
+        record = Record(self.last + 1, kind, payload, tuple(deletes), tuple(refs), tombstone)
         self.records.append(record)
-        for target in kills:
+        for target in deletes:
             self._at.pop(target, None)
-        if root:
+        if not tombstone:
             self._at[record.position] = record
         return self.last
 
-    def ask_room(self, size_bytes: int, then: Callable[[], None]) -> bool:
+    def request_space(self, size_bytes: int, then: Callable[[], None]) -> bool:
         if self.full or self.failed:
             return True
         self.asked.append((size_bytes, then))
         return False
 
-    def has_room(self, size_bytes: int) -> bool:
+    def has_space(self, size_bytes: int) -> bool:
         return self._answering and size_bytes <= self.room_bytes
 
     def answer(self) -> None:
@@ -92,7 +92,7 @@ class FakeLog:
         self._answering = False
 
     @contextmanager
-    def together(self, size_bytes: int) -> Iterator[None]:
+    def atomic_batch(self, size_bytes: int) -> Iterator[None]:
         if self.failed:
             raise JournalBrokenError("the disk failed", outcome="not_done")
         if self.full:
@@ -102,11 +102,11 @@ class FakeLog:
         self.full = full
         self.groups.append((first, self.last))
         took = sum(
-            len(record.payload) + 8 * len(record.kills + record.refs) + 16 for record in self.records[first - 1 :]
+            len(record.payload) + 8 * len(record.deletes + record.refs) + 16 for record in self.records[first - 1 :]
         )
         assert took <= size_bytes, "a group is announced as large as it becomes"
 
-    def hurry(self) -> None:
+    def request_commit(self) -> None:
         self.hurries += 1
 
     def sync(self, position: int | None = None) -> None:
@@ -120,7 +120,7 @@ class FakeLog:
         old = self.checkpoints[-1][1] if self.checkpoints else []
         covered, positions = self.last, []
         for number, (kind, payload) in enumerate(drafts):
-            positions.append(self.place(kind, [payload], kills=old if not number else ()))
+            positions.append(self.append_nowait(kind, [payload], deletes=old if not number else ()))
         self.checkpoints.append((covered, positions))
 
     def read(self, positions: Sequence[int]) -> dict[int, Record]:
@@ -140,16 +140,16 @@ class FakeLog:
         """What a start finds: what must be there, and by chance, or without ``rng``, what may be."""
         last = self.last if last is None else last
         placed = [record for record in self.records if record.position <= last]
-        dead = {target for record in placed for target in record.kills}
+        dead = {target for record in placed for target in record.deletes}
         covered = max([at for at, positions in self.checkpoints if not positions or positions[-1] <= last], default=0)
         found = []
         for record in placed:
-            alive = record.root and record.position not in dead
+            alive = not record.tombstone and record.position not in dead
             needed = not alive and any(target not in dead for target in record.refs)
-            late = record.root and record.position > covered
-            maybe = not record.root and (rng is None or rng.random() < 0.5)
+            late = not record.tombstone and record.position > covered
+            maybe = record.tombstone and (rng is None or rng.random() < 0.5)
             if alive or needed or late or maybe:
-                found.append(attrs.evolve(record, dead=record.root and not alive))
+                found.append(attrs.evolve(record, deleted=not record.tombstone and not alive))
         return found
 
     def after_crash(self, last: int | None = None) -> FakeLog:
@@ -161,8 +161,8 @@ class FakeLog:
 
     def living(self) -> list[Record]:
         """Roots that nobody has killed."""
-        dead = {target for record in self.records for target in record.kills}
-        return [record for record in self.records if record.root and record.position not in dead]
+        dead = {target for record in self.records for target in record.deletes}
+        return [record for record in self.records if not record.tombstone and record.position not in dead]
 
     def kinds(self) -> list[int]:
         """The kinds of all records, in order."""

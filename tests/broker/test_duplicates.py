@@ -268,7 +268,7 @@ def test_a_run_that_is_kept_for_its_ids_only_goes_when_they_leave() -> None:
     (cut,) = [record.position for record in house.log.records if record.kind == IDS]
     records = [record for record in house.log.recovered() if record.position != cut]
     for record in records:
-        record.dead = record.dead and record.kind != RUN
+        record.deleted = record.deleted and record.kind != RUN
     settings = {"#": AddressSettings(duplicate_id_cache_size=2)}
     log = house.log.after_crash()
     log.records = [record for record in log.records if record.position != cut]

@@ -206,7 +206,7 @@ def test_a_transaction_that_only_acknowledges_much_asks_for_room_too() -> None:
 
 def test_what_was_announced_as_small_is_checked_where_it_is_placed() -> None:
     house = house_for()
-    with pytest.raises(AddressFullError), house.core.release_queue.together(20_000):
+    with pytest.raises(AddressFullError), house.core.release_queue.atomic_batch(20_000):
         raise AssertionError("it began")
 
 

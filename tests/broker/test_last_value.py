@@ -202,7 +202,7 @@ def test_a_run_that_loses_its_last_messages_by_both_ways_at_once_is_settled_in_o
     dead: set[int] = set()
     for record in house.log.records[records:]:
         assert not dead & set(record.refs), "a note speaks of what is alive"
-        dead |= set(record.kills)
+        dead |= set(record.deletes)
     assert dead
     assert house.queue().live_runs == 1
     house.check()

@@ -105,10 +105,10 @@ def test_doomed_records_die_with_the_next_record_and_not_before_it_is_placed() -
     with pytest.raises(AddressFullError):
         release_queue.write(2, [b"y"])
     log.full = False
-    release_queue.write(2, [b"y"], kills=[2])
-    assert log.records[-1].kills == (2, 1, 3)
+    release_queue.write(2, [b"y"], deletes=[2])
+    assert log.records[-1].deletes == (2, 1, 3)
     release_queue.write(2, [b"z"])
-    assert log.records[-1].kills == ()
+    assert log.records[-1].deletes == ()
 
 
 def test_many_doomed_records_die_by_and_by() -> None:
@@ -120,7 +120,7 @@ def test_many_doomed_records_die_by_and_by() -> None:
     sizes = []
     for _ in range(4):
         release_queue.write(2, [b"y"])
-        sizes.append(len(log.records[-1].kills))
+        sizes.append(len(log.records[-1].deletes))
     assert sizes == [1_000, 1_000, 500, 0]
 
 
@@ -169,7 +169,7 @@ def test_numbers_that_leave_no_trace_are_covered_ahead_and_each_mark_replaces_th
     assert marks.cover_given(queue) == 1
     queue.last += 1
     assert marks.cover_given(queue) == 2
-    assert log.records[-1].kills == (1,)
+    assert log.records[-1].deletes == (1,)
     assert written(log)[-1] == (3, 6 + 2 * limits.SEQUENCE_RESERVE, 0)
     marks.cover_delivered(queue, queue.levels[0], 1)
     assert written(log)[-1] == (3, 6 + 2 * limits.SEQUENCE_RESERVE, 1 + MARK_BLOCK)

@@ -195,7 +195,7 @@ def test_rows_settled_beyond_their_run_are_damage() -> None:
         Record(1, records.DEFINITION, address),
         Record(2, records.DEFINITION, queue),
         Record(3, records.RUN, encoded_run(run)),
-        Record(4, records.SETTLED, settled, refs=(3,), root=False),
+        Record(4, records.SETTLED, settled, refs=(3,), tombstone=True),
     ]
     Recovery(make_core()).take(journal[:3])
     with pytest.raises(DamagedError, match="row 2"):

@@ -16,7 +16,7 @@ from meshq.abc import Buffer
 from meshq.broker.ingress import _high_watermarks, _record_writer
 from meshq.env import real_env
 from meshq.errors import AddressFullError
-from meshq.store import Draft, Journal, Record
+from meshq.store import CheckpointRecord, Journal, Record
 from meshq.testing import SimDisk
 from qa.journal.model import ROOT_DIRECTORY, journal_env
 from tests.broker.kit import make_core
@@ -36,28 +36,28 @@ class SpyLog(FakeLog):
 
     journal: Journal | None = None
 
-    def place(self, kind: int, parts: Sequence[Buffer], *, root: bool = True, **options: Any) -> int:
+    def append_nowait(self, kind: int, parts: Sequence[Buffer], *, tombstone: bool = False, **options: Any) -> int:
         assert self.journal is not None
-        if self.full and root and not options.get("vital"):
+        if self.full and not tombstone and not options.get("vital"):
             raise AddressFullError("the disk has no room")
         payload = b"".join(bytes(part) for part in parts)
-        position = self.journal.place(kind, parts, root=root, **options)
-        kills, refs = tuple(options.get("kills", ())), tuple(options.get("refs", ()))
-        self.records.append(Record(position, kind, payload, kills, refs, root))
+        position = self.journal.append_nowait(kind, parts, tombstone=tombstone, **options)
+        deletes, refs = tuple(options.get("deletes", ())), tuple(options.get("refs", ()))
+        self.records.append(Record(position, kind, payload, deletes, refs, tombstone))
         return position
 
     @property
     def last(self) -> int:
         return self.journal.last if self.journal is not None else 0
 
-    def hurry(self) -> None:
+    def request_commit(self) -> None:
         assert self.journal is not None
-        self.journal.hurry()
+        self.journal.request_commit()
 
     def sync(self, position: int | None = None) -> None:
         """The journal syncs when it likes."""
         assert self.journal is not None
-        self.journal.hurry()
+        self.journal.request_commit()
 
 
 class DiskLives(Lives):
@@ -74,10 +74,10 @@ class DiskLives(Lives):
         """The journal asks for it when a segment begins."""
 
     def sync(self) -> None:
-        self.log.hurry()
+        self.log.request_commit()
 
-    def ask(self) -> list[Draft]:
-        drafts = [Draft(kind, payload) for kind, payload in self.core.checkpoint()]
+    def ask(self) -> list[CheckpointRecord]:
+        drafts = [CheckpointRecord(kind, payload) for kind, payload in self.core.checkpoint()]
         for number, draft in enumerate(drafts, self.log.last + 1):
             self.log.records.append(Record(number, draft.kind, draft.payload))
         return drafts
@@ -86,7 +86,7 @@ class DiskLives(Lives):
         """Open the journal, compare what it gives, live on for some steps, and end."""
         journal: Journal = self.new_journal()
         await journal.open()
-        records = list(journal.recovered(dead=True))
+        records = list(journal.recovered(deleted=True))
         cut = journal.last
         if log is not None:
             assert log.durable <= cut

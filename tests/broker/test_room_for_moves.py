@@ -21,8 +21,8 @@ FULL = BY_NAME["address_full"].number
 class BusyLog(FakeLog):
     """Whoever is answered has its room while that call lasts, also if it asks again: as in the journal."""
 
-    def ask_room(self, size_bytes: int, then: Callable[[], None]) -> bool:
-        return self.has_room(size_bytes) or super().ask_room(size_bytes, then)
+    def request_space(self, size_bytes: int, then: Callable[[], None]) -> bool:
+        return self.has_space(size_bytes) or super().request_space(size_bytes, then)
 
 
 def expiring(ms: int) -> Envelope:

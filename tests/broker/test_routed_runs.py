@@ -260,7 +260,7 @@ def test_without_a_checkpoint_the_dead_record_still_says_how_far_the_link_was() 
     house.log.sync()
     log = house.log.after_crash()
     found = [record for record in log.recovered() if record.kind == ROUTED]
-    assert [record.dead for record in found] == [True]
+    assert [record.deleted for record in found] == [True]
     assert make_house(log, records=log.recovered()).core.ingress.links == {LINK: 2}
 
 

@@ -180,12 +180,12 @@ def test_one_record_at_a_time_says_how_often_messages_of_a_run_came() -> None:
         shop.settle(tag)
     log = shop.house.log
     counted = [record.position for record in log.records if record.kind == COUNTED]
-    killed = {target for record in log.records for target in record.kills}
+    killed = {target for record in log.records for target in record.deletes}
     assert len([position for position in counted if position not in killed]) == 1
     shop.settle(*range(41, 91), flags=0)
     assert shop.house.queue().live_runs == 0
     shop.send(b"next")
-    killed = {target for record in log.records for target in record.kills}
+    killed = {target for record in log.records for target in record.deletes}
     assert all(position in killed for position in counted)
 
 

@@ -28,11 +28,11 @@ def test_a_part_of_a_run_is_settled_by_a_note_and_the_rest_kills_it() -> None:
     (run,) = [record for record in house.log.records if record.kind == RUN]
     client.settle(consumer, (2, 2))
     note = house.log.records[-1]
-    assert (note.kind, note.root, note.refs, note.kills) == (SETTLED, False, (run.position,), ())
+    assert (note.kind, not note.tombstone, note.refs, note.deletes) == (SETTLED, False, (run.position,), ())
     assert decode_settled(note.payload) == [(house.queue().number, run.position, 1, 2, 1)]
     assert house.core.memory.used_bytes > 0
     client.settle(consumer, (1, 1), (3, 3))
-    assert house.log.records[-1].kills == (run.position,)
+    assert house.log.records[-1].deletes == (run.position,)
     assert house.core.memory.used_bytes == 0
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from meshq.abc import Disk
 from meshq.env import RealDisk, _disk
-from meshq.store import is_full
+from meshq.store import is_disk_full
 from meshq.testing import DISK_CHECKS
 
 
@@ -168,7 +168,7 @@ def test_a_new_file_is_refused_when_no_descriptor_comes(tmp_path: Path, monkeypa
         patched.setattr(os, "open", Exhausted(os.open, math.inf))
         with pytest.raises(OSError, match="Too many open files") as caught:
             disk.open(f"{tmp_path}/file", create=True)
-    assert is_full(caught.value)
+    assert is_disk_full(caught.value)
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", Exhausted(os.open, 5))
         disk.open(f"{tmp_path}/file", create=True).close()

@@ -54,12 +54,12 @@ class Store:
         }
         return Journal(ROOT_DIRECTORY, **options)
 
-    def records(self, *, dead: bool = False) -> list[Record]:
+    def records(self, *, deleted: bool = False) -> list[Record]:
         """What a start right now would find; a disk of its own, so nothing is changed here."""
         copy = self.disk.copy()
         keyring = Keyring(self.keys)
         layout = Layout(ROOT_DIRECTORY, keyring)
-        return list(recovered_records(copy, layout, recover_store(copy, keyring=keyring), dead=dead))
+        return list(recovered_records(copy, layout, recover_store(copy, keyring=keyring), deleted=deleted))
 
     def report(self) -> Report:
         """Every byte."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import trio
 import trio.testing
 
-from meshq.store import Draft
+from meshq.store import CheckpointRecord
 from meshq.store._layout_format import Layout
 from meshq.testing import SimDisk
 from tests.store.kit import Store
@@ -25,14 +25,14 @@ KEYS = (bytes(range(32)),)
 async def fill(store: Store) -> SimDisk:
     """A life with a compaction, a checkpoint, notes, a watermark and a torn tail; returns the disk as killed."""
     journal = store.journal(segment_bytes=12 * 1024, node_id=bytes(range(16)))
-    journal.checkpoint = lambda: [Draft(200, b"the owner's state")]
+    journal.checkpoint = lambda: [CheckpointRecord(200, b"the owner's state")]
     async with journal:
         await trio.testing.wait_all_tasks_blocked()
-        journal.place(7, [b"the first record"])
-        journal.place(8, [b"is killed by the next one"])
-        journal.place(9, [b"replaces"], kills=[3])
-        journal.place(10, [b"half of the first one is done"], root=False, refs=[2])
-        fillers = [journal.place(1, [b"filler %d" % number, bytes(700)]) for number in range(30)]
+        journal.append_nowait(7, [b"the first record"])
+        journal.append_nowait(8, [b"is killed by the next one"])
+        journal.append_nowait(9, [b"replaces"], deletes=[3])
+        journal.append_nowait(10, [b"half of the first one is done"], tombstone=True, refs=[2])
+        fillers = [journal.append_nowait(1, [b"filler %d" % number, bytes(700)]) for number in range(30)]
         await journal.wait_durable(journal.last)
         for position in fillers[::2]:
             await journal.delete(position)
@@ -59,8 +59,16 @@ def main() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(disk.content(name))
     records = [
-        [record.position, record.kind, record.payload.hex(), record.kills, record.refs, record.root, record.dead]
-        for record in Store(disk=disk, keys=KEYS).records(dead=True)
+        [
+            record.position,
+            record.kind,
+            record.payload.hex(),
+            record.deletes,
+            record.refs,
+            not record.tombstone,
+            record.deleted,
+        ]
+        for record in Store(disk=disk, keys=KEYS).records(deleted=True)
     ]
     (target / "records.json").write_text(json.dumps(records, indent=1) + "\n")
 

@@ -163,7 +163,7 @@ async def test_the_dump_shows_segments_batches_and_records(store: Store, capsys:
         await journal.append_many([b"hello", bytes(100)])
         await trio.sleep(3)
         await journal.delete(1)
-        journal.place(9, [b"half"], root=False, refs=[2])
+        journal.append_nowait(9, [b"half"], tombstone=True, refs=[2])
         await journal.wait_durable(4)
         crashed = Store(disk=store.disk.copy())
     assert _run(crashed, "dump", ROOT_DIRECTORY) == 0
@@ -172,11 +172,11 @@ async def test_the_dump_shows_segments_batches_and_records(store: Store, capsys:
         f"node {journal.node_id}",
         "segment 1 open base 1 last 0 length 4096",
         "batch 1 at 4096 durable 0",
-        "1 kind 1 root 5 bytes b'hello'",
+        "1 kind 1 record 5 bytes b'hello'",
         "…",
         "watermark 2 at 4608 durable 2",
-        "3 kind 1 note kills [1] 0 bytes",
-        "4 kind 9 note refs [2] 4 bytes b'half'",
+        "3 kind 1 tombstone deletes [1] 0 bytes",
+        "4 kind 9 tombstone refs [2] 4 bytes b'half'",
         "bytes behind: zeros",
     ):
         assert line in printed

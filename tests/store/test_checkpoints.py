@@ -6,7 +6,7 @@ import math
 
 import trio
 
-from meshq.store import Draft, Journal
+from meshq.store import CheckpointRecord, Journal
 from meshq.store._reclaim_plan import removable
 from tests.store.kit import Store
 
@@ -22,13 +22,13 @@ class Owner:
         self.positions = [0]
         journal.checkpoint = self.checkpoint
 
-    def checkpoint(self) -> list[Draft]:
+    def checkpoint(self) -> list[CheckpointRecord]:
         self.asked += 1
         self.positions.append(self.journal.last + 1)
-        return [Draft(9, b"%d" % self.highest)] if self.highest else []
+        return [CheckpointRecord(9, b"%d" % self.highest)] if self.highest else []
 
     def take_up(self) -> None:
-        for record in self.journal.recovered(dead=True):
+        for record in self.journal.recovered(deleted=True):
             if record.kind in (7, 9):
                 self.highest = max(self.highest, int(record.payload[:20]))
 
@@ -36,9 +36,9 @@ class Owner:
         """Place numbered records that die at once."""
         for _ in range(count):
             self.highest += 1
-            position = self.journal.place(7, [b"%020d" % self.highest, bytes(500)])
+            position = self.journal.append_nowait(7, [b"%020d" % self.highest, bytes(500)])
             await self.journal.wait_durable(position)
-            await self.journal.wait_durable(self.journal.place(8, [], root=False, kills=[position]))
+            await self.journal.wait_durable(self.journal.append_nowait(8, [], tombstone=True, deletes=[position]))
 
 
 async def _life(store: Store, count: int, *, clean: bool) -> tuple[int, int]:
@@ -78,7 +78,7 @@ async def test_each_segment_begins_with_a_checkpoint_that_kills_the_one_before(s
         await trio.sleep(10)
         assert owner.asked >= 3
         assert journal.statistics().segments <= 2
-    living = [record for record in store.records() if record.root]
+    living = [record for record in store.records() if not record.tombstone]
     assert len(living) == 1
     assert living[0].kind == 9
 
@@ -88,8 +88,8 @@ async def test_the_dead_are_handed_out_only_if_asked_for_and_only_behind_the_che
         owner = Owner(journal)
         await owner.use(100)
         crashed = Store(disk=store.disk.copy())
-    assert all(not record.dead for record in crashed.records())
-    dead = [record for record in crashed.records(dead=True) if record.dead]
+    assert all(not record.deleted for record in crashed.records())
+    dead = [record for record in crashed.records(deleted=True) if record.deleted]
     checkpoint = next(record for record in crashed.records() if record.kind == 9)
     assert dead
     assert all(record.position > checkpoint.position - 1 for record in dead)
@@ -103,7 +103,7 @@ async def test_nothing_is_dropped_between_the_begin_of_a_segment_and_its_durable
         owner = Owner(journal)
 
         def on_durable(position: int) -> None:
-            books, writer = journal._books.ledger.books, journal._writer
+            books, writer = journal._journal_state.usage.segments, journal._writer
             assert writer is not None
             known = max(at for at in owner.positions if at <= position)
             late = removable(books, active=writer.number, covered=math.inf)
@@ -125,17 +125,17 @@ async def test_an_owner_whose_state_is_gone_leaves_no_checkpoint(store: Store) -
     async with store.journal() as journal:
         owner = Owner(journal)
         await owner.use(40)
-        assert any(record.root and record.kind == 9 for record in store.records())
+        assert any(not record.tombstone and record.kind == 9 for record in store.records())
         owner.highest = 0
         asked = owner.asked
         while owner.asked < asked + 2:
             await journal.delete(await journal.append(bytes(2000)))
-    assert [record for record in store.records() if record.root and record.kind == 9] == []
+    assert [record for record in store.records() if not record.tombstone and record.kind == 9] == []
 
 
 async def test_a_checkpoint_larger_than_a_segment_gets_a_segment_of_its_own_size(store: Store) -> None:
     journal = store.journal()
-    journal.checkpoint = lambda: [Draft(9, bytes(40_000))]
+    journal.checkpoint = lambda: [CheckpointRecord(9, bytes(40_000))]
     async with journal:
         await journal.append_many([bytes(3000)] * 12)
     assert [len(record.payload) for record in store.records() if record.kind == 9] == [40_000]

@@ -135,6 +135,6 @@ async def test_records_that_stand_together_are_refused_by_a_disk_that_has_failed
 
 def together(journal: Journal, size_bytes: int) -> None:
     """Two records that are there together, or not at all."""
-    with journal.together(size_bytes):
+    with journal.atomic_batch(size_bytes):
         for _ in range(2):
-            journal.place(1, [bytes(900)])
+            journal.append_nowait(1, [bytes(900)])

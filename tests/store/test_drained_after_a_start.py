@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from meshq.store import Draft, Journal
+from meshq.store import CheckpointRecord, Journal
 from tests.store.kit import Store
 
 #: Records of 900 bytes: some ten segments.
@@ -14,7 +14,7 @@ RECORDS = 160
 
 def _owned(journal: Journal) -> Journal:
     """A journal whose owner has soft state, as a broker has."""
-    journal.checkpoint = lambda: [Draft(9, b"soft state")]
+    journal.checkpoint = lambda: [CheckpointRecord(9, b"soft state")]
     return journal
 
 
@@ -35,8 +35,8 @@ async def _filled(store: Store, *, clean: bool) -> list[int]:
 
 async def _drain(journal: Journal, positions: list[int], kills_max: int, *, lazy: bool) -> None:
     for first in range(0, len(positions), kills_max):
-        kills = positions[first : first + kills_max]
-        settled = journal.place(3, [], root=False, kills=kills, lazy=lazy)
+        deletes = positions[first : first + kills_max]
+        settled = journal.append_nowait(3, [], tombstone=True, deletes=deletes, lazy=lazy)
     await journal.wait_durable(settled)
 
 

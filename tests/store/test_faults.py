@@ -66,7 +66,7 @@ async def test_an_error_of_any_call_stops_the_journal_and_loses_nothing(call: Di
         # The process ends; what it wrote is in the cache, durable or not, and then the power goes, too.
         for end in (store.disk.kill, store.disk.power_loss):
             end()
-            found = {record.position: record.payload for record in store.records() if record.root}
+            found = {record.position: record.payload for record in store.records() if not record.tombstone}
             assert {p: found.get(p) for p in acknowledged} == acknowledged, f"{call} number {number}"
     assert stopped >= total - 6, "only calls while closing can fail without being told"
 
@@ -156,7 +156,7 @@ async def _fill(journal: Journal) -> list[int]:
     positions: list[int] = []
     with pytest.raises(AddressFullError) as caught:
         while True:
-            positions.append(journal.place(1, [bytes(900)]))
+            positions.append(journal.append_nowait(1, [bytes(900)]))
             with trio.move_on_after(60):
                 await journal.wait_durable(positions[-1])
     assert caught.value.outcome == "not_done"
@@ -167,7 +167,7 @@ async def _fill(journal: Journal) -> list[int]:
 async def test_on_a_full_disk_roots_are_refused_and_notes_go_on_until_there_is_room(store: Store, room: int) -> None:
     changes: list[bool] = []
     async with store.journal() as journal:
-        journal.on_room = lambda: changes.append(journal.full)
+        journal.on_full_changed = lambda: changes.append(journal.full)
         positions = await journal.append_many([bytes(900)] * 50)
         await journal.append(b"first")
         await trio.sleep(1)
@@ -178,7 +178,7 @@ async def test_on_a_full_disk_roots_are_refused_and_notes_go_on_until_there_is_r
         assert changes == [True]
         # Draining is possible, and what it gives back is found without anybody asking.
         for position in positions:
-            await journal.wait_durable(journal.place(2, [], root=False, kills=[position]))
+            await journal.wait_durable(journal.append_nowait(2, [], tombstone=True, deletes=[position]))
         await trio.sleep(60)
         assert not journal.full
         assert changes == [True, False] * (len(changes) // 2)
@@ -208,7 +208,7 @@ async def test_no_descriptor_for_a_new_file_is_no_broken_disk(store: Store, erro
         positions = await _fill(journal)
         assert journal.full and journal.state == "open"
         # What is here can be drained meanwhile.
-        await journal.wait_durable(journal.place(2, [], root=False, kills=[positions[0]]))
+        await journal.wait_durable(journal.append_nowait(2, [], tombstone=True, deletes=[positions[0]]))
         await trio.sleep(1_000)
         assert not journal.full
         await journal.append(b"last")
@@ -246,12 +246,12 @@ async def test_closing_on_a_full_disk_with_nothing_left_to_write_is_no_failure(s
         positions = await journal.append_many([bytes(900)] * 40)
         await trio.sleep(5)
         for position in positions[:39]:
-            await journal.wait_durable(journal.place(2, [], root=False, kills=[position]))
+            await journal.wait_durable(journal.append_nowait(2, [], tombstone=True, deletes=[position]))
         store.disk.capacity_bytes = 0
         store.disk.faults.inject("write", errno.ENOSPC, path="manifest", times=math.inf)
         # The reclaiming begins, and waits for room.
         await trio.sleep(2)
-        journal.place(2, [b"half"], root=False, refs=[positions[39]])
+        journal.append_nowait(2, [b"half"], tombstone=True, refs=[positions[39]])
     assert journal.state == "closed"
     store.disk.capacity_bytes = math.inf
     assert [record.payload for record in store.records() if record.kind == 1 or record.refs] == [bytes(900), b"half"]
@@ -262,7 +262,7 @@ async def test_a_record_larger_than_the_reserve_waits_for_room(store: Store) -> 
         await journal.append(b"first")
         await trio.sleep(1)
         store.disk.capacity_bytes = store.disk.tree.used_bytes()
-        position = journal.place(1, [bytes(3 * SEGMENT_BYTES)])
+        position = journal.append_nowait(1, [bytes(3 * SEGMENT_BYTES)])
         await trio.sleep(100)
         assert journal.durable < position
         store.disk.capacity_bytes = math.inf

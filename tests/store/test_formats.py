@@ -11,13 +11,13 @@ import pytest
 from meshq.errors import DamagedError, InvariantError
 from meshq.store._batch_format import (
     CHECKPOINT_BATCH,
+    DATA_RECORD,
     HEAD_BYTES,
     KIND_SHIFT,
-    ROOT,
     TABLE,
     TARGETS,
-    Place,
-    Sheaf,
+    BatchData,
+    BatchLocation,
     content_problem,
     decode_head,
     encode_batch,
@@ -29,10 +29,10 @@ from meshq.store._batch_format import (
 )
 from meshq.store._layout_format import FORMAT_VERSION, Layout, index_number, segment_number
 from meshq.store._manifest_format import SegmentEntry
-from meshq.store._record_prefix import Excerpts
+from meshq.store._record_prefix import RecordPrefix
 from meshq.store._scan_format import is_zero, scan
 from meshq.store._segment_format import SegmentHeader, SegmentKeys, decode_header, encode_header
-from meshq.store._segment_index_format import Index, decode_index, disagreement, encode_index
+from meshq.store._segment_index_format import SegmentIndex, decode_index, encode_index, index_problem
 from tests.store.kit import Store
 from tests.store.make_journal_data import KEYS as STORE_KEYS
 
@@ -52,9 +52,9 @@ KEYS = SegmentKeys(HEADER)
 
 def _example() -> bytes:
     """The bytes of the worked example: a segment with one batch."""
-    rows = [1 << KIND_SHIFT | ROOT | 5, 1 << KIND_SHIFT | TARGETS | 16]
-    sheaf = Sheaf(1, rows, [b"hello", pack_targets((1,), ())])
-    return encode_header(HEADER) + b"".join(encode_batch(KEYS, Place(1, 4096, KEYS.genesis, 0), sheaf))
+    rows = [1 << KIND_SHIFT | DATA_RECORD | 5, 1 << KIND_SHIFT | TARGETS | 16]
+    batch_data = BatchData(1, rows, [b"hello", pack_targets((1,), ())])
+    return encode_header(HEADER) + b"".join(encode_batch(KEYS, BatchLocation(1, 4096, KEYS.genesis, 0), batch_data))
 
 
 def _document_bytes() -> bytes:
@@ -105,8 +105,8 @@ async def test_a_store_of_each_version_is_read(store: Store, version: int) -> No
     assert {"torn tail", "watermark", "made ahead", "ballast"} <= set(store.report().sums())
     expected = json.loads((directory / "records.json").read_text())
     found = [
-        [r.position, r.kind, r.payload.hex(), list(r.kills), list(r.refs), r.root, r.dead]
-        for r in store.records(dead=True)
+        [r.position, r.kind, r.payload.hex(), list(r.deletes), list(r.refs), not r.tombstone, r.deleted]
+        for r in store.records(deleted=True)
     ]
     assert found == expected
     async with store.journal(node_id=bytes(range(16))) as journal:
@@ -117,13 +117,13 @@ async def test_a_store_of_each_version_is_read(store: Store, version: int) -> No
 
 
 def _batch(**changes: object) -> bytes:
-    sheaf = Sheaf(1, [1 << KIND_SHIFT | ROOT | 5], [b"hello"])._replace(**changes)
-    return b"".join(encode_batch(KEYS, Place(1, 4096, KEYS.genesis, 0), sheaf))
+    batch_data = BatchData(1, [1 << KIND_SHIFT | DATA_RECORD | 5], [b"hello"])._replace(**changes)
+    return b"".join(encode_batch(KEYS, BatchLocation(1, 4096, KEYS.genesis, 0), batch_data))
 
 
 def test_a_batch_is_a_whole_number_of_sectors() -> None:
     for size in (0, 1, 383, 384, 391, 392, 393, 5000):
-        assert len(_batch(rows=[1 << KIND_SHIFT | ROOT | size], parts=[bytes(size)])) % 512 == 0
+        assert len(_batch(rows=[1 << KIND_SHIFT | DATA_RECORD | size], parts=[bytes(size)])) % 512 == 0
 
 
 def test_rows_that_do_not_add_up_are_a_defect() -> None:
@@ -167,8 +167,8 @@ def test_a_body_with_a_whole_segment_in_it_cannot_testify() -> None:
     inner = _example() + _batch()
     second, tag = encode_batch(
         KEYS,
-        Place(2, 4608, _example()[-16:], 2),
-        Sheaf(3, [1 << KIND_SHIFT | ROOT | len(inner)], [inner]),
+        BatchLocation(2, 4608, _example()[-16:], 2),
+        BatchData(3, [1 << KIND_SHIFT | DATA_RECORD | len(inner)], [inner]),
     )
     whole = _example() + second + tag
     entry = SegmentEntry(number=1, base=1, last=0, length=4096, tag=KEYS.genesis)
@@ -182,7 +182,10 @@ def test_a_body_with_a_whole_segment_in_it_cannot_testify() -> None:
 
 def test_the_positions_of_a_compacted_batch_stand_in_it() -> None:
     data = encode_header(HEADER) + _batch(
-        rows=[1 << KIND_SHIFT | ROOT | 1] * 3, parts=[b"abc"], flags=TABLE | CHECKPOINT_BATCH, positions=[1, 5, 9]
+        rows=[1 << KIND_SHIFT | DATA_RECORD | 1] * 3,
+        parts=[b"abc"],
+        flags=TABLE | CHECKPOINT_BATCH,
+        positions=[1, 5, 9],
     )
     header = decode_head(KEYS, data, 4096)
     assert header is not None
@@ -192,21 +195,23 @@ def test_the_positions_of_a_compacted_batch_stand_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "sheaf", "problem"),
+    ("location", "batch_data", "problem"),
     [
-        (Place(2, 4096, KEYS.genesis, 0), Sheaf(1, [], []), "not 1 after"),
-        (Place(1, 4096, bytes(16), 0), Sheaf(1, [], []), "not 1 after"),
-        (Place(1, 4096, KEYS.genesis, 0), Sheaf(2, [], []), "from position 2 on, not 1"),
-        (Place(1, 4096, KEYS.genesis, 0), Sheaf(0, [], []), "from position 0 on, not 1"),
+        (BatchLocation(2, 4096, KEYS.genesis, 0), BatchData(1, [], []), "not 1 after"),
+        (BatchLocation(1, 4096, bytes(16), 0), BatchData(1, [], []), "not 1 after"),
+        (BatchLocation(1, 4096, KEYS.genesis, 0), BatchData(2, [], []), "from position 2 on, not 1"),
+        (BatchLocation(1, 4096, KEYS.genesis, 0), BatchData(0, [], []), "from position 0 on, not 1"),
         (
-            Place(1, 4096, KEYS.genesis, 0),
-            Sheaf(1, [1 << KIND_SHIFT] * 2, [], TABLE, [5, 5]),
+            BatchLocation(1, 4096, KEYS.genesis, 0),
+            BatchData(1, [1 << KIND_SHIFT] * 2, [], TABLE, [5, 5]),
             "positions that do not rise",
         ),
     ],
 )
-def test_a_genuine_batch_in_the_wrong_place_is_not_taken(place: Place, sheaf: Sheaf, problem: str) -> None:
-    data = encode_header(HEADER) + b"".join(encode_batch(KEYS, place, sheaf))
+def test_a_genuine_batch_in_the_wrong_place_is_not_taken(
+    location: BatchLocation, batch_data: BatchData, problem: str
+) -> None:
+    data = encode_header(HEADER) + b"".join(encode_batch(KEYS, location, batch_data))
     entry = SegmentEntry(number=1, base=1, last=0, length=4608, tag=KEYS.genesis)
     with pytest.raises(DamagedError, match=problem):
         scan(data, "file", entry)
@@ -255,7 +260,7 @@ SEALED = SegmentEntry(number=1, base=1, last=2, length=4608, tag=_example()[-16:
 
 def _index_example() -> bytes:
     found = scan(_example(), "example", SEALED)
-    two = Excerpts(1, lambda kind, payload: (min(2, len(payload)), True))
+    two = RecordPrefix(1, lambda kind, payload: (min(2, len(payload)), True))
     return encode_index(found, SEALED, Layout("/store"), bytes(range(64, 96)), two)
 
 
@@ -270,24 +275,30 @@ def test_the_worked_example_of_an_index_is_what_is_written() -> None:
 
 def test_the_worked_example_of_an_index_can_be_read() -> None:
     index = decode_index(_index_document_bytes(), HEADER, SEALED, Layout("/store"))
-    assert isinstance(index, Index)
-    (leaf,) = index.leaves
-    assert (index.form, leaf.offset, leaf.first, leaf.flags, list(leaf.positions)) == (1, 4096, 1, 0, [1, 2])
-    (hello, note) = leaf.records()
-    assert (leaf.data[hello[2] : hello[3]], hello[4]) == (b"he", True)
-    assert unpack_targets(leaf.data, note[2])[:2] == ((1,), ())
-    assert disagreement(index, scan(_example(), "example", SEALED)) is None
+    assert isinstance(index, SegmentIndex)
+    (indexed,) = index.batches
+    assert (index.form, indexed.offset, indexed.first, indexed.flags, list(indexed.positions)) == (
+        1,
+        4096,
+        1,
+        0,
+        [1, 2],
+    )
+    (hello, note) = indexed.records()
+    assert (indexed.data[hello[2] : hello[3]], hello[4]) == (b"he", True)
+    assert unpack_targets(indexed.data, note[2])[:2] == ((1,), ())
+    assert index_problem(index, scan(_example(), "example", SEALED)) is None
 
 
 def test_an_index_that_disagrees_with_its_segment_is_seen() -> None:
     index = decode_index(_index_document_bytes(), HEADER, SEALED, Layout("/store"))
-    assert isinstance(index, Index)
+    assert isinstance(index, SegmentIndex)
     found = scan(_example(), "example", SEALED)
-    (leaf,) = index.leaves
-    wrong = bytes(leaf.data).replace(b"he", b"hi")
-    assert disagreement(index._replace(leaves=[leaf._replace(data=wrong)]), found)
-    assert disagreement(index._replace(leaves=[leaf._replace(offset=512)]), found)
-    assert disagreement(index._replace(leaves=[]), found)
+    (indexed,) = index.batches
+    wrong = bytes(indexed.data).replace(b"he", b"hi")
+    assert index_problem(index._replace(batches=[indexed._replace(data=wrong)]), found)
+    assert index_problem(index._replace(batches=[indexed._replace(offset=512)]), found)
+    assert index_problem(index._replace(batches=[]), found)
 
 
 def test_the_name_of_an_index() -> None:

@@ -30,7 +30,7 @@ async def test_tasks_that_place_together_share_a_sync(store: Store) -> None:
 async def test_what_is_placed_in_one_turn_is_one_batch(store: Store) -> None:
     async with store.journal() as journal:
         for number in range(50):
-            journal.place(1, [b"%d" % number])
+            journal.append_nowait(1, [b"%d" % number])
         await journal.wait_durable(50)
         assert journal.statistics().batches == 1
 
@@ -38,7 +38,7 @@ async def test_what_is_placed_in_one_turn_is_one_batch(store: Store) -> None:
 async def test_a_large_batch_is_split_and_order_is_kept(store: Store) -> None:
     async with store.journal() as journal:
         for number in range(60):
-            journal.place(1, [b"%d" % number, bytes(300)])
+            journal.append_nowait(1, [b"%d" % number, bytes(300)])
         await journal.wait_durable(60)
         assert journal.statistics().batches > 5
         assert [int(payload.rstrip(b"\0")) for _, payload in await replayed(journal)] == list(range(60))
@@ -48,7 +48,7 @@ async def test_lazy_records_wait_for_company_but_not_for_long(store: Store) -> N
     async with store.journal() as journal:
         await journal.append(b"x")
         begun = trio.current_time()
-        position = journal.place(1, [b"lazy"], lazy=True)
+        position = journal.append_nowait(1, [b"lazy"], lazy=True)
         await trio.sleep(LAZY_COMMIT_S / 2)
         assert journal.durable < position
         await trio.sleep(LAZY_COMMIT_S)
@@ -59,7 +59,7 @@ async def test_lazy_records_wait_for_company_but_not_for_long(store: Store) -> N
 async def test_company_takes_lazy_records_along_at_once(store: Store) -> None:
     async with store.journal() as journal:
         begun = trio.current_time()
-        journal.place(1, [b"lazy"], lazy=True)
+        journal.append_nowait(1, [b"lazy"], lazy=True)
         await journal.append(b"company")
         assert trio.current_time() == begun
         assert journal.durable == 2
@@ -70,11 +70,11 @@ async def test_company_takes_lazy_records_along_at_once(store: Store) -> None:
 async def test_whoever_hurries_does_not_wait_for_company(store: Store, lingering: bool) -> None:
     async with store.journal() as journal:
         begun = trio.current_time()
-        position = journal.place(1, [b"lazy"], lazy=True)
+        position = journal.append_nowait(1, [b"lazy"], lazy=True)
         if lingering:
             await trio.sleep(LAZY_COMMIT_S / 4)
             begun = trio.current_time()
-        journal.hurry()
+        journal.request_commit()
         await trio.testing.wait_all_tasks_blocked()
         assert journal.durable == position
         assert trio.current_time() == begun
@@ -83,14 +83,14 @@ async def test_whoever_hurries_does_not_wait_for_company(store: Store, lingering
 async def test_waiting_for_a_lazy_record_is_hurry_enough(store: Store) -> None:
     async with store.journal() as journal:
         begun = trio.current_time()
-        await journal.wait_durable(journal.place(1, [b"lazy"], lazy=True))
+        await journal.wait_durable(journal.append_nowait(1, [b"lazy"], lazy=True))
         assert trio.current_time() == begun
 
 
 async def test_with_chaos_lazy_records_wait_much_longer(store: Store) -> None:
     store.chaos["journal.lazy_long"] = True
     async with store.journal() as journal:
-        journal.place(1, [b"lazy"], lazy=True)
+        journal.append_nowait(1, [b"lazy"], lazy=True)
         await trio.sleep(LAZY_COMMIT_S * 10)
         assert journal.durable == 0
 
@@ -165,7 +165,7 @@ async def test_all_that_wait_are_told_when_the_disk_fails(store: Store) -> None:
     store.chaos["journal.batch_of_one"] = True
     store.disk.faults.inject("sync", path=".seg", skip=1)
     async with trio.open_nursery() as nursery:
-        for position in [journal.place(1, [b"x"]) for _ in range(4)]:
+        for position in [journal.append_nowait(1, [b"x"]) for _ in range(4)]:
             nursery.start_soon(wait, position)
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(JournalBrokenError):
@@ -173,7 +173,7 @@ async def test_all_that_wait_are_told_when_the_disk_fails(store: Store) -> None:
     assert outcomes == ["unknown"] * 4
     assert len(failures) == 1
     with pytest.raises(JournalBrokenError) as caught:
-        journal.place(1, [b"y"])
+        journal.append_nowait(1, [b"y"])
     assert caught.value.outcome == "not_done"
     with pytest.raises(JournalBrokenError):
         await journal.wait_durable(1)

@@ -15,13 +15,13 @@ import trio
 from meshq.abc import Buffer
 from meshq.errors import DamagedError, JournalBrokenError, UsageError
 from meshq.limits import SEGMENT_HEADER_BYTES
-from meshq.store import Excerpts, Journal
+from meshq.store import Journal, RecordPrefix
 from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import SegmentEntry
 from meshq.store._recovery import write_manifest
 from meshq.store._segment_format import decode_header
-from meshq.store._segment_index_format import HEAD_BYTES, Index, decode_index
+from meshq.store._segment_index_format import HEAD_BYTES, SegmentIndex, decode_index
 from meshq.testing import DiskOperation
 from qa.journal.model import ROOT_DIRECTORY, recover_store
 from tests.store.kit import Store
@@ -34,23 +34,23 @@ def _first_ten(kind: int, payload: Buffer) -> tuple[int, bool]:
     return min(10, len(payload)), kind == 7
 
 
-TEN = Excerpts(1, _first_ten)
+TEN = RecordPrefix(1, _first_ten)
 
 
-async def _filled(store: Store, excerpts: Excerpts = TEN) -> dict[int, bytes]:
+async def _filled(store: Store, record_prefix: RecordPrefix = TEN) -> dict[int, bytes]:
     """A store of some segments, with dead records, notes, a checkpoint and what is compacted; what lives in it."""
     rng = random.Random(3)
     store.chaos["journal.compact_early"] = False
-    async with store.journal(excerpts=excerpts) as journal:
+    async with store.journal(record_prefix=record_prefix) as journal:
         living: dict[int, bytes] = {}
         for number in range(180):
             body = b"%04d" % number + rng.randbytes(rng.choice((0, 4, 700)))
-            position = journal.place(rng.choice((7, 8)), [body])
+            position = journal.append_nowait(rng.choice((7, 8)), [body])
             living[position] = body
             if number % 3 == 2:
                 dead = rng.choice(list(living))
                 del living[dead]
-                journal.place(9, [b"note"], root=False, kills=[dead], refs=[rng.choice(list(living))])
+                journal.append_nowait(9, [b"note"], tombstone=True, deletes=[dead], refs=[rng.choice(list(living))])
             await journal.wait_durable(position)
             if number == 60:
                 store.chaos["journal.compact_early"] = True
@@ -74,15 +74,17 @@ async def test_a_start_with_indexes_finds_what_a_start_without_finds(store: Stor
     assert len(store.indexes()) == len(store.segments()) > 3
     without = _unindexed(store)
     for dead in (False, True):
-        found = store.records(dead=dead)
-        assert found == without.records(dead=dead)
-    assert {record.position: record.payload for record in found if record.root and not record.dead} == living
+        found = store.records(deleted=dead)
+        assert found == without.records(deleted=dead)
+    assert {
+        record.position: record.payload for record in found if not record.tombstone and not record.deleted
+    } == living
     mine, other = (recover_store(one.disk.copy(), keyring=Keyring(keys)) for one in (store, without))
     assert len(mine.forms) == len(store.segments()) and not other.forms
-    assert attrs.asdict(mine.ledger.books[mine.manifest.entries[0].number]) == attrs.asdict(
-        other.ledger.books[mine.manifest.entries[0].number]
+    assert attrs.asdict(mine.usage.segments[mine.manifest.entries[0].number]) == attrs.asdict(
+        other.usage.segments[mine.manifest.entries[0].number]
     )
-    assert mine.ledger._holders == other.ledger._holders
+    assert mine.usage._referrers == other.usage._referrers
     assert (mine.checkpoint, mine.covered) == (other.checkpoint, other.covered)
 
 
@@ -91,7 +93,7 @@ async def test_a_start_reads_of_a_segment_with_an_index_what_is_wanted_of_it_onl
         positions = await journal.append_many([bytes(900)] * 60)
         for position in positions:
             if position % 12 != 6:
-                journal.place(9, [], root=False, kills=[position])
+                journal.append_nowait(9, [], tombstone=True, deletes=[position])
         await journal.wait_durable(journal.last)
         await trio.sleep(5)
     read: dict[str, int] = {}
@@ -105,7 +107,7 @@ async def test_a_start_reads_of_a_segment_with_an_index_what_is_wanted_of_it_onl
     store.disk.watch = watch
     journal = store.journal()
     await journal.open()
-    assert [record.position for record in journal.recovered() if record.root] == [6, 18, 30, 42, 54]
+    assert [record.position for record in journal.recovered() if not record.tombstone] == [6, 18, 30, 42, 54]
     await journal.aclose()
     store.disk.watch = None
     for path, length in full:
@@ -118,28 +120,28 @@ async def test_excerpts_are_handed_out_to_who_wants_them_in_this_form(store: Sto
     store.keys = keys
     living = await _filled(store)
     short = 0
-    journal = store.journal(excerpts=TEN)
+    journal = store.journal(record_prefix=TEN)
     await journal.open()
-    for record in journal.recovered(dead=True, excerpts=True):
+    for record in journal.recovered(deleted=True, prefixes=True):
         if record.missing:
             short += 1
-            assert record.dead or record.kind == 7
+            assert record.deleted or record.kind == 7
             assert len(record.payload) == 10
         if record.position in living:
             assert living[record.position].startswith(record.payload)
             assert len(living[record.position]) == len(record.payload) + record.missing
     assert short
     await journal.aclose()
-    journal = store.journal(excerpts=Excerpts(2, _first_ten))
+    journal = store.journal(record_prefix=RecordPrefix(2, _first_ten))
     await journal.open()
     # These indexes have excerpts of another form.
-    assert not any(record.missing for record in journal.recovered(dead=True, excerpts=True))
+    assert not any(record.missing for record in journal.recovered(deleted=True, prefixes=True))
     await journal.aclose()
 
 
 async def test_indexes_of_another_form_are_written_anew(store: Store) -> None:
     await _filled(store)
-    async with store.journal(excerpts=Excerpts(2, _first_ten)) as journal:
+    async with store.journal(record_prefix=RecordPrefix(2, _first_ten)) as journal:
         await trio.sleep(5)
         assert journal.statistics().indexed == len(store.indexes())
     assert set(recover_store(store.disk.copy()).forms.values()) == {2}
@@ -163,13 +165,13 @@ async def test_an_index_that_cannot_be_believed_is_counted_and_written_anew(
     store: Store, change: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     await _filled(store)
-    expected = store.records(dead=True)
+    expected = store.records(deleted=True)
     path = store.indexes()[0]
     _rewrite(store, path, change(store.disk.content(path)))
     assert store.report().sums()["index of no use"][0] == 1
     assert store.report().clean
-    assert store.records(dead=True) == expected
-    async with store.journal(excerpts=TEN) as journal:
+    assert store.records(deleted=True) == expected
+    async with store.journal(record_prefix=TEN) as journal:
         assert journal.statistics().refused_indexes == 1
         assert [record.getMessage() for record in caplog.records if path in record.getMessage()]
         await trio.sleep(5)
@@ -185,12 +187,12 @@ def _rewrite(store: Store, path: str, data: bytes) -> None:
 
 async def test_indexes_that_have_changed_places_are_not_believed(store: Store) -> None:
     await _filled(store)
-    expected = store.records(dead=True)
+    expected = store.records(deleted=True)
     one, two = store.indexes()[:2]
     first, second = store.disk.content(one), store.disk.content(two)
     _rewrite(store, one, second)
     _rewrite(store, two, first)
-    assert store.records(dead=True) == expected
+    assert store.records(deleted=True) == expected
     assert len(recover_store(store.disk.copy()).refused) == 2
     assert store.report().sums()["index of no use"][0] == 2
 
@@ -228,13 +230,13 @@ def _rewrite_new(store: Store, path: str, data: bytes) -> None:
 async def test_an_index_fits_one_seal_only(store: Store, change: dict[str, Any]) -> None:
     await _filled(store)
     entry = store.manifest().entries[0]
-    assert isinstance(_decoded(store, entry), Index)
+    assert isinstance(_decoded(store, entry), SegmentIndex)
     if entry.compacted:
         change = {name: not value if name == "compacted" else value for name, value in change.items()}
     assert _decoded(store, attrs.evolve(entry, **change)) == "it is of another segment, or of another state of this one"
 
 
-def _decoded(store: Store, entry: SegmentEntry) -> Index | str:
+def _decoded(store: Store, entry: SegmentEntry) -> SegmentIndex | str:
     segment = LAYOUT.segment(entry.number)
     header = decode_header(store.disk.content(segment), segment)
     return decode_index(store.disk.content(LAYOUT.index(entry.number)), header, entry, LAYOUT)
@@ -242,12 +244,12 @@ def _decoded(store: Store, entry: SegmentEntry) -> Index | str:
 
 async def test_the_index_of_an_encrypted_segment_says_nothing_without_the_key(store: Store) -> None:
     store.keys = (KEY,)
-    async with store.journal(excerpts=TEN) as journal:
+    async with store.journal(record_prefix=TEN) as journal:
         await journal.append(b"secret 123")
     (path,) = store.indexes()
     assert b"secret" not in store.disk.content(path)
     store.keys = ()
-    async with Store().journal(excerpts=TEN) as journal:
+    async with Store().journal(record_prefix=TEN) as journal:
         await journal.append(b"secret 123")
         plain = journal
     assert plain.state == "closed"
@@ -264,7 +266,7 @@ async def test_an_index_is_written_after_the_seal_of_its_segment_is_durable(stor
             number = int(operation.path.rpartition("/")[2][:16], 16)
             power = store.disk.copy()
             power.power_loss()
-            entries = Store(disk=power).manifest().numbers()
+            entries = Store(disk=power).manifest().by_number()
             sealed_at_writing.append(entries[number].sealed)
 
     store.disk.watch = watch
@@ -278,7 +280,7 @@ async def test_the_index_of_a_segment_goes_with_it(store: Store) -> None:
         await trio.sleep(5)
         assert journal.statistics().indexed == len(store.indexes()) > 2
         for position in positions:
-            journal.place(9, [], root=False, kills=[position])
+            journal.append_nowait(9, [], tombstone=True, deletes=[position])
         await journal.wait_durable(journal.last)
         await trio.sleep(5)
         assert journal.statistics().indexed == len(store.indexes())
@@ -312,7 +314,7 @@ async def test_without_room_there_is_no_index_and_no_failure(store: Store) -> No
 
 async def test_what_a_start_took_on_trust_is_proven_while_it_runs(store: Store) -> None:
     await _filled(store)
-    async with store.journal(excerpts=TEN) as journal:
+    async with store.journal(record_prefix=TEN) as journal:
         assert journal.statistics().unproven_segments > 3
         await trio.sleep(5)
         assert journal.statistics().unproven_segments == 0
@@ -329,7 +331,7 @@ async def test_damage_in_what_was_taken_on_trust_is_found_and_the_next_start_ref
     path = LAYOUT.segment(entry.number)
     store.disk.flip_bit(path, 8 * (entry.length - 1000))
     found: list[DamagedError] = []
-    async with store.journal(excerpts=TEN) as journal:
+    async with store.journal(record_prefix=TEN) as journal:
         journal.on_damaged = found.append
         assert journal.statistics().indexed == len(store.segments())
         await trio.sleep(5)
@@ -374,9 +376,9 @@ async def test_a_segment_without_all_its_bytes_is_refused_in_spite_of_its_index(
 async def test_a_start_with_another_manifest_finds_the_same_records(store: Store) -> None:
     """A generation more says the same of each segment, so the indexes still fit."""
     await _filled(store)
-    expected = store.records(dead=True)
+    expected = store.records(deleted=True)
     write_manifest(store.disk, LAYOUT, store.manifest().changed())
-    assert store.records(dead=True) == expected
+    assert store.records(deleted=True) == expected
     assert len(recover_store(store.disk.copy()).forms) == len(store.segments())
 
 
@@ -390,9 +392,9 @@ async def test_a_journal_that_is_closed_at_once_has_indexed_its_segments(store: 
 async def test_what_was_left_out_is_read_whole_before_the_journal_runs(store: Store, keys: tuple[bytes, ...]) -> None:
     store.keys = keys
     living = await _filled(store)
-    journal = store.journal(excerpts=TEN)
+    journal = store.journal(record_prefix=TEN)
     await journal.open()
-    short = [record.position for record in journal.recovered(excerpts=True) if record.missing]
+    short = [record.position for record in journal.recovered(prefixes=True) if record.missing]
     assert len(short) > 5
     assert journal.read_recovered(short) == {position: living[position] for position in short}
     await journal.aclose()
@@ -404,9 +406,9 @@ async def test_what_was_left_out_and_can_not_be_read_is_told(store: Store) -> No
     living = await _filled(store)
     store.damaged = True
     for fault in ("read", "rot", "gone"):
-        journal = store.journal(excerpts=TEN)
+        journal = store.journal(record_prefix=TEN)
         await journal.open()
-        short = [record.position for record in journal.recovered(excerpts=True) if record.missing]
+        short = [record.position for record in journal.recovered(prefixes=True) if record.missing]
         entry = next(entry for entry in store.manifest().entries if entry.base <= short[0] <= entry.last)
         path = LAYOUT.segment(entry.number)
         if fault == "read":

@@ -50,12 +50,12 @@ async def test_a_deleted_record_stays_deleted_and_cannot_be_deleted_again(store:
         for missing in (position, 0, 99):
             with pytest.raises(NotFoundError, match=str(missing)):
                 await journal.delete(missing)
-    assert store.records() == [] or all(not record.root for record in store.records())
+    assert store.records() == [] or all(record.tombstone for record in store.records())
 
 
 async def test_a_record_that_is_not_durable_yet_can_be_deleted(store: Store) -> None:
     async with store.journal() as journal:
-        position = journal.place(1, [b"x"])
+        position = journal.append_nowait(1, [b"x"])
         await journal.delete(position)
         assert await replayed(journal) == []
 
@@ -148,7 +148,7 @@ async def test_a_closed_journal_says_so(store: Store) -> None:
 async def test_a_kind_out_of_range_is_refused(store: Store, kind: int) -> None:
     async with store.journal() as journal:
         with pytest.raises(UsageError, match="1 to 255"):
-            journal.place(kind, [b"x"])
+            journal.append_nowait(kind, [b"x"])
         assert journal.last == 0
 
 
@@ -164,16 +164,16 @@ async def test_a_record_that_is_too_large_is_refused_and_the_largest_is_not(stor
 async def test_a_note_about_nothing_is_refused(store: Store) -> None:
     async with store.journal() as journal:
         with pytest.raises(UsageError, match="never be found"):
-            journal.place(2, [b"x"], root=False)
+            journal.append_nowait(2, [b"x"], tombstone=True)
 
 
 @pytest.mark.parametrize("target", [0, -3, 2, math.inf])
 async def test_a_record_speaks_about_earlier_ones_only(store: Store, target: int) -> None:
     async with store.journal() as journal:
         await journal.append(b"x")
-        for targets in ({"kills": [1, target]}, {"refs": [target]}):
+        for targets in ({"deletes": [1, target]}, {"refs": [target]}):
             with pytest.raises(UsageError, match="placed before"):
-                journal.place(2, [], root=False, **targets)
+                journal.append_nowait(2, [], tombstone=True, **targets)
         assert journal.last == 1
 
 
@@ -194,7 +194,7 @@ async def test_what_the_body_raises_leaves_the_block_as_it_was(store: Store) -> 
 async def test_a_cancelled_block_flushes_and_closes(store: Store) -> None:
     with trio.CancelScope() as scope:
         async with store.journal() as journal:
-            journal.place(1, [b"placed"], lazy=True)
+            journal.append_nowait(1, [b"placed"], lazy=True)
             scope.cancel()
             await trio.sleep_forever()
     assert scope.cancelled_caught
@@ -208,7 +208,7 @@ async def test_a_disk_that_fails_cancels_the_body_and_is_what_the_block_raises(s
         async with store.journal() as journal:
             await journal.append(b"x")
             store.disk.faults.inject("sync", path=".seg")
-            journal.place(1, [b"y"])
+            journal.append_nowait(1, [b"y"])
             await trio.sleep_forever()
             reached = True
     assert not reached
@@ -232,11 +232,11 @@ async def test_an_owner_with_a_nursery_of_its_own_runs_the_pieces(store: Store) 
     journal = store.journal()
     await journal.open()
     assert list(journal.recovered()) == []
-    early = journal.place(1, [b"placed before it runs"])
+    early = journal.append_nowait(1, [b"placed before it runs"])
     async with trio.open_nursery() as nursery:
         await nursery.start(journal.run)
         await journal.wait_durable(early)
-        late = journal.place(1, [b"flushed by aclose"], lazy=True)
+        late = journal.append_nowait(1, [b"flushed by aclose"], lazy=True)
         await journal.aclose()
     assert journal.durable == late
     assert len(store.records()) == 2
@@ -249,7 +249,7 @@ async def test_aclose_flushes_what_was_placed_although_run_was_cancelled(store: 
         await nursery.start(journal.run)
         await journal.append(b"x")
         nursery.cancel_scope.cancel()
-    journal.place(1, [b"y"])
+    journal.append_nowait(1, [b"y"])
     await journal.aclose()
     assert [record.payload for record in store.records()] == [b"x", b"y"]
 
@@ -257,7 +257,7 @@ async def test_aclose_flushes_what_was_placed_although_run_was_cancelled(store: 
 async def test_aclose_without_run_flushes_too(store: Store) -> None:
     journal = store.journal()
     await journal.open()
-    journal.place(1, [b"x"])
+    journal.append_nowait(1, [b"x"])
     await journal.aclose()
     assert [record.payload for record in store.records()] == [b"x"]
 
@@ -265,7 +265,7 @@ async def test_aclose_without_run_flushes_too(store: Store) -> None:
 async def test_two_tasks_may_close_at_once(store: Store) -> None:
     journal = store.journal()
     await journal.open()
-    journal.place(1, [b"x"])
+    journal.append_nowait(1, [b"x"])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(journal.aclose)
         nursery.start_soon(journal.aclose)
@@ -295,7 +295,7 @@ async def test_a_defect_in_a_callback_comes_out_as_itself(store: Store) -> None:
     journal = store.journal()
     journal.on_durable = on_durable
     await journal.open()
-    journal.place(1, [b"x"])
+    journal.append_nowait(1, [b"x"])
     with pytest.raises(ZeroDivisionError):
         await journal.run()
     assert journal.state == "failed"

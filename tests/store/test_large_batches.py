@@ -1,4 +1,4 @@
-"""Batches that the reserve of a full disk could not take: room is made for them before they are placed."""
+"""Batches that the reserve of a full disk could not take: space is made for them before they are placed."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import trio
 
 from meshq.errors import ClosedError
 from meshq.store import Journal
-from meshq.store._batch_space import bytes_of, large_bytes, left_behind, reserve_bytes, stays
-from meshq.store._pending_batch import Gathered
-from meshq.store._segment_allocator import Room
-from meshq.store._segment_writer import Blank, SegmentWriter
+from meshq.store._batch_space import batch_bytes_for, free_bytes_behind, large_bytes, reserve_bytes, stays_in_segment
+from meshq.store._pending_batch import PendingBatch
+from meshq.store._segment_allocator import SegmentAllocator
+from meshq.store._segment_writer import PreallocatedSegment, SegmentWriter
 from tests.store.kit import SEGMENT_BYTES, Store
 
 LARGE = 5 * SEGMENT_BYTES
 
 
 def asking(journal: Journal, size: int, seen: list[int | None]) -> Callable[[], None]:
-    """Ask; what is done when there is an answer, which places the record if there is room."""
+    """Ask; what is done when there is an answer, which places the record if there is space."""
 
     def then() -> None:
-        seen.append(journal.place(1, [bytes(size)]) if journal.has_room(size) else None)
+        seen.append(journal.append_nowait(1, [bytes(size)]) if journal.has_space(size) else None)
 
-    if journal.ask_room(size, then):
+    if journal.request_space(size, then):
         then()
     return then
 
@@ -42,14 +42,14 @@ async def test_what_finds_no_room_is_known_before_it_is_placed_and_holds_nothing
         await settled(journal)
         store.disk.capacity_bytes = store.disk.tree.used_bytes() + 1_000
         while not seen or seen[-1] is not None:
-            # The smaller one may find the room that is there already.
+            # The smaller one may find the space that is there already.
             asking(journal, size, seen)
             await trio.sleep(100)
             assert journal.durable == journal.last
         assert len(seen) == 1 + 2 * (size < SEGMENT_BYTES)
         # Neither is the rest of the node held up.
         with trio.fail_after(10):
-            await journal.wait_durable(journal.place(2, [b"note"], root=False, refs=[1]))
+            await journal.wait_durable(journal.append_nowait(2, [b"note"], tombstone=True, refs=[1]))
         store.disk.capacity_bytes = math.inf
         await trio.sleep(10)
         asking(journal, size, seen)
@@ -92,16 +92,16 @@ async def test_room_that_was_made_keeps_its_batch_from_waiting_on_a_full_disk(st
         def then() -> None:
             # Somebody else takes all that is left.
             store.disk.capacity_bytes = store.disk.tree.used_bytes()
-            seen.append(journal.place(1, [bytes(LARGE)]))
+            seen.append(journal.append_nowait(1, [bytes(LARGE)]))
             # It is taken, and nobody else gets it.
-            assert not journal.has_room(LARGE)
+            assert not journal.has_space(LARGE)
 
-        assert not journal.ask_room(LARGE, then)
+        assert not journal.request_space(LARGE, then)
         await trio.sleep(1)
         with trio.fail_after(2):
             await journal.wait_durable(journal.last)
-            # Behind it is room for what drains it.
-            await journal.wait_durable(journal.place(2, [], root=False, kills=[journal.last]))
+            # Behind it is space for what drains it.
+            await journal.wait_durable(journal.append_nowait(2, [], tombstone=True, deletes=[journal.last]))
         store.disk.capacity_bytes = math.inf
 
 
@@ -111,12 +111,12 @@ async def test_records_that_stand_together_take_the_room_that_was_made_for_them(
         await settled(journal)
 
         def then() -> None:
-            assert journal.has_room(2 * LARGE)
+            assert journal.has_space(2 * LARGE)
             store.disk.capacity_bytes = store.disk.tree.used_bytes()
-            with journal.together(2 * LARGE):
-                placed.extend(journal.place(1, [bytes(LARGE // 2)]) for _ in range(4))
+            with journal.atomic_batch(2 * LARGE):
+                placed.extend(journal.append_nowait(1, [bytes(LARGE // 2)]) for _ in range(4))
 
-        assert not journal.ask_room(2 * LARGE, then)
+        assert not journal.request_space(2 * LARGE, then)
         await trio.sleep(1)
         with trio.fail_after(2):
             await journal.wait_durable(placed[-1])
@@ -130,18 +130,18 @@ async def test_room_that_nobody_takes_is_given_back(store: Store) -> None:
         await trio.sleep(1)
         before = store.disk.tree.used_bytes()
         calls: list[bool] = []
-        assert not journal.ask_room(LARGE, lambda: calls.append(journal.has_room(LARGE)))
+        assert not journal.request_space(LARGE, lambda: calls.append(journal.has_space(LARGE)))
         await trio.sleep(1)
         assert calls == [True]
-        assert not journal.has_room(LARGE)
+        assert not journal.has_space(LARGE)
         assert store.disk.tree.used_bytes() == before
         # Nor is it kept for records that come to nothing.
 
         def nothing() -> None:
-            with journal.together(LARGE):
+            with journal.atomic_batch(LARGE):
                 pass
 
-        journal.ask_room(LARGE, nothing)
+        journal.request_space(LARGE, nothing)
         await trio.sleep(1)
         assert store.disk.tree.used_bytes() == before
 
@@ -153,11 +153,11 @@ async def test_what_fits_after_all_gives_its_room_back(store: Store) -> None:
 
         def then() -> None:
             # Nothing is written yet: nobody knows which segment this comes to.
-            journal.place(1, [b"first"])
-            journal.place(1, [bytes(size)])
-            assert not journal.has_room(size)
+            journal.append_nowait(1, [b"first"])
+            journal.append_nowait(1, [bytes(size)])
+            assert not journal.has_space(size)
 
-        assert not journal.ask_room(size, then)
+        assert not journal.request_space(size, then)
         await trio.sleep(1)
         assert journal.durable == journal.last == 2
         assert len(store.segments()) == 1
@@ -167,24 +167,24 @@ async def test_what_fits_after_all_gives_its_room_back(store: Store) -> None:
 async def test_room_that_is_given_back_while_more_is_made_is_not_forgotten(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch = Gathered(1, 0)
-    make = Room._blank
+    batch = PendingBatch(1, 0)
+    make = SegmentAllocator._preallocate
 
-    async def meanwhile(room: Room, capacity: int) -> Blank:
-        blank = await make(room, capacity)
-        room.give_back(batch)
-        return blank
+    async def meanwhile(allocator: SegmentAllocator, capacity: int) -> PreallocatedSegment:
+        preallocated = await make(allocator, capacity)
+        allocator.release(batch)
+        return preallocated
 
     async with store.journal() as journal:
         await settled(journal)
-        room = journal._books.room
-        room.used(SEGMENT_BYTES, SEGMENT_BYTES)
+        allocator = journal._journal_state.allocator
+        allocator.report_used(SEGMENT_BYTES, SEGMENT_BYTES)
         await trio.sleep(1)
-        batch.blank = room.claim(SEGMENT_BYTES)
-        assert batch.blank is not None
-        monkeypatch.setattr(Room, "_blank", meanwhile)
+        batch.preallocated = allocator.claim(SEGMENT_BYTES)
+        assert batch.preallocated is not None
+        monkeypatch.setattr(SegmentAllocator, "_preallocate", meanwhile)
         await trio.sleep(1)
-        assert batch.blank is None and room.has(SEGMENT_BYTES)
+        assert batch.preallocated is None and allocator.has_segment(SEGMENT_BYTES)
     assert [path for path in store.disk.files() if path.endswith(".seg")] == store.segments()
 
 
@@ -194,22 +194,22 @@ async def test_whoever_waits_when_the_journal_ends_is_answered(store: Store, fai
     journal = store.journal()
 
     def then() -> None:
-        assert journal.has_room(LARGE)
+        assert journal.has_space(LARGE)
         with pytest.raises(Exception) as caught:
-            journal.place(1, [bytes(LARGE)])
+            journal.append_nowait(1, [bytes(LARGE)])
         calls.append(type(caught.value).__name__)
 
     await journal.open()
     async with trio.open_nursery() as nursery:
         await nursery.start(journal.run)
         await settled(journal)
-        assert not journal.ask_room(LARGE, then)
+        assert not journal.request_space(LARGE, then)
         if failing:
             journal._fail(OSError("the disk"))
         else:
             await journal.aclose()
             with pytest.raises(ClosedError):
-                journal.place(1, [b"x"])
+                journal.append_nowait(1, [b"x"])
         nursery.cancel_scope.cancel()
     await journal.aclose()
     assert calls == ["JournalBrokenError" if failing else "ClosedError"]
@@ -221,25 +221,25 @@ class _Writer:
 
 
 def test_what_is_left_behind_those_that_wait() -> None:
-    def batch(size: int) -> Gathered:
-        return Gathered(1, 0, rows=[size])
+    def batch(size: int) -> PendingBatch:
+        return PendingBatch(1, 0, rows=[size])
 
     writer: SegmentWriter = _Writer()  # type: ignore[assignment]
-    assert left_behind(writer, []) == 15_000
+    assert free_bytes_behind(writer, []) == 15_000
     taken = batch(3_000).bytes
-    assert left_behind(writer, [batch(3_000)]) == 15_000 - taken
+    assert free_bytes_behind(writer, [batch(3_000)]) == 15_000 - taken
     # Where the next segment begins, and how long it is, nobody knows.
-    assert left_behind(writer, [batch(15_000)]) == left_behind(writer, [batch(15_000), batch(10)]) == 0
-    assert left_behind(None, [batch(10)]) == left_behind(None, []) == 0
+    assert free_bytes_behind(writer, [batch(15_000)]) == free_bytes_behind(writer, [batch(15_000), batch(10)]) == 0
+    assert free_bytes_behind(None, [batch(10)]) == free_bytes_behind(None, []) == 0
 
 
 @pytest.mark.parametrize("segment_bytes", [SEGMENT_BYTES, 64 * 1024, 10 << 20])
 def test_what_is_not_large_fits_in_the_reserve(segment_bytes: int) -> None:
-    assert 4096 + bytes_of(large_bytes(segment_bytes)) <= reserve_bytes(segment_bytes)
+    assert 4096 + batch_bytes_for(large_bytes(segment_bytes)) <= reserve_bytes(segment_bytes)
 
 
 async def test_what_counts_on_the_room_behind_a_large_batch_keeps_it(store: Store) -> None:
-    """A small batch before it begins a segment in which there is room for the large one, but not for what follows."""
+    """A small batch before it begins a segment in which there is space for the large one, not for what follows."""
     seen: list[int | None] = []
     async with store.journal() as journal:
         await settled(journal)
@@ -248,13 +248,13 @@ async def test_what_counts_on_the_room_behind_a_large_batch_keeps_it(store: Stor
         await trio.sleep(2)
 
         def more(durable: int) -> None:
-            # The segment that the small one begins is the last for which the disk has room.
+            # The segment that the small one begins is the last for which the disk has space.
             store.disk.capacity_bytes = min(store.disk.capacity_bytes, store.disk.tree.used_bytes())
             if len(seen) == 2 and durable >= (seen[0] or 0):
                 asking(journal, 7_000, seen)
 
         journal.on_durable = more
-        journal.place(1, [bytes(1_900)])
+        journal.append_nowait(1, [bytes(1_900)])
         for size in (7_000, 4_000):
             asking(journal, size, seen)
         assert len(seen) == 2 and None not in seen
@@ -267,19 +267,19 @@ async def test_what_counts_on_the_room_behind_a_large_batch_keeps_it(store: Stor
 async def test_a_blank_that_comes_back_while_the_disk_is_found_full_makes_it_full_no_more(store: Store) -> None:
     async with store.journal() as journal:
         await settled(journal)
-        room = journal._books.room
-        room.want()
+        allocator = journal._journal_state.allocator
+        allocator.request_spare()
         await trio.sleep(1)
-        batch = Gathered(1, 0)
-        batch.blank = room.claim(SEGMENT_BYTES)
-        assert batch.blank is not None
+        batch = PendingBatch(1, 0)
+        batch.preallocated = allocator.claim(SEGMENT_BYTES)
+        assert batch.preallocated is not None
         store.disk.capacity_bytes = store.disk.tree.used_bytes()
         full: list[bool] = []
 
         def meanwhile(operation: object) -> None:
             if not full:
-                full.append(room.full)
-                room.give_back(batch)
+                full.append(allocator.full)
+                allocator.release(batch)
 
         store.disk.watch = meanwhile
         await trio.sleep(10)
@@ -289,21 +289,21 @@ async def test_a_blank_that_comes_back_while_the_disk_is_found_full_makes_it_ful
 
 
 def test_a_large_batch_leaves_the_room_that_was_made_for_it_only_if_nobody_counts_on_that() -> None:
-    def batch(size: int, blank: int = 0) -> Gathered:
-        found = Gathered(1, 0, rows=[size])
-        if blank:
-            found.blank = Blank(1, blank, None)  # type: ignore[arg-type]
+    def batch(size: int, preallocated: int = 0) -> PendingBatch:
+        found = PendingBatch(1, 0, rows=[size])
+        if preallocated:
+            found.preallocated = PreallocatedSegment(1, preallocated, None)  # type: ignore[arg-type]
         return found
 
     writer: SegmentWriter = _Writer()  # type: ignore[assignment]
     large, next_one = batch(8_000, 30_000), batch(5_000)
-    assert stays(writer, large, [])
-    assert stays(writer, large, [next_one])
-    assert not stays(writer, large, [next_one, next_one])
+    assert stays_in_segment(writer, large, [])
+    assert stays_in_segment(writer, large, [next_one])
+    assert not stays_in_segment(writer, large, [next_one, next_one])
     # What has a segment of its own needs nothing of this one, nor does what follows it.
-    assert stays(writer, large, [batch(5_000, 20_000), next_one, next_one])
+    assert stays_in_segment(writer, large, [batch(5_000, 20_000), next_one, next_one])
     # Its own is no better.
-    assert stays(writer, batch(8_000, 19_000), [next_one, next_one])
+    assert stays_in_segment(writer, batch(8_000, 19_000), [next_one, next_one])
     # It has none, or has to have one.
-    assert stays(writer, batch(8_000), [next_one, next_one])
-    assert not stays(writer, batch(15_000), []) and not stays(writer, batch(15_000, 30_000), [])
+    assert stays_in_segment(writer, batch(8_000), [next_one, next_one])
+    assert not stays_in_segment(writer, batch(15_000), []) and not stays_in_segment(writer, batch(15_000, 30_000), [])

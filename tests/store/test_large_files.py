@@ -11,14 +11,14 @@ import pytest
 
 from meshq import limits
 from meshq.errors import DamagedError, SettingsError
-from meshq.store import LargeFiles
+from meshq.store import LargeBodyFiles
 from meshq.store._check import check_store
 from meshq.store._keyring_format import Keyring
 from meshq.store._large_body_format import (
     HEADER_BYTES,
     TAG_BYTES,
     BlockKeys,
-    LargeHeader,
+    LargeBodyHeader,
     block_count,
     decode_large_header,
     encode_large_header,
@@ -37,14 +37,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "formats" / "large.md"
 KEY = b"k" * 32
 
 
-def directory(*keys: bytes) -> tuple[SimDisk, LargeFiles]:
+def directory(*keys: bytes) -> tuple[SimDisk, LargeBodyFiles]:
     disk = SimDisk(random.Random(0))
-    files = LargeFiles(disk, Layout("/store", Keyring(keys)), lambda size: SALT[:size])
+    files = LargeBodyFiles(disk, Layout("/store", Keyring(keys)), lambda size: SALT[:size])
     files.prepare()
     return disk, files
 
 
-def written(files: LargeFiles, size: int, *, body_id: bytes = ID) -> bytes:
+def written(files: LargeBodyFiles, size: int, *, body_id: bytes = ID) -> bytes:
     """A body of so many bytes, in as many blocks as it takes."""
     body = random.Random(size).randbytes(size)
     writer = files.create(body_id)
@@ -100,7 +100,7 @@ def test_a_flipped_bit_anywhere_is_found(keys: tuple[bytes, ...]) -> None:
 
 
 def test_a_block_proves_its_place_its_file_and_that_it_is_the_last() -> None:
-    one, other = (BlockKeys(LargeHeader(ID, salt), Keyring(), "f") for salt in (SALT, bytes(32)))
+    one, other = (BlockKeys(LargeBodyHeader(ID, salt), Keyring(), "f") for salt in (SALT, bytes(32)))
     sealed = b"".join(map(bytes, one.seal(3, b"block", last=False)))
     assert one.open(3, sealed, last=False) == b"block"
     assert one.open(4, sealed, last=False) is None
@@ -113,10 +113,10 @@ def test_a_block_proves_its_place_its_file_and_that_it_is_the_last() -> None:
 def test_a_body_of_another_key_is_refused_by_the_keys_name() -> None:
     disk, files = directory(KEY)
     written(files, 10)
-    stranger = LargeFiles(disk, Layout("/store", Keyring([b"o" * 32])), lambda size: SALT[:size])
+    stranger = LargeBodyFiles(disk, Layout("/store", Keyring([b"o" * 32])), lambda size: SALT[:size])
     with pytest.raises(SettingsError, match="encryption_keys"):
         stranger.read(ID, 10, 0)
-    both = LargeFiles(disk, Layout("/store", Keyring([b"o" * 32, KEY])), lambda size: SALT[:size])
+    both = LargeBodyFiles(disk, Layout("/store", Keyring([b"o" * 32, KEY])), lambda size: SALT[:size])
     assert len(both.read(ID, 10, 0)) == 10
 
 
@@ -134,10 +134,10 @@ def test_a_body_under_another_bodys_name_is_damage(keys: tuple[bytes, ...]) -> N
 
 
 def test_a_newer_version_is_refused_and_an_unreadable_header_is_damage() -> None:
-    data = encode_large_header(LargeHeader(ID, SALT))
-    assert decode_large_header(data, "f") == LargeHeader(ID, SALT)
+    data = encode_large_header(LargeBodyHeader(ID, SALT))
+    assert decode_large_header(data, "f") == LargeBodyHeader(ID, SALT)
     with pytest.raises(SettingsError, match="version 9"):
-        decode_large_header(encode_large_header(LargeHeader(ID, SALT), version=9), "f")
+        decode_large_header(encode_large_header(LargeBodyHeader(ID, SALT), version=9), "f")
     for wrong in (data[:-1], b"X" + data[1:], data[:-1] + bytes([data[-1] ^ 1])):
         with pytest.raises(DamagedError):
             decode_large_header(wrong, "f")
@@ -190,13 +190,13 @@ def test_what_is_given_up_is_gone() -> None:
 def test_a_body_survives_a_loss_of_power_once_it_is_finished_and_its_part_never_passes_for_it() -> None:
     for seed in range(20):
         disk = SimDisk(random.Random(seed))
-        files = LargeFiles(disk, Layout("/store"), lambda size: SALT[:size])
+        files = LargeBodyFiles(disk, Layout("/store"), lambda size: SALT[:size])
         files.prepare()
         body = written(files, 2 * BLOCK + 7)
         half = files.create(b"h" * 16)
         half.write([bytes(BLOCK)], last=True, durable=True)
         disk.power_loss()
-        files = LargeFiles(disk, Layout("/store"), lambda size: SALT[:size])
+        files = LargeBodyFiles(disk, Layout("/store"), lambda size: SALT[:size])
         got = [files.read(ID, 2 * BLOCK + 7, number) for number in range(3)]
         assert b"".join(got) == body
         files.sweep({ID: 2 * BLOCK + 7})
@@ -257,12 +257,12 @@ def test_a_start_without_the_key_of_a_body_that_is_needed_is_refused_and_nothing
     written(files, 10)
     written(files, 10, body_id=b"o" * 16)
     for keys in ((), (b"o" * 32,)):
-        stranger = LargeFiles(disk, Layout("/store", Keyring(keys)), lambda size: SALT[:size])
+        stranger = LargeBodyFiles(disk, Layout("/store", Keyring(keys)), lambda size: SALT[:size])
         with pytest.raises(SettingsError, match="encryption_keys"):
             stranger.sweep({ID: 10})
         assert len(disk.names("/store/large")) == 2
     # What nobody needs goes, whatever it was encrypted with.
-    stranger = LargeFiles(disk, Layout("/store", Keyring([b"o" * 32])), lambda size: SALT[:size])
+    stranger = LargeBodyFiles(disk, Layout("/store", Keyring([b"o" * 32])), lambda size: SALT[:size])
     assert stranger.sweep({}) == 2
 
 

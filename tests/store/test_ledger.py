@@ -1,4 +1,4 @@
-"""The books of segments, compared with a model that knows every record and works nothing out in advance."""
+"""The model of segments, compared with a model that knows every record and works nothing out in advance."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from meshq.errors import InvariantError
 from meshq.limits import SECTOR_BYTES, SEGMENT_HEADER_BYTES
-from meshq.store._batch_format import DEMOTED, KIND_SHIFT, ROOT, SIZE_MASK, TARGETS
-from meshq.store._compaction_plan import Candidate, husks, victims
+from meshq.store._batch_format import DATA_RECORD, DEMOTED, KIND_SHIFT, SIZE_MASK, TARGETS
+from meshq.store._compaction_plan import CompactionCandidate, nearly_empty, victims
 from meshq.store._reclaim_plan import removable
-from meshq.store._segment_usage_machine import Ledger, SegmentBook
+from meshq.store._segment_usage_machine import SegmentRecords, SegmentUsage
 
 
 @attrs.define
@@ -22,15 +22,15 @@ class Entry:
     position: int
     segment: int
     row: int
-    kills: tuple[int, ...]
+    deletes: tuple[int, ...]
     refs: tuple[int, ...]
 
 
-class Books:
+class Model:
     """The ledger and the model side by side."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
+        self.usage = SegmentUsage()
         self.entries: dict[int, Entry] = {}
         self.killed: dict[int, None] = {}
         #: Target -> records that spoke about it, gone or not.
@@ -41,98 +41,98 @@ class Books:
 
     def roll(self) -> None:
         self.active += 1
-        self.ledger.begin(self.active, self.last + 1)
+        self.usage.add_segment(self.active, self.last + 1)
 
-    def place(self, root: bool, kills: tuple[int, ...], refs: tuple[int, ...], size: int = 10) -> None:
+    def place(self, root: bool, deletes: tuple[int, ...], refs: tuple[int, ...], size: int = 10) -> None:
         self.last += 1
-        row = 1 << KIND_SHIFT | size | (ROOT if root else 0) | (TARGETS if kills or refs else 0)
-        book = self.ledger.books[self.active]
-        book.add_batch(self.last, 4096 + 512 * self.last, [row], None)
-        self.entries[self.last] = Entry(self.last, self.active, row, kills, refs)
-        if kills or refs:
-            self.ledger.add_targets(book, size, kills, refs)
-        self.killed.update(dict.fromkeys(kills))
+        row = 1 << KIND_SHIFT | size | (DATA_RECORD if root else 0) | (TARGETS if deletes or refs else 0)
+        segment = self.usage.segments[self.active]
+        segment.add_batch(self.last, 4096 + 512 * self.last, [row], None)
+        self.entries[self.last] = Entry(self.last, self.active, row, deletes, refs)
+        if deletes or refs:
+            self.usage.add_targets(segment, size, deletes, refs)
+        self.killed.update(dict.fromkeys(deletes))
         for target in refs:
             self.referring.setdefault(target, []).append(self.last)
 
     # -- what the model says -----------------------------------------------------------------------------------
 
-    def alive(self, position: int) -> bool:
+    def is_live(self, position: int) -> bool:
         entry = self.entries.get(position)
-        return bool(entry and entry.row & ROOT and not entry.row & DEMOTED and position not in self.killed)
+        return bool(entry and entry.row & DATA_RECORD and not entry.row & DEMOTED and position not in self.killed)
 
     def needed(self, entry: Entry, kept: list[int]) -> bool:
         """Whether this record must stay for the sake of another segment."""
         present = {e.position for e in self.entries.values() if e.segment in kept and e.segment != entry.segment}
-        return any(t in present for t in entry.kills) or any(t in present and self.alive(t) for t in entry.refs)
+        return any(t in present for t in entry.deletes) or any(t in present and self.is_live(t) for t in entry.refs)
 
     def removable(self) -> list[int]:
-        kept = sorted(self.ledger.books)
+        kept = sorted(self.usage.segments)
         while True:
             gone = [
                 number
                 for number in kept
                 if number != self.active
-                and not any(e.segment == number and self.alive(e.position) for e in self.entries.values())
+                and not any(e.segment == number and self.is_live(e.position) for e in self.entries.values())
                 and not any(e.segment == number and self.needed(e, kept) for e in self.entries.values())
             ]
             if not gone:
-                return sorted(set(self.ledger.books) - set(kept))
+                return sorted(set(self.usage.segments) - set(kept))
             kept = [number for number in kept if number not in gone]
 
     def check(self) -> None:
-        assert self.ledger.living() == [p for p in sorted(self.entries) if self.alive(p)]
-        for number, book in self.ledger.books.items():
+        assert self.usage.live_positions() == [p for p in sorted(self.entries) if self.is_live(p)]
+        for number, segment in self.usage.segments.items():
             mine = [e for e in self.entries.values() if e.segment == number]
-            alive = [e for e in mine if self.alive(e.position)]
-            assert book.live_records == len(alive)
-            assert book.live_bytes == sum((e.row & SIZE_MASK) + 8 for e in alive)
-            assert book.bytes == sum((e.row & SIZE_MASK) + 8 for e in mine)
+            alive = [e for e in mine if self.is_live(e.position)]
+            assert segment.live_records == len(alive)
+            assert segment.live_bytes == sum((e.row & SIZE_MASK) + 8 for e in alive)
+            assert segment.bytes == sum((e.row & SIZE_MASK) + 8 for e in mine)
             for e in mine:
-                assert self.ledger.locate(e.position) == (book, book.index_of(e.position))
-        killers = {target for e in self.entries.values() for target in e.kills}
+                assert self.usage.find_record(e.position) == (segment, segment.index_of(e.position))
+        killers = {target for e in self.entries.values() for target in e.deletes}
         for position, entry in self.entries.items():
-            if entry.row & ROOT and not entry.row & DEMOTED and position in self.killed:
+            if entry.row & DATA_RECORD and not entry.row & DEMOTED and position in self.killed:
                 assert position in killers, "what is dead and on the disk would rise at the next start"
-            if self.alive(position):
+            if self.is_live(position):
                 kept = [note for note in self.referring.get(position, ()) if note in self.entries]
                 assert kept == self.referring.get(position, []), "what was said of the living is kept"
-        assert removable(self.ledger.books, active=self.active, covered=10**9) == self.removable()
+        assert removable(self.usage.segments, active=self.active, covered=10**9) == self.removable()
 
     # -- what happens ------------------------------------------------------------------------------------------
 
     def reclaim(self) -> None:
         gone = self.removable()
-        self.ledger.remove(gone)
+        self.usage.remove(gone)
         self.entries = {p: e for p, e in self.entries.items() if e.segment not in gone}
 
     def compact(self, numbers: list[int], between: list[tuple[bool, tuple[int, ...], tuple[int, ...]]]) -> None:
         """Compact these segments; ``between`` is placed after the records were chosen."""
-        self.ledger.watch(numbers)
+        self.usage.begin_compaction(numbers)
         copies: list[Entry] = []
         for position in sorted(self.entries):
             entry = self.entries[position]
             if entry.segment in numbers:
-                needed, living = self.ledger.must_copy(frozenset(numbers), position, entry.kills, entry.refs)
+                needed, living = self.usage.must_copy(frozenset(numbers), position, entry.deletes, entry.refs)
                 if needed:
-                    row = entry.row | (DEMOTED if entry.row & ROOT and not living else 0)
+                    row = entry.row | (DEMOTED if entry.row & DATA_RECORD and not living else 0)
                     copies.append(attrs.evolve(entry, row=row))
         for one in between:
             self.place(*one)
-        outputs: list[SegmentBook] = []
+        outputs: list[SegmentRecords] = []
         self.entries = {p: e for p, e in self.entries.items() if e.segment not in numbers}
         halves = [copies[: len(copies) // 2], copies[len(copies) // 2 :]]
         for half in filter(None, halves):
-            book = SegmentBook.compacted(self.ledger_number(), half[0].position)
-            book.add_batch(half[0].position, 4096, [e.row for e in half], [e.position for e in half])
-            outputs.append(book)
+            segment = SegmentRecords.compacted(self.ledger_number(), half[0].position)
+            segment.add_batch(half[0].position, 4096, [e.row for e in half], [e.position for e in half])
+            outputs.append(segment)
             for entry in half:
-                self.entries[entry.position] = attrs.evolve(entry, segment=book.number)
-        self.ledger.exchange(numbers, outputs)
-        for book, half in zip(outputs, filter(None, halves), strict=True):
+                self.entries[entry.position] = attrs.evolve(entry, segment=segment.number)
+        self.usage.finish_compaction(numbers, outputs)
+        for segment, half in zip(outputs, filter(None, halves), strict=True):
             for entry in half:
-                if entry.kills or entry.refs:
-                    self.ledger.add_targets(book, entry.row & SIZE_MASK, entry.kills, entry.refs)
+                if entry.deletes or entry.refs:
+                    self.usage.add_targets(segment, entry.row & SIZE_MASK, entry.deletes, entry.refs)
 
     def ledger_number(self) -> int:
         self.next_output = getattr(self, "next_output", 1_000) + 1
@@ -149,77 +149,77 @@ step = st.one_of(
 )
 
 
-def _shaped(books: Books, wanted: tuple[bool, list[int], list[int]]) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
+def _shaped(model: Model, wanted: tuple[bool, list[int], list[int]]) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
     """A record that may be placed now: targets count back from the last position."""
-    root, kills, refs = wanted
-    back = [tuple(sorted({books.last + 1 - t for t in targets if t <= books.last})) for targets in (kills, refs)]
+    root, deletes, refs = wanted
+    back = [tuple(sorted({model.last + 1 - t for t in targets if t <= model.last})) for targets in (deletes, refs)]
     return root or not (back[0] or back[1]), back[0], back[1]
 
 
 @settings(max_examples=400)
 @given(st.lists(step, max_size=40))
 def test_the_ledger_agrees_with_a_model_that_looks_at_every_record(steps: list[tuple[str, object]]) -> None:
-    books = Books()
+    model = Model()
     for name, argument in steps:
         if name == "place":
-            books.place(*_shaped(books, argument))
+            model.place(*_shaped(model, argument))
         elif name == "roll":
-            books.roll()
+            model.roll()
         elif name == "reclaim":
-            books.reclaim()
+            model.reclaim()
         else:
             chosen, between = argument
-            numbers = [number for number in sorted(books.ledger.books) if number != books.active]
+            numbers = [number for number in sorted(model.usage.segments) if number != model.active]
             numbers = [number for at, number in enumerate(numbers) if at % 6 in chosen]
             if numbers:
                 later = []
                 for wanted in between:
-                    later.append(_shaped(books, wanted))
-                books.compact(numbers, later)
-        books.check()
+                    later.append(_shaped(model, wanted))
+                model.compact(numbers, later)
+        model.check()
 
 
 def test_records_behind_the_covered_position_stay_although_they_are_dead() -> None:
-    books = Books()
-    books.place(True, (), ())
-    books.place(False, (1,), ())
-    books.roll()
-    assert removable(books.ledger.books, active=2, covered=1) == []
-    assert removable(books.ledger.books, active=2, covered=2) == [1]
+    model = Model()
+    model.place(True, (), ())
+    model.place(False, (1,), ())
+    model.roll()
+    assert removable(model.usage.segments, active=2, covered=1) == []
+    assert removable(model.usage.segments, active=2, covered=2) == [1]
 
 
 def test_who_kills_a_record_while_it_is_copied_must_stay_as_long_as_the_copy() -> None:
-    books = Books()
+    model = Model()
     for _ in range(3):
-        books.place(True, (), ())
-    books.roll()
-    books.compact([1], [(False, (2,), ())])
-    books.roll()
-    books.check()
-    assert removable(books.ledger.books, active=3, covered=10) == []
+        model.place(True, (), ())
+    model.roll()
+    model.compact([1], [(False, (2,), ())])
+    model.roll()
+    model.check()
+    assert removable(model.usage.segments, active=3, covered=10) == []
 
 
 def test_the_offset_of_a_batch_is_found_by_any_of_its_positions() -> None:
-    book = SegmentBook(1, 10, 9)
-    book.add_batch(10, 4096, [5, 5, 5], None)
-    book.add_batch(13, 5120, [5], None)
-    assert [book.batch_of(position) for position in (10, 12, 13)] == [4096, 4096, 5120]
-    assert book.index_of(9) is None
-    assert book.index_of(14) is None
+    segment = SegmentRecords(1, 10, 9)
+    segment.add_batch(10, 4096, [5, 5, 5], None)
+    segment.add_batch(13, 5120, [5], None)
+    assert [segment.batch_offset_of(position) for position in (10, 12, 13)] == [4096, 4096, 5120]
+    assert segment.index_of(9) is None
+    assert segment.index_of(14) is None
 
 
 def test_an_exchange_that_was_not_watched_is_a_defect() -> None:
-    books = Books()
+    model = Model()
     with pytest.raises(InvariantError):
-        books.ledger.exchange([1], [])
-    books.ledger.watch([1])
-    books.ledger.unwatch()
+        model.usage.finish_compaction([1], [])
+    model.usage.begin_compaction([1])
+    model.usage.abandon_compaction()
     with pytest.raises(InvariantError):
-        books.ledger.exchange([1], [])
+        model.usage.finish_compaction([1], [])
 
 
-def _candidates(*needed_percent: int) -> list[Candidate]:
-    return [Candidate(number, 1000, percent * 10) for number, percent in enumerate(needed_percent)]
+def _candidates(*needed_percent: int) -> list[CompactionCandidate]:
+    return [CompactionCandidate(number, 1000, percent * 10) for number, percent in enumerate(needed_percent)]
 
 
 def test_few_segments_or_much_life_are_left_alone() -> None:
@@ -241,14 +241,19 @@ def test_an_eager_compaction_takes_whatever_frees_anything() -> None:
 
 
 def test_segments_of_which_hardly_anything_is_needed_go_when_they_have_half_a_segment() -> None:
-    def husk(number: int, needed: int) -> Candidate:
-        return Candidate(number, 10_000, needed)
+    def nearly_empty_segment(number: int, needed: int) -> CompactionCandidate:
+        return CompactionCandidate(number, 10_000, needed)
 
     one = 10_000 - 499 - (SEGMENT_HEADER_BYTES + 2 * SECTOR_BYTES)
-    assert husks([husk(1, 499)], segment_bytes=2 * one) == [1]
-    assert husks([husk(1, 499)], segment_bytes=2 * one + 2) == []
-    assert husks([husk(1, 499), husk(2, 500), husk(3, 0)], segment_bytes=2 * one + 2) == [1, 3]
-    assert husks([husk(1, 500)], segment_bytes=600) == []
+    assert nearly_empty([nearly_empty_segment(1, 499)], segment_bytes=2 * one) == [1]
+    assert nearly_empty([nearly_empty_segment(1, 499)], segment_bytes=2 * one + 2) == []
+    assert nearly_empty(
+        [nearly_empty_segment(1, 499), nearly_empty_segment(2, 500), nearly_empty_segment(3, 0)],
+        segment_bytes=2 * one + 2,
+    ) == [1, 3]
+    assert nearly_empty([nearly_empty_segment(1, 500)], segment_bytes=600) == []
     # No more than a segment is copied at a time.
-    assert husks([husk(1, 400), husk(2, 300), husk(3, 100)], segment_bytes=500) == [1, 3]
-    assert husks([], segment_bytes=500) == []
+    assert nearly_empty(
+        [nearly_empty_segment(1, 400), nearly_empty_segment(2, 300), nearly_empty_segment(3, 100)], segment_bytes=500
+    ) == [1, 3]
+    assert nearly_empty([], segment_bytes=500) == []

@@ -42,7 +42,7 @@ async def _live(store: Store, model: Model, rng: random.Random, end: str) -> tup
         await journal.open()
     except JournalBrokenError:
         return -1, -1
-    records = list(journal.recovered(dead=True))
+    records = list(journal.recovered(deleted=True))
     durable = last = journal.last
     model.truncate(last)
     model.check(records, last)

@@ -28,7 +28,7 @@ async def test_what_was_placed_is_read_back_also_from_the_segment_under_way(
         }
         assert journal.statistics().segments > 2
         assert await payloads(journal, list(written)) == written
-        together = [journal.place(2, [b"part", b"%d" % number]) for number in range(20)]
+        together = [journal.append_nowait(2, [b"part", b"%d" % number]) for number in range(20)]
         await journal.wait_durable(together[-1])
         assert await payloads(journal, together[3:5]) == {together[3]: b"part3", together[4]: b"part4"}
     async with store.journal() as journal:
@@ -40,7 +40,7 @@ async def test_what_was_placed_is_read_back_also_from_the_segment_under_way(
 async def test_what_refers_to_others_is_read_without_that(store: Store) -> None:
     async with store.journal() as journal:
         target = await journal.append(b"target")
-        position = journal.place(3, [b"root"], refs=[target])
+        position = journal.append_nowait(3, [b"root"], refs=[target])
         await journal.wait_durable(position)
         assert await payloads(journal, [position]) == {position: b"root"}
 
@@ -76,10 +76,10 @@ async def test_a_record_that_moved_while_somebody_was_on_the_way_to_it_is_found(
         position = await journal.append(b"here" + bytes(900))
         for _ in range(40):
             await journal.delete(await journal.append(bytes(900)))
-        locate = journal._books.ledger.locate
-        victim = locate(position)
+        find_record = journal._journal_state.usage.find_record
+        victim = find_record(position)
         assert victim is not None
-        threads, met = journal._books.env.threads, []
+        threads, met = journal._journal_state.env.threads, []
         run = threads.run
 
         async def late(function, *arguments, pool="default"):  # type: ignore[no-untyped-def]

@@ -11,14 +11,14 @@ import trio
 from meshq.errors import DamagedError, JournalBrokenError
 from meshq.limits import COMPACT_SEGMENTS_MIN, KIB
 from meshq.store import Journal
-from meshq.store._journal_state import Books
+from meshq.store._journal_state import JournalState
 from tests.store.kit import SEGMENT_BYTES, Store, replayed
 
 
 async def _settle(journal: Journal) -> None:
     """Let whatever can be tidied be tidied."""
     for _ in range(4):
-        await journal.wait_durable(journal.place(1, [], root=False, refs=[journal.last]))
+        await journal.wait_durable(journal.append_nowait(1, [], tombstone=True, refs=[journal.last]))
         await trio.sleep(2)
 
 
@@ -27,16 +27,16 @@ async def test_a_queue_that_is_drained_as_it_is_filled_stays_small(store: Store)
         waiting: list[int] = []
         most = 0
         for number in range(600):
-            waiting.append(journal.place(2, [bytes(700)]))
+            waiting.append(journal.append_nowait(2, [bytes(700)]))
             if len(waiting) > 20:
-                journal.place(3, [], root=False, kills=[waiting.pop(0)], lazy=True)
+                journal.append_nowait(3, [], tombstone=True, deletes=[waiting.pop(0)], lazy=True)
             await journal.wait_durable(journal.last)
             if number % 20 == 0:
                 await trio.sleep(2)
             most = max(most, journal.statistics().segments)
         assert most <= 5
         assert journal.statistics().live_records == len(waiting)
-    assert [record.position for record in store.records() if record.root] == waiting
+    assert [record.position for record in store.records() if not record.tombstone] == waiting
 
 
 async def test_a_few_old_records_are_copied_so_that_their_segments_can_go(store: Store) -> None:
@@ -71,13 +71,13 @@ async def test_what_is_kept_of_many_segments_is_copied_in_batches_to_segments_of
         dead = [position for position in alive if position % 4]
         for position in dead:
             del alive[position]
-            journal.place(3, [], root=False, kills=[position], lazy=True)
+            journal.append_nowait(3, [], tombstone=True, deletes=[position], lazy=True)
         await _settle(journal)
         copied = [entry for entry in store.manifest().entries if entry.compacted]
         assert journal.statistics().compactions and len(copied) > 1
         assert all(entry.length <= 2 * segment_bytes for entry in copied)
         assert {at: payload for at, payload in await replayed(journal) if payload} == alive
-    assert {record.position: record.payload for record in store.records() if record.root} == alive
+    assert {record.position: record.payload for record in store.records() if not record.tombstone} == alive
 
 
 async def test_a_deletion_is_not_forgotten_before_what_it_deleted(store: Store) -> None:
@@ -95,7 +95,7 @@ async def test_a_deletion_is_not_forgotten_before_what_it_deleted(store: Store) 
                 await journal.delete(victim)
             if number % 25 == 0:
                 await trio.sleep(2)
-                found = {record.position: record.payload for record in store.records() if record.root}
+                found = {record.position: record.payload for record in store.records() if not record.tombstone}
                 assert found == alive
         assert journal.statistics().compactions > 5
 
@@ -153,7 +153,7 @@ async def test_a_full_disk_leaves_a_compaction_for_later(store: Store) -> None:
         await _settle(journal)
         store.disk.capacity_bytes = store.disk.tree.used_bytes() + 3_000
         store.chaos["journal.compact_early"] = True
-        await journal.wait_durable(journal.place(1, [], root=False, kills=[positions[1]]))
+        await journal.wait_durable(journal.append_nowait(1, [], tombstone=True, deletes=[positions[1]]))
         await trio.sleep(10)
         assert journal.state == "open"
         before = journal.statistics().compactions
@@ -179,21 +179,21 @@ async def test_a_dead_record_that_is_kept_for_what_it_killed_does_not_rise(store
     # So large that small ones are not compacted while nothing else is done.
     async with store.journal(segment_bytes=8 * SEGMENT_BYTES) as journal:
         await journal.append_many([b"1, which lives", b"2, beside it"])
-        await journal.wait_durable(journal.place(5, [b"3"], kills=[2]))
-        await journal.wait_durable(journal.place(6, [b"4"], root=False, kills=[3]))
+        await journal.wait_durable(journal.append_nowait(5, [b"3"], deletes=[2]))
+        await journal.wait_durable(journal.append_nowait(6, [b"4"], tombstone=True, deletes=[3]))
         await journal.append(b"5")
-        ledger = journal._books.ledger
-        numbers = [book.number for book in ledger.books.values() if book.first in (3, 4)]
+        usage = journal._journal_state.usage
+        numbers = [segment.number for segment in usage.segments.values() if segment.first in (3, 4)]
         assert len(numbers) == 2
         await journal._compactor.compact(numbers, journal.durable)
         assert [record.payload for record in store.records()] == [b"1, which lives", b"5"]
-        assert ledger.locate(3) is not None
-        assert ledger.locate(4) is None
+        assert usage.find_record(3) is not None
+        assert usage.find_record(4) is None
         # Once 1 is dead, too, nothing of all that is needed any more.
         await journal.delete(1)
         await _settle(journal)
-        assert [ledger.locate(position) for position in (1, 2, 3)] == [None, None, None]
-    assert [record.position for record in store.records() if record.root] == [5]
+        assert [usage.find_record(position) for position in (1, 2, 3)] == [None, None, None]
+    assert [record.position for record in store.records() if not record.tombstone] == [5]
 
 
 async def test_with_chaos_segments_roll_early(store: Store) -> None:
@@ -208,24 +208,24 @@ async def test_a_segment_that_begins_while_others_are_removed_is_not_compacted(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with store.journal() as journal:
-        unlink = Books.unlink
+        remove = JournalState.remove_segments
 
-        async def meanwhile(books: Books, numbers: Sequence[int]) -> None:
-            await unlink(books, numbers)
+        async def meanwhile(state: JournalState, numbers: Sequence[int]) -> None:
+            await remove(state, numbers)
             if not began:
                 store.chaos["journal.roll_early"] = True
                 began.append(await journal.append(b"begins"))
                 store.chaos.clear()
 
         began: list[int] = []
-        monkeypatch.setattr(Books, "unlink", meanwhile)
+        monkeypatch.setattr(JournalState, "remove_segments", meanwhile)
         # A segment that is dead, and one of which next to nothing is alive.
         dead = [await journal.append(bytes(11_000)), *await journal.append_many([b"lives", bytes(11_000)])]
         del dead[1]
         await journal.append(bytes(11_000))
         await trio.sleep(5)
         for position in dead:
-            journal.place(2, [], root=False, kills=[position])
+            journal.append_nowait(2, [], tombstone=True, deletes=[position])
         await journal.wait_durable(journal.last)
         await trio.sleep(5)
         assert began and journal.statistics().compactions

@@ -12,7 +12,7 @@ from meshq.errors import DamagedError, SettingsError
 from meshq.store import Record
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import decode_manifest, encode_manifest
-from meshq.store._ping_pong_format import Sheet, decode_sheet, encode_sheet
+from meshq.store._ping_pong_format import PingPongCopy, decode_copy, encode_copy
 from meshq.store._recovery import write_manifest
 from meshq.store._segment_format import decode_header, encode_header
 from qa.journal.model import ROOT_DIRECTORY, recover_store
@@ -188,19 +188,19 @@ def test_a_manifest_whose_body_has_another_length_is_damaged(length: int) -> Non
 @pytest.mark.parametrize("data", [b"", bytes(47), b"meshqpax" + bytes(60)])
 def test_a_pair_file_that_is_none_is_damaged(data: bytes) -> None:
     with pytest.raises(DamagedError):
-        decode_sheet(b"manifest", data, "file")
+        decode_copy(b"manifest", data, "file")
 
 
 def test_a_pair_file_of_another_purpose_is_damaged() -> None:
     with pytest.raises(DamagedError, match="identity"):
-        decode_sheet(b"manifest", encode_sheet(b"identity", Sheet(1, b"body")), "file")
+        decode_copy(b"manifest", encode_copy(b"identity", PingPongCopy(1, b"body")), "file")
 
 
 async def test_a_newer_manifest_is_refused_with_both_versions_named(store: Store) -> None:
     await _filled(store)
     manifest = store.manifest()
     path = f"{LAYOUT.journal}/manifest-{manifest.generation % 2}"
-    newer = encode_sheet(b"manifest", Sheet(manifest.generation, encode_manifest(manifest)), version=3)
+    newer = encode_copy(b"manifest", PingPongCopy(manifest.generation, encode_manifest(manifest)), version=3)
     _overwrite(store, path, newer)
     await _newer(store, path)
 
@@ -258,22 +258,22 @@ async def test_records_come_in_the_order_of_positions_from_segments_that_overlap
         assert journal.statistics().compactions >= 1
     records = store.records()
     assert [record.position for record in records] == sorted(record.position for record in records)
-    assert sorted(positions[60:]) == [record.position for record in records if record.root][:40]
+    assert sorted(positions[60:]) == [record.position for record in records if not record.tombstone][:40]
 
 
 async def test_a_record_comes_back_as_it_was_placed(store: Store) -> None:
     async with store.journal() as journal:
-        journal.place(7, [b"ro", memoryview(b"ot"), bytearray(b"!")])
-        journal.place(255, [], refs=[1])
-        journal.place(3, [b"note"], root=False, kills=[2], refs=[1, 2])
-        journal.place(4, [b"replaces"], kills=[])
+        journal.append_nowait(7, [b"ro", memoryview(b"ot"), bytearray(b"!")])
+        journal.append_nowait(255, [], refs=[1])
+        journal.append_nowait(3, [b"note"], tombstone=True, deletes=[2], refs=[1, 2])
+        journal.append_nowait(4, [b"replaces"], deletes=[])
         await journal.wait_durable(4)
     assert store.records() == [
         Record(1, 7, b"root!"),
-        Record(3, 3, b"note", kills=(2,), refs=(1, 2), root=False),
+        Record(3, 3, b"note", deletes=(2,), refs=(1, 2), tombstone=True),
         Record(4, 4, b"replaces"),
     ]
-    assert store.records(dead=True)[1] == Record(2, 255, b"", refs=(1,), dead=True)
+    assert store.records(deleted=True)[1] == Record(2, 255, b"", refs=(1,), deleted=True)
 
 
 async def test_positions_go_on_although_no_segment_is_left(store: Store) -> None:

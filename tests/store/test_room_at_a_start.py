@@ -38,15 +38,15 @@ async def test_however_little_room_a_start_finds_it_is_drained_and_whole_again_w
     positions = await begun(store, room_bytes)
     async with store.journal(segment_bytes=SEGMENT_BYTES) as journal:
         # The next segment is wanted before anything else is made.
-        first = journal.place(1, [b"new"])
+        first = journal.append_nowait(1, [b"new"])
         await trio.sleep(5)
         if journal.full:
             with pytest.raises(AddressFullError):
-                journal.place(1, [b"newer"])
+                journal.append_nowait(1, [b"newer"])
         with trio.fail_after(60):
             await journal.wait_durable(first)
             for position in positions[:3]:
-                await journal.wait_durable(journal.place(2, [], root=False, kills=[position]))
+                await journal.wait_durable(journal.append_nowait(2, [], tombstone=True, deletes=[position]))
         store.disk.capacity_bytes = math.inf
         await trio.sleep(30)
         assert not journal.full
@@ -59,12 +59,12 @@ async def test_however_little_room_a_start_finds_it_is_drained_and_whole_again_w
                 await journal.append(bytes(900))
             segments = journal.statistics().segments
             while journal.statistics().segments == segments:
-                note = journal.place(2, [bytes(LARGE_BYTES)], root=False, refs=[first])
+                note = journal.append_nowait(2, [bytes(LARGE_BYTES)], tombstone=True, refs=[first])
                 await journal.wait_durable(note)
         store.disk.capacity_bytes = math.inf
         await trio.sleep(30)
         assert not journal.full
         assert len(blanks(store)) <= 2
-    found = {record.position for record in store.records() if record.root}
+    found = {record.position for record in store.records() if not record.tombstone}
     assert found >= {*positions[3:], first}
     assert not found & {*positions[:3]}

@@ -10,16 +10,16 @@ import pytest
 import trio
 
 from meshq.errors import AddressFullError, JournalBrokenError
-from meshq.store import Draft
+from meshq.store import CheckpointRecord
 from meshq.testing import SimDisk
 from tests.store.kit import SEGMENT_BYTES, Store
 
 BODY = bytes(900)
 
 
-def mark() -> list[Draft]:
+def mark() -> list[CheckpointRecord]:
     """A checkpoint of an owner."""
-    return [Draft(7, b"mark")]
+    return [CheckpointRecord(7, b"mark")]
 
 
 async def filled(store: Store, room: int) -> list[int]:
@@ -33,7 +33,7 @@ async def filled(store: Store, room: int) -> list[int]:
         await nursery.start(journal.run)
         with pytest.raises(AddressFullError):
             while True:
-                positions.append(journal.place(1, [BODY]))
+                positions.append(journal.append_nowait(1, [BODY]))
                 await journal.wait_durable(positions[-1])
         await trio.sleep(10)
         store.disk.kill()
@@ -41,17 +41,17 @@ async def filled(store: Store, room: int) -> list[int]:
     return positions
 
 
-async def life(store: Store, kills: list[int], *, patience: float = 60) -> bool:
+async def life(store: Store, deletes: list[int], *, patience: float = 60) -> bool:
     """One life that is killed after these records are dead; whether the disk was full."""
     journal = store.journal()
     journal.checkpoint = mark
     await journal.open()
-    assert {record.position for record in journal.recovered() if record.root}.issuperset(kills)
+    assert {record.position for record in journal.recovered() if not record.tombstone}.issuperset(deletes)
     async with trio.open_nursery() as nursery:
         await nursery.start(journal.run)
-        for position in kills:
+        for position in deletes:
             with trio.fail_after(patience):
-                await journal.wait_durable(journal.place(2, [], root=False, kills=[position]))
+                await journal.wait_durable(journal.append_nowait(2, [], tombstone=True, deletes=[position]))
         await trio.sleep(5)
         full = journal.full
         store.disk.kill()
@@ -77,10 +77,10 @@ async def test_fifty_starts_on_a_full_disk_write_nothing_that_stays(store: Store
 async def test_what_is_drained_by_many_short_lives_gives_the_room_back(store: Store, room: int, at_a_time: int) -> None:
     positions = await filled(store, room * SEGMENT_BYTES)
     for _ in range(50):
-        kills, positions = positions[:at_a_time], positions[at_a_time:]
-        if not kills:
+        deletes, positions = positions[:at_a_time], positions[at_a_time:]
+        if not deletes:
             break
-        await life(store, kills)
+        await life(store, deletes)
     await drained(store, positions)
 
 
@@ -89,7 +89,7 @@ async def drained(store: Store, positions: list[int]) -> None:
     async with store.journal() as journal:
         for position in positions:
             with trio.fail_after(60):
-                await journal.wait_durable(journal.place(2, [], root=False, kills=[position]))
+                await journal.wait_durable(journal.append_nowait(2, [], tombstone=True, deletes=[position]))
         await trio.sleep(60)
         assert not journal.full
         await journal.append(b"goes on")
@@ -135,7 +135,7 @@ async def test_a_start_without_room_for_a_manifest_goes_on(store: Store) -> None
         for position in positions:
             await journal.delete(position)
         await journal.append(b"next")
-    assert [record.payload for record in twin.records() if record.root] == [b"next"]
+    assert [record.payload for record in twin.records() if not record.tombstone] == [b"next"]
 
 
 async def test_any_other_error_of_a_start_ends_it(store: Store) -> None:

@@ -13,13 +13,13 @@ from tests.store.kit import Store
 async def test_records_that_stand_together_are_one_batch_however_large(store: Store, chaos: bool) -> None:
     store.chaos["journal.batch_of_one"] = chaos
     async with store.journal() as journal:
-        journal.place(1, [b"before"])
+        journal.append_nowait(1, [b"before"])
         before = journal.statistics().batches
-        with journal.together(3_000 * KIB):
-            first = journal.place(1, [bytes(1_000 * KIB)])
-            journal.place(1, [bytes(1_000 * KIB)])
-            last = journal.place(2, [bytes(900 * KIB)], root=False, refs=[first])
-        after = journal.place(1, [b"after"])
+        with journal.atomic_batch(3_000 * KIB):
+            first = journal.append_nowait(1, [bytes(1_000 * KIB)])
+            journal.append_nowait(1, [bytes(1_000 * KIB)])
+            last = journal.append_nowait(2, [bytes(900 * KIB)], tombstone=True, refs=[first])
+        after = journal.append_nowait(1, [b"after"])
         await journal.wait_durable(after)
         assert (first, last, after) == (2, 4, 5)
         # The group begins a batch where it doesn't fit in the open one, and what follows begins the next one.
@@ -28,19 +28,19 @@ async def test_records_that_stand_together_are_one_batch_however_large(store: St
 
 async def test_a_small_group_joins_the_open_batch(store: Store) -> None:
     async with store.journal() as journal:
-        journal.place(1, [b"before"])
-        with journal.together(100):
-            journal.place(1, [b"a"])
-            journal.place(1, [b"b"])
-        await journal.wait_durable(journal.place(1, [b"after"]))
+        journal.append_nowait(1, [b"before"])
+        with journal.atomic_batch(100):
+            journal.append_nowait(1, [b"a"])
+            journal.append_nowait(1, [b"b"])
+        await journal.wait_durable(journal.append_nowait(1, [b"after"]))
         assert journal.statistics().batches == 1
 
 
 async def test_what_no_batch_can_hold_is_refused_before_anything_is_placed(store: Store) -> None:
     async with store.journal() as journal:
-        with pytest.raises(UsageError), journal.together(BATCH_BYTES_MAX):
+        with pytest.raises(UsageError), journal.atomic_batch(BATCH_BYTES_MAX):
             raise AssertionError("it began")
-        with journal.together(10), pytest.raises(InvariantError), journal.together(10):
+        with journal.atomic_batch(10), pytest.raises(InvariantError), journal.atomic_batch(10):
             raise AssertionError("it began")
         assert journal.last == 0
 
@@ -48,6 +48,6 @@ async def test_what_no_batch_can_hold_is_refused_before_anything_is_placed(store
 async def test_a_full_disk_refuses_a_group_at_its_begin(store: Store) -> None:
     async with store.journal() as journal:
         journal._refusing = 1
-        with pytest.raises(AddressFullError), journal.together(10):
+        with pytest.raises(AddressFullError), journal.atomic_batch(10):
             raise AssertionError("it began")
         assert journal.last == 0

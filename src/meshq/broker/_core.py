@@ -326,7 +326,7 @@ class Core:
                     return
                 for _ in ended.costly.steps:
                     pass
-            elif not self.release_queue.ask_room(ended.size_bytes, partial(self._take_up, job)):
+            elif not self.release_queue.request_space(ended.size_bytes, partial(self._take_up, job)):
                 return
             ended = job.step(self.closing)
         if isinstance(ended, FaultInWait):

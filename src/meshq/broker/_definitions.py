@@ -409,9 +409,11 @@ class Definitions:
             address = self._add_address(target.address, self._routing_of(target.address), on_use=True)
         return self._add_queue(makes, address, durable=True, terms=AUTO_CREATED)
 
-    def _write(self, values: dict[str, Any], kills: list[int] | None = None) -> int:
+    def _write(self, values: dict[str, Any], deletes: list[int] | None = None) -> int:
         # What ends another record is taken on a full disk, too.
-        return self._release_queue.write(DEFINITION, [encode_definition(values)], kills=kills or [], vital=bool(kills))
+        return self._release_queue.write(
+            DEFINITION, [encode_definition(values)], deletes=deletes or [], vital=bool(deletes)
+        )
 
 
 def _definition_of(queue: Queue) -> dict[str, Any]:

@@ -240,9 +240,9 @@ class KnownPeers:
 
     def _write(self, values: dict[str, Any], position: int, *, vital: bool = False) -> int:
         """Write a record in place of another one; returns its position, 0 if there was no room for it."""
-        kills = [position] if position else []
+        deletes = [position] if position else []
         try:
-            return self._release_queue.write(DEFINITION, [encode_definition(values)], kills=kills, vital=vital)
+            return self._release_queue.write(DEFINITION, [encode_definition(values)], deletes=deletes, vital=vital)
         except AddressFullError:
             text = "the disk has no room to keep what other nodes have: a restart would forget some of it"
             self._warn("peers_not_kept", text)

@@ -51,8 +51,8 @@ class QueueNumbers:
         if number > self._last:
             self.write(number + limits.QUEUE_NUMBERS_RESERVE)
 
-    def write(self, last: int, kills: Sequence[int] = ()) -> None:
-        """Say that numbers up to ``last`` were given, and have the records at ``kills`` die by that.
+    def write(self, last: int, deletes: Sequence[int] = ()) -> None:
+        """Say that numbers up to ``last`` were given, and have the records at ``deletes`` die by that.
 
         Raises:
             JournalBrokenError: nothing changed.
@@ -62,6 +62,6 @@ class QueueNumbers:
         old = [self._position] if self._position else []
         # Vital: what is deleted may be deleted on a full disk, too, and requests need queues for their answers.
         self._position = self._release_queue.write(
-            DEFINITION, [payload], kills=[*filter(None, kills), *old], vital=True
+            DEFINITION, [payload], deletes=[*filter(None, deletes), *old], vital=True
         )
         self._last = last

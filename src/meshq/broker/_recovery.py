@@ -39,7 +39,7 @@ class LogRecord(Protocol):
     position: int
     kind: int
     payload: bytes
-    dead: bool
+    deleted: bool
     #: Bytes behind ``payload`` that were left on the disk (``records.record_prefix``).
     missing: int
 
@@ -109,15 +109,15 @@ class Recovery:
             if handler is None:
                 known = ", ".join(map(str, handlers))
                 raise DamagedError("journal", record.position, f"a record of a kind from {known}", f"{record.kind}")
-            if record.dead:
-                self._take_dead(record)
+            if record.deleted:
+                self._take_deleted(record)
             elif record.missing:
                 self._run(record.payload, record.position, record.missing)
             else:
                 handler(record.payload, record.position)
         self._finish()
 
-    def _take_dead(self, record: LogRecord) -> None:
+    def _take_deleted(self, record: LogRecord) -> None:
         """What only this record still says."""
         if record.kind == records.RUN:
             self._sent.run(records.decode_run(record.payload, record.missing), record.position)

@@ -42,7 +42,7 @@ _LEAVE: Final = frozenset({"not_active", "stopping", "too_many_sessions", "journ
 _LOST: Final = frozenset({"session_taken", "silent"})
 
 
-class _Ended:
+class _UnsealedSegment:
     """Why a link has ended."""
 
     __slots__ = ("error", "fatal", "leave", "parted")
@@ -156,7 +156,7 @@ class Connection:
         if self._pausing is not None:
             self._pausing.cancel()
 
-    async def _once(self, target: Target) -> _Ended:
+    async def _once(self, target: Target) -> _UnsealedSegment:
         """One connection, from dialing to its end."""
         patience = min(self._settings.call_timeout, self._settings.connection_ttl)
         with trio.CancelScope(deadline=trio.current_time() + patience) as self._dialing:
@@ -164,14 +164,14 @@ class Connection:
             try:
                 link = await target.open()
             except (ConnectionBrokenError, NotActiveError) as error:
-                return _Ended(error, leave=True)
+                return _UnsealedSegment(error, leave=True)
             except (RemoteProtocolError, SecurityError, SettingsError) as error:
-                return _Ended(error, fatal=True)
+                return _UnsealedSegment(error, fatal=True)
             return await self._serve(link)
         late = CallTimeoutError(f"{target} did not answer in time", outcome="not_done")
-        return _Ended(caused(late, TimeoutError(f"waited {patience:g} s for a connection")), leave=True)
+        return _UnsealedSegment(caused(late, TimeoutError(f"waited {patience:g} s for a connection")), leave=True)
 
-    async def _serve(self, link: Link) -> _Ended:
+    async def _serve(self, link: Link) -> _UnsealedSegment:
         """Shake hands on a link, and see it through."""
         self._link = link
         self._ended, self._gone = Waiter(), Waiter()
@@ -185,7 +185,7 @@ class Connection:
             handshake.start()
             if isinstance(link, StreamLink):
                 await self._attend(link)
-            ended: _Ended = await self._ended.wait()
+            ended: _UnsealedSegment = await self._ended.wait()
             return ended
         finally:
             self._session.detach()
@@ -240,21 +240,21 @@ class Connection:
                     return
             self._broke_off()
         except ConnectionBrokenError as error:
-            self._end(_Ended(error))
+            self._end(_UnsealedSegment(error))
         except SecurityError as error:
             # Under TLS the node may say only now that it does not believe us.
-            self._end(_Ended(error, fatal=True))
+            self._end(_UnsealedSegment(error, fatal=True))
         except RemoteProtocolError as error:
             self._violated(error)
 
     # -- what happens on a link
 
-    def _end(self, ended: _Ended) -> None:
+    def _end(self, ended: _UnsealedSegment) -> None:
         self._ended.succeed(ended)
 
     def _broke_off(self) -> None:
         error = ConnectionBrokenError(f"the connection to {self.peer} was ended by the other side")
-        self._end(_Ended(caused(error, EOFError("the stream has ended, without a word"))))
+        self._end(_UnsealedSegment(caused(error, EOFError("the stream has ended, without a word"))))
 
     def _violated(self, error: MeshqError) -> None:
         link = self._link
@@ -263,21 +263,21 @@ class Connection:
             link.send(Frame(FrameType.CLOSE, header=Close(code=code, text=str(error)[:1024]).encode()))
             self._session.detach()
             link.close()
-        self._end(_Ended(error, fatal=True))
+        self._end(_UnsealedSegment(error, fatal=True))
 
     def _said_good_bye(self, close: Close) -> None:
         entry = BY_NUMBER.get(close.code)
         if close.code == 0:
             closed = ConnectionBrokenError(f"{self.peer} has closed the connection")
-            ended = _Ended(caused(closed, EOFError("the stream has ended, with a good-bye")), leave=True)
+            ended = _UnsealedSegment(caused(closed, EOFError("the stream has ended, with a good-bye")), leave=True)
         elif entry is not None and entry.name in _LEAVE:
             parted = "left" if entry.name == "stopping" else ""
-            ended = _Ended(error_of(close.code, close.text), leave=True, parted=parted)
+            ended = _UnsealedSegment(error_of(close.code, close.text), leave=True, parted=parted)
         elif entry is not None and entry.name in _LOST:
             closed = ConnectionBrokenError(f"{self.peer} has closed the connection: {close.text}")
-            ended = _Ended(caused(closed, error_of(close.code, close.text)))
+            ended = _UnsealedSegment(caused(closed, error_of(close.code, close.text)))
         else:
-            ended = _Ended(error_of(close.code, close.text), fatal=True)
+            ended = _UnsealedSegment(error_of(close.code, close.text), fatal=True)
         self._session.detach()
         self._end(ended)
 
@@ -346,7 +346,7 @@ class Connection:
         if silent_at <= now:
             silence = ConnectionBrokenError(f"nothing was heard of {self.peer} for {session.ttl} s")
             waited = TimeoutError(f"waited {session.ttl:g} s for a sign of life")
-            self._end(_Ended(caused(silence, waited), parted="away"))
+            self._end(_UnsealedSegment(caused(silence, waited), parted="away"))
             return math.inf
         ping_at = session.flushed_at + session.ttl / 3
         if ping_at <= now:

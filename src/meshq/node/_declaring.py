@@ -88,7 +88,7 @@ class QueueDeclarer:
                 answer.append(error)
             asked.set()
 
-        if core.release_queue.ask_room(_RECORD_BYTES + _NAMES * len(name.encode()), attempt):
+        if core.release_queue.request_space(_RECORD_BYTES + _NAMES * len(name.encode()), attempt):
             attempt()
         await asked.wait()
         return answer[0]

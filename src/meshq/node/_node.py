@@ -41,7 +41,7 @@ from meshq.node._statistics import LoopLag
 from meshq.notifications import StoreDamaged
 from meshq.settings import Secret, check_user
 from meshq.statistics import BrokerStatistics
-from meshq.store import Draft, Excerpts, Journal
+from meshq.store import CheckpointRecord, Journal, RecordPrefix
 from meshq.wire import BY_NAME, LinkOpening, Role
 
 _log = logger("node")
@@ -169,7 +169,7 @@ class Node:
             env=env,
             encryption_keys=settings.journal.encryption_keys,
             directories=settings.directories,
-            excerpts=Excerpts(EXCERPT_FORM, record_prefix),
+            record_prefix=RecordPrefix(EXCERPT_FORM, record_prefix),
         )
         await journal.open()
         try:
@@ -177,7 +177,7 @@ class Node:
             bodies = FileBodies(env.entropy.token, journal.large_files(), env.threads, uploads_max=bounds.uploads)
             node = cls(settings, env, journal, NodeId(journal.node_id), credentials, event_bus=event_bus, bodies=bodies)
             recovery = Recovery(node.core, journal.read_recovered)
-            recovery.take(journal.recovered(dead=True, excerpts=True))
+            recovery.take(journal.recovered(deleted=True, prefixes=True))
             await bodies.open(recovery.bodies)
         except BaseException:
             with trio.CancelScope(shield=True):
@@ -199,7 +199,7 @@ class Node:
         if journal is not None:
             journal.on_durable = core.durable_moved
             journal.on_failed = self._journal_failed
-            journal.on_room = self._room
+            journal.on_full_changed = self._room
             journal.on_damaged = self._damaged
             journal.checkpoint = self._checkpoint
             if self.bodies is not None:
@@ -275,8 +275,8 @@ class Node:
         finally:
             ended.set()
 
-    def _checkpoint(self) -> list[Draft]:
-        return [Draft(kind, payload) for kind, payload in self.core.checkpoint()]
+    def _checkpoint(self) -> list[CheckpointRecord]:
+        return [CheckpointRecord(kind, payload) for kind, payload in self.core.checkpoint()]
 
     async def _written(self, journal: Journal) -> None:
         """What a start has placed is durable."""

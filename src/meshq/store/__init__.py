@@ -3,25 +3,25 @@
 from meshq.statistics import JournalStatistics
 from meshq.store._directories import why_not_private
 from meshq.store._journal import Journal
-from meshq.store._large_bodies import LargeFiles, LargeWriter
-from meshq.store._ping_pong_file import is_full
-from meshq.store._record import PLAIN, Draft, Record
+from meshq.store._large_bodies import LargeBodyFiles, LargeBodyWriter
+from meshq.store._ping_pong_file import is_disk_full
+from meshq.store._record import PLAIN, CheckpointRecord, Record
 from meshq.store._record_log import Replay
-from meshq.store._record_prefix import Excerpts
+from meshq.store._record_prefix import RecordPrefix
 from meshq.store._spill_files import Page, SpillFiles
 
 __all__ = [
     "PLAIN",
-    "Draft",
-    "Excerpts",
+    "CheckpointRecord",
     "Journal",
     "JournalStatistics",
-    "LargeFiles",
-    "LargeWriter",
+    "LargeBodyFiles",
+    "LargeBodyWriter",
     "Page",
     "Record",
+    "RecordPrefix",
     "Replay",
     "SpillFiles",
-    "is_full",
+    "is_disk_full",
     "why_not_private",
 ]

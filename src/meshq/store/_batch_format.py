@@ -46,7 +46,7 @@ TABLE: Final = 1
 CHECKPOINT_BATCH: Final = 2
 
 #: Row flags, where they stand in a row.
-ROOT: Final = 1 << 40
+DATA_RECORD: Final = 1 << 40
 TARGETS: Final = 2 << 40
 CHECKPOINT: Final = 4 << 40
 #: Once a root; dead, and kept only for what it kills.
@@ -85,7 +85,7 @@ class BatchHeader(NamedTuple):
         return self.offset + HEAD_BYTES + self.size + TAG_BYTES
 
 
-class Sheaf(NamedTuple):
+class BatchData(NamedTuple):
     """The records of one batch before they have a place in a file."""
 
     first: int
@@ -121,18 +121,18 @@ def unpack_numbers(data: Buffer) -> array[int]:
     return numbers
 
 
-def pack_targets(kills: Sequence[int], refs: Sequence[int]) -> bytes:
+def pack_targets(deletes: Sequence[int], refs: Sequence[int]) -> bytes:
     """What stands before the payload of a record with targets."""
-    return _COUNTS.pack(len(kills), len(refs)) + pack_numbers([*kills, *refs])
+    return _COUNTS.pack(len(deletes), len(refs)) + pack_numbers([*deletes, *refs])
 
 
 def unpack_targets(data: Buffer, start: int = 0) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Kills, refs, and where the payload begins."""
-    kills, refs = _COUNTS.unpack_from(data, start)
+    deletes, refs = _COUNTS.unpack_from(data, start)
     start += _COUNTS.size
-    end = start + 8 * (kills + refs)
+    end = start + 8 * (deletes + refs)
     numbers = tuple(unpack_numbers(data[start:end]))
-    return numbers[:kills], numbers[kills:], end
+    return numbers[:deletes], numbers[deletes:], end
 
 
 def batch_bytes(content: int) -> int:
@@ -140,7 +140,7 @@ def batch_bytes(content: int) -> int:
     return -(-(HEAD_BYTES + content + TAG_BYTES) // SECTOR_BYTES) * SECTOR_BYTES
 
 
-class Place(NamedTuple):
+class BatchLocation(NamedTuple):
     """Where a batch goes, and what is known there."""
 
     number: int
@@ -149,35 +149,35 @@ class Place(NamedTuple):
     durable_position: int
 
 
-def encode_batch(keys: SegmentKeys, place: Place, sheaf: Sheaf) -> tuple[bytes, bytes]:
+def encode_batch(keys: SegmentKeys, location: BatchLocation, batch_data: BatchData) -> tuple[bytes, bytes]:
     """The bytes of a batch and its tag, to be written one after the other."""
-    rows = pack_numbers(sheaf.rows)
-    positions = b"" if sheaf.positions is None else pack_numbers(sheaf.positions)
-    invariant((sheaf.flags & TABLE != 0) == (sheaf.positions is not None), "a table goes with its flag")
-    content = len(rows) + len(positions) + sum(row & SIZE_MASK for row in sheaf.rows)
+    rows = pack_numbers(batch_data.rows)
+    positions = b"" if batch_data.positions is None else pack_numbers(batch_data.positions)
+    invariant((batch_data.flags & TABLE != 0) == (batch_data.positions is not None), "a table goes with its flag")
+    content = len(rows) + len(positions) + sum(row & SIZE_MASK for row in batch_data.rows)
     whole = batch_bytes(content)
     size = whole - HEAD_BYTES - TAG_BYTES
     fields = _FIELDS.pack(
-        place.number,
-        place.offset,
+        location.number,
+        location.offset,
         size,
-        len(sheaf.rows),
-        sheaf.first,
-        place.durable_position,
+        len(batch_data.rows),
+        batch_data.first,
+        location.durable_position,
         # Everything before it in this file: the next batch is written only when the one before is synced.
-        place.offset,
-        sheaf.flags,
+        location.offset,
+        batch_data.flags,
         size - content,
-        place.previous,
+        location.previous,
     )
-    pieces = [keys.mark, keys.check(place.number, fields), fields, rows, positions, *sheaf.parts]
+    pieces = [keys.mark, keys.check(location.number, fields), fields, rows, positions, *batch_data.parts]
     pieces.append(bytes(size - content))
     batch = b"".join(pieces)
     invariant(len(batch) + TAG_BYTES == whole, "the rows' lengths must add up to the records' bytes")
     if not keys.encrypted:
-        return batch, keys.tag(place.number, batch)
+        return batch, keys.tag(location.number, batch)
     head = batch[:HEAD_BYTES]
-    sealed = keys.encrypt(place.number, head, memoryview(batch)[HEAD_BYTES:])
+    sealed = keys.encrypt(location.number, head, memoryview(batch)[HEAD_BYTES:])
     return head + sealed[:-TAG_BYTES], sealed[-TAG_BYTES:]
 
 

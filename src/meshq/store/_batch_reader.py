@@ -8,7 +8,7 @@ from meshq.store._batch_format import HEAD_BYTES, BatchHeader, decode_head, open
 from meshq.store._segment_format import SegmentKeys
 
 
-def proven_batch(file: File, path: str, keys: SegmentKeys, offset: int) -> tuple[memoryview, BatchHeader]:
+def read_batch(file: File, path: str, keys: SegmentKeys, offset: int) -> tuple[memoryview, BatchHeader]:
     """The bytes of a batch, proven, and its header as if they began the file.
 
     Raises:

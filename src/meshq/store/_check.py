@@ -33,11 +33,11 @@ from meshq.store._layout_format import BALLAST, LOCK, TEMPORARY_SUFFIX, Layout, 
 from meshq.store._manifest_format import PURPOSE as MANIFEST
 from meshq.store._manifest_format import Manifest, SegmentEntry
 from meshq.store._ping_pong_file import read_whole
-from meshq.store._ping_pong_format import decode_sheet
+from meshq.store._ping_pong_format import decode_copy
 from meshq.store._recovery import check_owner, read_manifest
 from meshq.store._scan_format import good_batches, is_zero, scan
 from meshq.store._segment_format import NO_KEYS, SegmentKeys, decode_header
-from meshq.store._segment_index_format import decode_index, disagreement
+from meshq.store._segment_index_format import decode_index, index_problem
 from meshq.store._spill_files import SUFFIX
 from meshq.store._store_lock import PURPOSE as PLACES
 from meshq.store._store_lock import layout_of
@@ -172,7 +172,7 @@ def _inside(disk: Disk, layout: Layout, directory: str) -> list[str]:
 
 def _check_sheet(disk: Disk, path: str, report: Report, purpose: Purpose) -> None:
     try:
-        sheet = decode_sheet(purpose.encode(), read_whole(disk, path), path)
+        sheet = decode_copy(purpose.encode(), read_whole(disk, path), path)
     except DamagedError as error:
         report.damage.append(str(error))
         _other(disk, report, path, "damage")
@@ -229,7 +229,7 @@ def _check_manifest(disk: Disk, layout: Layout, report: Report, identity: Identi
 
 
 def _check_segments(disk: Disk, layout: Layout, report: Report, manifest: Manifest | None) -> None:
-    listed = {} if manifest is None else manifest.numbers()
+    listed = {} if manifest is None else manifest.by_number()
     found: dict[int, str] = {}
     for name in disk.names(layout.journal):
         number = segment_number(name)
@@ -300,7 +300,7 @@ def _check_index(disk: Disk, layout: Layout, entry: SegmentEntry, data: bytes, r
     if isinstance(index, str):
         _other(disk, report, path, "index of no use", index)
         return
-    problem = disagreement(index, found)
+    problem = index_problem(index, found)
     _other(disk, report, path, "index" if problem is None else "unknown", problem or "")
 
 

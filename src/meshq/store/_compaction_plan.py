@@ -9,13 +9,13 @@ import attrs
 from meshq.limits import COMPACT_LIVE_PERCENT, COMPACT_SEGMENTS_MIN, SECTOR_BYTES, SEGMENT_HEADER_BYTES
 
 #: A victim must give back at least half of itself: otherwise the copying costs more room and time than it frees.
-VICTIM_NEEDED_PERCENT_MAX = 50
+NEEDED_PERCENT_MAX = 50
 #: Of a husk hardly anything is needed: one record of a queue that is drained, a mark, a note.
-HUSK_NEEDED_PERCENT_MAX = 5
+NEARLY_EMPTY_NEEDED_PERCENT_MAX = 5
 
 
 @attrs.frozen
-class Candidate:
+class CompactionCandidate:
     """A sealed segment: its length, and how much of that a compaction would keep."""
 
     number: int
@@ -23,7 +23,7 @@ class Candidate:
     needed: int
 
 
-def victims(candidates: Sequence[Candidate], *, budget_bytes: int, eager: bool = False) -> list[int]:
+def victims(candidates: Sequence[CompactionCandidate], *, budget_bytes: int, eager: bool = False) -> list[int]:
     """The segments to compact now, in no more than ``budget_bytes`` of copies; usually none.
 
     ``eager`` takes whatever frees anything, for tests of the mechanism.
@@ -32,7 +32,7 @@ def victims(candidates: Sequence[Candidate], *, budget_bytes: int, eager: bool =
     needed = sum(candidate.needed for candidate in candidates)
     if not eager and (len(candidates) < COMPACT_SEGMENTS_MIN or needed * 100 >= length * COMPACT_LIVE_PERCENT):
         return []
-    percent = 100 if eager else VICTIM_NEEDED_PERCENT_MAX
+    percent = 100 if eager else NEEDED_PERCENT_MAX
     chosen: list[int] = []
     copied = 0
     for candidate in sorted(candidates, key=lambda one: (one.needed / one.length, one.number)):
@@ -43,15 +43,15 @@ def victims(candidates: Sequence[Candidate], *, budget_bytes: int, eager: bool =
     return sorted(chosen)
 
 
-def husks(candidates: Sequence[Candidate], *, segment_bytes: int) -> list[int]:
+def nearly_empty(candidates: Sequence[CompactionCandidate], *, segment_bytes: int) -> list[int]:
     """The segments of which hardly anything is needed, if they have half a segment to give back; usually none.
 
     However few they are: next to nothing is copied, a segment at most.  Under load most of them die by themselves.
     """
-    chosen: list[Candidate] = []
+    chosen: list[CompactionCandidate] = []
     needed = 0
     for one in candidates:
-        if one.needed * 100 < one.length * HUSK_NEEDED_PERCENT_MAX and needed + one.needed <= segment_bytes:
+        if one.needed * 100 < one.length * NEARLY_EMPTY_NEEDED_PERCENT_MAX and needed + one.needed <= segment_bytes:
             needed += one.needed
             chosen.append(one)
     # A copy has a header and ends with a sector.
@@ -59,12 +59,12 @@ def husks(candidates: Sequence[Candidate], *, segment_bytes: int) -> list[int]:
     return sorted(one.number for one in chosen) if freed >= segment_bytes // 2 else []
 
 
-def tightest(candidates: Sequence[Candidate], *, budget_bytes: int) -> list[int]:
+def densest_copies(candidates: Sequence[CompactionCandidate], *, budget_bytes: int) -> list[int]:
     """The segments to compact on a full disk, in no more than ``budget_bytes`` of copies; none if that frees nothing.
 
     What was written there in many small batches takes much more room than its records do.
     """
-    chosen: list[Candidate] = []
+    chosen: list[CompactionCandidate] = []
     copied = SEGMENT_HEADER_BYTES
     for candidate in sorted(candidates, key=lambda one: (one.needed - one.length, one.number)):
         if copied + candidate.needed <= budget_bytes:

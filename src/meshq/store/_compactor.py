@@ -17,24 +17,24 @@ import trio
 from meshq.abc import Buffer
 from meshq.limits import MIB, SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import (
+    DATA_RECORD,
     DEMOTED,
-    ROOT,
     ROW_BYTES,
     SIZE_MASK,
     TABLE,
     TARGETS,
-    Sheaf,
+    BatchData,
     batch_bytes,
     records_of,
     unpack_targets,
 )
-from meshq.store._compaction_plan import Candidate, husks, tightest, victims
-from meshq.store._journal_state import Books
-from meshq.store._ping_pong_file import NoRoomError
-from meshq.store._sealed_segment import Written, write_sealed
+from meshq.store._compaction_plan import CompactionCandidate, densest_copies, nearly_empty, victims
+from meshq.store._journal_state import JournalState
+from meshq.store._ping_pong_file import DiskFullError
+from meshq.store._sealed_segment import WrittenSegment, write_sealed
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
 from meshq.store._segment_index import read_segment
-from meshq.store._segment_usage_machine import SegmentBook
+from meshq.store._segment_usage_machine import SegmentRecords
 
 #: Bytes of one batch of a copy.
 COPY_BATCH_BYTES: Final = MIB
@@ -45,7 +45,7 @@ BUDGET_SEGMENTS: Final = 2
 
 
 @attrs.frozen
-class Copy:
+class CopiedRecord:
     """A record to be kept: its position, its row, its bytes."""
 
     position: int
@@ -56,31 +56,31 @@ class Copy:
 class Compactor:
     """Compacts the segments of one journal, when that is worth it."""
 
-    __slots__ = ("_books", "_segment_bytes", "count", "freed_bytes")
+    __slots__ = ("_journal_state", "_segment_bytes", "count", "freed_bytes")
 
-    def __init__(self, books: Books, segment_bytes: int) -> None:
-        self._books = books
+    def __init__(self, state: JournalState, segment_bytes: int) -> None:
+        self._journal_state = state
         self._segment_bytes = segment_bytes
         self.count = 0
         self.freed_bytes = 0
 
     def choose(self, active: int, covered: float, *, idle: bool) -> list[int]:
         """The segments to compact now; usually none.  ``idle``: the disk has nothing else to do."""
-        eager = self._books.env.chaos("journal.compact_early")
+        eager = self._journal_state.env.chaos("journal.compact_early")
         candidates = self._candidates(active, covered)
         chosen = victims(candidates, budget_bytes=self._segment_bytes * BUDGET_SEGMENTS, eager=eager)
-        return chosen or (husks(candidates, segment_bytes=self._segment_bytes) if idle else [])
+        return chosen or (nearly_empty(candidates, segment_bytes=self._segment_bytes) if idle else [])
 
-    def squeeze(self, active: int, covered: float, budget_bytes: int) -> list[int]:
+    def choose_on_full_disk(self, active: int, covered: float, budget_bytes: int) -> list[int]:
         """The segments from which copies of so many bytes give back most, on a full disk."""
-        return tightest(self._candidates(active, covered), budget_bytes=budget_bytes)
+        return densest_copies(self._candidates(active, covered), budget_bytes=budget_bytes)
 
-    def _candidates(self, active: int, covered: float) -> list[Candidate]:
-        entries = self._books.manifest.numbers()
+    def _candidates(self, active: int, covered: float) -> list[CompactionCandidate]:
+        entries = self._journal_state.manifest.by_number()
         return [
-            Candidate(number, entries[number].length, book.needed_bytes())
-            for number, book in self._books.ledger.books.items()
-            if number != active and book.last <= covered
+            CompactionCandidate(number, entries[number].length, segment.needed_bytes())
+            for number, segment in self._journal_state.usage.segments.items()
+            if number != active and segment.last <= covered
         ]
 
     async def compact(self, numbers: Sequence[int], durable: int) -> None:
@@ -90,38 +90,38 @@ class Compactor:
             DamagedError: a victim is not what was written; nothing was changed.
             OSError: the disk failed.
         """
-        ledger = self._books.ledger
-        ledger.watch(numbers)
+        usage = self._journal_state.usage
+        usage.begin_compaction(numbers)
         copies = await self._select(frozenset(numbers))
-        sheaves = list(_segments(list(_sheaves(copies)), self._segment_bytes))
-        written: list[Written] = []
+        batches = list(_segments(list(_batches(copies)), self._segment_bytes))
+        written: list[WrittenSegment] = []
         try:
-            for part in sheaves:
+            for part in batches:
                 written.append(await self._write(part, durable))
-        except NoRoomError:
-            ledger.unwatch()
-            await self._books.unlink([one.entry.number for one in written])
+        except DiskFullError:
+            usage.abandon_compaction()
+            await self._journal_state.remove_segments([one.entry.number for one in written])
             return
-        async with self._books.turn:
+        async with self._journal_state.manifest_lock:
             entries = [one.entry for one in written]
-            await self._books.switch(without=numbers, entries=entries, last=durable)
-            before = sum(book.bytes for book in (ledger.books[number] for number in numbers))
-            outputs = [_book(one, part) for one, part in zip(written, sheaves, strict=True)]
-            ledger.exchange(numbers, outputs)
-            for output, part in zip(outputs, sheaves, strict=True):
-                for size, kills, refs in _targets(part):
-                    ledger.add_targets(output, size, kills, refs)
+            await self._journal_state.change_manifest(without=numbers, entries=entries, last=durable)
+            before = sum(segment.bytes for segment in (usage.segments[number] for number in numbers))
+            outputs = [_segment_records(one, part) for one, part in zip(written, batches, strict=True)]
+            usage.finish_compaction(numbers, outputs)
+            for output, part in zip(outputs, batches, strict=True):
+                for size, deletes, refs in _targets(part):
+                    usage.add_targets(output, size, deletes, refs)
         self.count += 1
         self.freed_bytes += before - sum(output.bytes for output in outputs)
-        await self._books.unlink(numbers)
+        await self._journal_state.remove_segments(numbers)
 
-    async def _select(self, numbers: frozenset[int]) -> list[Copy]:
-        books = self._books
-        identity = (books.manifest.node_id, books.manifest.journal_id)
-        entries = books.manifest.numbers()
-        copies: list[Copy] = []
+    async def _select(self, numbers: frozenset[int]) -> list[CopiedRecord]:
+        state = self._journal_state
+        identity = (state.manifest.node_id, state.manifest.journal_id)
+        entries = state.manifest.by_number()
+        copies: list[CopiedRecord] = []
         for number in sorted(numbers):
-            found = await books.background(read_segment, books.env.disk, books.layout, entries[number], identity)
+            found = await state.run_in_background(read_segment, state.env.disk, state.layout, entries[number], identity)
             data = found.data
             looked = 0
             for batch in found.batches:
@@ -130,84 +130,84 @@ class Compactor:
                     looked = 0
                     await trio.lowlevel.checkpoint()
                 for position, row, start, end in records_of(data, batch):
-                    kills: tuple[int, ...] = ()
+                    deletes: tuple[int, ...] = ()
                     refs: tuple[int, ...] = ()
                     if row & TARGETS:
-                        kills, refs, _ = unpack_targets(data, start)
-                    needed, living = books.ledger.must_copy(numbers, position, kills, refs)
+                        deletes, refs, _ = unpack_targets(data, start)
+                    needed, living = state.usage.must_copy(numbers, position, deletes, refs)
                     if needed:
-                        if row & ROOT and not living:
+                        if row & DATA_RECORD and not living:
                             row |= DEMOTED
-                        copies.append(Copy(position, row, bytes(data[start:end])))
+                        copies.append(CopiedRecord(position, row, bytes(data[start:end])))
         copies.sort(key=lambda copy: copy.position)
         return copies
 
-    async def _write(self, part: Sequence[Sheaf], durable: int) -> Written:
-        books = self._books
+    async def _write(self, part: Sequence[BatchData], durable: int) -> WrittenSegment:
+        state = self._journal_state
         header = SegmentHeader(
-            number=books.room.next_number,
+            number=state.allocator.next_number,
             base=part[0].first,
             epoch=0,
-            node_id=books.manifest.node_id,
-            journal_id=books.manifest.journal_id,
-            salt=books.env.entropy.token(SALT_BYTES),
-            key_id=books.layout.keyring.current_id,
+            node_id=state.manifest.node_id,
+            journal_id=state.manifest.journal_id,
+            salt=state.env.entropy.token(SALT_BYTES),
+            key_id=state.layout.keyring.current_id,
         )
-        books.room.next_number += 1
-        return await books.background(_write_copy, books, header, part, durable)
+        state.allocator.next_number += 1
+        return await state.run_in_background(_write_copy, state, header, part, durable)
 
 
-def _write_copy(books: Books, header: SegmentHeader, part: Sequence[Sheaf], durable: int) -> Written:
-    return write_sealed(books.env.disk, books.layout, header, part, durable=durable, compacted=True)
+def _write_copy(state: JournalState, header: SegmentHeader, part: Sequence[BatchData], durable: int) -> WrittenSegment:
+    return write_sealed(state.env.disk, state.layout, header, part, durable=durable, compacted=True)
 
 
-def _sheaf(copies: Sequence[Copy]) -> Sheaf:
+def _batch_data(copies: Sequence[CopiedRecord]) -> BatchData:
     positions = [copy.position for copy in copies]
     rows = [copy.row for copy in copies]
-    return Sheaf(positions[0], rows, [copy.content for copy in copies], TABLE, positions)
+    return BatchData(positions[0], rows, [copy.content for copy in copies], TABLE, positions)
 
 
-def _sheaves(copies: Sequence[Copy]) -> Iterator[Sheaf]:
-    pending: list[Copy] = []
+def _batches(copies: Sequence[CopiedRecord]) -> Iterator[BatchData]:
+    pending: list[CopiedRecord] = []
     size = 0
     for copy in copies:
         if pending and size + len(copy.content) > COPY_BATCH_BYTES:
-            yield _sheaf(pending)
+            yield _batch_data(pending)
             pending, size = [], 0
         pending.append(copy)
         size += len(copy.content) + 2 * ROW_BYTES
     if pending:
-        yield _sheaf(pending)
+        yield _batch_data(pending)
 
 
-def _sheaf_bytes(sheaf: Sheaf) -> int:
-    return batch_bytes(sum(row & SIZE_MASK for row in sheaf.rows) + 2 * ROW_BYTES * len(sheaf.rows))
+def _batch_data_bytes(batch_data: BatchData) -> int:
+    return batch_bytes(sum(row & SIZE_MASK for row in batch_data.rows) + 2 * ROW_BYTES * len(batch_data.rows))
 
 
-def _segments(sheaves: Sequence[Sheaf], segment_bytes: int) -> Iterator[list[Sheaf]]:
-    part: list[Sheaf] = []
+def _segments(batches: Sequence[BatchData], segment_bytes: int) -> Iterator[list[BatchData]]:
+    part: list[BatchData] = []
     size = SEGMENT_HEADER_BYTES
-    for sheaf in sheaves:
-        length = _sheaf_bytes(sheaf)
+    for batch_data in batches:
+        length = _batch_data_bytes(batch_data)
         if part and size + length > segment_bytes:
             yield part
             part, size = [], SEGMENT_HEADER_BYTES
-        part.append(sheaf)
+        part.append(batch_data)
         size += length
     if part:
         yield part
 
 
-def _book(written: Written, part: Sequence[Sheaf]) -> SegmentBook:
-    book = SegmentBook.compacted(written.entry.number, written.entry.base)
-    for offset, sheaf in zip(written.offsets, part, strict=True):
-        book.add_batch(sheaf.first, offset, sheaf.rows, sheaf.positions)
-    return book
+def _segment_records(written: WrittenSegment, part: Sequence[BatchData]) -> SegmentRecords:
+    segment = SegmentRecords.compacted(written.entry.number, written.entry.base)
+    for offset, batch_data in zip(written.offsets, part, strict=True):
+        segment.add_batch(batch_data.first, offset, batch_data.rows, batch_data.positions)
+    return segment
 
 
-def _targets(part: Sequence[Sheaf]) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    for sheaf in part:
-        for row, content in zip(sheaf.rows, sheaf.parts, strict=True):
+def _targets(part: Sequence[BatchData]) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    for batch_data in part:
+        for row, content in zip(batch_data.rows, batch_data.parts, strict=True):
             if row & TARGETS:
-                kills, refs, _ = unpack_targets(content)
-                yield row & SIZE_MASK, kills, refs
+                deletes, refs, _ = unpack_targets(content)
+                yield row & SIZE_MASK, deletes, refs

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 
-class Admission:
+class DiskSpaceWait:
     """Roots that are not placed yet, by the bytes that they may need; first come, first served."""
 
     __slots__ = ("_waiting",)
@@ -26,7 +26,7 @@ class Admission:
         self._waiting.append((need, then))
         return False
 
-    def go_on(self, is_sure: Callable[[int], bool]) -> None:
+    def resume(self, has_space_behind: Callable[[int], bool]) -> None:
         """Call those that are sure of their room by now; each has placed what it wants when its call returns."""
-        while self._waiting and is_sure(self._waiting[0][0]):
+        while self._waiting and has_space_behind(self._waiting[0][0]):
             self._waiting.popleft()[1]()

@@ -54,9 +54,9 @@ def dump_store(disk: Disk, root: str, keyring: Keyring = NO_KEYS) -> Iterator[st
 
 
 def _line(record: Record, row: int) -> str:
-    flags = "root" if record.root else "note"
+    flags = "tombstone" if record.tombstone else "record"
     flags += " demoted" if row & DEMOTED else " checkpoint" if row & CHECKPOINT else ""
-    targets = f" kills {list(record.kills)}" if record.kills else ""
+    targets = f" deletes {list(record.deletes)}" if record.deletes else ""
     targets += f" refs {list(record.refs)}" if record.refs else ""
     payload = repr(record.payload[:SHOWN_BYTES]) + ("…" if len(record.payload) > SHOWN_BYTES else "")
     return f"{record.position} kind {record.kind} {flags}{targets} {len(record.payload)} bytes {payload}"

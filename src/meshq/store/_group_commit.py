@@ -23,23 +23,30 @@ from meshq.limits import BATCH_BYTES_MAX, LAZY_COMMIT_S, RECORD_BYTES_MAX, SECTO
 from meshq.store._batch_format import (
     CHECKPOINT,
     CHECKPOINT_BATCH,
+    DATA_RECORD,
     KIND_SHIFT,
-    ROOT,
     ROW_BYTES,
     TARGETS,
-    Sheaf,
+    BatchData,
     batch_bytes,
     pack_targets,
 )
-from meshq.store._batch_space import bytes_of, head_of, is_sure, large_bytes, left_behind, stays
-from meshq.store._disk_space_wait import Admission
+from meshq.store._batch_space import (
+    batch_bytes_for,
+    encode_targets_head,
+    free_bytes_behind,
+    has_space_behind,
+    large_bytes,
+    stays_in_segment,
+)
+from meshq.store._disk_space_wait import DiskSpaceWait
 from meshq.store._inline_sync_plan import InlineSync
-from meshq.store._journal_state import Books
-from meshq.store._pending_batch import Gathered
-from meshq.store._record import INTERNAL, KIND_MAX, Draft
+from meshq.store._journal_state import JournalState
+from meshq.store._pending_batch import PendingBatch
+from meshq.store._record import INTERNAL, KIND_MAX, CheckpointRecord
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
-from meshq.store._segment_writer import SegmentWriter, head_blank
-from meshq.store._wakeup import Bell
+from meshq.store._segment_writer import SegmentWriter, write_segment_header
+from meshq.store._wakeup import Wakeup
 
 #: The share of a segment that one batch fills at most (but for a larger record): what is left empty at the end of
 #: a segment is less than that.
@@ -50,7 +57,7 @@ CHECKPOINT_SHARE: Final = 8
 LAZY_LONG: Final = 20
 
 AWAKE, LINGERING, IDLE = 0, 1, 2
-NOTHING, ROOTS, ALL = 0, 1, 2
+NOTHING, RECORDS, ALL = 0, 1, 2
 
 
 class GroupCommit:
@@ -59,8 +66,8 @@ class GroupCommit:
     def __init__(self, env: Env | None, segment_bytes: int) -> None:
         self._env_given = env
         self._segment_bytes = segment_bytes
-        self._batch_room = min(segment_bytes // BATCH_SHARE, BATCH_BYTES_MAX)
-        #: New records, or groups of them, of more bytes than this are to be asked for (``ask_room``).
+        self._batch_bytes_max = min(segment_bytes // BATCH_SHARE, BATCH_BYTES_MAX)
+        #: New records, or groups of them, of more bytes than this are to be asked for (``request_space``).
         self.large_bytes = large_bytes(segment_bytes)
         #: ``new``, ``opening``, ``open``, ``failed`` or ``closed``.
         self.state = "new"
@@ -73,23 +80,23 @@ class GroupCommit:
         #: Told once, when the disk has failed.
         self.on_failed: Callable[[MeshqError], None] | None = None
         #: Told each time ``full`` has changed.
-        self.on_room: Callable[[], None] | None = None
+        self.on_full_changed: Callable[[], None] | None = None
         #: Asked for the owner's soft state whenever a segment begins.
-        self.checkpoint: Callable[[], list[Draft]] | None = None
-        self._books_or_none: Books | None = None
+        self.checkpoint: Callable[[], list[CheckpointRecord]] | None = None
+        self._journal_state_or_none: JournalState | None = None
         self._failure: JournalBrokenError | None = None
-        #: What ``place`` refuses: NOTHING, ROOTS on a full disk, or ALL.
+        #: What ``append_nowait`` refuses: NOTHING, ROOTS on a full disk, or ALL.
         self._refusing = ALL
         #: Batches that wait their turn: while there are any, all new roots are asked for.  The open one; that in work.
-        self.queued: deque[Gathered] = deque()
-        self._admission = Admission()
-        self._open = Gathered(1, self._batch_room)
-        self._in_flight: Gathered | None = None
+        self.queued: deque[PendingBatch] = deque()
+        self._space_wait = DiskSpaceWait()
+        self._open = PendingBatch(1, self._batch_bytes_max)
+        self._in_flight: PendingBatch | None = None
         #: Somebody waits for what is placed.
         self._urgent = False
         #: What the commit task does: AWAKE, LINGERING for company, or IDLE.
         self._asleep = AWAKE
-        self._bell = Bell()
+        self._wakeup = Wakeup()
         self._writer: SegmentWriter | None = None
         self._inline = InlineSync()
         self._stopping = False
@@ -103,32 +110,32 @@ class GroupCommit:
         self._covered = 0
         self._want_watermark = False
         #: Rung for whoever tidies: after the first batch in a while, after a roll, when the disk is full, at the end.
-        self._tidy_bell = Bell()
-        self._tidy_asleep = False
+        self._maintenance_wakeup = Wakeup()
+        self._maintenance_asleep = False
         self._batch_count = 0
         self._sync_count = 0
         self._inline_count = 0
 
     @property
-    def _books(self) -> Books:
-        invariant(self._books_or_none is not None, "the journal has been opened")
-        assert self._books_or_none is not None
-        return self._books_or_none
+    def _journal_state(self) -> JournalState:
+        invariant(self._journal_state_or_none is not None, "the journal has been opened")
+        assert self._journal_state_or_none is not None
+        return self._journal_state_or_none
 
     @property
     def full(self) -> bool:
         """Whether the disk has no room for new roots."""
-        return self._books_or_none is not None and self._books_or_none.room.full
+        return self._journal_state_or_none is not None and self._journal_state_or_none.allocator.full
 
     # -- placing: no I/O, no checkpoint --------------------------------------------------------------------------
 
-    def place(
+    def append_nowait(
         self,
         kind: int,
         parts: Sequence[Buffer],
         *,
-        root: bool = True,
-        kills: Sequence[int] = (),
+        tombstone: bool = False,
+        deletes: Sequence[int] = (),
         refs: Sequence[int] = (),
         lazy: bool = False,
         vital: bool = False,
@@ -136,7 +143,7 @@ class GroupCommit:
         """Give a record its position; it is durable once ``durable`` has reached that.
 
         ``parts`` are joined only when they are written and must not change until then.  A root lives until a
-        record kills it; a note (``root=False``) is kept while what it kills or refers to is.  ``lazy``: not worth
+        record kills it; a note (``tombstone=True``) is kept while what it kills or refers to is.  ``lazy``: not worth
         a sync of its own for ``limits.LAZY_COMMIT_S``.  ``vital``: a small root without which what is here can't be
         drained; a full disk takes it, as it takes notes.  A record is atomic; two records are not.
 
@@ -146,17 +153,17 @@ class GroupCommit:
             JournalBrokenError, ClosedError: nothing was placed.
         """
         if self._refusing:
-            self._refuse(root and not vital)
+            self._refuse(live=not (tombstone or vital))
         size = 0
         for part in parts:
             size += len(part)
         row = kind << KIND_SHIFT
         batch = self._open
-        if kills or refs or not root or size > batch.room or not 0 < kind <= KIND_MAX:
-            size, row, batch, parts = self._place_rare(size, row, parts, root, (tuple(kills), tuple(refs)))
-        if root:
-            row |= ROOT
-        batch.room -= size + ROW_BYTES
+        if deletes or refs or tombstone or size > batch.free_bytes or not 0 < kind <= KIND_MAX:
+            size, row, batch, parts = self._append_rare(size, row, parts, tombstone, (tuple(deletes), tuple(refs)))
+        if not tombstone:
+            row |= DATA_RECORD
+        batch.free_bytes -= size + ROW_BYTES
         batch.rows.append(row | size)
         batch.parts += parts
         position = Position(self.last + 1)
@@ -171,7 +178,7 @@ class GroupCommit:
         return position
 
     @contextmanager
-    def together(self, size_bytes: int) -> Iterator[None]:
+    def atomic_batch(self, size_bytes: int) -> Iterator[None]:
         """All records that are placed inside stand in one batch: after a crash all of them are there, or none is.
 
         They are placed in one step, without a checkpoint, and have ``size_bytes`` at most.  None of them is refused for
@@ -184,36 +191,38 @@ class GroupCommit:
         """
         invariant(not self._together, "one group of records at a time")
         if self._refusing:
-            self._refuse(root=True)
+            self._refuse(live=True)
         if batch_bytes(size_bytes) > BATCH_BYTES_MAX:
             raise UsageError(f"records that stand together have at most {BATCH_BYTES_MAX} bytes, not {size_bytes}")
-        if size_bytes > self._open.room and self._open.rows:
-            self._turn_over()
-        self._claim(size_bytes)
+        if size_bytes > self._open.free_bytes and self._open.rows:
+            self._begin_batch()
+        self._claim_preallocated(size_bytes)
         self._together = True
         try:
             yield
         finally:
             self._together = False
             if not self._open.rows:
-                self._books.room.give_back(self._open)
+                self._journal_state.allocator.release(self._open)
             invariant(self._open.bytes <= BATCH_BYTES_MAX, "records that stand together fit in a batch")
 
     def _fits(self, need: int) -> bool:
-        return need <= left_behind(self._writer, (self._in_flight, *self.queued, self._open))
+        return need <= free_bytes_behind(self._writer, (self._in_flight, *self.queued, self._open))
 
-    def _is_sure(self, need: int) -> bool:
+    def _has_space_behind(self, need: int) -> bool:
         # The reserve has room for a batch; what is refused needs none.
         if not self.queued or self._refusing != NOTHING:
             return True
-        return is_sure(self._writer, (self._in_flight, *self.queued, self._open), self._books.room.spare_bytes, need)
+        return has_space_behind(
+            self._writer, (self._in_flight, *self.queued, self._open), self._journal_state.allocator.spare_bytes, need
+        )
 
-    def _claim(self, size_bytes: int) -> None:
+    def _claim_preallocated(self, size_bytes: int) -> None:
         """What is placed next in the open batch, which is empty, takes the room that was made for it."""
-        if size_bytes > self.large_bytes and not self._fits(need := bytes_of(size_bytes)):
-            self._open.blank = self._books.room.claim(SEGMENT_HEADER_BYTES + need)
+        if size_bytes > self.large_bytes and not self._fits(need := batch_bytes_for(size_bytes)):
+            self._open.preallocated = self._journal_state.allocator.claim(SEGMENT_HEADER_BYTES + need)
 
-    def hurry(self) -> None:
+    def request_commit(self) -> None:
         """Somebody waits: commit what is placed without waiting for company."""
         if not self._urgent and (self._open.rows or self.queued):
             self._urgent = True
@@ -235,12 +244,12 @@ class GroupCommit:
             batch = self._batch_with(position)
             if batch.settled is None:
                 batch.settled = trio.Event()
-            self.hurry()
+            self.request_commit()
             await batch.settled.wait()
         if position > self.durable:
             raise self._broken()
 
-    def _batch_with(self, position: int) -> Gathered:
+    def _batch_with(self, position: int) -> PendingBatch:
         if self._in_flight is not None and position <= self._in_flight.last:
             return self._in_flight
         for batch in self.queued:
@@ -248,12 +257,12 @@ class GroupCommit:
                 return batch
         return self._open
 
-    def _refuse(self, root: bool) -> None:
+    def _refuse(self, live: bool) -> None:
         if self._failure is not None:
             raise self._broken(outcome_not_done=True)
         if self._refusing == ALL:
             raise ClosedError(f"the journal is {self.state}")
-        if root:
+        if live:
             raise AddressFullError("the disk has no room for new messages")
 
     def _broken(self, *, outcome_not_done: bool = False) -> JournalBrokenError:
@@ -261,19 +270,19 @@ class GroupCommit:
         error = JournalBrokenError(str(self._failure), outcome="not_done" if outcome_not_done else "unknown")
         return caused(error, self._failure.__cause__ if self._failure is not None else None)
 
-    def _place_rare(
+    def _append_rare(
         self,
         size: int,
         row: int,
         parts: Sequence[Buffer],
-        root: bool,
+        tombstone: bool,
         targets: tuple[tuple[int, ...], tuple[int, ...]],
-    ) -> tuple[int, int, Gathered, Sequence[Buffer]]:
-        """What ``place`` does for records with targets and for those that begin a batch."""
-        kills, refs = targets
+    ) -> tuple[int, int, PendingBatch, Sequence[Buffer]]:
+        """What ``append_nowait`` does for records with targets and for those that begin a batch."""
+        deletes, refs = targets
         if not 0 < row >> KIND_SHIFT <= KIND_MAX:
             raise UsageError(f"the kind of a record is 1 to {KIND_MAX}, not {row >> KIND_SHIFT}")
-        head = head_of(kills, refs, self.last, root=root)
+        head = encode_targets_head(deletes, refs, self.last, tombstone=tombstone)
         if head:
             parts = [head, *parts]
             size += len(head)
@@ -281,33 +290,33 @@ class GroupCommit:
         if size > RECORD_BYTES_MAX:
             raise UsageError(f"a record has at most {RECORD_BYTES_MAX} bytes, not {size}")
         batch = self._open
-        if size > batch.room and batch.rows and not self._together:
-            batch = self._turn_over()
-        if root and not (batch.rows or self._together):
-            self._claim(size)
-        if kills or refs:
-            batch.targets.append((size, kills, refs))
+        if size > batch.free_bytes and batch.rows and not self._together:
+            batch = self._begin_batch()
+        if not (tombstone or batch.rows or self._together):
+            self._claim_preallocated(size)
+        if deletes or refs:
+            batch.targets.append((size, deletes, refs))
         return size, row, batch, parts
 
-    def _turn_over(self) -> Gathered:
+    def _begin_batch(self) -> PendingBatch:
         """Close the open batch and open the next one."""
         if self._open.rows:
             self.queued.append(self._open)
             self._urgent = True
             if self._asleep:
                 self._wake()
-        self._open = Gathered(self.last + 1, self._new_room())
+        self._open = PendingBatch(self.last + 1, self._batch_capacity())
         return self._open
 
-    def _new_room(self) -> int:
+    def _batch_capacity(self) -> int:
         env = self._env_given
         if env is not None and env.chaos("journal.batch_of_one"):
             return -1
-        return self._batch_room
+        return self._batch_bytes_max
 
     def _wake(self) -> None:
         self._asleep = AWAKE
-        self._bell.ring()
+        self._wakeup.wake()
 
     # -- the commit task -----------------------------------------------------------------------------------------
 
@@ -319,7 +328,7 @@ class GroupCommit:
                 return
             if pending and (self._urgent or self._stopping):
                 await trio.lowlevel.checkpoint()
-                await self._commit(self._take())
+                await self._commit(self._take_batch())
             elif pending:
                 await self._linger()
             elif self._want_watermark:
@@ -327,51 +336,51 @@ class GroupCommit:
                 await self._write_watermark()
             else:
                 self._asleep = IDLE
-                await self._bell.wait()
+                await self._wakeup.wait()
                 self._asleep = AWAKE
 
     async def _linger(self) -> None:
         """Wait for company, but not for long."""
-        long = self._books.env.chaos("journal.lazy_long")
+        long = self._journal_state.env.chaos("journal.lazy_long")
         self._asleep = LINGERING
         with trio.move_on_after(LAZY_COMMIT_S * LAZY_LONG if long else LAZY_COMMIT_S):
             while not (self._urgent or self._stopping):
-                await self._bell.wait()
+                await self._wakeup.wait()
                 self._asleep = LINGERING
         self._asleep = AWAKE
         self._urgent = True
 
-    def _take(self) -> Gathered:
+    def _take_batch(self) -> PendingBatch:
         if not self.queued:
-            self._turn_over()
+            self._begin_batch()
         batch = self.queued.popleft()
         self._urgent = bool(self.queued or self._open.rows)
         return batch
 
-    async def _commit(self, batch: Gathered) -> None:
+    async def _commit(self, batch: PendingBatch) -> None:
         self._in_flight = batch
         writer = self._writer
         # One sector is always left, so that a watermark finds room.
         size = batch.bytes + SECTOR_BYTES
-        early = writer is not None and writer.batches and self._books.env.chaos("journal.roll_early")
-        if writer is None or early or not stays(writer, batch, (*self.queued, self._open)):
+        early = writer is not None and writer.batches and self._journal_state.env.chaos("journal.roll_early")
+        if writer is None or early or not stays_in_segment(writer, batch, (*self.queued, self._open)):
             writer = await self._roll(batch, size)
             if batch.checkpoint is None and not self._checkpoint_queued:
-                self._ask_checkpoint()
-        self._books.room.give_back(batch)
+                self._append_checkpoint()
+        self._journal_state.allocator.release(batch)
         offset = writer.end
-        seconds = await self._write(writer, batch.sheaf(), size)
+        seconds = await self._write(writer, batch.batch_data(), size)
         if self._failure is not None:
             # Another of the journal's tasks met an error meanwhile: nothing is acknowledged after that.
             return
         self._in_flight = None
-        self._enter(batch, writer, offset)
+        self._record_batch(batch, writer, offset)
         self._inline.observe(seconds, trio.current_time())
-        self._announce(batch)
-        self._admission.go_on(self._is_sure)
+        self._notify_durable(batch)
+        self._space_wait.resume(self._has_space_behind)
 
-    async def _write(self, writer: SegmentWriter, sheaf: Sheaf, size: int) -> float:
-        env = self._books.env
+    async def _write(self, writer: SegmentWriter, batch_data: BatchData, size: int) -> float:
+        env = self._journal_state.env
         self._sync_count += 1
         if (
             self._inline.allows(size, trio.current_time())
@@ -379,26 +388,26 @@ class GroupCommit:
             and not env.chaos("journal.thread_always")
         ):
             self._inline_count += 1
-            return writer.write(sheaf, self.durable)
-        return await env.threads.run(writer.write, sheaf, self.durable, pool="journal")
+            return writer.write(batch_data, self.durable)
+        return await env.threads.run(writer.write, batch_data, self.durable, pool="journal")
 
-    def _enter(self, batch: Gathered, writer: SegmentWriter, offset: int) -> None:
+    def _record_batch(self, batch: PendingBatch, writer: SegmentWriter, offset: int) -> None:
         """Book a durable batch."""
-        ledger = self._books.ledger
-        book = ledger.books[writer.number]
-        book.add_batch(batch.first, offset, batch.rows, None)
-        for size, kills, refs in batch.targets:
-            ledger.add_targets(book, size, kills, refs)
+        usage = self._journal_state.usage
+        segment = usage.segments[writer.number]
+        segment.add_batch(batch.first, offset, batch.rows, None)
+        for size, deletes, refs in batch.targets:
+            usage.add_targets(segment, size, deletes, refs)
         if batch.checkpoint is not None:
             self._covered = batch.first - 1
             self._checkpoint_queued = False
         self._batch_count += 1
-        self._books.room.used(writer.end, writer.capacity)
-        if self._tidy_asleep:
-            self._tidy_asleep = False
-            self._tidy_bell.ring()
+        self._journal_state.allocator.report_used(writer.end, writer.capacity)
+        if self._maintenance_asleep:
+            self._maintenance_asleep = False
+            self._maintenance_wakeup.wake()
 
-    def _announce(self, batch: Gathered) -> None:
+    def _notify_durable(self, batch: PendingBatch) -> None:
         if batch.rows:
             self.durable = Position(batch.last)
         if batch.settled is not None:
@@ -406,56 +415,58 @@ class GroupCommit:
         if batch.rows and self.on_durable is not None:
             self.on_durable(self.durable)
 
-    async def _roll(self, batch: Gathered, size: int) -> SegmentWriter:
+    async def _roll(self, batch: PendingBatch, size: int) -> SegmentWriter:
         """Seal the segment being written and begin the next one."""
-        books, first = self._books, batch.first
-        blank = batch.take_blank(SEGMENT_HEADER_BYTES + size) or await books.room.take(SEGMENT_HEADER_BYTES + size)
-        manifest = books.manifest
+        state, first = self._journal_state, batch.first
+        preallocated = batch.take_preallocated(SEGMENT_HEADER_BYTES + size) or await state.allocator.allocate(
+            SEGMENT_HEADER_BYTES + size
+        )
+        manifest = state.manifest
         header = SegmentHeader(
-            number=blank.number,
+            number=preallocated.number,
             base=first,
             epoch=0,
             node_id=manifest.node_id,
             journal_id=manifest.journal_id,
-            salt=books.env.entropy.token(SALT_BYTES),
-            key_id=books.layout.keyring.current_id,
+            salt=state.env.entropy.token(SALT_BYTES),
+            key_id=state.layout.keyring.current_id,
         )
-        writer = SegmentWriter(blank, header, books.layout.keyring)
-        await books.env.threads.run(head_blank, blank, header, pool="journal")
+        writer = SegmentWriter(preallocated, header, state.layout.keyring)
+        await state.env.threads.run(write_segment_header, preallocated, header, pool="journal")
         old = self._writer
-        async with books.turn:
+        async with state.manifest_lock:
             sealed = [] if old is None else [old.entry(sealed=True)]
-            await books.switch(entries=[*sealed, writer.entry()], last=self.durable)
+            await state.change_manifest(entries=[*sealed, writer.entry()], last=self.durable)
         if old is not None:
             old.close()
-        books.ledger.begin(writer.number, first)
+        state.usage.add_segment(writer.number, first)
         self._writer = writer
-        self._tidy_bell.ring()
+        self._maintenance_wakeup.wake()
         return writer
 
     async def _write_watermark(self) -> None:
         """Show that the last batch was synced: an empty batch behind it."""
         writer = self._writer
         if writer is not None and writer.batches and writer.end + SECTOR_BYTES <= writer.capacity:
-            await self._write(writer, Sheaf(self.last + 1, [], []), SECTOR_BYTES)
+            await self._write(writer, BatchData(self.last + 1, [], []), SECTOR_BYTES)
 
     # -- the owner's soft state ------------------------------------------------------------------------------------
 
-    def _ask_checkpoint(self) -> None:
+    def _append_checkpoint(self) -> None:
         """Place the owner's checkpoint as a batch of its own, behind all that is placed."""
         drafts = self.checkpoint() if self.checkpoint is not None else []
         size = sum(len(draft.payload) for draft in drafts)
         if self.checkpoint is None or (self.full and size > self.large_bytes // CHECKPOINT_SHARE):
             # What is left of a full disk is for what drains it; the last checkpoint still covers most of it.
             return
-        self._turn_over()
+        self._begin_batch()
         batch = self._open
         batch.flags = CHECKPOINT_BATCH
         old, positions = self._checkpoint_positions, []
         for number, draft in enumerate(drafts):
             invariant(0 < draft.kind <= KIND_MAX, "a draft has a kind")
             head = pack_targets(old, ()) if old and not number else b""
-            row = draft.kind << KIND_SHIFT | ROOT | CHECKPOINT | len(head) + len(draft.payload)
+            row = draft.kind << KIND_SHIFT | DATA_RECORD | CHECKPOINT | len(head) + len(draft.payload)
             if head:
                 row |= TARGETS
                 batch.targets.append((len(head) + len(draft.payload), old, ()))
@@ -474,7 +485,7 @@ class GroupCommit:
         self._checkpoint_queued = True
         self.queued.append(batch)
         self._urgent = True
-        self._open = Gathered(self.last + 1, self._new_room())
+        self._open = PendingBatch(self.last + 1, self._batch_capacity())
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -496,5 +507,5 @@ class GroupCommit:
         """Let every task of the journal come to its end."""
         self._stopping = True
         self._wake()
-        self._tidy_bell.ring()
-        self._books.room.stop()
+        self._maintenance_wakeup.wake()
+        self._journal_state.allocator.stop()

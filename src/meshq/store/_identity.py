@@ -11,8 +11,8 @@ from meshq.abc import Disk, Entropy
 from meshq.errors import DamagedError, SettingsError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.store._layout_format import LOCK, TEMPORARY_SUFFIX, Layout
-from meshq.store._ping_pong_file import Pair, read_whole
-from meshq.store._ping_pong_format import Sheet, decode_sheet
+from meshq.store._ping_pong_file import PingPongFile, read_whole
+from meshq.store._ping_pong_format import PingPongCopy, decode_copy
 
 PURPOSE: Final = "identity"
 _BODY: Final = struct.Struct(f"<{IDENTITY_BYTES}s{IDENTITY_BYTES}s")
@@ -28,7 +28,7 @@ class Identity:
 
 def _read_copies(disk: Disk, layout: Layout) -> tuple[list[Identity], DamagedError | None]:
     names = disk.names(layout.bindings)
-    pair = Pair(disk, layout.bindings, PURPOSE)
+    pair = PingPongFile(disk, layout.bindings, PURPOSE)
     copies: list[Identity] = []
     damage: DamagedError | None = None
     for slot in (0, 1):
@@ -36,7 +36,7 @@ def _read_copies(disk: Disk, layout: Layout) -> tuple[list[Identity], DamagedErr
         if path.rpartition("/")[2] not in names:
             continue
         try:
-            sheet = decode_sheet(PURPOSE.encode(), read_whole(disk, path), path)
+            sheet = decode_copy(PURPOSE.encode(), read_whole(disk, path), path)
             if len(sheet.body) != _BODY.size:
                 raise DamagedError(path, 12, f"a body of {_BODY.size} bytes", f"{len(sheet.body)} bytes")
         except DamagedError as error:
@@ -62,7 +62,7 @@ def read_identity(disk: Disk, layout: Layout) -> Identity | None:
     return None
 
 
-def settle_identity(disk: Disk, layout: Layout, entropy: Entropy, wanted: bytes | None, *, is_new: bool) -> Identity:
+def load_identity(disk: Disk, layout: Layout, entropy: Entropy, wanted: bytes | None, *, is_new: bool) -> Identity:
     """The identity of a store, made now if the store is new.
 
     Raises: SettingsError if ``wanted`` is another node id than the store's; as ``read_identity``.
@@ -70,7 +70,7 @@ def settle_identity(disk: Disk, layout: Layout, entropy: Entropy, wanted: bytes 
     identity = read_identity(disk, layout)
     if identity is None:
         if not is_new:
-            path = Pair(disk, layout.bindings, PURPOSE).path(0)
+            path = PingPongFile(disk, layout.bindings, PURPOSE).path(0)
             raise DamagedError(path, 0, "an identity, as there is a manifest", "no file")
         node_id = entropy.token(IDENTITY_BYTES) if wanted is None else wanted
         identity = Identity(NodeId(node_id), entropy.token(IDENTITY_BYTES))
@@ -80,7 +80,7 @@ def settle_identity(disk: Disk, layout: Layout, entropy: Entropy, wanted: bytes 
     return identity
 
 
-def heal_identity(disk: Disk, layout: Layout, identity: Identity) -> None:
+def repair_identity(disk: Disk, layout: Layout, identity: Identity) -> None:
     """Write both copies again unless both are good and nothing unfinished lies beside them.  Raises: OSError."""
     copies, _ = _read_copies(disk, layout)
     beside = [name for name in disk.names(layout.bindings) if name != LOCK]
@@ -89,9 +89,9 @@ def heal_identity(disk: Disk, layout: Layout, identity: Identity) -> None:
 
 
 def _write_copies(disk: Disk, layout: Layout, identity: Identity) -> None:
-    pair = Pair(disk, layout.bindings, PURPOSE)
+    pair = PingPongFile(disk, layout.bindings, PURPOSE)
     for name in disk.names(layout.bindings):
         if name.endswith(TEMPORARY_SUFFIX):
             disk.remove(f"{layout.bindings}/{name}")
     for generation in (2, 1):
-        pair.write(Sheet(generation, _BODY.pack(identity.node_id, identity.journal_id)))
+        pair.write(PingPongCopy(generation, _BODY.pack(identity.node_id, identity.journal_id)))

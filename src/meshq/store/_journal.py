@@ -31,24 +31,24 @@ from meshq.loops import check_in_trio
 from meshq.settings import EncryptionKey, Secret
 from meshq.settings import encryption_keys as check_keys
 from meshq.statistics import JournalStatistics
-from meshq.store._batch_space import bytes_of
+from meshq.store._batch_space import batch_bytes_for
 from meshq.store._compactor import Compactor
 from meshq.store._directories import make_directories, root_of
-from meshq.store._group_commit import ALL, NOTHING, ROOTS
-from meshq.store._journal_state import Books
+from meshq.store._group_commit import ALL, NOTHING, RECORDS
+from meshq.store._journal_state import JournalState
 from meshq.store._keyring_format import Keyring
-from meshq.store._large_bodies import LargeFiles
+from meshq.store._large_bodies import LargeBodyFiles
 from meshq.store._layout_format import Layout
-from meshq.store._pending_batch import Gathered
-from meshq.store._ping_pong_file import NoRoomError
+from meshq.store._pending_batch import PendingBatch
+from meshq.store._ping_pong_file import DiskFullError
 from meshq.store._record import Record
-from meshq.store._record_log import Alone
-from meshq.store._record_prefix import NO_EXCERPTS, Excerpts
-from meshq.store._record_reader import ReadBack
+from meshq.store._record_log import RecordLog
+from meshq.store._record_prefix import NO_PREFIX, RecordPrefix
+from meshq.store._record_reader import RecordReader
 from meshq.store._recovered_records import recovered_records
 from meshq.store._recovery import Recovery, recover
-from meshq.store._segment_allocator import Room
-from meshq.store._segment_indexer import Indexer
+from meshq.store._segment_allocator import SegmentAllocator
+from meshq.store._segment_indexer import SegmentIndexer
 from meshq.store._store_lock import StoreLock
 
 _log = logger("store")
@@ -56,7 +56,7 @@ _log = logger("store")
 DISK_ERRORS = (OSError, DamagedError, SettingsError)
 
 
-class Journal(Alone):
+class Journal(RecordLog):
     """A durable log of records on one directory.
 
     ``async with Journal(directory) as journal`` opens it, and closes it at the end.  An owner that has a nursery
@@ -64,7 +64,7 @@ class Journal(Alone):
 
     ``encryption_keys``: 32 bytes each.  With the first one what is written is encrypted; all of them read.
     ``directories``: parts of it that lie elsewhere.
-    ``excerpts``: what of its records the owner needs at a start; it stands in the indexes of sealed segments.
+    ``record_prefix``: what of its records the owner needs at a start; it stands in the indexes of sealed segments.
 
     ``segment_bytes_min`` is there for tests of rolls and compaction, which take smaller segments than are useful.
     """
@@ -79,7 +79,7 @@ class Journal(Alone):
         segment_bytes_min: int = SEGMENT_BYTES_MIN,
         encryption_keys: Sequence[EncryptionKey | Secret | bytes | str] = (),
         directories: Directories | None = None,
-        excerpts: Excerpts = NO_EXCERPTS,
+        record_prefix: RecordPrefix = NO_PREFIX,
     ) -> None:
         if not segment_bytes_min <= segment_bytes <= SEGMENT_BYTES_MAX:
             raise SettingsError("segment_bytes", segment_bytes, f"{segment_bytes_min} to {SEGMENT_BYTES_MAX}")
@@ -99,7 +99,7 @@ class Journal(Alone):
         self._closing = False
         self._closed_event = trio.Event()
         self._torn_bytes = 0
-        self._excerpts = excerpts
+        self._record_prefix = record_prefix
         self._refused_indexes = 0
         #: Told of each sealed segment that is found damaged in the background; nothing of it is handed out.
         self.on_damaged: Callable[[DamagedError], None] | None = None
@@ -112,24 +112,24 @@ class Journal(Alone):
     @property
     def node_id(self) -> NodeId:
         """Who the node is whose journal this is; known once it is open."""
-        if self._books_or_none is None:
+        if self._journal_state_or_none is None:
             raise UsageError("the node id of a journal is known once it is open")
-        return NodeId(self._books.manifest.node_id)
+        return NodeId(self._journal_state.manifest.node_id)
 
     @property
     def journal_id(self) -> bytes:
         """Which journal it is: not the one that an emptied directory would have."""
-        return self._books.manifest.journal_id
+        return self._journal_state.manifest.journal_id
 
     @property
     def paging_directory(self) -> str:
         """Where the owner's pages belong."""
         return self._layout.paging
 
-    def large_files(self) -> LargeFiles:
+    def large_files(self) -> LargeBodyFiles:
         """The bodies of large messages, which lie beside the journal; it is open."""
-        env = self._books.env
-        return LargeFiles(env.disk, self._layout, env.entropy.token)
+        env = self._journal_state.env
+        return LargeBodyFiles(env.disk, self._layout, env.entropy.token)
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -171,11 +171,11 @@ class Journal(Alone):
         self._lock.take(env.disk, self._layout)
 
     def _set_up(self, env: Env, recovery: Recovery) -> None:
-        room = Room(env, self._layout, self._segment_bytes, recovery.manifest.next_segment)
-        room.on_change = self._room_changed
-        self._books_or_none = Books(env, self._layout, recovery.ledger, recovery.manifest, room)
-        self._compactor = Compactor(self._books, self._segment_bytes)
-        self._indexer = Indexer(self._books, self._excerpts, recovery.forms, lambda: self.last)
+        allocator = SegmentAllocator(env, self._layout, self._segment_bytes, recovery.manifest.next_segment)
+        allocator.on_change = self._full_changed
+        self._journal_state_or_none = JournalState(env, self._layout, recovery.usage, recovery.manifest, allocator)
+        self._compactor = Compactor(self._journal_state, self._segment_bytes)
+        self._indexer = SegmentIndexer(self._journal_state, self._record_prefix, recovery.forms, lambda: self.last)
         self._indexer.on_damaged = self._segment_damaged
         self._recovery = recovery
         self._torn_bytes = recovery.torn_bytes
@@ -186,18 +186,18 @@ class Journal(Alone):
         self._covered = recovery.covered
         self._checkpoint_positions = tuple(recovery.checkpoint)
         self.last = self.durable = Position(recovery.manifest.last)
-        self._open = Gathered(self.last + 1, self._new_room())
+        self._open = PendingBatch(self.last + 1, self._batch_capacity())
         self._refusing = NOTHING
         self.state = "open"
 
-    def recovered(self, *, dead: bool = False, excerpts: bool = False) -> Iterator[Record]:
+    def recovered(self, *, deleted: bool = False, prefixes: bool = False) -> Iterator[Record]:
         """What the journal held when it was opened, in the order of positions; once, before ``run``.
 
         Living roots, and the notes that are kept for what they speak about.  ``dead=True``: also the roots that
-        were killed after the owner's last checkpoint (``record.dead``): soft state that only they carry, such as
+        were killed after the owner's last checkpoint (``record.deleted``): soft state that only they carry, such as
         the highest numbers given, is younger than that checkpoint; and those that refer to living roots.
 
-        ``excerpts=True``: where the index of a segment has what the owner needs of a record at a start, only that
+        ``record_prefix=True``: where the index of a segment has what the owner needs of a record at a start, only that
         (``record.missing``).
 
         Blocks while it reads.
@@ -210,9 +210,9 @@ class Journal(Alone):
         if recovery is None or self._runs:
             raise UsageError("recovered() is read once, between open and run")
         self._recovery = None
-        env = self._books.env
-        form = self._excerpts.form if excerpts else 0
-        return recovered_records(env.disk, self._layout, recovery, dead=dead, form=form)
+        env = self._journal_state.env
+        form = self._record_prefix.form if prefixes else 0
+        return recovered_records(env.disk, self._layout, recovery, deleted=deleted, form=form)
 
     def read_recovered(self, positions: Sequence[int]) -> dict[int, bytes]:
         """The whole payloads of living records, between ``open`` and ``run``.
@@ -225,20 +225,23 @@ class Journal(Alone):
         """
         if self.state != "open" or self._runs:
             raise UsageError("read_recovered() reads between open and run")
-        return {position: record.payload for position, record in ReadBack(self._books).read_now(positions).items()}
+        return {
+            position: record.payload
+            for position, record in RecordReader(self._journal_state).read_now(positions).items()
+        }
 
     def _segment_damaged(self, error: DamagedError) -> None:
         _log.error("%s; the next start will refuse this store", error, extra={"event": "store_damaged"})
         if self.on_damaged is not None:
             self.on_damaged(error)
 
-    def _room_changed(self) -> None:
+    def _full_changed(self) -> None:
         if self.state == "open" and not self._closing:
-            self._refusing = ROOTS if self.full else NOTHING
-            self._tidy_bell.ring()
-            self._admission.go_on(self._is_sure)
-            if self.on_room is not None:
-                self.on_room()
+            self._refusing = RECORDS if self.full else NOTHING
+            self._maintenance_wakeup.wake()
+            self._space_wait.resume(self._has_space_behind)
+            if self.on_full_changed is not None:
+                self.on_full_changed()
 
     # -- running ---------------------------------------------------------------------------------------------------
 
@@ -262,12 +265,12 @@ class Journal(Alone):
             return
         self._running, self._recovery = True, None
         if self.checkpoint is not None:
-            self._books.room.want()
+            self._journal_state.allocator.request_spare()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._guarded, "commit")
-                nursery.start_soon(self._guarded, "room")
-                nursery.start_soon(self._guarded, "tidy")
+                nursery.start_soon(self._guarded, "allocator")
+                nursery.start_soon(self._guarded, "maintenance")
                 nursery.start_soon(self._guarded, "index")
                 task_status.started()
                 try:
@@ -287,8 +290,8 @@ class Journal(Alone):
         """One of the tasks; errors of the disk end all of them, and come out of ``run`` as one."""
         loops = {
             "commit": self._commit_loop,
-            "room": self._books.room.run,
-            "tidy": self._tidy_loop,
+            "allocator": self._journal_state.allocator.run,
+            "maintenance": self._maintenance_loop,
             "index": self._indexer.run,
         }
         with trio.CancelScope(shield=True):
@@ -307,22 +310,30 @@ class Journal(Alone):
     def _halt(self) -> None:
         super()._halt()
         self._indexer.stop()
-        self._admission.go_on(self._is_sure)
+        self._space_wait.resume(self._has_space_behind)
 
-    def ask_room(self, size_bytes: int, then: Callable[[], None]) -> bool:
+    def request_space(self, size_bytes: int, then: Callable[[], None]) -> bool:
         """Have room made for a record, or a group of them, that is about to be placed: True if it need not wait.
 
-        Else ``then`` is called once, when there is room or none to be had; ``has_room`` is true while that lasts.
+        Else ``then`` is called once, when there is room or none to be had; ``has_space`` is true while that lasts.
         """
-        need = bytes_of(size_bytes)
+        need = batch_bytes_for(size_bytes)
         if size_bytes <= self.large_bytes:
-            return self._is_sure(need) or self._admission.wait(need, then)
-        return self._refusing != NOTHING or self._fits(need) or self._books.room.ask(SEGMENT_HEADER_BYTES + need, then)
+            return self._has_space_behind(need) or self._space_wait.wait(need, then)
+        return (
+            self._refusing != NOTHING
+            or self._fits(need)
+            or self._journal_state.allocator.request(SEGMENT_HEADER_BYTES + need, then)
+        )
 
-    def has_room(self, size_bytes: int) -> bool:
+    def has_space(self, size_bytes: int) -> bool:
         """Whether what is placed now is sure to find room on the disk."""
-        need = bytes_of(size_bytes)
-        return size_bytes <= self.large_bytes or self._fits(need) or self._books.room.has(SEGMENT_HEADER_BYTES + need)
+        need = batch_bytes_for(size_bytes)
+        return (
+            size_bytes <= self.large_bytes
+            or self._fits(need)
+            or self._journal_state.allocator.has_segment(SEGMENT_HEADER_BYTES + need)
+        )
 
     async def read(self, positions: Sequence[int]) -> dict[int, Record]:
         """The living records at durable positions, read and proven; those that died meanwhile are left out.
@@ -337,7 +348,7 @@ class Journal(Alone):
             raise self._broken() if self._failure is not None else ClosedError(f"the journal is {self.state}")
         await trio.lowlevel.checkpoint()
         try:
-            return await ReadBack(self._books).read(positions)
+            return await RecordReader(self._journal_state).read(positions)
         except DISK_ERRORS as error:
             self._fail(error)
             raise self._broken() from error
@@ -373,31 +384,31 @@ class Journal(Alone):
                 self._stopping = True
                 await self._commit_loop()
                 # On a full disk the last segment stays open, as after a crash.
-                with contextlib.suppress(NoRoomError):
+                with contextlib.suppress(DiskFullError):
                     await self._seal()
                     await self._indexer.finish()
-                await self._books.background(self._books.room.leave)
+                await self._journal_state.run_in_background(self._journal_state.allocator.remove_unused)
         except DISK_ERRORS as error:
             self._fail(error)
 
     async def _seal(self) -> None:
         """A seal instead of a watermark: the next life sees where this one ended."""
-        writer, books = self._writer, self._books
+        writer, state = self._writer, self._journal_state
         if writer is None:
             return
-        async with books.turn:
+        async with state.manifest_lock:
             if writer.last < writer.base:
-                await books.switch(without=[writer.number], last=self.durable)
-                await books.unlink([writer.number])
+                await state.change_manifest(without=[writer.number], last=self.durable)
+                await state.remove_segments([writer.number])
             else:
-                await books.switch(entries=[writer.entry(sealed=True)], last=self.durable)
+                await state.change_manifest(entries=[writer.entry(sealed=True)], last=self.durable)
 
     def _end(self) -> None:
-        if self._books_or_none is not None:
-            self._books.room.close()
+        if self._journal_state_or_none is not None:
+            self._journal_state.allocator.close()
         for batch in (self._in_flight, *self.queued, self._open):
-            if batch is not None and batch.blank is not None:
-                batch.blank.file.close()
+            if batch is not None and batch.preallocated is not None:
+                batch.preallocated.file.close()
         if self._writer is not None:
             self._writer.close()
         self._lock.close()
@@ -446,10 +457,10 @@ class Journal(Alone):
 
     def statistics(self) -> JournalStatistics:
         """A snapshot of counts, sizes and the disk's speed."""
-        if self._books_or_none is None:
+        if self._journal_state_or_none is None:
             raise ClosedError(f"the journal is {self.state}")
-        books = self._books.ledger.books.values()
-        entries = self._books.manifest.numbers()
+        state = self._journal_state.usage.segments.values()
+        entries = self._journal_state.manifest.by_number()
         if self._writer is not None and self._writer.number in entries:
             entries[self._writer.number] = self._writer.entry()
         return JournalStatistics(
@@ -457,8 +468,8 @@ class Journal(Alone):
             full=self.full,
             segments=len(entries),
             bytes=sum(entry.length for entry in entries.values()),
-            live_bytes=sum(book.live_bytes for book in books),
-            live_records=sum(book.live_records for book in books),
+            live_bytes=sum(segment.live_bytes for segment in state),
+            live_records=sum(segment.live_records for segment in state),
             last=self.last,
             durable=self.durable,
             lag_records=self.last - self.durable,

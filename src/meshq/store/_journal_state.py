@@ -11,62 +11,64 @@ import trio
 from meshq.abc import Env
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import Manifest, SegmentEntry
-from meshq.store._ping_pong_file import NoRoomError
-from meshq.store._recovery import give_back, write_manifest
-from meshq.store._segment_allocator import POOL, Room
+from meshq.store._ping_pong_file import DiskFullError
+from meshq.store._recovery import truncate_segments, write_manifest
+from meshq.store._segment_allocator import POOL, SegmentAllocator
 from meshq.store._segment_index import remove_segment
-from meshq.store._segment_usage_machine import Ledger
+from meshq.store._segment_usage_machine import SegmentUsage
 
 T = TypeVar("T")
 
 
 @attrs.define(eq=False)
-class Books:
+class JournalState:
     """The state of an open journal outside the batches under way."""
 
     env: Env
     layout: Layout
-    ledger: Ledger
+    usage: SegmentUsage
     manifest: Manifest
-    room: Room
+    allocator: SegmentAllocator
     #: Whoever changes the manifest holds this.
-    turn: trio.Lock = attrs.field(factory=trio.Lock)
+    manifest_lock: trio.Lock = attrs.field(factory=trio.Lock)
     #: Whoever removes segments holds this, and whoever writes beside one.
-    files: trio.Lock = attrs.field(factory=trio.Lock)
+    files_lock: trio.Lock = attrs.field(factory=trio.Lock)
     #: Called when another manifest counts.
-    on_switch: Callable[[], None] | None = None
+    on_manifest_change: Callable[[], None] | None = None
 
     def __attrs_post_init__(self) -> None:
-        self.room.before = self.trim
+        self.allocator.before_first = self.truncate_sealed
 
-    async def switch(self, *, without: Sequence[int] = (), entries: Sequence[SegmentEntry] = (), last: int) -> None:
+    async def change_manifest(
+        self, *, without: Sequence[int] = (), entries: Sequence[SegmentEntry] = (), last: int
+    ) -> None:
         """Make the next manifest count; the caller holds ``turn``.  Raises: OSError."""
         manifest = self.manifest.changed(without=without, entries=entries, last=last)
         while True:
             try:
-                await self.background(write_manifest, self.env.disk, self.layout, manifest)
-            except NoRoomError:
-                await self.room.wait_for_manifest_room()
+                await self.run_in_background(write_manifest, self.env.disk, self.layout, manifest)
+            except DiskFullError:
+                await self.allocator.wait_for_manifest_space()
             else:
                 self.manifest = manifest
-                self.room.manifest_written()
-                if self.on_switch is not None:
-                    self.on_switch()
+                self.allocator.manifest_written()
+                if self.on_manifest_change is not None:
+                    self.on_manifest_change()
                 return
 
-    async def background(self, function: Callable[..., T], *arguments: object) -> T:
+    async def run_in_background(self, function: Callable[..., T], *arguments: object) -> T:
         """Call in a thread that is not the journal's."""
         return await self.env.threads.run(function, *arguments, pool=POOL)
 
-    async def trim(self) -> None:
+    async def truncate_sealed(self) -> None:
         """Give back what lies behind the seals of an earlier life.  Raises: OSError."""
-        async with self.files:
+        async with self.files_lock:
             sealed = [entry for entry in self.manifest.entries if entry.sealed]
-            await self.background(give_back, self.env.disk, self.layout, sealed)
+            await self.run_in_background(truncate_segments, self.env.disk, self.layout, sealed)
 
-    async def unlink(self, numbers: Sequence[int]) -> None:
+    async def remove_segments(self, numbers: Sequence[int]) -> None:
         """Remove the files of segments that no manifest names.  Raises: OSError."""
-        async with self.files:
+        async with self.files_lock:
             for number in numbers:
-                await self.background(remove_segment, self.env.disk, self.layout, number)
-        self.room.poke()
+                await self.run_in_background(remove_segment, self.env.disk, self.layout, number)
+        self.allocator.retry_now()

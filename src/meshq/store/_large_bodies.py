@@ -17,7 +17,7 @@ from meshq.store._large_body_format import (
     SALT_BYTES,
     TAG_BYTES,
     BlockKeys,
-    LargeHeader,
+    LargeBodyHeader,
     block_count,
     block_offset,
     decode_large_header,
@@ -29,12 +29,12 @@ from meshq.store._large_body_format import (
 from meshq.store._layout_format import Layout
 
 
-class LargeWriter:
+class LargeBodyWriter:
     """One body that is coming in."""
 
     __slots__ = ("_directory", "_disk", "_end", "_file", "_keys", "_number", "_unsynced", "body_id")
 
-    def __init__(self, disk: Disk, layout: Layout, header: LargeHeader) -> None:
+    def __init__(self, disk: Disk, layout: Layout, header: LargeBodyHeader) -> None:
         self._disk = disk
         self._directory = layout.large
         self.body_id = header.body_id
@@ -91,7 +91,7 @@ class LargeWriter:
         self._disk.remove(f"{self._directory}/{file_name(self.body_id, whole=False)}")
 
 
-class LargeFiles:
+class LargeBodyFiles:
     """The directory of large bodies."""
 
     def __init__(self, disk: Disk, layout: Layout, token: Callable[[int], bytes]) -> None:
@@ -104,11 +104,11 @@ class LargeFiles:
         """Make the directory, unless it is there; durable on return.  Raises: OSError."""
         make_directory(self._disk, self._directory)
 
-    def create(self, body_id: bytes) -> LargeWriter:
+    def create(self, body_id: bytes) -> LargeBodyWriter:
         """Begin a body.  Raises: OSError."""
         key_id = self._layout.keyring.current_id
-        return LargeWriter(
-            self._disk, self._layout, LargeHeader(body_id, self._token(SALT_BYTES), LARGE_BLOCK_BYTES, key_id)
+        return LargeBodyWriter(
+            self._disk, self._layout, LargeBodyHeader(body_id, self._token(SALT_BYTES), LARGE_BLOCK_BYTES, key_id)
         )
 
     def read(self, body_id: bytes, size: int, number: int) -> bytes:

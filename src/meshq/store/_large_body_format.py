@@ -49,7 +49,7 @@ assert HEADER_BYTES == 96
 
 
 @attrs.frozen
-class LargeHeader:
+class LargeBodyHeader:
     """What the first 96 bytes say."""
 
     body_id: bytes
@@ -59,7 +59,7 @@ class LargeHeader:
     key_id: bytes = NO_KEY
 
 
-def encode_large_header(header: LargeHeader, *, version: int | None = None) -> bytes:
+def encode_large_header(header: LargeBodyHeader, *, version: int | None = None) -> bytes:
     """The first 96 bytes of a file."""
     if version is None:
         version = PLAIN_VERSION if header.key_id == NO_KEY else ENCRYPTED_VERSION
@@ -67,7 +67,7 @@ def encode_large_header(header: LargeHeader, *, version: int | None = None) -> b
     return head + blake2b(head, digest_size=TAG_BYTES).digest()
 
 
-def decode_large_header(data: bytes, file: str) -> LargeHeader:
+def decode_large_header(data: bytes, file: str) -> LargeBodyHeader:
     """Read the first 96 bytes.
 
     Raises:
@@ -85,7 +85,7 @@ def decode_large_header(data: bytes, file: str) -> LargeHeader:
     refuse_newer(file, version)
     if not block_bytes:
         raise DamagedError(file, 12, "blocks of a byte at least", "0")
-    return LargeHeader(body_id, salt, block_bytes, key_id)
+    return LargeBodyHeader(body_id, salt, block_bytes, key_id)
 
 
 def file_name(body_id: bytes, *, whole: bool) -> str:
@@ -123,7 +123,7 @@ class BlockKeys:
 
     __slots__ = ("_encrypted", "_gcm")
 
-    def __init__(self, header: LargeHeader, keyring: Keyring, file: str) -> None:
+    def __init__(self, header: LargeBodyHeader, keyring: Keyring, file: str) -> None:
         secret = keyring.derive(header.key_id, header.salt, b"meshq large key", file)
         self._encrypted = secret is not None
         self._gcm = AESGCM(secret or blake2b(header.salt, digest_size=32, person=b"meshq large key").digest())

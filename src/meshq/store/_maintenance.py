@@ -15,14 +15,14 @@ import trio
 
 from meshq.store._compactor import Compactor
 from meshq.store._group_commit import GroupCommit
-from meshq.store._ping_pong_file import NoRoomError
+from meshq.store._ping_pong_file import DiskFullError
 from meshq.store._reclaim_plan import removable
 
 #: How long nothing is written before a journal counts as idle, and how often a busy one is tidied.
 IDLE_S: Final = 1.0
 
 
-class Tidying(GroupCommit):
+class Maintenance(GroupCommit):
     """The tidying half of a journal."""
 
     _compactor: Compactor
@@ -37,40 +37,40 @@ class Tidying(GroupCommit):
 
         Nothing is written that does not: a start that leaves a segment behind each time fills the disk.
         """
-        await self._books.room.settled.wait()
+        await self._journal_state.allocator.space_known.wait()
         if self._writer is not None or self._checkpoint_queued or self.full or self._stopping:
             return
         covered = math.inf if self.checkpoint is None else self._covered
         if self._compactor.choose(0, covered, idle=True):
-            await self._tidy(idle=True)
-        elif removable(self._books.ledger.books, active=0, covered=math.inf) or (
+            await self._maintain(idle=True)
+        elif removable(self._journal_state.usage.segments, active=0, covered=math.inf) or (
             self._compactor.choose(0, math.inf, idle=True)
         ):
-            self._ask_checkpoint()
+            self._append_checkpoint()
             self._wake()
 
-    async def _tidy_loop(self) -> None:
+    async def _maintenance_loop(self) -> None:
         """Reclaim, compact and watermark until the journal stops."""
         try:
             await self._begin()
-        except NoRoomError:
+        except DiskFullError:
             return
         seen = 0
         while not self._stopping:
-            if self._batch_count == seen and not self._books.room.pressed:
-                self._tidy_asleep = True
-                await self._tidy_bell.wait()
-                self._tidy_asleep = False
-                if self._batch_count == seen and not self._books.room.pressed:
+            if self._batch_count == seen and not self._journal_state.allocator.short_of_reserve:
+                self._maintenance_asleep = True
+                await self._maintenance_wakeup.wait()
+                self._maintenance_asleep = False
+                if self._batch_count == seen and not self._journal_state.allocator.short_of_reserve:
                     continue
             seen_now = self._batch_count
             with trio.move_on_after(IDLE_S):
-                await self._tidy_bell.wait()
+                await self._maintenance_wakeup.wait()
             if self._stopping:
                 return
             try:
-                await self._tidy(idle=self._batch_count == seen_now)
-            except NoRoomError:
+                await self._maintain(idle=self._batch_count == seen_now)
+            except DiskFullError:
                 # Only a journal that is being closed doesn't wait for room; the next life tidies.
                 return
             if self._batch_count == seen_now != seen:
@@ -78,23 +78,23 @@ class Tidying(GroupCommit):
                 self._want_watermark = True
                 self._wake()
 
-    async def _tidy(self, *, idle: bool) -> None:
+    async def _maintain(self, *, idle: bool) -> None:
         """Drop dead segments, and compact if that pays.  Raises: OSError, DamagedError."""
-        books = self._books
+        state = self._journal_state
         covered = math.inf if self.checkpoint is None else self._covered
-        gone = removable(books.ledger.books, active=self._active, covered=covered)
+        gone = removable(state.usage.segments, active=self._active, covered=covered)
         if gone:
-            async with books.turn:
-                await books.switch(without=gone, last=self.durable)
-                books.ledger.remove(gone)
-            await books.unlink(gone)
+            async with state.manifest_lock:
+                await state.change_manifest(without=gone, last=self.durable)
+                state.usage.remove(gone)
+            await state.remove_segments(gone)
         # Another segment may have begun meanwhile.
         active = self._active
         chosen = self._compactor.choose(active, covered, idle=idle)
-        if books.room.pressed and not chosen:
-            chosen = self._compactor.squeeze(active, covered, books.room.reserve_bytes)
+        if state.allocator.short_of_reserve and not chosen:
+            chosen = self._compactor.choose_on_full_disk(active, covered, state.allocator.reserve_bytes)
             if chosen:
-                await books.room.lend_ballast()
+                await state.allocator.remove_ballast_for_space()
         if chosen:
             await self._compactor.compact(chosen, self.durable)
-            books.room.manifest_written()
+            state.allocator.manifest_written()

@@ -63,13 +63,13 @@ class Manifest:
     last: int = 0
     entries: tuple[SegmentEntry, ...] = ()
 
-    def numbers(self) -> dict[int, SegmentEntry]:
+    def by_number(self) -> dict[int, SegmentEntry]:
         """Its entries by number."""
         return {entry.number: entry for entry in self.entries}
 
     def changed(self, *, without: Iterable[int] = (), entries: Iterable[SegmentEntry] = (), last: int = 0) -> Manifest:
         """The next manifest: ``without`` these segments, with these ``entries`` in place of any of their number."""
-        kept = self.numbers()
+        kept = self.by_number()
         for number in without:
             del kept[number]
         for entry in entries:

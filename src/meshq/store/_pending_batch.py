@@ -6,18 +6,18 @@ import attrs
 import trio
 
 from meshq.abc import Buffer
-from meshq.store._batch_format import ROW_BYTES, SIZE_MASK, Sheaf, batch_bytes
-from meshq.store._segment_writer import Blank
+from meshq.store._batch_format import ROW_BYTES, SIZE_MASK, BatchData, batch_bytes
+from meshq.store._segment_writer import PreallocatedSegment
 
 
 @attrs.define(eq=False)
-class Gathered:
+class PendingBatch:
     """The records of one batch, while it is open and until it is durable."""
 
     #: The position of its first record.
     first: int
     #: Bytes that still may join.  Beyond that the batch is closed, but its first record always fits.
-    room: int
+    free_bytes: int
     rows: list[int] = attrs.field(factory=list)
     parts: list[Buffer] = attrs.field(factory=list)
     #: For each record with targets: its size, its kills, its refs.
@@ -28,7 +28,7 @@ class Gathered:
     #: Set when the batch is durable or never will be; made when somebody waits.
     settled: trio.Event | None = None
     #: A segment made for it before it was placed.
-    blank: Blank | None = None
+    preallocated: PreallocatedSegment | None = None
 
     @property
     def last(self) -> int:
@@ -40,13 +40,13 @@ class Gathered:
         """What it takes in a file."""
         return batch_bytes(sum([row & SIZE_MASK for row in self.rows]) + ROW_BYTES * len(self.rows))
 
-    def take_blank(self, capacity: int) -> Blank | None:
+    def take_preallocated(self, capacity: int) -> PreallocatedSegment | None:
         """The segment that was made for it, if it is large enough."""
-        if self.blank is None or self.blank.capacity < capacity:
+        if self.preallocated is None or self.preallocated.capacity < capacity:
             return None
-        blank, self.blank = self.blank, None
-        return blank
+        preallocated, self.preallocated = self.preallocated, None
+        return preallocated
 
-    def sheaf(self) -> Sheaf:
+    def batch_data(self) -> BatchData:
         """What is written."""
-        return Sheaf(self.first, self.rows, self.parts, self.flags)
+        return BatchData(self.first, self.rows, self.parts, self.flags)

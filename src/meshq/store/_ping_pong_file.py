@@ -13,10 +13,10 @@ from typing import Final
 
 from meshq.abc import Disk
 from meshq.store._layout_format import TEMPORARY_SUFFIX
-from meshq.store._ping_pong_format import Sheet, decode_sheet, encode_sheet
+from meshq.store._ping_pong_format import PingPongCopy, decode_copy, encode_copy
 
 
-class NoRoomError(OSError):
+class DiskFullError(OSError):
     """The disk is full, and nothing has changed: what was begun is removed and may be tried again."""
 
 
@@ -24,7 +24,7 @@ class NoRoomError(OSError):
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
-def is_full(error: OSError) -> bool:
+def is_disk_full(error: OSError) -> bool:
     """Whether there was no room for a file: what was begun may be tried again, and the disk is as good as before."""
     return error.errno in _FULL
 
@@ -38,7 +38,7 @@ def read_whole(disk: Disk, path: str, size: int | None = None) -> bytes:
         file.close()
 
 
-class Pair:
+class PingPongFile:
     """The two files ``<directory>/<purpose>-0`` and ``-1``."""
 
     __slots__ = ("_directory", "_disk", "_purpose")
@@ -52,7 +52,7 @@ class Pair:
         """The file that has this generation."""
         return f"{self._directory}/{self._purpose}-{generation % 2}"
 
-    def read(self) -> Sheet | None:
+    def read(self) -> PingPongCopy | None:
         """The newest state; None if nothing was ever written.
 
         Raises: DamagedError, SettingsError (a newer version), OSError.
@@ -62,10 +62,10 @@ class Pair:
         for slot in (0, 1):
             path = self.path(slot)
             if path.rpartition("/")[2] in names:
-                sheets.append(decode_sheet(self._purpose.encode(), read_whole(self._disk, path), path))
+                sheets.append(decode_copy(self._purpose.encode(), read_whole(self._disk, path), path))
         return max(sheets, key=lambda sheet: sheet.generation, default=None)
 
-    def write(self, sheet: Sheet) -> None:
+    def write(self, sheet: PingPongCopy) -> None:
         """Make ``sheet`` the newest state; durable on return.
 
         Raises:
@@ -74,15 +74,15 @@ class Pair:
         """
         path = self.path(sheet.generation)
         temporary = path + TEMPORARY_SUFFIX
-        data = encode_sheet(self._purpose.encode(), sheet)
+        data = encode_copy(self._purpose.encode(), sheet)
         try:
             write_new(self._disk, temporary, data)
         except OSError as error:
-            if not is_full(error):
+            if not is_disk_full(error):
                 raise
             with contextlib.suppress(OSError):
                 self._disk.remove(temporary)
-            raise NoRoomError(error.errno, error.strerror, temporary) from error
+            raise DiskFullError(error.errno, error.strerror, temporary) from error
         self._disk.replace(temporary, path)
         self._disk.sync_directory(self._directory)
 

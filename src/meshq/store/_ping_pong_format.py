@@ -34,7 +34,7 @@ HEAD_BYTES: Final = _HEAD.size
 
 
 @attrs.frozen
-class Sheet:
+class PingPongCopy:
     """One valid file of a pair."""
 
     generation: int
@@ -45,13 +45,13 @@ def _checksum(data: bytes | memoryview) -> bytes:
     return blake2b(data, digest_size=CHECKSUM_BYTES).digest()
 
 
-def encode_sheet(purpose: bytes, sheet: Sheet, *, version: int = PLAIN_VERSION) -> bytes:
+def encode_copy(purpose: bytes, sheet: PingPongCopy, *, version: int = PLAIN_VERSION) -> bytes:
     """The bytes of a file of a pair."""
     head = _HEAD.pack(MAGIC, version, len(sheet.body), sheet.generation, purpose)
     return head + sheet.body + _checksum(head + sheet.body)
 
 
-def decode_sheet(purpose: bytes, data: bytes, file: str) -> Sheet:
+def decode_copy(purpose: bytes, data: bytes, file: str) -> PingPongCopy:
     """Read a file of a pair.
 
     Raises:
@@ -71,4 +71,4 @@ def decode_sheet(purpose: bytes, data: bytes, file: str) -> Sheet:
     if found_purpose.rstrip(b"\0") != purpose or length != len(data) - HEAD_BYTES - CHECKSUM_BYTES:
         found = f"{found_purpose.rstrip(bytes(1))!r} with {length} bytes"
         raise DamagedError(file, 12, f"{purpose!r} with {len(data) - HEAD_BYTES - CHECKSUM_BYTES} bytes", found)
-    return Sheet(generation, data[HEAD_BYTES:-CHECKSUM_BYTES])
+    return PingPongCopy(generation, data[HEAD_BYTES:-CHECKSUM_BYTES])

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meshq.store._segment_usage_machine import SegmentBook
+from meshq.store._segment_usage_machine import SegmentRecords
 
 
-def removable(books: Mapping[int, SegmentBook], *, active: int, covered: float) -> list[int]:
+def removable(state: Mapping[int, SegmentRecords], *, active: int, covered: float) -> list[int]:
     """The segments that can be removed together.
 
     ``active`` is being written.  ``covered``: records beyond this position may carry what the owner's last
     durable checkpoint does not, so even dead ones stay.
     """
-    kept = dict(books)
+    kept = dict(state)
     gone: list[int] = []
     while True:
         more = [
             number
-            for number, book in kept.items()
+            for number, segment in kept.items()
             if number != active
-            and not book.live_records
-            and book.last <= covered
-            and not any(needed in kept for needed in book.needs)
+            and not segment.live_records
+            and segment.last <= covered
+            and not any(needed in kept for needed in segment.needs)
         ]
         if not more:
             return sorted(gone)

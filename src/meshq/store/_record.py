@@ -13,7 +13,7 @@ PLAIN: Final = 1
 KIND_MAX: Final = 255
 
 
-class Draft(NamedTuple):
+class CheckpointRecord(NamedTuple):
     """A record that has no position yet."""
 
     kind: int
@@ -28,12 +28,12 @@ class Record:
     kind: int
     payload: bytes
     #: Positions that it made dead.
-    kills: tuple[int, ...] = ()
+    deletes: tuple[int, ...] = ()
     #: Positions that it speaks about.
     refs: tuple[int, ...] = ()
-    #: Whether it lives until it is killed.  A note (False) is kept while what it speaks about is.
-    root: bool = True
+    #: A record that is kept only as long as one of its targets is; False: live until a record deletes it.
+    tombstone: bool = False
     #: A root that has been killed.
-    dead: bool = False
+    deleted: bool = False
     #: Bytes at the end of the payload that are not here: the owner needs no more of it at a start.
     missing: int = 0

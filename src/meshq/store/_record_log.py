@@ -12,13 +12,13 @@ from meshq.errors import JournalBrokenError, NotFoundError, SettingsError, kind_
 from meshq.ids import Position
 from meshq.limits import CHECKPOINT_MESSAGES
 from meshq.store._batch_format import records_of
-from meshq.store._maintenance import Tidying
+from meshq.store._maintenance import Maintenance
 from meshq.store._record import PLAIN, Record
 from meshq.store._recovered_records import make_record
 from meshq.store._segment_index import read_segment
 
 
-class Alone(Tidying):
+class RecordLog(Maintenance):
     """What an owner without kinds, notes and checkpoints of its own needs."""
 
     async def append(self, payload: bytes) -> Position:
@@ -35,7 +35,7 @@ class Alone(Tidying):
             JournalBrokenError: the disk failed; whether the record was written is unknown.
             ClosedError: it is not open; nothing was written.
         """
-        position = self.place(PLAIN, (_payload(payload),))
+        position = self.append_nowait(PLAIN, (_payload(payload),))
         await self.wait_durable(position)
         return position
 
@@ -50,7 +50,7 @@ class Alone(Tidying):
             JournalBrokenError: the disk failed; whether the records were written is unknown.
             ClosedError: it is not open; nothing was written.
         """
-        positions = [self.place(PLAIN, (payload,)) for payload in list(map(_payload, payloads))]
+        positions = [self.append_nowait(PLAIN, (payload,)) for payload in list(map(_payload, payloads))]
         if positions:
             await self.wait_durable(positions[-1])
         return positions
@@ -70,9 +70,9 @@ class Alone(Tidying):
             raise SettingsError("position", position, "what append returned")
         if position > self.durable:
             await self.wait_durable(min(position, self.last))
-        if not self._books.ledger.alive(position):
+        if not self._journal_state.usage.is_live(position):
             raise NotFoundError(f"no living record has position {position}")
-        await self.wait_durable(self.place(PLAIN, (), root=False, kills=(position,)))
+        await self.wait_durable(self.append_nowait(PLAIN, (), tombstone=True, deletes=(position,)))
 
     def replay(self) -> Replay:
         """The living records of ``append``, in order, as they are when this is called.
@@ -101,9 +101,9 @@ class Replay:
 
     __slots__ = ("_held", "_journal", "_positions", "_turns")
 
-    def __init__(self, journal: Alone) -> None:
+    def __init__(self, journal: RecordLog) -> None:
         self._journal = journal
-        self._positions = iter(journal._books.ledger.living())
+        self._positions = iter(journal._journal_state.usage.live_positions())
         #: Segment -> its bytes, and for each position its row, start and end.
         self._held: dict[int, tuple[Buffer, dict[int, tuple[int, int, int]]]] = {}
         self._turns = 0
@@ -125,13 +125,13 @@ class Replay:
             await trio.lowlevel.checkpoint()
         for position in self._positions:
             record = await self._read(position)
-            if record is not None and record.root and record.kind == PLAIN:
+            if record is not None and not record.tombstone and record.kind == PLAIN:
                 return record
         raise StopAsyncIteration
 
     async def _read(self, position: int) -> Record | None:
-        ledger = self._journal._books.ledger
-        found = ledger.locate(position)
+        usage = self._journal._journal_state.usage
+        found = usage.find_record(position)
         if found is None or not found[0].sizes[found[1]]:
             return None
         held = self._held.get(found[0].number)
@@ -144,10 +144,10 @@ class Replay:
 
     async def _hold(self, position: int) -> tuple[Buffer, dict[int, tuple[int, int, int]]] | None:
         """Read the segment that has this record; None if the record is gone by now."""
-        books = self._journal._books
+        state = self._journal._journal_state
         # No manifest changes while this holds the turn, so the segment's file stays.
-        async with books.turn:
-            located = books.ledger.locate(position)
+        async with state.manifest_lock:
+            located = state.usage.find_record(position)
             if located is None:
                 return None
             number = located[0].number
@@ -155,12 +155,12 @@ class Replay:
             if writer is not None and writer.number == number:
                 entry = writer.entry(sealed=True)
             else:
-                entry = books.manifest.numbers()[number]
-            identity = (books.manifest.node_id, books.manifest.journal_id)
+                entry = state.manifest.by_number()[number]
+            identity = (state.manifest.node_id, state.manifest.journal_id)
             try:
-                found = await books.background(read_segment, books.env.disk, books.layout, entry, identity)
+                found = await state.run_in_background(read_segment, state.env.disk, state.layout, entry, identity)
             except OSError as error:
-                raise JournalBrokenError(f"{books.layout.segment(number)} can't be read: {error}") from error
+                raise JournalBrokenError(f"{state.layout.segment(number)} can't be read: {error}") from error
         data = found.data
         spans = {at: (row, start, end) for batch in found.batches for at, row, start, end in records_of(data, batch)}
         if len(self._held) >= HELD_SEGMENTS:

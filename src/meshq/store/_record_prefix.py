@@ -15,7 +15,7 @@ from meshq.abc import Buffer
 
 
 @attrs.frozen
-class Excerpts:
+class RecordPrefix:
     """How an owner shortens the payloads of its records.
 
     ``of`` is given a kind and a payload, and returns how many bytes of its beginning are kept, and whether the owner
@@ -32,4 +32,4 @@ def _nothing(kind: int, payload: Buffer) -> tuple[int, bool]:
 
 
 #: Of an owner that reads what it needs.
-NO_EXCERPTS: Final = Excerpts(0, _nothing)
+NO_PREFIX: Final = RecordPrefix(0, _nothing)

@@ -14,8 +14,8 @@ from meshq.abc import Disk, File
 from meshq.errors import DamagedError
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._batch_format import records_of
-from meshq.store._batch_reader import proven_batch
-from meshq.store._journal_state import Books
+from meshq.store._batch_reader import read_batch
+from meshq.store._journal_state import JournalState
 from meshq.store._layout_format import Layout
 from meshq.store._record import Record
 from meshq.store._recovered_records import make_record
@@ -33,13 +33,13 @@ class _Batch(NamedTuple):
     positions: dict[int, None]
 
 
-class ReadBack:
+class RecordReader:
     """Reads records of one open journal."""
 
-    __slots__ = ("_books",)
+    __slots__ = ("_journal_state",)
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, state: JournalState) -> None:
+        self._journal_state = state
 
     async def read(self, positions: Sequence[int]) -> dict[int, Record]:
         """The living records at these positions; those that have died meanwhile are left out.
@@ -50,38 +50,38 @@ class ReadBack:
             DamagedError: what was durable is not there or not what was written.
             OSError: the disk failed.
         """
-        books = self._books
+        state = self._journal_state
         found: dict[int, Record] = {}
         wanted = list(positions)
         while wanted:
             batches = self._locate(wanted)
-            read, vanished = await books.env.threads.run(_read, books.env.disk, books.layout, batches, pool=POOL)
+            read, vanished = await state.env.threads.run(_read, state.env.disk, state.layout, batches, pool=POOL)
             found |= read
             wanted = []
             for batch in batches:
                 if batch.segment not in vanished:
                     continue
-                if batch.segment in books.ledger.books:
-                    raise _gone(books.layout.segment(batch.segment))
+                if batch.segment in state.usage.segments:
+                    raise _gone(state.layout.segment(batch.segment))
                 wanted += batch.positions
         return found
 
     def read_now(self, positions: Sequence[int]) -> dict[int, Record]:
         """As ``read``, for who may block, and before anything is compacted.  Raises: DamagedError, OSError."""
-        books = self._books
-        found, vanished = _read(books.env.disk, books.layout, self._locate(positions))
+        state = self._journal_state
+        found, vanished = _read(state.env.disk, state.layout, self._locate(positions))
         for number in vanished:
-            raise _gone(books.layout.segment(number))
+            raise _gone(state.layout.segment(number))
         return found
 
     def _locate(self, positions: Sequence[int]) -> list[_Batch]:
         """The batches with what of these is alive."""
-        ledger = self._books.ledger
+        usage = self._journal_state.usage
         batches: dict[tuple[int, int], dict[int, None]] = {}
         for position in positions:
-            place = ledger.locate(position)
-            if place is not None and place[0].sizes[place[1]]:
-                batches.setdefault((place[0].number, place[0].batch_of(position)), {})[position] = None
+            location = usage.find_record(position)
+            if location is not None and location[0].sizes[location[1]]:
+                batches.setdefault((location[0].number, location[0].batch_offset_of(position)), {})[position] = None
         return [_Batch(segment, offset, batches[segment, offset]) for segment, offset in sorted(batches)]
 
 
@@ -112,7 +112,7 @@ def _read(disk: Disk, layout: Layout, batches: Sequence[_Batch]) -> tuple[dict[i
 def _records(file: File, path: str, layout: Layout, batches: Sequence[_Batch]) -> Iterator[Record]:
     keys = SegmentKeys(decode_header(file.read_at(0, SEGMENT_HEADER_BYTES), path), layout.keyring, path)
     for batch in batches:
-        data, header = proven_batch(file, path, keys, batch.offset)
+        data, header = read_batch(file, path, keys, batch.offset)
         missing = dict(batch.positions)
         for position, row, start, end in records_of(data, header):
             if position in missing:

@@ -10,8 +10,8 @@ The order matters, because the power may go at any point of it:
    batch behind that point, if it is whole, may exist in memory only (a failed sync leaves it so): its records are
    copied to a new segment and that is synced.
 4. A new manifest says so, and no longer names segments that nobody needs.  Only now has anything changed.
-5. When the owner has read all records, what lies behind the seals is given back (``give_back``): a start that is
-   followed by the next one keeps no room.
+5. When the owner has read all records, what lies behind the seals is given back (``truncate_segments``): a start
+   that is followed by the next one keeps no room.
 
 On a full disk no room is needed: where there is none for the copy, the batch is written again over itself and
 synced, and where there is none for the manifest, the next one that is written says the same.
@@ -35,24 +35,24 @@ from meshq.store._batch_format import (
     CHECKPOINT_BATCH,
     SIZE_MASK,
     TARGETS,
+    BatchData,
     BatchHeader,
-    Sheaf,
     records_of,
     rows_of,
     unpack_targets,
 )
-from meshq.store._identity import Identity, heal_identity, settle_identity
+from meshq.store._identity import Identity, load_identity, repair_identity
 from meshq.store._layout_format import BALLAST, TEMPORARY_SUFFIX, Layout, index_number, segment_number
 from meshq.store._manifest_format import PURPOSE, Manifest, SegmentEntry, decode_manifest, encode_manifest
-from meshq.store._ping_pong_file import NoRoomError, Pair, is_full
-from meshq.store._ping_pong_format import Sheet
+from meshq.store._ping_pong_file import DiskFullError, PingPongFile, is_disk_full
+from meshq.store._ping_pong_format import PingPongCopy
 from meshq.store._reclaim_plan import removable
 from meshq.store._scan_format import Scan
 from meshq.store._sealed_segment import write_sealed
 from meshq.store._segment_format import SALT_BYTES, SegmentHeader
-from meshq.store._segment_index import Opened, open_segment, read_segment
-from meshq.store._segment_index_format import Leaf, leaves_of
-from meshq.store._segment_usage_machine import Ledger, SegmentBook
+from meshq.store._segment_index import OpenedSegment, open_segment, read_segment
+from meshq.store._segment_index_format import IndexedBatch, indexed_batches
+from meshq.store._segment_usage_machine import SegmentRecords, SegmentUsage
 
 
 @attrs.define
@@ -61,7 +61,7 @@ class Recovery:
 
     identity: Identity
     manifest: Manifest
-    ledger: Ledger
+    usage: SegmentUsage
     #: Living records of the owner's last checkpoint.
     checkpoint: list[int]
     #: The position up to which that checkpoint speaks.
@@ -75,54 +75,54 @@ class Recovery:
 
 
 @attrs.define
-class _Findings:
+class _ScannedStore:
     """What the segments say, gathered in the order of their numbers."""
 
-    ledger: Ledger = attrs.field(factory=Ledger)
+    usage: SegmentUsage = attrs.field(factory=SegmentUsage)
     #: Records with targets: their book, their size, their kills and refs.
-    targets: list[tuple[SegmentBook, int, tuple[int, ...], tuple[int, ...]]] = attrs.field(factory=list)
+    targets: list[tuple[SegmentRecords, int, tuple[int, ...], tuple[int, ...]]] = attrs.field(factory=list)
     checkpoint: list[int] = attrs.field(factory=list)
     covered: int = 0
     torn_bytes: int = 0
     forms: dict[int, int] = attrs.field(factory=dict)
     refused: dict[int, str] = attrs.field(factory=dict)
 
-    def opened(self, number: int, opened: Opened) -> None:
+    def opened(self, number: int, opened: OpenedSegment) -> None:
         """How a sealed segment was read."""
         if opened.form is not None:
             self.forms[number] = opened.form
         if opened.refused is not None:
             self.refused[number] = opened.refused
 
-    def take(self, book: SegmentBook, leaves: Iterable[Leaf]) -> None:
+    def take(self, segment: SegmentRecords, batches: Iterable[IndexedBatch]) -> None:
         """Enter batches of the book's segment."""
-        for leaf in leaves:
-            self._take(book, leaf)
+        for indexed in batches:
+            self._take(segment, indexed)
 
-    def _take(self, book: SegmentBook, leaf: Leaf) -> None:
-        rows = leaf.rows
-        book.add_batch(leaf.first, leaf.offset, rows, None if book.positions is None else leaf.positions)
-        if leaf.flags & CHECKPOINT_BATCH:
-            self.covered = max(self.covered, leaf.first - 1)
+    def _take(self, segment: SegmentRecords, indexed: IndexedBatch) -> None:
+        rows = indexed.rows
+        segment.add_batch(indexed.first, indexed.offset, rows, None if segment.positions is None else indexed.positions)
+        if indexed.flags & CHECKPOINT_BATCH:
+            self.covered = max(self.covered, indexed.first - 1)
         if any(row & (TARGETS | CHECKPOINT) for row in rows):
-            for position, row, start, _, _ in leaf.records():
+            for position, row, start, _, _ in indexed.records():
                 if row & TARGETS:
-                    kills, refs, _ = unpack_targets(leaf.data, start)
-                    self.targets.append((book, row & SIZE_MASK, kills, refs))
+                    deletes, refs, _ = unpack_targets(indexed.data, start)
+                    self.targets.append((segment, row & SIZE_MASK, deletes, refs))
                 if row & CHECKPOINT:
                     self.checkpoint.append(position)
 
     def settle(self) -> None:
         """Apply what records say of others, once all of them are known."""
-        for book, size, kills, refs in self.targets:
-            self.ledger.add_targets(book, size, kills, refs)
+        for segment, size, deletes, refs in self.targets:
+            self.usage.add_targets(segment, size, deletes, refs)
         self.targets.clear()
-        self.checkpoint = [position for position in self.checkpoint if self.ledger.alive(position)]
+        self.checkpoint = [position for position in self.checkpoint if self.usage.is_live(position)]
 
 
 def read_manifest(disk: Disk, layout: Layout) -> Manifest | None:
     """The newest manifest; None if the store is new.  Raises: DamagedError, SettingsError, OSError."""
-    pair = Pair(disk, layout.journal, PURPOSE)
+    pair = PingPongFile(disk, layout.journal, PURPOSE)
     sheet = pair.read()
     if sheet is not None:
         return decode_manifest(sheet.generation, sheet.body, pair.path(sheet.generation))
@@ -133,8 +133,8 @@ def read_manifest(disk: Disk, layout: Layout) -> Manifest | None:
 
 def write_manifest(disk: Disk, layout: Layout, manifest: Manifest) -> None:
     """Make it the newest; durable on return.  Raises: OSError."""
-    sheet = Sheet(manifest.generation, encode_manifest(manifest))
-    Pair(disk, layout.journal, PURPOSE).write(sheet)
+    sheet = PingPongCopy(manifest.generation, encode_manifest(manifest))
+    PingPongFile(disk, layout.journal, PURPOSE).write(sheet)
 
 
 def check_owner(layout: Layout, manifest: Manifest, identity: Identity) -> None:
@@ -154,24 +154,24 @@ def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None 
         OSError: the disk failed.
     """
     manifest = read_manifest(disk, layout)
-    identity = settle_identity(disk, layout, entropy, node_id, is_new=manifest is None)
+    identity = load_identity(disk, layout, entropy, node_id, is_new=manifest is None)
     if manifest is None:
         manifest = Manifest(generation=0, node_id=identity.node_id, journal_id=identity.journal_id)
     check_owner(layout, manifest, identity)
-    findings = _Findings()
-    ended: list[_Ended] = []
+    findings = _ScannedStore()
+    ended: list[_UnsealedSegment] = []
     owner = (identity.node_id, identity.journal_id)
     for entry in manifest.entries:
-        book = findings.ledger.begin(entry.number, entry.base, compacted=entry.compacted)
+        segment = findings.usage.add_segment(entry.number, entry.base, compacted=entry.compacted)
         if entry.sealed:
             opened = open_segment(disk, layout, entry, owner)
-            findings.take(book, opened.leaves)
+            findings.take(segment, opened.batches)
             findings.opened(entry.number, opened)
             continue
         found = read_segment(disk, layout, entry, owner)
         proven = found.proven(entry)
-        findings.take(book, leaves_of(found, proven))
-        ended.append(_Ended(entry, book, found, proven))
+        findings.take(segment, indexed_batches(found, proven))
+        ended.append(_UnsealedSegment(entry, segment, found, proven))
         findings.torn_bytes += len(found.data) - found.end if found.tail == "torn" else 0
     _remove_unlisted(disk, layout, manifest)
     before = manifest.generation
@@ -181,12 +181,12 @@ def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None 
         # Else the durable one still names what is there: nothing may go.
         manifest = _without_dead(disk, layout, manifest, findings)
         _remove_unlisted(disk, layout, manifest)
-    with contextlib.suppress(NoRoomError):
-        heal_identity(disk, layout, identity)
+    with contextlib.suppress(DiskFullError):
+        repair_identity(disk, layout, identity)
     return Recovery(
         identity,
         manifest,
-        findings.ledger,
+        findings.usage,
         findings.checkpoint,
         findings.covered,
         findings.torn_bytes,
@@ -196,11 +196,11 @@ def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None 
 
 
 @attrs.frozen
-class _Ended:
+class _UnsealedSegment:
     """A segment that the last life was writing; the book has what is proven of it."""
 
     entry: SegmentEntry
-    book: SegmentBook
+    segment: SegmentRecords
     found: Scan
     #: How many of its batches are known to have been synced.
     proven: int
@@ -211,44 +211,44 @@ class _Ended:
         return attrs.evolve(
             self.entry,
             sealed=True,
-            last=self.book.last,
+            last=self.segment.last,
             length=last.end if last else SEGMENT_HEADER_BYTES,
             tag=last.tag if last else self.found.keys.genesis,
         )
 
-    def tail(self) -> list[Sheaf]:
+    def tail(self) -> list[BatchData]:
         """What is whole and was perhaps never synced."""
         unproven = self.found.batches[self.proven :]
-        return [_sheaf(self.found.data, batch) for batch in unproven if batch.records or batch.flags]
+        return [_batch_data(self.found.data, batch) for batch in unproven if batch.records or batch.flags]
 
 
 def _seal(
-    disk: Disk, layout: Layout, manifest: Manifest, ended: list[_Ended], salt: bytes, findings: _Findings
+    disk: Disk, layout: Layout, manifest: Manifest, ended: list[_UnsealedSegment], salt: bytes, findings: _ScannedStore
 ) -> Manifest:
     """Have every segment sealed; returns the manifest that says so, which is durable if its generation is new."""
-    tail = [sheaf for one in ended for sheaf in one.tail()]
+    tail = [batch_data for one in ended for batch_data in one.tail()]
     sealed = [one.sealed(one.proven) for one in ended]
     try:
         copy = [_copy_tail(disk, layout, manifest, tail, salt)] if tail else []
         try:
             found = manifest.changed(entries=[*sealed, *copy])
             write_manifest(disk, layout, found)
-        except NoRoomError:
+        except DiskFullError:
             for entry in copy:
                 disk.remove(layout.segment(entry.number))
             raise
-    except NoRoomError:
+    except DiskFullError:
         if not manifest.generation:
             raise
         return _seal_in_place(disk, layout, manifest, ended, findings)
     for entry in copy:
         read = read_segment(disk, layout, entry, (manifest.node_id, manifest.journal_id))
-        findings.take(findings.ledger.begin(entry.number, entry.base), leaves_of(read))
+        findings.take(findings.usage.add_segment(entry.number, entry.base), indexed_batches(read))
     return found
 
 
 def _seal_in_place(
-    disk: Disk, layout: Layout, manifest: Manifest, ended: list[_Ended], findings: _Findings
+    disk: Disk, layout: Layout, manifest: Manifest, ended: list[_UnsealedSegment], findings: _ScannedStore
 ) -> Manifest:
     """The same where there is no room for a copy, and perhaps none for a manifest."""
     sealed: list[SegmentEntry] = []
@@ -257,15 +257,15 @@ def _seal_in_place(
         if one.tail():
             count = len(one.found.batches)
             _write_again(disk, layout.segment(one.entry.number), one.found.batches[one.proven].offset, one.found.end)
-            findings.take(one.book, leaves_of(one.found, start=one.proven))
+            findings.take(one.segment, indexed_batches(one.found, start=one.proven))
         sealed.append(one.sealed(count))
         # It was read before it was written again: what is durable now is what the records were taken from.
         read_segment(disk, layout, sealed[-1], (manifest.node_id, manifest.journal_id))
-    give_back(disk, layout, sealed)
+    truncate_segments(disk, layout, sealed)
     found = manifest.changed(entries=sealed)
     try:
         write_manifest(disk, layout, found)
-    except NoRoomError:
+    except DiskFullError:
         return attrs.evolve(found, generation=manifest.generation)
     return found
 
@@ -280,7 +280,7 @@ def _write_again(disk: Disk, path: str, start: int, end: int) -> None:
         file.close()
 
 
-def give_back(disk: Disk, layout: Layout, entries: Iterable[SegmentEntry]) -> None:
+def truncate_segments(disk: Disk, layout: Layout, entries: Iterable[SegmentEntry]) -> None:
     """Cut off what lies behind the seals: what was made ahead and never used, and torn tails.  Raises: OSError."""
     for entry in entries:
         file = disk.open(layout.segment(entry.number))
@@ -288,19 +288,19 @@ def give_back(disk: Disk, layout: Layout, entries: Iterable[SegmentEntry]) -> No
             if file.size() > entry.length:
                 file.truncate(entry.length)
         except OSError as error:
-            if not is_full(error):
+            if not is_disk_full(error):
                 raise
         finally:
             file.close()
 
 
-def _sheaf(data: Buffer, batch: BatchHeader) -> Sheaf:
+def _batch_data(data: Buffer, batch: BatchHeader) -> BatchData:
     rows = rows_of(data, batch).tolist()
     parts = [memoryview(data)[start:end] for _, _, start, end in records_of(data, batch)]
-    return Sheaf(batch.first, rows, parts, batch.flags)
+    return BatchData(batch.first, rows, parts, batch.flags)
 
 
-def _copy_tail(disk: Disk, layout: Layout, manifest: Manifest, tail: list[Sheaf], salt: bytes) -> SegmentEntry:
+def _copy_tail(disk: Disk, layout: Layout, manifest: Manifest, tail: list[BatchData], salt: bytes) -> SegmentEntry:
     header = SegmentHeader(
         number=manifest.next_segment,
         base=tail[0].first,
@@ -314,23 +314,23 @@ def _copy_tail(disk: Disk, layout: Layout, manifest: Manifest, tail: list[Sheaf]
     return written.entry
 
 
-def _without_dead(disk: Disk, layout: Layout, manifest: Manifest, findings: _Findings) -> Manifest:
+def _without_dead(disk: Disk, layout: Layout, manifest: Manifest, findings: _ScannedStore) -> Manifest:
     """Segments that nobody needs don't count from now on; their files go as unlisted ones."""
-    ledger = findings.ledger
-    dead = removable(ledger.books, active=0, covered=findings.covered)
+    usage = findings.usage
+    dead = removable(usage.segments, active=0, covered=findings.covered)
     if not dead:
         return manifest
     kept = manifest.changed(without=dead)
     try:
         write_manifest(disk, layout, kept)
-    except NoRoomError:
+    except DiskFullError:
         return manifest
-    ledger.remove(dead)
+    usage.remove(dead)
     return kept
 
 
 def _remove_unlisted(disk: Disk, layout: Layout, manifest: Manifest) -> None:
-    listed = manifest.numbers()
+    listed = manifest.by_number()
     for name in disk.names(layout.journal):
         number = segment_number(name)
         if number is None:

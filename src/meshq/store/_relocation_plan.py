@@ -22,7 +22,7 @@ Places = Mapping[str, str]
 Holds = Callable[[str], bool | None]
 
 
-def judge(old: Places, new: Places, holds: Holds, *, outside: frozenset[str]) -> None:
+def check_relocation(old: Places, new: Places, holds: Holds, *, outside: frozenset[str]) -> None:
     """Raise ``SettingsError`` unless the parts of a store that was in ``old`` are in ``new``; ``outside`` its own.
 
     ``old`` of a store that is opened for the first time is where it would be.

@@ -9,15 +9,15 @@ import attrs
 
 from meshq.abc import Disk
 from meshq.limits import SEGMENT_HEADER_BYTES
-from meshq.store._batch_format import Place, Sheaf, encode_batch
+from meshq.store._batch_format import BatchData, BatchLocation, encode_batch
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import SegmentEntry
-from meshq.store._ping_pong_file import NoRoomError, is_full
+from meshq.store._ping_pong_file import DiskFullError, is_disk_full
 from meshq.store._segment_format import SegmentHeader, SegmentKeys, encode_header
 
 
 @attrs.frozen
-class Written:
+class WrittenSegment:
     """A sealed segment on disk that no manifest names yet, and where its batches begin."""
 
     entry: SegmentEntry
@@ -25,8 +25,8 @@ class Written:
 
 
 def write_sealed(
-    disk: Disk, layout: Layout, header: SegmentHeader, sheaves: Sequence[Sheaf], *, durable: int, compacted: bool
-) -> Written:
+    disk: Disk, layout: Layout, header: SegmentHeader, batches: Sequence[BatchData], *, durable: int, compacted: bool
+) -> WrittenSegment:
     """Write a whole segment; durable on return, its name included.
 
     Raises:
@@ -35,19 +35,19 @@ def write_sealed(
     """
     path = layout.segment(header.number)
     try:
-        entry, offsets = _write_all(disk, layout, header, sheaves, durable)
+        entry, offsets = _write_all(disk, layout, header, batches, durable)
     except OSError as error:
-        if not is_full(error):
+        if not is_disk_full(error):
             raise
         with contextlib.suppress(FileNotFoundError):
             disk.remove(path)
-        raise NoRoomError(error.errno, error.strerror, path) from error
+        raise DiskFullError(error.errno, error.strerror, path) from error
     disk.sync_directory(layout.journal)
-    return Written(attrs.evolve(entry, compacted=compacted), offsets)
+    return WrittenSegment(attrs.evolve(entry, compacted=compacted), offsets)
 
 
 def _write_all(
-    disk: Disk, layout: Layout, header: SegmentHeader, sheaves: Sequence[Sheaf], durable: int
+    disk: Disk, layout: Layout, header: SegmentHeader, batches: Sequence[BatchData], durable: int
 ) -> tuple[SegmentEntry, list[int]]:
     keys = SegmentKeys(header, layout.keyring)
     offset, previous, last = SEGMENT_HEADER_BYTES, keys.genesis, header.base - 1
@@ -55,11 +55,11 @@ def _write_all(
     file = disk.open(layout.segment(header.number), create=True)
     try:
         file.write_at(0, [encode_header(header)])
-        for number, sheaf in enumerate(sheaves, 1):
-            batch, tag = encode_batch(keys, Place(number, offset, previous, durable), sheaf)
+        for number, batch_data in enumerate(batches, 1):
+            batch, tag = encode_batch(keys, BatchLocation(number, offset, previous, durable), batch_data)
             file.write_at(offset, [batch, tag])
             offsets.append(offset)
-            offset, previous, last = offset + len(batch) + len(tag), tag, sheaf.last
+            offset, previous, last = offset + len(batch) + len(tag), tag, batch_data.last
         file.sync()
     finally:
         file.close()

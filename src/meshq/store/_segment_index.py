@@ -16,19 +16,19 @@ from meshq.errors import DamagedError
 from meshq.limits import SEGMENT_HEADER_BYTES
 from meshq.store._layout_format import TEMPORARY_SUFFIX, Layout
 from meshq.store._manifest_format import SegmentEntry
-from meshq.store._ping_pong_file import NoRoomError, is_full, read_whole, write_new
-from meshq.store._record_prefix import Excerpts
+from meshq.store._ping_pong_file import DiskFullError, is_disk_full, read_whole, write_new
+from meshq.store._record_prefix import RecordPrefix
 from meshq.store._scan_format import Scan, check_header, scan
 from meshq.store._segment_format import SegmentHeader, decode_header
-from meshq.store._segment_index_format import Index, Leaf, decode_index, encode_index, leaves_of
+from meshq.store._segment_index_format import IndexedBatch, SegmentIndex, decode_index, encode_index, indexed_batches
 
 
 @attrs.frozen
-class Opened:
+class OpenedSegment:
     """A sealed segment as a start sees it."""
 
     header: SegmentHeader
-    leaves: Iterable[Leaf]
+    batches: Iterable[IndexedBatch]
     #: The form of the index that was believed; None: all bytes were read and proven.
     form: int | None = None
     #: Why an index that is there was not believed.
@@ -51,7 +51,7 @@ def read_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tupl
     return scan(data, path, entry, identity=identity, keyring=layout.keyring)
 
 
-def open_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tuple[bytes, bytes]) -> Opened:
+def open_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tuple[bytes, bytes]) -> OpenedSegment:
     """The batches of a sealed segment: by its index if that can be believed, otherwise by all of its bytes.
 
     Raises: as ``read_segment``; with an index, only damage to the header and to the length is noticed.
@@ -65,11 +65,11 @@ def open_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tupl
     else:
         header = _header(disk, layout, entry, identity)
         index = decode_index(data, header, entry, layout)
-        if isinstance(index, Index):
-            return Opened(header, index.leaves, index.form)
+        if isinstance(index, SegmentIndex):
+            return OpenedSegment(header, index.batches, index.form)
         refused = index
     found = read_segment(disk, layout, entry, identity)
-    return Opened(found.header, leaves_of(found), refused=refused)
+    return OpenedSegment(found.header, indexed_batches(found), refused=refused)
 
 
 def _header(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tuple[bytes, bytes]) -> SegmentHeader:
@@ -99,7 +99,7 @@ def write_index(
     identity: tuple[bytes, bytes],
     *,
     salt: bytes,
-    excerpts: Excerpts,
+    record_prefix: RecordPrefix,
 ) -> None:
     """Read a sealed segment and write its index, in place of any; durable on return.
 
@@ -114,13 +114,13 @@ def write_index(
     path = layout.index(entry.number)
     temporary = path + TEMPORARY_SUFFIX
     try:
-        write_new(disk, temporary, encode_index(found, entry, layout, salt, excerpts))
+        write_new(disk, temporary, encode_index(found, entry, layout, salt, record_prefix))
     except OSError as error:
-        if not is_full(error):
+        if not is_disk_full(error):
             raise
         with contextlib.suppress(FileNotFoundError):
             disk.remove(temporary)
-        raise NoRoomError(error.errno, error.strerror, temporary) from error
+        raise DiskFullError(error.errno, error.strerror, temporary) from error
     disk.replace(temporary, path)
     disk.sync_directory(layout.journal)
 

@@ -55,7 +55,7 @@ from meshq.store._batch_format import (
 )
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import COMPACTED, SEALED, SegmentEntry
-from meshq.store._record_prefix import Excerpts
+from meshq.store._record_prefix import RecordPrefix
 from meshq.store._scan_format import Scan
 from meshq.store._segment_format import SALT_BYTES, TAG_BYTES, SegmentHeader, index_key
 
@@ -76,7 +76,7 @@ assert HEAD_BYTES == 112
 assert array("I").itemsize == _WORD_BYTES
 
 
-class Leaf(NamedTuple):
+class IndexedBatch(NamedTuple):
     """A batch of a sealed segment as a start sees it: whole, or what its index keeps of it."""
 
     offset: int
@@ -101,41 +101,46 @@ class Leaf(NamedTuple):
             start = end
 
 
-class Index(NamedTuple):
+class SegmentIndex(NamedTuple):
     """What an index says."""
 
     form: int
-    leaves: list[Leaf]
+    batches: list[IndexedBatch]
 
 
-def leaves_of(found: Scan, count: int | None = None, *, start: int = 0) -> Iterator[Leaf]:
+def indexed_batches(found: Scan, count: int | None = None, *, start: int = 0) -> Iterator[IndexedBatch]:
     """The batches of a segment that was read whole, from ``start`` to ``count``; those that only prove others are
     left out."""
     for batch in found.batches[start:count]:
         if batch.records or batch.flags:
             rows, positions = rows_of(found.data, batch), positions_of(found.data, batch)
-            yield Leaf(batch.offset, batch.first, batch.flags, rows, positions, found.data, records_at(batch), None)
+            yield IndexedBatch(
+                batch.offset, batch.first, batch.flags, rows, positions, found.data, records_at(batch), None
+            )
 
 
-def encode_index(found: Scan, entry: SegmentEntry, layout: Layout, salt: bytes, excerpts: Excerpts) -> bytes:
+def encode_index(found: Scan, entry: SegmentEntry, layout: Layout, salt: bytes, record_prefix: RecordPrefix) -> bytes:
     """The index of a sealed segment that was read whole and proven."""
     data = memoryview(found.data)
     pieces: list[Buffer] = []
     count = 0
-    for leaf in leaves_of(found):
+    for indexed in indexed_batches(found):
         count += 1
         kept = array("I")
         parts: list[Buffer] = []
-        for _, row, start, end, _ in leaf.records():
-            size = _kept(data, row, start, end, excerpts)
+        for _, row, start, end, _ in indexed.records():
+            size = _kept(data, row, start, end, record_prefix)
             kept.append(size)
             parts.append(data[start : start + (size & KEPT_MASK)])
-        pieces += [_PART.pack(leaf.offset, leaf.first, len(leaf.rows), leaf.flags), pack_numbers(leaf.rows)]
-        if leaf.flags & TABLE:
-            pieces.append(pack_numbers(leaf.positions))
+        pieces += [
+            _PART.pack(indexed.offset, indexed.first, len(indexed.rows), indexed.flags),
+            pack_numbers(indexed.rows),
+        ]
+        if indexed.flags & TABLE:
+            pieces.append(pack_numbers(indexed.positions))
         pieces += [_words(kept).tobytes(), *parts]
     body = b"".join(pieces)
-    head = _HEAD.pack(MAGIC, VERSION, excerpts.form, *_seal(entry), count, len(body), salt)
+    head = _HEAD.pack(MAGIC, VERSION, record_prefix.form, *_seal(entry), count, len(body), salt)
     key, encrypted = index_key(found.header, layout.keyring, salt, layout.segment(entry.number))
     gcm = AESGCM(key)
     if encrypted:
@@ -143,13 +148,13 @@ def encode_index(found: Scan, entry: SegmentEntry, layout: Layout, salt: bytes, 
     return b"".join((head, body, gcm.encrypt(_NONCE, b"", head + body)))
 
 
-def _kept(data: memoryview, row: int, start: int, end: int, excerpts: Excerpts) -> int:
+def _kept(data: memoryview, row: int, start: int, end: int, record_prefix: RecordPrefix) -> int:
     payload = unpack_targets(data, start)[2] if row & TARGETS else start
-    size, enough = excerpts.of(row >> KIND_SHIFT & 0xFF, data[payload:end])
+    size, enough = record_prefix.of(row >> KIND_SHIFT & 0xFF, data[payload:end])
     return payload - start + size | (ENOUGH if enough else 0)
 
 
-def decode_index(data: bytes, header: SegmentHeader, entry: SegmentEntry, layout: Layout) -> Index | str:
+def decode_index(data: bytes, header: SegmentHeader, entry: SegmentEntry, layout: Layout) -> SegmentIndex | str:
     """What an index says of the segment with this header and this seal, or why it can't be believed."""
     if len(data) < HEAD_BYTES + TAG_BYTES:
         return f"{len(data)} bytes are no index"
@@ -163,25 +168,25 @@ def decode_index(data: bytes, header: SegmentHeader, entry: SegmentEntry, layout
     body = _open(data, index_key(header, layout.keyring, salt, layout.segment(entry.number)))
     if body is None:
         return "its bytes are not what was written"
-    leaves, at = _leaves(body, count)
+    batches, at = _decode_batches(body, count)
     if at != len(body):
         return f"its parts end at {at} of {len(body)}"
-    last = next((leaf.positions[-1] for leaf in reversed(leaves) if leaf.rows), entry.base - 1)
+    last = next((indexed.positions[-1] for indexed in reversed(batches) if indexed.rows), entry.base - 1)
     if last != entry.last:
         return f"its records end with {last}, not {entry.last}"
-    return Index(form, leaves)
+    return SegmentIndex(form, batches)
 
 
-def disagreement(index: Index, found: Scan) -> str | None:
+def index_problem(index: SegmentIndex, found: Scan) -> str | None:
     """Where an index that can be believed says something else than the segment: a defect of whoever wrote it."""
-    whole = list(leaves_of(found))
-    if len(whole) != len(index.leaves):
-        return f"it has {len(index.leaves)} batches, and the segment {len(whole)}"
-    for leaf, batch in zip(index.leaves, whole, strict=True):
-        same = leaf[:4] == batch[:4] and list(leaf.positions) == list(batch.positions)
-        pairs = zip(leaf.records(), batch.records(), strict=False)
+    whole = list(indexed_batches(found))
+    if len(whole) != len(index.batches):
+        return f"it has {len(index.batches)} batches, and the segment {len(whole)}"
+    for indexed, batch in zip(index.batches, whole, strict=True):
+        same = indexed[:4] == batch[:4] and list(indexed.positions) == list(batch.positions)
+        pairs = zip(indexed.records(), batch.records(), strict=False)
         if not same or any(
-            leaf.data[mine[2] : mine[3]] != batch.data[its[2] : its[2] + mine[3] - mine[2]]
+            indexed.data[mine[2] : mine[3]] != batch.data[its[2] : its[2] + mine[3] - mine[2]]
             or mine[3] - mine[2] > its[3] - its[2]
             for mine, its in pairs
         ):
@@ -201,8 +206,8 @@ def _open(data: bytes, sealing: tuple[bytes, bool]) -> bytes | None:
     return bytes(view[HEAD_BYTES:-TAG_BYTES])
 
 
-def _leaves(body: bytes, count: int) -> tuple[list[Leaf], int]:
-    leaves: list[Leaf] = []
+def _decode_batches(body: bytes, count: int) -> tuple[list[IndexedBatch], int]:
+    batches: list[IndexedBatch] = []
     view = memoryview(body)
     at = 0
     for _ in range(count):
@@ -218,9 +223,9 @@ def _leaves(body: bytes, count: int) -> tuple[list[Leaf], int]:
         kept.frombytes(view[at : at + _WORD_BYTES * records])
         kept = _words(kept)
         at += _WORD_BYTES * records
-        leaves.append(Leaf(offset, first, flags, rows, positions, body, at, kept))
+        batches.append(IndexedBatch(offset, first, flags, rows, positions, body, at, kept))
         at += sum([size & KEPT_MASK for size in kept])
-    return leaves, at
+    return batches, at
 
 
 def _words(words: array[int]) -> array[int]:

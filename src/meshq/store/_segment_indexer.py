@@ -17,13 +17,13 @@ import trio
 
 from meshq.errors import DamagedError
 from meshq.limits import BACKGROUND_BYTES_PER_S
-from meshq.store._journal_state import Books
+from meshq.store._journal_state import JournalState
 from meshq.store._manifest_format import SegmentEntry
-from meshq.store._ping_pong_file import NoRoomError
-from meshq.store._record_prefix import Excerpts
+from meshq.store._ping_pong_file import DiskFullError
+from meshq.store._record_prefix import RecordPrefix
 from meshq.store._segment_format import SALT_BYTES
 from meshq.store._segment_index import read_segment, remove_index, write_index
-from meshq.store._wakeup import Bell
+from meshq.store._wakeup import Wakeup
 
 #: The thread in which segments are read for this: commits and those who make room don't wait for it.
 POOL: Final = "index"
@@ -39,20 +39,32 @@ PATIENCE_S: Final = 60.0
 CLOSING_SEGMENTS: Final = 4
 
 
-class Indexer:
+class SegmentIndexer:
     """Sees to it that each sealed segment of one journal has an index, and that all of them are what was written.
 
     ``forms``: of the indexes that were believed; ``last``: the last position that was given.
     """
 
     __slots__ = (
-        "_bell", "_books", "_excerpts", "_forms", "_idle_at", "_last", "_on_trust", "_seen", "_stopping", "count",
-        "damaged", "on_damaged",
+        "_forms",
+        "_idle_at",
+        "_journal_state",
+        "_last",
+        "_on_trust",
+        "_record_prefix",
+        "_seen",
+        "_stopping",
+        "_wakeup",
+        "count",
+        "damaged",
+        "on_damaged",
     )  # fmt: skip
 
-    def __init__(self, books: Books, excerpts: Excerpts, forms: Mapping[int, int], last: Callable[[], int]) -> None:
-        self._books = books
-        self._excerpts = excerpts
+    def __init__(
+        self, state: JournalState, record_prefix: RecordPrefix, forms: Mapping[int, int], last: Callable[[], int]
+    ) -> None:
+        self._journal_state = state
+        self._record_prefix = record_prefix
         self._forms = dict(forms)
         #: Segments of which not all bytes were read in this life.
         self._on_trust = dict.fromkeys(forms)
@@ -61,7 +73,7 @@ class Indexer:
         self._idle_at = -1
         #: When each segment was first seen to want something.
         self._seen: dict[int, float] = {}
-        self._bell = Bell()
+        self._wakeup = Wakeup()
         self._stopping = False
         #: Indexes that were written.
         self.count = 0
@@ -69,17 +81,17 @@ class Indexer:
         self.damaged: dict[int, DamagedError] = {}
         #: Told of each of them.
         self.on_damaged: Callable[[DamagedError], None] | None = None
-        books.on_switch = self._bell.ring
+        state.on_manifest_change = self._wakeup.wake
 
     def stop(self) -> None:
         """End ``run``."""
         self._stopping = True
-        self._bell.ring()
+        self._wakeup.wake()
 
     @property
     def indexed(self) -> int:
         """How many segments have an index that a start would use."""
-        listed = self._books.manifest.numbers()
+        listed = self._journal_state.manifest.by_number()
         return sum(number in listed for number in self._forms)
 
     @property
@@ -90,15 +102,15 @@ class Indexer:
     @property
     def damaged_segments(self) -> int:
         """How many of the segments that count are damaged."""
-        listed = self._books.manifest.numbers()
+        listed = self._journal_state.manifest.by_number()
         return sum(number in listed for number in self.damaged)
 
     def _pending(self) -> list[SegmentEntry]:
         """The sealed segments that want an index, the oldest first."""
-        entries = self._books.manifest.entries
+        entries = self._journal_state.manifest.entries
         listed = dict.fromkeys(entry.number for entry in entries)
         self._forms = {number: form for number, form in self._forms.items() if number in listed}
-        form = self._excerpts.form
+        form = self._record_prefix.form
         return [
             entry
             for entry in entries
@@ -109,7 +121,7 @@ class Indexer:
         """The segments that are to be proven, the oldest first."""
         return [
             entry
-            for entry in self._books.manifest.entries
+            for entry in self._journal_state.manifest.entries
             if entry.number in self._on_trust and entry.number not in self.damaged
         ]
 
@@ -131,11 +143,11 @@ class Indexer:
                 await self._wait(LOOK_S)
                 self._idle_at = before if before == self._last() else -1
             else:
-                await self._bell.wait()
+                await self._wakeup.wait()
 
     def _wanted(self) -> list[tuple[SegmentEntry, bool]]:
         """What there is to do: segments, and whether each is to be indexed, or proven only."""
-        pending = [] if self._books.room.full else self._pending()
+        pending = [] if self._journal_state.allocator.full else self._pending()
         wanted = [(entry, True) for entry in pending]
         known = {entry.number for entry in pending}
         wanted += [(entry, False) for entry in self._trusted() if entry.number not in known]
@@ -148,8 +160,8 @@ class Indexer:
         age = trio.current_time() - self._seen[entry.number]
         if age < SETTLE_S:
             return False
-        book = self._books.ledger.books.get(entry.number)
-        few = book is None or len(book.sizes) <= MANY_RECORDS
+        segment = self._journal_state.usage.segments.get(entry.number)
+        few = segment is None or len(segment.sizes) <= MANY_RECORDS
         return few or self._last() == self._idle_at or age >= PATIENCE_S
 
     async def _see_to(self, entry: SegmentEntry, index: bool) -> None:
@@ -168,7 +180,7 @@ class Indexer:
     async def _rest(self) -> None:
         """Until the end."""
         while not self._stopping:
-            await self._bell.wait()
+            await self._wakeup.wait()
 
     async def finish(self) -> None:
         """Index what was sealed last, now that the journal is being closed.
@@ -184,28 +196,28 @@ class Indexer:
 
     async def _write(self, entry: SegmentEntry) -> bool:
         """Index a segment; False if there is no room.  Raises: OSError."""
-        salt = self._books.env.entropy.token(SALT_BYTES)
+        salt = self._journal_state.env.entropy.token(SALT_BYTES)
         try:
             found = await self._look(entry, partial(self._write_one, salt=salt))
-        except NoRoomError:
+        except DiskFullError:
             return False
         if found:
-            self._forms[entry.number] = self._excerpts.form
+            self._forms[entry.number] = self._record_prefix.form
             self.count += 1
         return True
 
     async def _look(self, entry: SegmentEntry, read: Callable[[SegmentEntry], None]) -> bool:
         """Read a segment in a thread; False if it is not there any more, or damaged.  Raises: NoRoomError, OSError."""
-        books = self._books
+        state = self._journal_state
         # Whoever removes files waits; whoever writes the manifest does not.
-        async with books.files:
-            if entry.number not in books.manifest.numbers():
+        async with state.files_lock:
+            if entry.number not in state.manifest.by_number():
                 return False
             try:
-                await books.env.threads.run(read, entry, pool=POOL)
+                await state.env.threads.run(read, entry, pool=POOL)
             except DamagedError as error:
                 self.damaged[entry.number] = error
-                await books.env.threads.run(remove_index, books.env.disk, books.layout, entry.number, pool=POOL)
+                await state.env.threads.run(remove_index, state.env.disk, state.layout, entry.number, pool=POOL)
                 self._forms.pop(entry.number, None)
                 if self.on_damaged is not None:
                     self.on_damaged(error)
@@ -215,11 +227,11 @@ class Indexer:
 
     @property
     def _identity(self) -> tuple[bytes, bytes]:
-        return self._books.manifest.node_id, self._books.manifest.journal_id
+        return self._journal_state.manifest.node_id, self._journal_state.manifest.journal_id
 
     def _write_one(self, entry: SegmentEntry, *, salt: bytes) -> None:
-        books = self._books
-        write_index(books.env.disk, books.layout, entry, self._identity, salt=salt, excerpts=self._excerpts)
+        state = self._journal_state
+        write_index(state.env.disk, state.layout, entry, self._identity, salt=salt, record_prefix=self._record_prefix)
 
     def _prove_one(self, entry: SegmentEntry) -> None:
-        read_segment(self._books.env.disk, self._books.layout, entry, self._identity)
+        read_segment(self._journal_state.env.disk, self._journal_state.layout, entry, self._identity)

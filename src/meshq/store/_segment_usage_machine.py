@@ -23,11 +23,11 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from meshq.errors import invariant
-from meshq.store._batch_format import DEMOTED, ROOT, ROW_BYTES, SIZE_MASK
+from meshq.store._batch_format import DATA_RECORD, DEMOTED, ROW_BYTES, SIZE_MASK
 
 
 @attrs.define(eq=False)
-class SegmentBook:
+class SegmentRecords:
     """What the ledger knows of one segment."""
 
     number: int
@@ -42,7 +42,7 @@ class SegmentBook:
     live_bytes: int = 0
     #: Bytes of all records, alive or not, and of those with targets.
     bytes: int = 0
-    note_bytes: int = 0
+    tombstone_bytes: int = 0
     #: How many targets its notes have, those in its own segment included.
     targets: int = 0
     #: Segment -> pairs (note here, target there) for which this segment must stay.
@@ -52,7 +52,7 @@ class SegmentBook:
     batch_offsets: array[int] = attrs.field(factory=lambda: array("Q"), repr=False)
 
     @classmethod
-    def compacted(cls, number: int, first: int) -> SegmentBook:
+    def compacted(cls, number: int, first: int) -> SegmentRecords:
         """The book of a segment whose batches have tables."""
         return cls(number, first, first - 1, array("Q"))
 
@@ -65,7 +65,7 @@ class SegmentBook:
         index = bisect_left(self.positions, position)
         return index if self.positions[index] == position else None
 
-    def batch_of(self, position: int) -> int:
+    def batch_offset_of(self, position: int) -> int:
         """The offset of the batch that has this position."""
         return self.batch_offsets[bisect_right(self.batch_firsts, position) - 1]
 
@@ -73,7 +73,9 @@ class SegmentBook:
         """Append the records of a batch, all of them as they were when written."""
         if not rows:
             return
-        sizes = array("I", [(row & SIZE_MASK) + ROW_BYTES if row & (ROOT | DEMOTED) == ROOT else 0 for row in rows])
+        sizes = array(
+            "I", [(row & SIZE_MASK) + ROW_BYTES if row & (DATA_RECORD | DEMOTED) == DATA_RECORD else 0 for row in rows]
+        )
         self.sizes.extend(sizes)
         self.live_records += len(rows) - sizes.count(0)
         self.live_bytes += sum(sizes)
@@ -89,91 +91,91 @@ class SegmentBook:
 
     def needed_bytes(self) -> int:
         """About how much of it a compaction would keep."""
-        notes = self.note_bytes * sum(self.needs.values()) // self.targets if self.targets else 0
+        notes = self.tombstone_bytes * sum(self.needs.values()) // self.targets if self.targets else 0
         return self.live_bytes + notes
 
 
-class Ledger:
+class SegmentUsage:
     """The books of all segments that are kept."""
 
-    __slots__ = ("_dense", "_firsts", "_holders", "_watched", "books")
+    __slots__ = ("_compaction", "_dense", "_firsts", "_referrers", "segments")
 
     def __init__(self) -> None:
         #: By number.
-        self.books: dict[int, SegmentBook] = {}
+        self.segments: dict[int, SegmentRecords] = {}
         #: Those without a table, in the order of their positions, and the first position of each.
-        self._dense: list[SegmentBook] = []
+        self._dense: list[SegmentRecords] = []
         self._firsts: list[int] = []
         #: Living root -> segments of the notes that only refer to it, one entry per note.
-        self._holders: dict[int, list[int]] = {}
+        self._referrers: dict[int, list[int]] = {}
         #: While a compaction runs: what notes killed in its victims, as (segment of the note, target).
-        self._watched: tuple[frozenset[int], list[tuple[int, int]]] | None = None
+        self._compaction: tuple[frozenset[int], list[tuple[int, int]]] | None = None
 
-    def begin(self, number: int, first: int, *, compacted: bool = False) -> SegmentBook:
+    def add_segment(self, number: int, first: int, *, compacted: bool = False) -> SegmentRecords:
         """A new segment, empty so far."""
-        book = SegmentBook.compacted(number, first) if compacted else SegmentBook(number, first, first - 1)
-        self.books[number] = book
+        segment = SegmentRecords.compacted(number, first) if compacted else SegmentRecords(number, first, first - 1)
+        self.segments[number] = segment
         if not compacted:
             at = bisect_right(self._firsts, first)
-            self._dense.insert(at, book)
+            self._dense.insert(at, segment)
             self._firsts.insert(at, first)
-        return book
+        return segment
 
-    def locate(self, position: int) -> tuple[SegmentBook, int] | None:
+    def find_record(self, position: int) -> tuple[SegmentRecords, int] | None:
         """The segment that has this record, and its index there."""
         at = bisect_right(self._firsts, position) - 1
         if at >= 0 and position <= self._dense[at].last:
             return self._dense[at], position - self._firsts[at]
-        for book in self.books.values():
-            if book.positions is not None:
-                index = book.index_of(position)
+        for segment in self.segments.values():
+            if segment.positions is not None:
+                index = segment.index_of(position)
                 if index is not None:
-                    return book, index
+                    return segment, index
         return None
 
-    def alive(self, position: int) -> bool:
+    def is_live(self, position: int) -> bool:
         """Whether this is a living root."""
-        found = self.locate(position)
+        found = self.find_record(position)
         return found is not None and found[0].sizes[found[1]] != 0
 
-    def add_targets(self, holder: SegmentBook, size: int, kills: Sequence[int], refs: Sequence[int]) -> None:
+    def add_targets(self, holder: SegmentRecords, size: int, deletes: Sequence[int], refs: Sequence[int]) -> None:
         """Take in what a durable record in ``holder`` makes dead and speaks about."""
-        holder.note_bytes += size
-        holder.targets += len(kills) + len(refs)
-        for target in kills:
-            self._kill(target)
-            found = self.locate(target)
+        holder.tombstone_bytes += size
+        holder.targets += len(deletes) + len(refs)
+        for target in deletes:
+            self._delete(target)
+            found = self.find_record(target)
             if found is not None:
-                if self._watched is not None and found[0].number in self._watched[0]:
-                    self._watched[1].append((holder.number, target))
+                if self._compaction is not None and found[0].number in self._compaction[0]:
+                    self._compaction[1].append((holder.number, target))
                 self._need(holder, found[0])
         for target in refs:
-            found = self.locate(target)
+            found = self.find_record(target)
             if found is not None and found[0].sizes[found[1]] and found[0] is not holder:
-                self._holders.setdefault(target, []).append(holder.number)
+                self._referrers.setdefault(target, []).append(holder.number)
                 self._need(holder, found[0])
 
     @staticmethod
-    def _need(holder: SegmentBook, book: SegmentBook) -> None:
-        if book is not holder:
-            holder.needs[book.number] = holder.needs.get(book.number, 0) + 1
+    def _need(holder: SegmentRecords, segment: SegmentRecords) -> None:
+        if segment is not holder:
+            holder.needs[segment.number] = holder.needs.get(segment.number, 0) + 1
 
-    def _kill(self, position: int) -> None:
-        found = self.locate(position)
+    def _delete(self, position: int) -> None:
+        found = self.find_record(position)
         if found is None:
             return
-        book, index = found
-        size = book.sizes[index]
+        segment, index = found
+        size = segment.sizes[index]
         if not size:
             return
-        book.sizes[index] = 0
-        book.live_records -= 1
-        book.live_bytes -= size
-        for number in self._holders.pop(position, ()):
-            self._release(self.books[number], book.number)
+        segment.sizes[index] = 0
+        segment.live_records -= 1
+        segment.live_bytes -= size
+        for number in self._referrers.pop(position, ()):
+            self._release(self.segments[number], segment.number)
 
     @staticmethod
-    def _release(holder: SegmentBook, number: int) -> None:
+    def _release(holder: SegmentRecords, number: int) -> None:
         left = holder.needs[number] - 1
         if left:
             holder.needs[number] = left
@@ -185,85 +187,85 @@ class Ledger:
     def remove(self, numbers: Iterable[int]) -> None:
         """Forget segments that are no longer kept."""
         for number in numbers:
-            book = self.books.pop(number)
-            if book.positions is None:
-                at = self._dense.index(book)
+            segment = self.segments.pop(number)
+            if segment.positions is None:
+                at = self._dense.index(segment)
                 del self._dense[at], self._firsts[at]
-            for other in self.books.values():
+            for other in self.segments.values():
                 other.needs.pop(number, None)
 
-    def living(self) -> list[int]:
+    def live_positions(self) -> list[int]:
         """The positions of all living roots, in order."""
         found: list[int] = []
-        for book in self.books.values():
-            if book.live_records:
-                positions = range(book.first, book.last + 1) if book.positions is None else book.positions
-                found += [at for at, size in zip(positions, book.sizes, strict=True) if size]
+        for segment in self.segments.values():
+            if segment.live_records:
+                positions = range(segment.first, segment.last + 1) if segment.positions is None else segment.positions
+                found += [at for at, size in zip(positions, segment.sizes, strict=True) if size]
         found.sort()
         return found
 
     # -- compaction --------------------------------------------------------------------------------------------
 
-    def watch(self, victims: Iterable[int]) -> None:
+    def begin_compaction(self, victims: Iterable[int]) -> None:
         """A compaction of these segments begins."""
-        self._watched = (frozenset(victims), [])
+        self._compaction = (frozenset(victims), [])
 
-    def unwatch(self) -> None:
+    def abandon_compaction(self) -> None:
         """The compaction was given up."""
-        self._watched = None
+        self._compaction = None
 
     def must_copy(
-        self, victims: frozenset[int], position: int, kills: Sequence[int], refs: Sequence[int]
+        self, victims: frozenset[int], position: int, deletes: Sequence[int], refs: Sequence[int]
     ) -> tuple[bool, bool]:
         """Whether a record of a victim must be kept, and whether it is a living root.
 
         Dead roots of victims are not copied, so a note that is there for their sake only need not be either.
         """
-        if self.alive(position):
+        if self.is_live(position):
             return True, True
-        for target in kills:
-            found = self.locate(target)
+        for target in deletes:
+            found = self.find_record(target)
             if found is not None and found[0].number not in victims:
                 return True, False
-        return any(self.alive(target) for target in refs), False
+        return any(self.is_live(target) for target in refs), False
 
-    def exchange(self, victims: Sequence[int], outputs: Sequence[SegmentBook]) -> None:
+    def finish_compaction(self, victims: Sequence[int], outputs: Sequence[SegmentRecords]) -> None:
         """Replace the victims by the segments that their records were copied to.
 
         What died while they were copied is dead in the copy, too.  Afterwards ``add_targets`` is to be called
         for each copied record that has targets.
         """
-        invariant(self._watched is not None and self._watched[0] == frozenset(victims), "watched from the start")
-        watched = self._watched[1] if self._watched is not None else []
-        self._watched = None
+        invariant(self._compaction is not None and self._compaction[0] == frozenset(victims), "watched from the start")
+        watched = self._compaction[1] if self._compaction is not None else []
+        self._compaction = None
         for output in outputs:
-            self._bury(output)
+            self._delete_in_copy(output)
         gone = frozenset(victims)
-        for position, holders in list(self._holders.items()):
+        for position, holders in list(self._referrers.items()):
             kept = [number for number in holders if number not in gone]
             if kept:
-                self._holders[position] = kept
+                self._referrers[position] = kept
             else:
-                del self._holders[position]
+                del self._referrers[position]
         self.remove(victims)
         for output in outputs:
-            self.books[output.number] = output
-        for position, holders in self._holders.items():
+            self.segments[output.number] = output
+        for position, holders in self._referrers.items():
             self._need_again(position, holders, outputs)
         for holder, target in watched:
             self._need_again(target, [holder], outputs)
 
-    def _bury(self, output: SegmentBook) -> None:
+    def _delete_in_copy(self, output: SegmentRecords) -> None:
         for index, position in enumerate(output.positions or ()):
-            if output.sizes[index] and not self.alive(position):
+            if output.sizes[index] and not self.is_live(position):
                 output.live_records -= 1
                 output.live_bytes -= output.sizes[index]
                 output.sizes[index] = 0
 
-    def _need_again(self, target: int, holders: Iterable[int], outputs: Sequence[SegmentBook]) -> None:
+    def _need_again(self, target: int, holders: Iterable[int], outputs: Sequence[SegmentRecords]) -> None:
         for output in outputs:
             if output.index_of(target) is not None:
                 for number in holders:
-                    if number in self.books:
-                        needs = self.books[number].needs
+                    if number in self.segments:
+                        needs = self.segments[number].needs
                         needs[output.number] = needs.get(output.number, 0) + 1

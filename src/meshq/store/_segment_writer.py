@@ -9,14 +9,14 @@ import attrs
 
 from meshq.abc import File
 from meshq.limits import SEGMENT_HEADER_BYTES
-from meshq.store._batch_format import Place, Sheaf, encode_batch
+from meshq.store._batch_format import BatchData, BatchLocation, encode_batch
 from meshq.store._keyring_format import Keyring
 from meshq.store._manifest_format import SegmentEntry
 from meshq.store._segment_format import SegmentHeader, SegmentKeys, encode_header
 
 
 @attrs.define(eq=False)
-class Blank:
+class PreallocatedSegment:
     """A segment made ahead of need: zeros on disk under its final name, in no manifest."""
 
     number: int
@@ -29,13 +29,13 @@ class SegmentWriter:
 
     __slots__ = ("_file", "_keys", "_previous", "base", "batches", "capacity", "end", "last", "number")
 
-    def __init__(self, blank: Blank, header: SegmentHeader, keyring: Keyring) -> None:
-        self._file = blank.file
+    def __init__(self, preallocated: PreallocatedSegment, header: SegmentHeader, keyring: Keyring) -> None:
+        self._file = preallocated.file
         self._keys = SegmentKeys(header, keyring)
         self._previous = self._keys.genesis
         self.number = header.number
         self.base = header.base
-        self.capacity = blank.capacity
+        self.capacity = preallocated.capacity
         #: Where the next batch goes; all before it is durable.
         self.end = SEGMENT_HEADER_BYTES
         self.last = header.base - 1
@@ -52,19 +52,19 @@ class SegmentWriter:
             sealed=sealed,
         )
 
-    def write(self, sheaf: Sheaf, durable: int) -> float:
+    def write(self, batch_data: BatchData, durable: int) -> float:
         """Append a batch and sync; how many seconds the sync took.
 
         Raises: OSError; then nothing may be written to this file any more.
         """
-        place = Place(self.batches + 1, self.end, self._previous, durable)
-        batch, tag = encode_batch(self._keys, place, sheaf)
+        location = BatchLocation(self.batches + 1, self.end, self._previous, durable)
+        batch, tag = encode_batch(self._keys, location, batch_data)
         self._file.write_at(self.end, [batch, tag])
         seconds = self._file.sync()
         self.end += len(batch) + len(tag)
         self._previous = tag
         self.batches += 1
-        self.last = sheaf.last
+        self.last = batch_data.last
         return seconds
 
     def close(self) -> None:
@@ -72,10 +72,10 @@ class SegmentWriter:
         self._file.close()
 
 
-def head_blank(blank: Blank, header: SegmentHeader) -> None:
+def write_segment_header(preallocated: PreallocatedSegment, header: SegmentHeader) -> None:
     """Give a blank its header; durable on return.  Raises: OSError.
 
     Only then may a manifest name it: a listed segment whose header fails its check is damaged, never unfinished.
     """
-    blank.file.write_at(0, [encode_header(header)])
-    blank.file.sync()
+    preallocated.file.write_at(0, [encode_header(header)])
+    preallocated.file.sync()

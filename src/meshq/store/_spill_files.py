@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from meshq.abc import Buffer, Disk, Entropy, File
 from meshq.errors import DamagedError
 from meshq.limits import SEGMENT_BYTES
-from meshq.store._ping_pong_file import is_full
+from meshq.store._ping_pong_file import is_disk_full
 
 _KEY_BYTES: Final = 32
 SUFFIX: Final = ".page"
@@ -77,7 +77,7 @@ class SpillFiles:
         except OSError as error:
             # An offset is used once: whatever was begun is left behind.
             self._leave()
-            if not is_full(error):
+            if not is_disk_full(error):
                 raise
             self.tidy()
             return None

@@ -14,9 +14,9 @@ from meshq.errors import DamagedError, SettingsError
 from meshq.store._directories import make_directory, take_lock
 from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import LOCK, TEMPORARY_SUFFIX, Layout
-from meshq.store._ping_pong_file import Pair, read_whole
-from meshq.store._ping_pong_format import Sheet, decode_sheet
-from meshq.store._relocation_plan import KEPT, judge
+from meshq.store._ping_pong_file import PingPongFile, read_whole
+from meshq.store._ping_pong_format import PingPongCopy, decode_copy
+from meshq.store._relocation_plan import KEPT, check_relocation
 
 PURPOSE: Final[Literal["places"]] = "places"
 
@@ -42,9 +42,9 @@ class StoreLock:
         if written is None and not outside:
             return
         old, new = _all(layout, written or {}), _all(layout, outside)
-        apart(layout)
+        check_separate(layout)
         # What is new to the store must not have been somebody's; what it knows must have been its own.
-        judge(old, new, partial(_holds, disk), outside=frozenset(written or ()))
+        check_relocation(old, new, partial(_holds, disk), outside=frozenset(written or ()))
         for path in outside.values():
             make_directory(disk, path)
             self._files.append(take_lock(disk, Layout(path)))
@@ -69,7 +69,7 @@ def layout_of(disk: Disk, root: str, keyring: Keyring) -> Layout:
     return attrs.evolve(layout, directories=Directories(**written)) if written else layout
 
 
-def apart(layout: Layout) -> None:
+def check_separate(layout: Layout) -> None:
     """Raise ``SettingsError`` if two parts have one directory, or one has the store's own."""
     taken = {layout.root: "data_dir"}
     places = (layout.journal, layout.bindings, layout.paging, layout.large)
@@ -100,11 +100,11 @@ def _read(disk: Disk, layout: Layout) -> tuple[dict[str, str] | None, bool]:
     found: list[dict[str, str]] = []
     damage: DamagedError | None = None
     for slot in (0, 1):
-        path = Pair(disk, layout.root, PURPOSE).path(slot)
+        path = PingPongFile(disk, layout.root, PURPOSE).path(slot)
         if path.rpartition("/")[2] not in names:
             continue
         try:
-            sheet = decode_sheet(PURPOSE.encode(), read_whole(disk, path), path)
+            sheet = decode_copy(PURPOSE.encode(), read_whole(disk, path), path)
             found.append(_decoded(sheet, path))
         except DamagedError as error:
             damage = error
@@ -113,7 +113,7 @@ def _read(disk: Disk, layout: Layout) -> tuple[dict[str, str] | None, bool]:
     return (found[0], len(found) == 2) if found else (None, True)
 
 
-def _decoded(sheet: Sheet, path: str) -> dict[str, str]:
+def _decoded(sheet: PingPongCopy, path: str) -> dict[str, str]:
     try:
         found: Any = json.loads(sheet.body)
     except ValueError:
@@ -124,9 +124,9 @@ def _decoded(sheet: Sheet, path: str) -> dict[str, str]:
 
 
 def _write(disk: Disk, layout: Layout, places: dict[str, str]) -> None:
-    pair = Pair(disk, layout.root, PURPOSE)
+    pair = PingPongFile(disk, layout.root, PURPOSE)
     for name in disk.names(layout.root):
         if name.startswith(PURPOSE) and name.endswith(TEMPORARY_SUFFIX):
             disk.remove(f"{layout.root}/{name}")
     for generation in (2, 1):
-        pair.write(Sheet(generation, json.dumps(places, sort_keys=True).encode()))
+        pair.write(PingPongCopy(generation, json.dumps(places, sort_keys=True).encode()))

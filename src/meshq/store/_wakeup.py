@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 
-class Bell:
+class Wakeup:
     """As a ``trio.Event`` that is set anew for each wait, at half its price."""
 
     __slots__ = ("_rung", "_task")
@@ -14,7 +14,7 @@ class Bell:
         self._rung = False
         self._task: trio.lowlevel.Task | None = None
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the waiting task."""
         task = self._task
         if task is None:

@@ -23,7 +23,7 @@ from meshq.errors import (
     caused,
 )
 from meshq.logs import logger
-from meshq.store import LargeFiles, LargeWriter, is_full
+from meshq.store import LargeBodyFiles, LargeBodyWriter, is_disk_full
 from meshq.wire import decline
 
 POOL: Final = "large"
@@ -62,7 +62,7 @@ class FileBodies(Bodies):
     in_memory = False
 
     def __init__(
-        self, token: Callable[[int], bytes], files: LargeFiles, threads: Threads, *, uploads_max: int = 4_096
+        self, token: Callable[[int], bytes], files: LargeBodyFiles, threads: Threads, *, uploads_max: int = 4_096
     ) -> None:
         super().__init__(token)
         self._uploads_max = uploads_max
@@ -72,7 +72,7 @@ class FileBodies(Bodies):
         self.failed: Callable[[MeshqError], None] = _ignore
         self._jobs: dict[Body, deque[_Job]] = {}
         # Bodies that are coming in, and those that have failed to.
-        self._writers: dict[Body, LargeWriter] = {}
+        self._writers: dict[Body, LargeBodyWriter] = {}
         self._refused: dict[Body, MeshqError] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -208,7 +208,7 @@ class FileBodies(Bodies):
 
     def _explained(self, failure: OSError) -> MeshqError:
         """Why a body could not be taken; unless the disk is only full, it is of no use any more."""
-        if is_full(failure):
+        if is_disk_full(failure):
             return caused(AddressFullError(f"there is no room for the body: {failure}"), failure)
         text = f"the body of a large message can't be written: {failure}"
         error = caused(JournalBrokenError(text, outcome="not_done"), failure)

@@ -88,9 +88,9 @@ class HighWatermarks:
             self._write(queue, mark, given=queue.last, delivered=delivered)
 
     def _write(self, queue: Queue, mark: _QueueWatermarks, *, given: int, delivered: dict[int, int]) -> None:
-        kills = [mark.position] if mark.position else []
+        deletes = [mark.position] if mark.position else []
         payload = encode_marks(queue.number, given, delivered)
         # Vital: without it a full disk could not be drained.
-        mark.position = self._release_queue.write(MARKS, [payload], kills=kills, vital=True)
+        mark.position = self._release_queue.write(MARKS, [payload], deletes=deletes, vital=True)
         mark.given = given
         mark.delivered = delivered

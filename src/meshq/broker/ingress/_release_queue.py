@@ -37,24 +37,24 @@ class Log(Protocol):
     def last(self) -> int:
         """The last position given."""
 
-    def place(
+    def append_nowait(
         self,
         kind: int,
         parts: Sequence[Buffer],
         *,
-        root: bool = True,
-        kills: Sequence[int] = (),
+        tombstone: bool = False,
+        deletes: Sequence[int] = (),
         refs: Sequence[int] = (),
         lazy: bool = False,
         vital: bool = False,
     ) -> int:
         """Put a record into the open batch; returns its position.
 
-        A root lives until a record kills it, a note (``root=False``) as long as what it speaks about.  A full disk
+        A root lives until a record kills it, a note (``tombstone=True``) as long as what it speaks about.  A full disk
         refuses roots that are not ``vital``.
         """
 
-    def together(self, size_bytes: int) -> AbstractContextManager[None]:
+    def atomic_batch(self, size_bytes: int) -> AbstractContextManager[None]:
         """All records that are placed inside, ``size_bytes`` at most, are there after a crash, or none is."""
 
     @property
@@ -68,16 +68,16 @@ class Log(Protocol):
     def large_bytes(self) -> float:
         """New records, or groups of them, of more bytes than this are asked for first."""
 
-    def ask_room(self, size_bytes: int, then: Callable[[], None]) -> bool:
+    def request_space(self, size_bytes: int, then: Callable[[], None]) -> bool:
         """Have room made; False: ``then`` is called once, when there is some or the disk has none.
 
         True: there is some, or what is placed is refused.
         """
 
-    def has_room(self, size_bytes: int) -> bool:
+    def has_space(self, size_bytes: int) -> bool:
         """Whether what is placed now is sure to find room on the disk."""
 
-    def hurry(self) -> None:
+    def request_commit(self) -> None:
         """Somebody waits: don't wait for company."""
 
 
@@ -117,7 +117,7 @@ class ReleaseQueue:
         """What was placed and is not released yet."""
         return [pair for _, views, _ in self._entries for pair in views]
 
-    def ask_room(self, size_bytes: int, then: Callable[[], None]) -> bool:
+    def request_space(self, size_bytes: int, then: Callable[[], None]) -> bool:
         """Something is to be placed that may take so many bytes: True if it need not wait.
 
         Else ``then`` is called once, in another turn: there is room as long as that call lasts, or the disk has none.
@@ -125,9 +125,9 @@ class ReleaseQueue:
         log = self.log
         if log is None or (size_bytes <= self.large_bytes and not self.queued):
             return True
-        return log.ask_room(size_bytes, then)
+        return log.request_space(size_bytes, then)
 
-    def check_room(self, size_bytes: int) -> None:
+    def check_space(self, size_bytes: int) -> None:
         """See that what was asked for can be placed.
 
         Once it is placed everything behind it waits for its room.
@@ -135,7 +135,7 @@ class ReleaseQueue:
             AddressFullError: the disk has no room for it.
         """
         log = self.log
-        if log is not None and size_bytes > self.large_bytes and not log.has_room(size_bytes):
+        if log is not None and size_bytes > self.large_bytes and not log.has_space(size_bytes):
             raise AddressFullError(f"the disk has no room for {size_bytes} bytes of new messages at once")
 
     def doom(self, positions: Sequence[int]) -> None:
@@ -143,7 +143,13 @@ class ReleaseQueue:
         self._doomed += positions
 
     def write(
-        self, kind: int, parts: Sequence[Buffer], *, root: bool = True, kills: Sequence[int] = (), **options: Any
+        self,
+        kind: int,
+        parts: Sequence[Buffer],
+        *,
+        tombstone: bool = False,
+        deletes: Sequence[int] = (),
+        **options: Any,
     ) -> int:
         """Place a record; returns its position, 0 without a log."""
         log = self.log
@@ -151,8 +157,8 @@ class ReleaseQueue:
             return 0
         doomed = self._doomed[:_DOOMED_MAX]
         if doomed:
-            kills = [*kills, *doomed]
-        position = log.place(kind, parts, root=root, kills=kills, **options)
+            deletes = [*deletes, *doomed]
+        position = log.append_nowait(kind, parts, tombstone=tombstone, deletes=deletes, **options)
         if doomed:
             del self._doomed[: len(doomed)]
         return position
@@ -172,15 +178,15 @@ class ReleaseQueue:
             self._entries.append((position, views, then))
 
     @contextmanager
-    def together(self, size_bytes: int) -> Iterator[None]:
+    def atomic_batch(self, size_bytes: int) -> Iterator[None]:
         """What is placed inside is durable and visible as one thing: all of it or nothing.
 
         Raises:
             AddressFullError, JournalBrokenError, ClosedError: nothing was placed.
         """
         size_bytes += 8 * len(self._doomed)
-        self.check_room(size_bytes)
-        with self.log.together(size_bytes) if self.log is not None else nullcontext():
+        self.check_space(size_bytes)
+        with self.log.atomic_batch(size_bytes) if self.log is not None else nullcontext():
             views, calls = self._group = ([], [])
             try:
                 yield
@@ -191,7 +197,7 @@ class ReleaseQueue:
     def when_all_is_durable(self, then: Callable[[], None]) -> None:
         """Call ``then`` once everything that is placed now is durable."""
         if self.log is not None:
-            self.log.hurry()
+            self.log.request_commit()
             self.release_after(self.log.last, (), then)
         else:
             then()

@@ -22,17 +22,17 @@ _QUEUE_BYTES: Final = PART_RECORD_BYTES + MARK_RECORD_BYTES
 def must_wait(core: Core, frame: Frame, then: Callable[[], None]) -> bool:
     """Whether a large frame has to wait for room on the disk; ``then`` is called once, when it is there or there is
     none."""
-    return _is_run(frame) and not core.release_queue.ask_room(_bytes_needed(core, frame), then)
+    return _is_run(frame) and not core.release_queue.request_space(_bytes_needed(core, frame), then)
 
 
-def check_room(core: Core, frame: Frame) -> None:
+def check_space(core: Core, frame: Frame) -> None:
     """See that a large run can be placed without keeping everything behind it waiting for room on the disk.
 
     Raises:
         AddressFullError: it can't.
     """
     if _is_run(frame):
-        core.release_queue.check_room(_bytes_needed(core, frame))
+        core.release_queue.check_space(_bytes_needed(core, frame))
 
 
 def _is_run(frame: Frame) -> bool:

@@ -17,7 +17,7 @@ from meshq.broker.ingress._distribution_plan import filters_of
 from meshq.broker.ingress._fair_scheduler import CostlyScan
 from meshq.broker.ingress._filters_at import costly, filters_of_forwarded
 from meshq.broker.queue._run import StoredRun
-from meshq.broker.session._disk_space import check_room
+from meshq.broker.session._disk_space import check_space
 from meshq.errors import MeshqError
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import (
@@ -231,7 +231,7 @@ class Peering:
         rows = range(stored, content.rows)
         asked = self._core.ingress.asked_of_forwarded(run, kinds, header.arrival, header.waited)
         if frame.size_bytes > self._core.release_queue.large_bytes:
-            check_room(self._core, frame)
+            check_space(self._core, frame)
         self._core.ingress.place_forwarded(run, queues, (link, last), rows, confirm, asked, topic=header.topic)
         run.verdicts = ()
 

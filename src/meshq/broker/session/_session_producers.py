@@ -13,7 +13,7 @@ from meshq.broker.ingress._filters_at import costly, filters_at
 from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.session._access import may_have, permit, permit_run, permit_sending
-from meshq.broker.session._disk_space import check_room
+from meshq.broker.session._disk_space import check_space
 from meshq.broker.session._management_requests import ManagementRequests
 from meshq.broker.session._producer_credits import ProducerCredits
 from meshq.errors import MeshqError, RemoteProtocolError, UsageError, caused, invariant
@@ -220,7 +220,7 @@ class SessionProducers:
             if frame.size_bytes > self._core.release_queue.large_bytes:
                 # What stands in front of it takes its room first.
                 self._core.ingress.attribute(run)
-                check_room(self._core, frame)
+                check_space(self._core, frame)
             self._core.ingress.place(run, producer.target, kinds, confirm)
         except RemoteProtocolError:
             raise

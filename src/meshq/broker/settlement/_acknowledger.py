@@ -50,7 +50,7 @@ class Acknowledger:
             self._record(queue, done, ended)
 
     def settle_together(self, queue: Queue, spans: Sequence[RowSpan]) -> list[StoredRun]:
-        """Acknowledge what a transaction holds, within ``ReleaseQueue.together``.
+        """Acknowledge what a transaction holds, within ``ReleaseQueue.atomic_batch``.
 
         Returns runs whose duplicate ids outlive them, for ``move_ids``: what these take has no bound.
         """
@@ -128,7 +128,7 @@ class Acknowledger:
             # A record speaks only of runs that the ones before it have left alive.
             self.settle_outdated(queue)
         rows: list[SettledRow] = []
-        kills: list[int] = []
+        deletes: list[int] = []
         refs: list[int] = []
         freed = 0
         bodies: list[Body] = []
@@ -140,7 +140,7 @@ class Acknowledger:
                 if view.timers:
                     cancel_timers(view)
                 if view.counted_at:
-                    kills.append(view.counted_at)
+                    deletes.append(view.counted_at)
                 if self.strays:
                     self.strays.pop(view, None)
                 run.views -= 1
@@ -160,16 +160,21 @@ class Acknowledger:
                         later.append(run)
                     else:
                         if position and not self._move_ids(run):
-                            kills.append(position)
+                            deletes.append(position)
                         continue
                 else:
                     freed += _strip(run, view.run)
             if position and queue.durable and not logged:
                 rows.append(settled_row(queue, span))
                 refs.append(position)
-        if rows or kills:
+        if rows or deletes:
             self._release_queue.write(
-                SETTLED, [encode_settled(rows)], root=False, kills=kills, refs=list(dict.fromkeys(refs)), lazy=True
+                SETTLED,
+                [encode_settled(rows)],
+                tombstone=True,
+                deletes=deletes,
+                refs=list(dict.fromkeys(refs)),
+                lazy=True,
             )
         if freed:
             self._memory.released(freed)
@@ -185,7 +190,7 @@ class Acknowledger:
             return False
         ids = chunk.ids[chunk.start :]
         payload = encode_ids(run.position, run.address, ids)
-        chunk.record = self._release_queue.write(IDS, [payload], kills=[run.position], lazy=True, vital=True)
+        chunk.record = self._release_queue.write(IDS, [payload], deletes=[run.position], lazy=True, vital=True)
         chunk.ids, chunk.start = ids, 0
         return True
 

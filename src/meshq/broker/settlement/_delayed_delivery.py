@@ -54,7 +54,7 @@ class DelayedDelivery:
         if whole.position and queue.durable:
             row = DueRow(queue.number, whole.position, rows.start, rows.stop, rows.step, view.first)
             # A note without which the messages would come again, under other numbers: vital as an acknowledgement is.
-            position = self._release_queue.write(DUE, [encode_due(row)], root=False, refs=[whole.position])
+            position = self._release_queue.write(DUE, [encode_due(row)], tombstone=True, refs=[whole.position])
             if queue.consumers:
                 self._marks.cover_delivered(queue, queue.level_for(run), queue.last, MARK_BLOCK // 2)
         else:

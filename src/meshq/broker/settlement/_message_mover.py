@@ -156,7 +156,7 @@ class MessageMover:
                 then(need)
                 self._ended(queue, number, since)
 
-        if self._release_queue.ask_room(need, answered):
+        if self._release_queue.request_space(need, answered):
             # There is room, or whoever places it is refused at once; what nobody keeps needs none.
             return
         if then is not None:
@@ -179,7 +179,7 @@ class MessageMover:
         Whoever comes later finds no room for what is larger than a segment: nothing keeps so much.
         """
         with contextlib.suppress(AddressFullError):
-            self._release_queue.check_room(need)
+            self._release_queue.check_space(need)
             self._move_late(queue, span, target, reason, still, known)
 
     def _move_late(

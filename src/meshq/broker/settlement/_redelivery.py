@@ -199,10 +199,10 @@ class Redelivery:
                 for row, count in counts.items()
             ),
         )
-        kills = [view.counted_at] if view.counted_at else []
+        deletes = [view.counted_at] if view.counted_at else []
         payload = encode_counted(record)
         try:
-            view.counted_at = self._release_queue.write(COUNTED, [payload], kills=kills, lazy=True, vital=True)
+            view.counted_at = self._release_queue.write(COUNTED, [payload], deletes=deletes, lazy=True, vital=True)
         except (ClosedError, JournalBrokenError):
             # The node ends and says why; what came back is known in this life only.
             return

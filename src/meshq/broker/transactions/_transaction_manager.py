@@ -79,7 +79,7 @@ class TransactionManager:
             UsageError, NotFoundError, AddressFullError: it is not taken.
         """
         size = work.run.size_bytes
-        transaction.check_room(work.run.content.rows, size)
+        transaction.check_space(work.run.content.rows, size)
         bound = self._core.memory.limit_bytes // limits.TRANSACTIONS_MEMORY_SHARE
         if self.size_bytes + size > bound:
             raise AddressFullError(f"open transactions have {self.size_bytes} bytes of memory; they may have {bound}")
@@ -127,7 +127,7 @@ class TransactionManager:
         try:
             self.check_ids(transaction)
             size = self.weigh(transaction)
-            with self._core.release_queue.together(size):
+            with self._core.release_queue.atomic_batch(size):
                 later = self.apply(transaction)
         except MeshqError:
             self.roll_back(transaction)
@@ -263,7 +263,7 @@ class TransactionManager:
         return size + sum(ingress.weigh(*work) for work in transaction.work)
 
     def apply(self, transaction: ServerTransaction) -> list[StoredRun]:
-        """Place and settle all of it, within ``ReleaseQueue.together``; returns what is to be given to ``move_ids``."""
+        """Place and settle all of it, within ``ReleaseQueue.atomic_batch``; returns the runs for ``move_ids``."""
         core = self._core
         for run, target, kinds in transaction.work:
             core.ingress.place(run, target, kinds, _nothing, weighed=True)

@@ -131,7 +131,7 @@ class TwoPhaseCommit:
             self._check_unused(xid, user)
             self._transactions.check_ids(transaction)
             prepared = PreparedTransaction(xid, user, core.settings.now_ms(), transaction)
-            with core.release_queue.together(self._weigh(prepared)):
+            with core.release_queue.atomic_batch(self._weigh(prepared)):
                 self._write(prepared)
         except MeshqError:
             self._transactions.roll_back(transaction)
@@ -168,7 +168,7 @@ class TwoPhaseCommit:
         record = PreparedRecord(prepared.xid, prepared.user, prepared.prepared_ms, held, len(waiting))
         # The xid may be used again: what was decided of it before is over.
         older = self.decisions.forget(prepared.xid)
-        position = core.release_queue.write(PREPARED, [encode_prepared(record)], kills=older)
+        position = core.release_queue.write(PREPARED, [encode_prepared(record)], deletes=older)
         prepared.positions.append(position)
         for run, target, _ in waiting:
             content = run.content
@@ -205,7 +205,7 @@ class TwoPhaseCommit:
         try:
             for _, target, _ in found.transaction.work:
                 permit_making(asker, target)
-            with self._core.release_queue.together(self._weigh(found)):
+            with self._core.release_queue.atomic_batch(self._weigh(found)):
                 later = self._transactions.apply(found.transaction)
                 self._decide(found, targets, committed=True)
         except (AddressFullError, NotFoundError, UsageError, SecurityError) as error:
@@ -264,7 +264,7 @@ class TwoPhaseCommit:
         return found
 
     def _decide(self, prepared: PreparedTransaction, targets: list[Target], *, committed: bool) -> None:
-        self._remember(prepared.xid, prepared.user, committed=committed, kills=prepared.positions, vital=True)
+        self._remember(prepared.xid, prepared.user, committed=committed, deletes=prepared.positions, vital=True)
         del self._by_xid[prepared.xid]
         self._sends.remove(prepared, targets)
         for target in targets:
@@ -295,7 +295,7 @@ class TwoPhaseCommit:
         self._sends.remove(prepared, gone)
 
     def _remember(
-        self, xid: bytes, user: str, *, committed: bool, kills: Sequence[int] = (), vital: bool = False
+        self, xid: bytes, user: str, *, committed: bool, deletes: Sequence[int] = (), vital: bool = False
     ) -> None:
         """Whoever asks again is told the same, in every later life, too.
 
@@ -304,10 +304,10 @@ class TwoPhaseCommit:
             JournalBrokenError: the disk has failed.
         """
         record = encode_decided(DecidedRecord(xid, user, committed))
-        kills = [position for position in kills if position]
+        deletes = [position for position in deletes if position]
         # Vital if it ends something: on a full disk, too, may be given back what is held.  Of what nobody knows there
         # may be any number, and the reserve is for those who drain.
-        position = self._core.release_queue.write(DECIDED, [record], kills=kills, vital=vital)
+        position = self._core.release_queue.write(DECIDED, [record], deletes=deletes, vital=vital)
         self._core.release_queue.doom(self.decisions.add(xid, Decision(user, committed, position)))
 
     # -- over a restart
