@@ -192,7 +192,7 @@ BUGS: Final = (
     Bug(
         name="write a commit as if its records were anybody's",
         function="meshq.store:GroupCommit._append_rare",
-        old=" and not self._together:\n",
+        old=" and not self._in_atomic_batch:\n",
         new=":\n",
         checkers=("Q3", "Q6"),
     ),

@@ -161,18 +161,18 @@ async def test_a_record_that_is_too_large_is_refused_and_the_largest_is_not(stor
     assert [len(record.payload) for record in store.records()] == [RECORD_BYTES_MAX, 8]
 
 
-async def test_a_note_about_nothing_is_refused(store: Store) -> None:
+async def test_a_tombstone_about_nothing_is_refused(store: Store) -> None:
     async with store.journal() as journal:
-        with pytest.raises(UsageError, match="never be found"):
+        with pytest.raises(UsageError, match="a tombstone needs"):
             journal.append_nowait(2, [b"x"], tombstone=True)
 
 
 @pytest.mark.parametrize("target", [0, -3, 2, math.inf])
-async def test_a_record_speaks_about_earlier_ones_only(store: Store, target: int) -> None:
+async def test_a_record_has_earlier_targets_only(store: Store, target: int) -> None:
     async with store.journal() as journal:
         await journal.append(b"x")
         for targets in ({"deletes": [1, target]}, {"refs": [target]}):
-            with pytest.raises(UsageError, match="placed before"):
+            with pytest.raises(UsageError, match="earlier records"):
                 journal.append_nowait(2, [], tombstone=True, **targets)
         assert journal.last == 1
 

@@ -410,10 +410,8 @@ class Definitions:
         return self._add_queue(makes, address, durable=True, terms=AUTO_CREATED)
 
     def _write(self, values: dict[str, Any], deletes: list[int] | None = None) -> int:
-        # What ends another record is taken on a full disk, too.
-        return self._release_queue.write(
-            DEFINITION, [encode_definition(values)], deletes=deletes or [], vital=bool(deletes)
-        )
+        record = [encode_definition(values)]  # A full disk takes a record that deletes another one: it is vital.
+        return self._release_queue.write(DEFINITION, record, deletes=deletes or (), vital=bool(deletes))
 
 
 def _definition_of(queue: Queue) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from meshq.store._layout_format import Layout
 from meshq.store._ping_pong_file import read_whole
 
 _KEY_FILE: Final = "a file of a key's 32 bytes, or of keys in hexadecimal digits, one a line; may be given again"
-#: Exit statuses: all is well; the store is damaged or holds what nobody knows; it could not be looked at.
+#: Exit statuses: the store is good; the store is damaged or has unknown files; the store could not be read.
 GOOD, BAD, NOT_LOOKED_AT = 0, 1, 2
 
 
@@ -60,7 +60,7 @@ def _names(disk: Disk, directory: str) -> list[str]:
 
 
 def _keys(disk: Disk, path: str) -> list[EncryptionKey]:
-    """What a broker's settings take as keys, from a file."""
+    """Read a key file into the keys that a broker's settings take."""
     content = read_whole(disk, path)
     if len(content) == ENCRYPTION_KEY_BYTES:
         return [EncryptionKey(content)]

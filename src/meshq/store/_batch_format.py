@@ -1,4 +1,4 @@
-"""A batch: what one group commit writes.
+"""The bytes of a batch: the records of one group commit.
 
 ====== ===== ============================================================================
 offset bytes what (integers little-endian)
@@ -19,9 +19,9 @@ offset bytes what (integers little-endian)
 96+n   16    tag: of all before, keyed; GMAC, or what AES-GCM gives with the encrypted body
 ====== ===== ============================================================================
 
-A row is 8 bytes: the length of the record's bytes (4), its kind (1), its flags (1: 1 root, 2 targets, 4 checkpoint,
-8 demoted), zero (2).  A record with targets begins with the counts of kills and refs (4 each) and that many
-positions (8 each); what it carries follows.
+A row is 8 bytes: the length of the record's bytes (4), its kind (1), its flags (1: 1 data record, 2 targets,
+4 checkpoint, 8 demoted), zero (2).  A record without flag 1 is a tombstone.  A record with targets begins with the
+counts of deletes and refs (4 each) and that many positions (8 each); its payload follows.
 
 A whole batch is a multiple of 512 bytes, so that a write that is cut short never touches a sector that an earlier
 sync has covered.
@@ -37,7 +37,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from meshq.abc import Buffer
-from meshq.errors import invariant
+from meshq.errors import UsageError, invariant
 from meshq.limits import SECTOR_BYTES
 from meshq.store._segment_format import MARK_BYTES, TAG_BYTES, SegmentKeys
 
@@ -49,7 +49,7 @@ CHECKPOINT_BATCH: Final = 2
 DATA_RECORD: Final = 1 << 40
 TARGETS: Final = 2 << 40
 CHECKPOINT: Final = 4 << 40
-#: Once a root; dead, and kept only for what it kills.
+#: A data record that is deleted, and kept as a tombstone only.
 DEMOTED: Final = 8 << 40
 SIZE_MASK: Final = 0xFFFF_FFFF
 KIND_SHIFT: Final = 32
@@ -65,7 +65,7 @@ assert HEAD_BYTES == 96
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a batch; ``tag`` is its own tag."""
+    """The fields of a batch's header; ``tag`` is the tag of the batch itself."""
 
     number: int
     offset: int
@@ -86,7 +86,7 @@ class BatchHeader(NamedTuple):
 
 
 class BatchData(NamedTuple):
-    """The records of one batch before they have a place in a file."""
+    """The records of one batch before they have an offset in a file."""
 
     first: int
     rows: list[int]
@@ -105,7 +105,7 @@ class BatchData(NamedTuple):
 
 
 def pack_numbers(numbers: Sequence[int]) -> bytes:
-    """Numbers as 8 bytes each."""
+    """Encode numbers as 8 bytes each."""
     packed = array("Q", numbers)
     if _SWAP:
         packed.byteswap()
@@ -113,7 +113,7 @@ def pack_numbers(numbers: Sequence[int]) -> bytes:
 
 
 def unpack_numbers(data: Buffer) -> array[int]:
-    """What ``pack_numbers`` packed."""
+    """Decode the numbers of ``pack_numbers``."""
     numbers = array("Q")
     numbers.frombytes(data)
     if _SWAP:
@@ -122,12 +122,27 @@ def unpack_numbers(data: Buffer) -> array[int]:
 
 
 def pack_targets(deletes: Sequence[int], refs: Sequence[int]) -> bytes:
-    """What stands before the payload of a record with targets."""
+    """Encode the targets of a record: the bytes before its payload."""
     return _COUNTS.pack(len(deletes), len(refs)) + pack_numbers([*deletes, *refs])
 
 
+def encode_targets_head(deletes: tuple[int, ...], refs: tuple[int, ...], last: int, *, tombstone: bool) -> bytes:
+    """Encode the targets of a record, all of them at most ``last``; empty for a record without targets.
+
+    Raises:
+        UsageError: a target is not an earlier record, or a tombstone has no target.
+    """
+    if deletes or refs:
+        if max(*deletes, *refs, 0) > last or min(*deletes, *refs, 1) < 1:
+            raise UsageError("a record deletes or refers to earlier records only")
+        return pack_targets(deletes, refs)
+    if tombstone:
+        raise UsageError("a tombstone needs records that it deletes or refers to")
+    return b""
+
+
 def unpack_targets(data: Buffer, start: int = 0) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Kills, refs, and where the payload begins."""
+    """Return the deletes, the refs, and the offset of the payload."""
     deletes, refs = _COUNTS.unpack_from(data, start)
     start += _COUNTS.size
     end = start + 8 * (deletes + refs)
@@ -136,12 +151,12 @@ def unpack_targets(data: Buffer, start: int = 0) -> tuple[tuple[int, ...], tuple
 
 
 def batch_bytes(content: int) -> int:
-    """The size of a batch whose rows, positions and records take ``content`` bytes."""
+    """Return the size of a batch whose rows, positions and records take ``content`` bytes."""
     return -(-(HEAD_BYTES + content + TAG_BYTES) // SECTOR_BYTES) * SECTOR_BYTES
 
 
 class BatchLocation(NamedTuple):
-    """Where a batch goes, and what is known there."""
+    """The place of a batch in its segment, and the durable position known there."""
 
     number: int
     offset: int
@@ -150,7 +165,7 @@ class BatchLocation(NamedTuple):
 
 
 def encode_batch(keys: SegmentKeys, location: BatchLocation, batch_data: BatchData) -> tuple[bytes, bytes]:
-    """The bytes of a batch and its tag, to be written one after the other."""
+    """Return the bytes of a batch and its tag, to be written in this order."""
     rows = pack_numbers(batch_data.rows)
     positions = b"" if batch_data.positions is None else pack_numbers(batch_data.positions)
     invariant((batch_data.flags & TABLE != 0) == (batch_data.positions is not None), "a table goes with its flag")
@@ -182,7 +197,8 @@ def encode_batch(keys: SegmentKeys, location: BatchLocation, batch_data: BatchDa
 
 
 def decode_head(keys: SegmentKeys, data: Buffer, offset: int, *, base: int = 0) -> BatchHeader | None:
-    """The header at ``offset`` if it is one that was written there; its batch may be cut or damaged.
+    """Decode the batch header at ``offset``; None if no header was written there.  The batch itself may be cut or
+    damaged.
 
     ``base``: where in the file ``data`` begins.
     """
@@ -197,7 +213,9 @@ def decode_head(keys: SegmentKeys, data: Buffer, offset: int, *, base: int = 0) 
 
 
 def open_batch(keys: SegmentKeys, data: memoryview, header: BatchHeader) -> bool:
-    """Whether the bytes of a batch are what was written; of an encrypted one, ``data`` then has what they say."""
+    """Prove the bytes of a batch by its tag; decrypt an encrypted batch in place in ``data``.  Return False if the
+    bytes are not what was written.
+    """
     tag_at = header.end - TAG_BYTES
     if not keys.encrypted:
         return keys.tag(header.number, data[header.offset : tag_at]) == header.tag
@@ -210,13 +228,13 @@ def open_batch(keys: SegmentKeys, data: memoryview, header: BatchHeader) -> bool
 
 
 def rows_of(data: Buffer, header: BatchHeader) -> array[int]:
-    """The rows of a verified batch."""
+    """Return the rows of a verified batch."""
     start = header.offset + HEAD_BYTES
     return unpack_numbers(data[start : start + ROW_BYTES * header.records])
 
 
 def positions_of(data: Buffer, header: BatchHeader) -> Sequence[int]:
-    """The positions of a verified batch's records."""
+    """Return the positions of a verified batch's records."""
     if not header.flags & TABLE:
         return range(header.first, header.first + header.records)
     start = header.offset + HEAD_BYTES + ROW_BYTES * header.records
@@ -224,12 +242,12 @@ def positions_of(data: Buffer, header: BatchHeader) -> Sequence[int]:
 
 
 def records_at(header: BatchHeader) -> int:
-    """Where the bytes of the first record begin."""
+    """Return the offset at which the bytes of the first record begin."""
     return header.offset + HEAD_BYTES + ROW_BYTES * header.records * (2 if header.flags & TABLE else 1)
 
 
 def records_of(data: Buffer, header: BatchHeader) -> Iterator[tuple[int, int, int, int]]:
-    """Position, row, start and end of each record of a verified batch."""
+    """Yield position, row, start and end of each record of a verified batch."""
     start = records_at(header)
     for position, row in zip(positions_of(data, header), rows_of(data, header), strict=True):
         end = start + (row & SIZE_MASK)
@@ -238,7 +256,7 @@ def records_of(data: Buffer, header: BatchHeader) -> Iterator[tuple[int, int, in
 
 
 def content_problem(data: Buffer, header: BatchHeader) -> str | None:
-    """What is wrong inside a batch whose tag is right: a defect of whoever wrote it."""
+    """Return an inconsistency inside a batch whose tag is right, or None: a defect of the writer."""
     rows = rows_of(data, header)
     end = records_at(header) + sum(row & SIZE_MASK for row in rows)
     if end + header.padding != header.end - TAG_BYTES:

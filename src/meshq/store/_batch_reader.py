@@ -1,4 +1,4 @@
-"""One batch of a segment, read and proven by its tag."""
+"""Reading one batch of a segment, proven by its tag."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from meshq.store._segment_format import SegmentKeys
 
 
 def read_batch(file: File, path: str, keys: SegmentKeys, offset: int) -> tuple[memoryview, BatchHeader]:
-    """The bytes of a batch, proven, and its header as if they began the file.
+    """Read and prove a batch; return its bytes, and its header as if the batch began the file.
 
     Raises:
-        DamagedError: they are not what was written.
+        DamagedError: the bytes are not what was written.
         OSError: the disk failed.
     """
     header = decode_head(keys, file.read_at(offset, HEAD_BYTES), offset, base=offset)

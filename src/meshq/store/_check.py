@@ -1,7 +1,7 @@
-"""Accounting for every byte of a store, without changing any.
+"""A check that accounts for every byte of a store, and changes none.
 
-What is found is a list of regions that cover each file from its first byte to its last.  Most are as they should
-be; some are left over from a crash and of no account; ``damage`` and ``unknown`` are what one looks for.
+The result is a list of regions that cover each file from its first byte to its last.  Most regions are good; some are
+left over from a crash and harmless; ``damage`` and ``unknown`` are the bad ones.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from meshq.store._spill_files import SUFFIX
 from meshq.store._store_lock import PURPOSE as PLACES
 from meshq.store._store_lock import layout_of
 
-#: The directories of the parts, where they are not elsewhere.
+#: The default names of the parts' directories.
 PART_NAMES: Final = ("journal", "bindings", "large", "paging")
-#: What a pair of small files is for.
+#: The purpose of a ping-pong file.
 Purpose = Literal["identity", "manifest", "places"]
 What = Literal[
     "identity",
@@ -68,7 +68,7 @@ What = Literal[
     "damage",
     "unknown",
 ]
-#: Regions that nobody who wrote a store left there.
+#: Regions that no writer of a store leaves behind.
 BAD: Final = ("damage", "unknown")
 
 
@@ -85,11 +85,11 @@ class Region:
 
 @attrs.define
 class Report:
-    """What a store is made of."""
+    """The regions, the damage and the size of a store."""
 
     root: str
     regions: list[Region] = attrs.field(factory=list)
-    #: Why it would be refused, in the words of the errors.
+    #: Why an open would refuse the store: the texts of the errors.
     damage: list[str] = attrs.field(factory=list)
     #: Bytes of all files, counted independently of the regions.
     bytes: int = 0
@@ -100,7 +100,7 @@ class Report:
         return not self.damage and not any(region.what in BAD for region in self.regions)
 
     def sums(self) -> dict[str, tuple[int, int]]:
-        """For each kind of region: how many, and how many bytes."""
+        """Return count and bytes of each kind of region."""
         sums: dict[str, tuple[int, int]] = {}
         for region in self.regions:
             count, size = sums.get(region.what, (0, 0))
@@ -109,17 +109,17 @@ class Report:
 
 
 def check_store(disk: Disk, root: str, keyring: Keyring = NO_KEYS) -> Report:
-    """Look at every byte of the store in ``root``; nobody may be writing to it.
+    """Check every byte of the store in ``root``, which no process may be writing to.
 
-    An index that would not be believed is said to be of no use, and is no damage: it is written anew.
+    An index that an open would not use is reported as such and is no damage: the journal writes a new one.
 
     Raises:
         NotFoundError: there is no store.
-        SettingsError: it is of a newer version, or encrypted with a key that is not in ``keyring``.
+        SettingsError: the store is of a newer version, or encrypted with a key that is not in ``keyring``.
         OSError: the disk failed.
     """
     layout = Layout(root.rstrip("/") or "/", keyring)
-    # Where its parts are can't be read: that is said below, of the files which it stands in.
+    # Damage to the list of directories is reported below, with the file that it is in.
     with contextlib.suppress(DamagedError):
         layout = layout_of(disk, root, keyring)
     report = Report(layout.root)
@@ -148,12 +148,12 @@ def _is_there(disk: Disk, directory: str) -> bool:
 
 
 def _check_root(disk: Disk, layout: Layout, report: Report) -> None:
-    """What lies beside the parts of a store, and the locks in those that lie elsewhere."""
+    """Check the files of a store's own directory, and the locks of the parts that lie elsewhere."""
     parts = (layout.journal, layout.bindings, layout.large, layout.paging)
     for name in disk.names(layout.root):
         path = f"{layout.root}/{name}"
         if name in (f"{PLACES}-0", f"{PLACES}-1"):
-            _check_sheet(disk, path, report, PLACES)
+            _check_copy(disk, path, report, PLACES)
         elif name in PART_NAMES and path not in parts and _is_there(disk, path) and not disk.names(path):
             continue  # Its files were moved to where they are now.
         elif path not in parts:
@@ -165,23 +165,23 @@ def _check_root(disk: Disk, layout: Layout, report: Report) -> None:
 
 
 def _inside(disk: Disk, layout: Layout, directory: str) -> list[str]:
-    """The names in the directory of a part, without its lock if it has one of its own."""
+    """Return the names in the directory of a part, without the part's own lock."""
     own = directory in layout.directories.outside.values()
     return [name for name in disk.names(directory) if not own or name != LOCK]
 
 
-def _check_sheet(disk: Disk, path: str, report: Report, purpose: Purpose) -> None:
+def _check_copy(disk: Disk, path: str, report: Report, purpose: Purpose) -> None:
     try:
-        sheet = decode_copy(purpose.encode(), read_whole(disk, path), path)
+        copy = decode_copy(purpose.encode(), read_whole(disk, path), path)
     except DamagedError as error:
         report.damage.append(str(error))
         _other(disk, report, path, "damage")
     else:
-        _other(disk, report, path, purpose, f"generation {sheet.generation}")
+        _other(disk, report, path, purpose, f"generation {copy.generation}")
 
 
 def _other(disk: Disk, report: Report, path: str, what: What, note: str = "") -> None:
-    """A file that is one region."""
+    """Report a file as one region."""
     try:
         size = len(read_whole(disk, path))
     except IsADirectoryError:
@@ -191,11 +191,11 @@ def _other(disk: Disk, report: Report, path: str, what: What, note: str = "") ->
     report.regions.append(Region(path, 0, size, what, note))
 
 
-def _check_pair(disk: Disk, layout: Layout, directory: str, report: Report, purpose: Purpose) -> None:
+def _check_ping_pong_file(disk: Disk, layout: Layout, directory: str, report: Report, purpose: Purpose) -> None:
     for name in _inside(disk, layout, directory):
         path = f"{directory}/{name}"
         if name in (f"{purpose}-0", f"{purpose}-1"):
-            _check_sheet(disk, path, report, purpose)
+            _check_copy(disk, path, report, purpose)
         elif name.endswith(TEMPORARY_SUFFIX):
             _other(disk, report, path, "unfinished")
         elif name == BALLAST and purpose == MANIFEST:
@@ -205,7 +205,7 @@ def _check_pair(disk: Disk, layout: Layout, directory: str, report: Report, purp
 
 
 def _check_identity(disk: Disk, layout: Layout, report: Report) -> Identity | None:
-    _check_pair(disk, layout, layout.bindings, report, "identity")
+    _check_ping_pong_file(disk, layout, layout.bindings, report, "identity")
     try:
         return read_identity(disk, layout)
     except DamagedError:
@@ -213,7 +213,7 @@ def _check_identity(disk: Disk, layout: Layout, report: Report) -> Identity | No
 
 
 def _check_manifest(disk: Disk, layout: Layout, report: Report, identity: Identity | None) -> Manifest | None:
-    _check_pair(disk, layout, layout.journal, report, "manifest")
+    _check_ping_pong_file(disk, layout, layout.journal, report, "manifest")
     before = len(report.damage)
     try:
         manifest = read_manifest(disk, layout)
@@ -256,8 +256,8 @@ def _check_segments(disk: Disk, layout: Layout, report: Report, manifest: Manife
 
 
 def _unlisted(path: str, data: bytes) -> Region:
-    blank = is_zero(memoryview(data)[SEGMENT_HEADER_BYTES:])
-    return Region(path, 0, len(data), "made ahead" if blank else "unlisted", "goes at the next start")
+    preallocated = is_zero(memoryview(data)[SEGMENT_HEADER_BYTES:])
+    return Region(path, 0, len(data), "made ahead" if preallocated else "unlisted", "goes at the next start")
 
 
 def _segment(layout: Layout, data: bytes, entry: SegmentEntry, manifest: Manifest, report: Report) -> Iterator[Region]:
@@ -289,7 +289,7 @@ def _segment(layout: Layout, data: bytes, entry: SegmentEntry, manifest: Manifes
 
 
 def _check_index(disk: Disk, layout: Layout, entry: SegmentEntry, data: bytes, report: Report) -> None:
-    """Whether the index of a segment fits; that of a damaged segment can't be told."""
+    """Check that the index of a segment fits; an index of a damaged segment can't be checked."""
     path, segment = layout.index(entry.number), layout.segment(entry.number)
     try:
         found = scan(data, segment, entry, keyring=layout.keyring)
@@ -305,7 +305,7 @@ def _check_index(disk: Disk, layout: Layout, entry: SegmentEntry, data: bytes, r
 
 
 def _check_bodies(disk: Disk, layout: Layout, report: Report) -> None:
-    """The bodies of large messages; which of them some record speaks of, only the broker knows."""
+    """Check the files of large bodies; only the broker knows which of them a record needs."""
     for name in _inside(disk, layout, layout.large):
         path = f"{layout.large}/{name}"
         if id_in_name(name) is None:
@@ -317,7 +317,7 @@ def _check_bodies(disk: Disk, layout: Layout, report: Report) -> None:
 
 
 def _body(disk: Disk, layout: Layout, name: str, report: Report) -> Iterator[Region]:
-    """A whole body, block by block: it may be larger than memory."""
+    """Yield the regions of a whole body, block by block, as a body may be larger than memory."""
     path = f"{layout.large}/{name}"
     file = disk.open(path)
     try:
@@ -345,7 +345,7 @@ def _body(disk: Disk, layout: Layout, name: str, report: Report) -> Iterator[Reg
 
 
 def _check_ranges(entries: list[SegmentEntry], report: Report) -> None:
-    """No two segments with all of their positions have one in common."""
+    """Check that no position is in two segments without tables."""
     dense = sorted((e.base, e.last, e.number) for e in entries if not e.compacted and e.last >= e.base)
     for (_, last, number), (base, _, other) in pairwise(dense):
         if base <= last:

@@ -1,4 +1,4 @@
-"""When to compact, and which segments: those that give back most room for least copying."""
+"""Which segments to compact, and when: most space freed for least copying."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import attrs
 
 from meshq.limits import COMPACT_LIVE_PERCENT, COMPACT_SEGMENTS_MIN, SECTOR_BYTES, SEGMENT_HEADER_BYTES
 
-#: A victim must give back at least half of itself: otherwise the copying costs more room and time than it frees.
+#: A victim must free at least half of itself: otherwise the copying costs more space and time than it frees.
 NEEDED_PERCENT_MAX = 50
-#: Of a husk hardly anything is needed: one record of a queue that is drained, a mark, a note.
+#: A nearly empty segment keeps one record of a drained queue, a high watermark, a tombstone.
 NEARLY_EMPTY_NEEDED_PERCENT_MAX = 5
 
 
 @attrs.frozen
 class CompactionCandidate:
-    """A sealed segment: its length, and how much of that a compaction would keep."""
+    """A sealed segment: its length, and the bytes that a compaction would keep."""
 
     number: int
     length: int
@@ -24,9 +24,9 @@ class CompactionCandidate:
 
 
 def victims(candidates: Sequence[CompactionCandidate], *, budget_bytes: int, eager: bool = False) -> list[int]:
-    """The segments to compact now, in no more than ``budget_bytes`` of copies; usually none.
+    """Choose the segments to compact now, with at most ``budget_bytes`` of copies; usually none.
 
-    ``eager`` takes whatever frees anything, for tests of the mechanism.
+    ``eager`` takes every segment that frees anything, for tests of the mechanism.
     """
     length = sum(candidate.length for candidate in candidates)
     needed = sum(candidate.needed for candidate in candidates)
@@ -44,9 +44,9 @@ def victims(candidates: Sequence[CompactionCandidate], *, budget_bytes: int, eag
 
 
 def nearly_empty(candidates: Sequence[CompactionCandidate], *, segment_bytes: int) -> list[int]:
-    """The segments of which hardly anything is needed, if they have half a segment to give back; usually none.
+    """Choose the segments that are almost empty, if they free at least half a segment; usually none.
 
-    However few they are: next to nothing is copied, a segment at most.  Under load most of them die by themselves.
+    Their number does not matter: at most one segment is copied.  Under load most of them become empty without help.
     """
     chosen: list[CompactionCandidate] = []
     needed = 0
@@ -60,9 +60,10 @@ def nearly_empty(candidates: Sequence[CompactionCandidate], *, segment_bytes: in
 
 
 def densest_copies(candidates: Sequence[CompactionCandidate], *, budget_bytes: int) -> list[int]:
-    """The segments to compact on a full disk, in no more than ``budget_bytes`` of copies; none if that frees nothing.
+    """Choose the segments to compact on a full disk, with at most ``budget_bytes`` of copies; none if that frees
+    nothing.
 
-    What was written there in many small batches takes much more room than its records do.
+    Records that were written in many small batches take much more space than their own bytes.
     """
     chosen: list[CompactionCandidate] = []
     copied = SEGMENT_HEADER_BYTES

@@ -1,9 +1,8 @@
-"""Copying what is still needed out of segments that are mostly dead.
+"""Compaction: copying the needed records out of segments that are mostly deleted.
 
-The victims are read and proven, what must stay is written to new sealed segments with the positions it has, and
-one manifest puts those in the victims' place.  Until then the copies are files that nobody knows of.  Records die
-while this goes on; the ledger is told to watch, so that it knows afterwards which copies are dead and who killed
-them.
+The victims are read and proven, the needed records are written to new sealed segments with the positions that they
+have, and one manifest puts those segments in the victims' place.  Until then no manifest lists the copies.  Records
+are deleted while this goes on; ``SegmentUsage`` notes these deletes, and applies them to the copies afterwards.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ BUDGET_SEGMENTS: Final = 2
 
 @attrs.frozen
 class CopiedRecord:
-    """A record to be kept: its position, its row, its bytes."""
+    """A record to be kept: position, row, bytes."""
 
     position: int
     row: int
@@ -65,14 +64,14 @@ class Compactor:
         self.freed_bytes = 0
 
     def choose(self, active: int, covered: float, *, idle: bool) -> list[int]:
-        """The segments to compact now; usually none.  ``idle``: the disk has nothing else to do."""
+        """Choose the segments to compact now; usually none.  ``idle``: the disk has nothing else to do."""
         eager = self._journal_state.env.chaos("journal.compact_early")
         candidates = self._candidates(active, covered)
         chosen = victims(candidates, budget_bytes=self._segment_bytes * BUDGET_SEGMENTS, eager=eager)
         return chosen or (nearly_empty(candidates, segment_bytes=self._segment_bytes) if idle else [])
 
     def choose_on_full_disk(self, active: int, covered: float, budget_bytes: int) -> list[int]:
-        """The segments from which copies of so many bytes give back most, on a full disk."""
+        """Choose the segments whose copies, of at most ``budget_bytes``, free most on a full disk."""
         return densest_copies(self._candidates(active, covered), budget_bytes=budget_bytes)
 
     def _candidates(self, active: int, covered: float) -> list[CompactionCandidate]:
@@ -84,7 +83,7 @@ class Compactor:
         ]
 
     async def compact(self, numbers: Sequence[int], durable: int) -> None:
-        """Replace these segments by copies of what is needed of them; on a full disk, give up.
+        """Replace these segments by copies of their needed records; on a full disk, give up.
 
         Raises:
             DamagedError: a victim is not what was written; nothing was changed.

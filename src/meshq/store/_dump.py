@@ -22,11 +22,11 @@ SHOWN_BYTES = 48
 
 
 def dump_store(disk: Disk, root: str, keyring: Keyring = NO_KEYS) -> Iterator[str]:
-    """Lines that show identity, manifest, segments, batches and records, dead ones included.
+    """Yield lines that show identity, manifest, segments, batches and records, the deleted ones included.
 
     Raises:
         NotFoundError: there is no store.
-        DamagedError, SettingsError: up to here it could be read.
+        DamagedError, SettingsError: the rest of the store can't be read.
         OSError: the disk failed.
     """
     layout = layout_of(disk, root, keyring)

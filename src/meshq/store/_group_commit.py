@@ -1,10 +1,10 @@
-"""Group commit: records are placed at once, and written together.
+"""Group commit: records get their positions at once, and are written together.
 
-Placing gives a record its position and does nothing else.  One task takes what has gathered, writes it as one
-batch, syncs, and tells everybody; the next batch gathers meanwhile.  So the price of a sync is shared by whoever
-came while the one before ran, and nobody ever waits *for* company, except records that say they are in no hurry.
+``append_nowait`` places a record: it gives the record its position and does nothing else.  One task takes the pending
+batch, writes it, syncs, and wakes the tasks that wait; the next batch collects records meanwhile.  So all records
+that were placed during a sync share the next one, and only lazy records ever wait for others to join.
 
-Before it takes a batch the task lets the loop turn once: tasks that were woken together place together.
+Before it takes a batch the task yields to the loop once, so that tasks which were woken together share a batch.
 """
 
 from __future__ import annotations
@@ -29,16 +29,10 @@ from meshq.store._batch_format import (
     TARGETS,
     BatchData,
     batch_bytes,
+    encode_targets_head,
     pack_targets,
 )
-from meshq.store._batch_space import (
-    batch_bytes_for,
-    encode_targets_head,
-    free_bytes_behind,
-    has_space_behind,
-    large_bytes,
-    stays_in_segment,
-)
+from meshq.store._batch_space import batch_bytes_for, free_bytes_behind, has_space_behind, large_bytes, stays_in_segment
 from meshq.store._disk_space_wait import DiskSpaceWait
 from meshq.store._inline_sync_plan import InlineSync
 from meshq.store._journal_state import JournalState
@@ -48,8 +42,8 @@ from meshq.store._segment_format import SALT_BYTES, SegmentHeader
 from meshq.store._segment_writer import SegmentWriter, write_segment_header
 from meshq.store._wakeup import Wakeup
 
-#: The share of a segment that one batch fills at most (but for a larger record): what is left empty at the end of
-#: a segment is less than that.
+#: One batch fills at most such a share of a segment (but for a larger record): less than that is left empty at the
+#: end of a segment.
 BATCH_SHARE: Final = 8
 #: On a full disk a checkpoint takes at most such a share of the reserve.
 CHECKPOINT_SHARE: Final = 8
@@ -61,55 +55,55 @@ NOTHING, RECORDS, ALL = 0, 1, 2
 
 
 class GroupCommit:
-    """The writing half of a journal."""
+    """The writing part of a journal."""
 
     def __init__(self, env: Env | None, segment_bytes: int) -> None:
         self._env_given = env
         self._segment_bytes = segment_bytes
         self._batch_bytes_max = min(segment_bytes // BATCH_SHARE, BATCH_BYTES_MAX)
-        #: New records, or groups of them, of more bytes than this are to be asked for (``request_space``).
+        #: New records of more bytes than this, alone or in an atomic batch, need ``request_space`` first.
         self.large_bytes = large_bytes(segment_bytes)
         #: ``new``, ``opening``, ``open``, ``failed`` or ``closed``.
         self.state = "new"
         #: All records up to here are on disk.
         self.durable = Position(0)
-        #: The last position given.
+        #: The highest position given to a record.
         self.last = Position(0)
-        #: Told each time ``durable`` has moved, in the commit task.
+        #: Called each time ``durable`` has moved, in the commit task.
         self.on_durable: Callable[[Position], None] | None = None
-        #: Told once, when the disk has failed.
+        #: Called once, when the disk has failed.
         self.on_failed: Callable[[MeshqError], None] | None = None
-        #: Told each time ``full`` has changed.
+        #: Called each time ``full`` has changed.
         self.on_full_changed: Callable[[], None] | None = None
-        #: Asked for the owner's soft state whenever a segment begins.
+        #: Called for the owner's soft state whenever a segment begins.
         self.checkpoint: Callable[[], list[CheckpointRecord]] | None = None
         self._journal_state_or_none: JournalState | None = None
         self._failure: JournalBrokenError | None = None
-        #: What ``append_nowait`` refuses: NOTHING, ROOTS on a full disk, or ALL.
+        #: The records that ``append_nowait`` refuses: NOTHING, new RECORDS on a full disk, or ALL.
         self._refusing = ALL
-        #: Batches that wait their turn: while there are any, all new roots are asked for.  The open one; that in work.
+        #: Closed batches that are not written yet: while there are any, all new records need ``request_space``.
         self.queued: deque[PendingBatch] = deque()
         self._space_wait = DiskSpaceWait()
         self._open = PendingBatch(1, self._batch_bytes_max)
         self._in_flight: PendingBatch | None = None
-        #: Somebody waits for what is placed.
+        #: A task waits for a placed record.
         self._urgent = False
-        #: What the commit task does: AWAKE, LINGERING for company, or IDLE.
+        #: The commit task is AWAKE, LINGERING for more records, or IDLE.
         self._asleep = AWAKE
         self._wakeup = Wakeup()
         self._writer: SegmentWriter | None = None
         self._inline = InlineSync()
         self._stopping = False
         self._flushing = False
-        #: Living records of the last checkpoint that was placed.
+        #: Positions of the last checkpoint that was placed.
         self._checkpoint_positions: tuple[int, ...] = ()
         self._checkpoint_queued = False
-        #: What is placed belongs to one batch, however large that grows.
-        self._together = False
-        #: The position up to which the last durable checkpoint speaks.
+        #: Every placed record joins the open batch, whatever its size.
+        self._in_atomic_batch = False
+        #: The last position that the durable checkpoint covers.
         self._covered = 0
         self._want_watermark = False
-        #: Rung for whoever tidies: after the first batch in a while, after a roll, when the disk is full, at the end.
+        #: Wakes maintenance: after the first batch in a while, after a roll, when the disk is full, at the end.
         self._maintenance_wakeup = Wakeup()
         self._maintenance_asleep = False
         self._batch_count = 0
@@ -124,7 +118,7 @@ class GroupCommit:
 
     @property
     def full(self) -> bool:
-        """Whether the disk has no room for new roots."""
+        """Whether the disk has no space for new records."""
         return self._journal_state_or_none is not None and self._journal_state_or_none.allocator.full
 
     # -- placing: no I/O, no checkpoint --------------------------------------------------------------------------
@@ -140,16 +134,16 @@ class GroupCommit:
         lazy: bool = False,
         vital: bool = False,
     ) -> Position:
-        """Give a record its position; it is durable once ``durable`` has reached that.
+        """Place a record: give it a position, which is durable once ``durable`` has reached it.
 
-        ``parts`` are joined only when they are written and must not change until then.  A root lives until a
-        record kills it; a note (``tombstone=True``) is kept while what it kills or refers to is.  ``lazy``: not worth
-        a sync of its own for ``limits.LAZY_COMMIT_S``.  ``vital``: a small root without which what is here can't be
-        drained; a full disk takes it, as it takes notes.  A record is atomic; two records are not.
+        ``parts`` are joined only when they are written and must not change until then.  A record is live until another
+        record deletes it; a tombstone is kept while a record that it deletes or refers to is.  ``lazy``: not worth
+        a sync of its own for ``limits.LAZY_COMMIT_S``.  ``vital``: a small record that is needed to drain the journal;
+        a full disk accepts it, as it accepts tombstones.  A record is atomic; two records are not.
 
         Raises:
-            UsageError: the record is too large, its kind is out of range, it is a note about nothing.
-            AddressFullError: the disk has no room for new roots; nothing was placed.
+            UsageError: the record is too large, its kind is out of range, or a tombstone has no target.
+            AddressFullError: the disk has no space for new records; nothing was placed.
             JournalBrokenError, ClosedError: nothing was placed.
         """
         if self._refusing:
@@ -179,51 +173,50 @@ class GroupCommit:
 
     @contextmanager
     def atomic_batch(self, size_bytes: int) -> Iterator[None]:
-        """All records that are placed inside stand in one batch: after a crash all of them are there, or none is.
+        """Place records in one batch: after a crash all of them are there, or none is.
 
-        They are placed in one step, without a checkpoint, and have ``size_bytes`` at most.  None of them is refused for
-        want of room.
+        The records are placed in one step, without a checkpoint, and have ``size_bytes`` at most.  The disk space is
+        checked at the start; no record inside is refused for it.
 
         Raises:
-            UsageError: no batch holds so much; nothing was placed.
-            AddressFullError: the disk has no room for new roots; nothing was placed.
+            UsageError: no batch holds so many bytes; nothing was placed.
+            AddressFullError: the disk has no space for new records; nothing was placed.
             JournalBrokenError, ClosedError: nothing was placed.
         """
-        invariant(not self._together, "one group of records at a time")
+        invariant(not self._in_atomic_batch, "one atomic batch at a time")
         if self._refusing:
             self._refuse(live=True)
         if batch_bytes(size_bytes) > BATCH_BYTES_MAX:
-            raise UsageError(f"records that stand together have at most {BATCH_BYTES_MAX} bytes, not {size_bytes}")
+            raise UsageError(f"an atomic batch has at most {BATCH_BYTES_MAX} bytes, not {size_bytes}")
         if size_bytes > self._open.free_bytes and self._open.rows:
             self._begin_batch()
         self._claim_preallocated(size_bytes)
-        self._together = True
+        self._in_atomic_batch = True
         try:
             yield
         finally:
-            self._together = False
+            self._in_atomic_batch = False
             if not self._open.rows:
                 self._journal_state.allocator.release(self._open)
-            invariant(self._open.bytes <= BATCH_BYTES_MAX, "records that stand together fit in a batch")
+            invariant(self._open.bytes <= BATCH_BYTES_MAX, "an atomic batch fits in a batch")
 
     def _fits(self, need: int) -> bool:
         return need <= free_bytes_behind(self._writer, (self._in_flight, *self.queued, self._open))
 
     def _has_space_behind(self, need: int) -> bool:
-        # The reserve has room for a batch; what is refused needs none.
+        # The reserve has space for a batch; a record that is refused needs none.
         if not self.queued or self._refusing != NOTHING:
             return True
-        return has_space_behind(
-            self._writer, (self._in_flight, *self.queued, self._open), self._journal_state.allocator.spare_bytes, need
-        )
+        spare_bytes = self._journal_state.allocator.spare_bytes
+        return has_space_behind(self._writer, (self._in_flight, *self.queued, self._open), spare_bytes, need)
 
     def _claim_preallocated(self, size_bytes: int) -> None:
-        """What is placed next in the open batch, which is empty, takes the room that was made for it."""
+        """Take the preallocated segment for the records that are placed next in the empty open batch."""
         if size_bytes > self.large_bytes and not self._fits(need := batch_bytes_for(size_bytes)):
             self._open.preallocated = self._journal_state.allocator.claim(SEGMENT_HEADER_BYTES + need)
 
     def request_commit(self) -> None:
-        """Somebody waits: commit what is placed without waiting for company."""
+        """Commit the placed records without waiting for more."""
         if not self._urgent and (self._open.rows or self.queued):
             self._urgent = True
             if self._asleep:
@@ -250,10 +243,8 @@ class GroupCommit:
             raise self._broken()
 
     def _batch_with(self, position: int) -> PendingBatch:
-        if self._in_flight is not None and position <= self._in_flight.last:
-            return self._in_flight
-        for batch in self.queued:
-            if position <= batch.last:
+        for batch in (self._in_flight, *self.queued):
+            if batch is not None and position <= batch.last:
                 return batch
         return self._open
 
@@ -278,7 +269,7 @@ class GroupCommit:
         tombstone: bool,
         targets: tuple[tuple[int, ...], tuple[int, ...]],
     ) -> tuple[int, int, PendingBatch, Sequence[Buffer]]:
-        """What ``append_nowait`` does for records with targets and for those that begin a batch."""
+        """Place a record that has targets or begins a batch."""
         deletes, refs = targets
         if not 0 < row >> KIND_SHIFT <= KIND_MAX:
             raise UsageError(f"the kind of a record is 1 to {KIND_MAX}, not {row >> KIND_SHIFT}")
@@ -290,16 +281,15 @@ class GroupCommit:
         if size > RECORD_BYTES_MAX:
             raise UsageError(f"a record has at most {RECORD_BYTES_MAX} bytes, not {size}")
         batch = self._open
-        if size > batch.free_bytes and batch.rows and not self._together:
+        if size > batch.free_bytes and batch.rows and not self._in_atomic_batch:
             batch = self._begin_batch()
-        if not (tombstone or batch.rows or self._together):
+        if not (tombstone or batch.rows or self._in_atomic_batch):
             self._claim_preallocated(size)
         if deletes or refs:
             batch.targets.append((size, deletes, refs))
         return size, row, batch, parts
 
     def _begin_batch(self) -> PendingBatch:
-        """Close the open batch and open the next one."""
         if self._open.rows:
             self.queued.append(self._open)
             self._urgent = True
@@ -321,7 +311,7 @@ class GroupCommit:
     # -- the commit task -----------------------------------------------------------------------------------------
 
     async def _commit_loop(self) -> None:
-        """Write what gathers until the journal stops; with ``_flushing``, until nothing is left."""
+        """Write the pending batches until the journal stops; with ``_flushing``, until no batch is left."""
         while self._failure is None:
             pending = self.queued or self._open.rows
             if self._stopping and not (pending and self._flushing):
@@ -340,7 +330,6 @@ class GroupCommit:
                 self._asleep = AWAKE
 
     async def _linger(self) -> None:
-        """Wait for company, but not for long."""
         long = self._journal_state.env.chaos("journal.lazy_long")
         self._asleep = LINGERING
         with trio.move_on_after(LAZY_COMMIT_S * LAZY_LONG if long else LAZY_COMMIT_S):
@@ -360,7 +349,7 @@ class GroupCommit:
     async def _commit(self, batch: PendingBatch) -> None:
         self._in_flight = batch
         writer = self._writer
-        # One sector is always left, so that a watermark finds room.
+        # One sector is always left for a watermark.
         size = batch.bytes + SECTOR_BYTES
         early = writer is not None and writer.batches and self._journal_state.env.chaos("journal.roll_early")
         if writer is None or early or not stays_in_segment(writer, batch, (*self.queued, self._open)):
@@ -371,7 +360,7 @@ class GroupCommit:
         offset = writer.end
         seconds = await self._write(writer, batch.batch_data(), size)
         if self._failure is not None:
-            # Another of the journal's tasks met an error meanwhile: nothing is acknowledged after that.
+            # Another task of the journal has failed meanwhile: nothing is acknowledged after that.
             return
         self._in_flight = None
         self._record_batch(batch, writer, offset)
@@ -392,7 +381,7 @@ class GroupCommit:
         return await env.threads.run(writer.write, batch_data, self.durable, pool="journal")
 
     def _record_batch(self, batch: PendingBatch, writer: SegmentWriter, offset: int) -> None:
-        """Book a durable batch."""
+        """Enter a durable batch into the segment usage."""
         usage = self._journal_state.usage
         segment = usage.segments[writer.number]
         segment.add_batch(batch.first, offset, batch.rows, None)
@@ -416,7 +405,6 @@ class GroupCommit:
             self.on_durable(self.durable)
 
     async def _roll(self, batch: PendingBatch, size: int) -> SegmentWriter:
-        """Seal the segment being written and begin the next one."""
         state, first = self._journal_state, batch.first
         preallocated = batch.take_preallocated(SEGMENT_HEADER_BYTES + size) or await state.allocator.allocate(
             SEGMENT_HEADER_BYTES + size
@@ -445,7 +433,7 @@ class GroupCommit:
         return writer
 
     async def _write_watermark(self) -> None:
-        """Show that the last batch was synced: an empty batch behind it."""
+        """Write an empty batch behind the last one, which shows that the last one was synced."""
         writer = self._writer
         if writer is not None and writer.batches and writer.end + SECTOR_BYTES <= writer.capacity:
             await self._write(writer, BatchData(self.last + 1, [], []), SECTOR_BYTES)
@@ -453,28 +441,28 @@ class GroupCommit:
     # -- the owner's soft state ------------------------------------------------------------------------------------
 
     def _append_checkpoint(self) -> None:
-        """Place the owner's checkpoint as a batch of its own, behind all that is placed."""
-        drafts = self.checkpoint() if self.checkpoint is not None else []
-        size = sum(len(draft.payload) for draft in drafts)
+        """Place the owner's checkpoint as a batch of its own, behind all placed records."""
+        records = self.checkpoint() if self.checkpoint is not None else []
+        size = sum(len(record.payload) for record in records)
         if self.checkpoint is None or (self.full and size > self.large_bytes // CHECKPOINT_SHARE):
-            # What is left of a full disk is for what drains it; the last checkpoint still covers most of it.
+            # The reserve of a full disk is for draining; the last checkpoint still covers most of the state.
             return
         self._begin_batch()
         batch = self._open
         batch.flags = CHECKPOINT_BATCH
         old, positions = self._checkpoint_positions, []
-        for number, draft in enumerate(drafts):
-            invariant(0 < draft.kind <= KIND_MAX, "a draft has a kind")
+        for number, record in enumerate(records):
+            invariant(0 < record.kind <= KIND_MAX, "a checkpoint record has a kind")
             head = pack_targets(old, ()) if old and not number else b""
-            row = draft.kind << KIND_SHIFT | DATA_RECORD | CHECKPOINT | len(head) + len(draft.payload)
+            row = record.kind << KIND_SHIFT | DATA_RECORD | CHECKPOINT | len(head) + len(record.payload)
             if head:
                 row |= TARGETS
-                batch.targets.append((len(head) + len(draft.payload), old, ()))
+                batch.targets.append((len(head) + len(record.payload), old, ()))
             batch.rows.append(row)
-            batch.parts += [head, draft.payload]
+            batch.parts += [head, record.payload]
             self.last = Position(self.last + 1)
             positions.append(self.last)
-        if old and not drafts:
+        if old and not records:
             head = pack_targets(old, ())
             batch.targets.append((len(head), old, ()))
             batch.rows.append(INTERNAL << KIND_SHIFT | TARGETS | len(head))
@@ -504,7 +492,6 @@ class GroupCommit:
             self.on_failed(self._failure)
 
     def _halt(self) -> None:
-        """Let every task of the journal come to its end."""
         self._stopping = True
         self._wake()
         self._maintenance_wakeup.wake()

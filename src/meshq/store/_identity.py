@@ -1,4 +1,4 @@
-"""Who a store belongs to: sixteen random bytes for the node and for the journal, written once, in two copies."""
+"""The identity of a store: sixteen random bytes for the node and for the journal, written once, in two copies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BODY: Final = struct.Struct(f"<{IDENTITY_BYTES}s{IDENTITY_BYTES}s")
 
 @attrs.frozen
 class Identity:
-    """The node and the journal."""
+    """The ids of the node and of the journal."""
 
     node_id: NodeId
     journal_id: bytes
@@ -36,21 +36,21 @@ def _read_copies(disk: Disk, layout: Layout) -> tuple[list[Identity], DamagedErr
         if path.rpartition("/")[2] not in names:
             continue
         try:
-            sheet = decode_copy(PURPOSE.encode(), read_whole(disk, path), path)
-            if len(sheet.body) != _BODY.size:
-                raise DamagedError(path, 12, f"a body of {_BODY.size} bytes", f"{len(sheet.body)} bytes")
+            copy = decode_copy(PURPOSE.encode(), read_whole(disk, path), path)
+            if len(copy.body) != _BODY.size:
+                raise DamagedError(path, 12, f"a body of {_BODY.size} bytes", f"{len(copy.body)} bytes")
         except DamagedError as error:
             damage = error
         else:
-            node_id, journal_id = _BODY.unpack(sheet.body)
+            node_id, journal_id = _BODY.unpack(copy.body)
             copies.append(Identity(NodeId(node_id), journal_id))
     return copies, damage
 
 
 def read_identity(disk: Disk, layout: Layout) -> Identity | None:
-    """The identity of a store; None if it has none yet.
+    """Read the identity of a store; None if the store has none yet.
 
-    It never changes, so either copy will do.
+    An identity never changes, so either copy will do.
 
     Raises: DamagedError (no good copy), SettingsError (a newer version), OSError.
     """
@@ -63,7 +63,7 @@ def read_identity(disk: Disk, layout: Layout) -> Identity | None:
 
 
 def load_identity(disk: Disk, layout: Layout, entropy: Entropy, wanted: bytes | None, *, is_new: bool) -> Identity:
-    """The identity of a store, made now if the store is new.
+    """Read the identity of a store; make it first if the store is new.
 
     Raises: SettingsError if ``wanted`` is another node id than the store's; as ``read_identity``.
     """
@@ -81,7 +81,7 @@ def load_identity(disk: Disk, layout: Layout, entropy: Entropy, wanted: bytes | 
 
 
 def repair_identity(disk: Disk, layout: Layout, identity: Identity) -> None:
-    """Write both copies again unless both are good and nothing unfinished lies beside them.  Raises: OSError."""
+    """Write both copies again unless both are good and no unfinished file lies beside them.  Raises: OSError."""
     copies, _ = _read_copies(disk, layout)
     beside = [name for name in disk.names(layout.bindings) if name != LOCK]
     if copies != [identity, identity] or len(beside) != len(copies):

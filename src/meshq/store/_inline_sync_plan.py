@@ -1,7 +1,7 @@
-"""Whether to sync in the loop's own thread: a hop to a worker costs as much as a short sync does.
+"""Whether to sync in the loop's own thread: a hop to a worker thread costs as much as a short sync does.
 
-Only short syncs may stand in the loop's way.  So it takes a history of short ones, a small batch, and a loop in
-which nobody else could run; one long sync ends it for a pause, and each further one doubles the pause.
+Only short syncs may block the loop.  So an inline sync needs a history of short syncs, a small batch, and a loop in
+which no other task could run; a long sync forbids inline syncs for a pause, and each further one doubles the pause.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BATCH_BYTES_MAX: Final = 64 * 1024
 
 
 class InlineSync:
-    """The history of syncs, and the verdict."""
+    """The durations of recent syncs, and the decision."""
 
     __slots__ = ("_counted", "_pause_s", "_recent", "_short", "_until")
 
@@ -39,7 +39,7 @@ class InlineSync:
         self._until = 0.0
 
     def observe(self, seconds: float, now: float) -> None:
-        """Take in how long a sync took."""
+        """Record the duration of a sync."""
         self._recent.append(seconds)
         if seconds > LONG_S:
             self._until = now + self._pause_s
@@ -49,11 +49,11 @@ class InlineSync:
             self._short = self.percentile(0.99) < SHORT_S
 
     def allows(self, size_bytes: int, now: float) -> bool:
-        """Whether a batch of this size may be synced inline, if nobody else could run."""
+        """Whether a batch of this size may be synced inline, if no other task could run."""
         return self._short and size_bytes <= BATCH_BYTES_MAX and now >= self._until
 
     def percentile(self, share: float) -> float:
-        """Of the recent syncs, in seconds; 0.0 without any."""
+        """Return a percentile of the recent syncs, in seconds; 0.0 without any."""
         if not self._recent:
             return 0.0
         ordered = sorted(self._recent)

@@ -1,4 +1,4 @@
-"""The journal: one log on one directory, for one owner at a time."""
+"""The journal: one log in one directory, for one owner at a time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from meshq.store._segment_indexer import SegmentIndexer
 from meshq.store._store_lock import StoreLock
 
 _log = logger("store")
-#: What ends a journal in an orderly way: its disk failed it.
+#: The errors of the disk, which end a journal in order.
 DISK_ERRORS = (OSError, DamagedError, SettingsError)
 
 
@@ -62,9 +62,9 @@ class Journal(RecordLog):
     ``async with Journal(directory) as journal`` opens it, and closes it at the end.  An owner that has a nursery
     of its own calls ``open``, reads ``recovered``, starts ``run`` and ends with ``aclose``.
 
-    ``encryption_keys``: 32 bytes each.  With the first one what is written is encrypted; all of them read.
-    ``directories``: parts of it that lie elsewhere.
-    ``record_prefix``: what of its records the owner needs at a start; it stands in the indexes of sealed segments.
+    ``encryption_keys``: 32 bytes each.  The first key encrypts; all keys read.
+    ``directories``: the parts of the store that lie elsewhere.
+    ``record_prefix``: how many bytes of each record the owner needs at a start; the segment indexes hold these.
 
     ``segment_bytes_min`` is there for tests of rolls and compaction, which take smaller segments than are useful.
     """
@@ -91,7 +91,7 @@ class Journal(RecordLog):
         self._wanted_node_id = node_id
         self._lock = StoreLock()
         self._recovery: Recovery | None = None
-        #: Somebody runs it, or did; its tasks are running.
+        #: ``run`` was called; the tasks are running.
         self._runs = False
         self._running = False
         self._stopped = trio.Event()
@@ -101,7 +101,7 @@ class Journal(RecordLog):
         self._torn_bytes = 0
         self._record_prefix = record_prefix
         self._refused_indexes = 0
-        #: Told of each sealed segment that is found damaged in the background; nothing of it is handed out.
+        #: Called for each sealed segment that is found damaged in the background; its records are not read.
         self.on_damaged: Callable[[DamagedError], None] | None = None
         self._manager: Any = None
         self._block: trio.CancelScope | None = None
@@ -111,38 +111,38 @@ class Journal(RecordLog):
 
     @property
     def node_id(self) -> NodeId:
-        """Who the node is whose journal this is; known once it is open."""
+        """The id of the node that owns this journal; known once the journal is open."""
         if self._journal_state_or_none is None:
             raise UsageError("the node id of a journal is known once it is open")
         return NodeId(self._journal_state.manifest.node_id)
 
     @property
     def journal_id(self) -> bytes:
-        """Which journal it is: not the one that an emptied directory would have."""
+        """The id of this journal: a new journal in the same directory has another one."""
         return self._journal_state.manifest.journal_id
 
     @property
     def paging_directory(self) -> str:
-        """Where the owner's pages belong."""
+        """The directory for the owner's pages."""
         return self._layout.paging
 
     def large_files(self) -> LargeBodyFiles:
-        """The bodies of large messages, which lie beside the journal; it is open."""
+        """Return the files of large bodies, which lie beside the open journal."""
         env = self._journal_state.env
         return LargeBodyFiles(env.disk, self._layout, env.entropy.token)
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Lock the directory and recover what is in it; nothing is served before that is durable.
+        """Lock the directory and recover its records; on return the recovered state is durable.
 
         Checkpoint: always.
         Cancellation: waits for the step under way; the journal is closed.
         Raises:
-            BusyError: somebody has this store open; or this journal was opened before.
-            DamagedError: bytes that were durable are gone or changed; nothing was changed.
-            SettingsError: the store is of a newer version or of another node, or parts of it are not where they are
-                said to be; nothing was changed.
+            BusyError: the store is open, here or in another process; or this journal was opened before.
+            DamagedError: durable bytes are missing or changed; nothing was changed.
+            SettingsError: the store is of a newer version or of another node, or a part is not in the given
+                directory; nothing was changed.
             JournalBrokenError: the disk failed.
         """
         if self.state != "new":
@@ -191,19 +191,17 @@ class Journal(RecordLog):
         self.state = "open"
 
     def recovered(self, *, deleted: bool = False, prefixes: bool = False) -> Iterator[Record]:
-        """What the journal held when it was opened, in the order of positions; once, before ``run``.
+        """Iterate over the records that the journal held at ``open``, by position; once, before ``run``.
 
-        Living roots, and the notes that are kept for what they speak about.  ``dead=True``: also the roots that
-        were killed after the owner's last checkpoint (``record.deleted``): soft state that only they carry, such as
-        the highest numbers given, is younger than that checkpoint; and those that refer to living roots.
-
-        ``record_prefix=True``: where the index of a segment has what the owner needs of a record at a start, only that
-        (``record.missing``).
+        Live records, and the tombstones that are still needed.  ``deleted=True``: also the records that were deleted
+        after the owner's last checkpoint (``record.deleted``), whose soft state, such as the highest numbers given,
+        is younger than that checkpoint; and deleted records that refer to live ones.  ``prefixes=True``: only the
+        prefix of a record, where its segment's index has all that the owner needs (``record.missing``).
 
         Blocks while it reads.
         Raises:
-            UsageError: it was read before, or is not open, or runs.
-            DamagedError: bytes that were durable are gone or changed; while it is iterated.
+            UsageError: the records were read before, or the journal is not open, or runs.
+            DamagedError: durable bytes are missing or changed; while it is iterated.
             OSError: the disk failed; while it is iterated.
         """
         recovery = self._recovery
@@ -215,12 +213,12 @@ class Journal(RecordLog):
         return recovered_records(env.disk, self._layout, recovery, deleted=deleted, form=form)
 
     def read_recovered(self, positions: Sequence[int]) -> dict[int, bytes]:
-        """The whole payloads of living records, between ``open`` and ``run``.
+        """Read the whole payloads of live records, between ``open`` and ``run``.
 
         Blocks while it reads.
         Raises:
-            UsageError: it is not open, or runs.
-            DamagedError: bytes that were durable are gone or changed.
+            UsageError: the journal is not open, or runs.
+            DamagedError: durable bytes are missing or changed.
             OSError: the disk failed.
         """
         if self.state != "open" or self._runs:
@@ -246,12 +244,12 @@ class Journal(RecordLog):
     # -- running ---------------------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write what is placed, until ``aclose``.
+        """Write the placed records until ``aclose``.
 
         Checkpoint: always.
-        Cancellation: the batch under way is finished; what else is placed waits for ``aclose``.
+        Cancellation: the batch under way is finished; other placed records wait for ``aclose``.
         Raises:
-            UsageError: it is not open, or runs.
+            UsageError: the journal is not open, or runs.
             JournalBrokenError: the disk failed; nothing was acknowledged since.
         """
         if self.state != "open" or self._runs:
@@ -279,7 +277,7 @@ class Journal(RecordLog):
                 finally:
                     self._halt()
         except BaseExceptionGroup as group:
-            raise (only := _alone(group)) from only.__cause__
+            raise (only := _only_error(group)) from only.__cause__
         finally:
             self._running = False
             self._stopped.set()
@@ -287,7 +285,7 @@ class Journal(RecordLog):
             raise self._broken()
 
     async def _guarded(self, name: str) -> None:
-        """One of the tasks; errors of the disk end all of them, and come out of ``run`` as one."""
+        """Run one of the tasks; an error of the disk ends all of them, and leaves ``run`` as one error."""
         loops = {
             "commit": self._commit_loop,
             "allocator": self._journal_state.allocator.run,
@@ -313,36 +311,33 @@ class Journal(RecordLog):
         self._space_wait.resume(self._has_space_behind)
 
     def request_space(self, size_bytes: int, then: Callable[[], None]) -> bool:
-        """Have room made for a record, or a group of them, that is about to be placed: True if it need not wait.
+        """Ask for disk space for a record, or an atomic batch, that is about to be placed; True: place it now.
 
-        Else ``then`` is called once, when there is room or none to be had; ``has_space`` is true while that lasts.
+        Otherwise ``then`` is called once: when there is space, and ``has_space`` is true during that call; or when the
+        disk is known to be full.
         """
         need = batch_bytes_for(size_bytes)
         if size_bytes <= self.large_bytes:
             return self._has_space_behind(need) or self._space_wait.wait(need, then)
-        return (
-            self._refusing != NOTHING
-            or self._fits(need)
-            or self._journal_state.allocator.request(SEGMENT_HEADER_BYTES + need, then)
-        )
+        if self._refusing != NOTHING or self._fits(need):
+            return True
+        return self._journal_state.allocator.request(SEGMENT_HEADER_BYTES + need, then)
 
     def has_space(self, size_bytes: int) -> bool:
-        """Whether what is placed now is sure to find room on the disk."""
+        """Whether a record that is placed now is certain to fit on the disk."""
         need = batch_bytes_for(size_bytes)
-        return (
-            size_bytes <= self.large_bytes
-            or self._fits(need)
-            or self._journal_state.allocator.has_segment(SEGMENT_HEADER_BYTES + need)
-        )
+        if size_bytes <= self.large_bytes or self._fits(need):
+            return True
+        return self._journal_state.allocator.has_segment(SEGMENT_HEADER_BYTES + need)
 
     async def read(self, positions: Sequence[int]) -> dict[int, Record]:
-        """The living records at durable positions, read and proven; those that died meanwhile are left out.
+        """Read the live records at durable positions; records that were deleted meanwhile are left out.
 
         Checkpoint: always.
         Cancellation: the call is waited for and its result lost.
         Raises:
-            JournalBrokenError: the disk failed, or what was durable is not what was written: the journal has failed.
-            ClosedError: it is not open.
+            JournalBrokenError: the disk failed, or durable bytes are changed: the journal has failed.
+            ClosedError: the journal is not open.
         """
         if self.state != "open":
             raise self._broken() if self._failure is not None else ClosedError(f"the journal is {self.state}")
@@ -356,10 +351,10 @@ class Journal(RecordLog):
     # -- closing ---------------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """Write what is placed, seal, and give the directory free; the lock goes last.  Silent the second time.
+        """Write the placed records, seal the segment and unlock the directory.  Silent the second time.
 
         Checkpoint: always.
-        Cancellation: closes all the same.
+        Cancellation: the journal is closed nevertheless.
         """
         with trio.CancelScope(shield=True):
             if self._closing or self.state == "new":
@@ -392,7 +387,7 @@ class Journal(RecordLog):
             self._fail(error)
 
     async def _seal(self) -> None:
-        """A seal instead of a watermark: the next life sees where this one ended."""
+        """Seal the last segment instead of writing a watermark: the next open sees where this one ended."""
         writer, state = self._writer, self._journal_state
         if writer is None:
             return
@@ -444,8 +439,8 @@ class Journal(RecordLog):
         try:
             swallowed = bool(await self._manager.__aexit__(kind, error, trace))
         except BaseExceptionGroup as group:
-            if error is None or _alone(group) is not error:
-                raise (only := _alone(group)) from only.__cause__
+            if error is None or _only_error(group) is not error:
+                raise (only := _only_error(group)) from only.__cause__
         except trio.Cancelled:
             if error is None:
                 raise
@@ -453,10 +448,10 @@ class Journal(RecordLog):
             raise self._broken()
         return swallowed
 
-    # -- what it tells ---------------------------------------------------------------------------------------------
+    # -- statistics ---------------------------------------------------------------------------------------------
 
     def statistics(self) -> JournalStatistics:
-        """A snapshot of counts, sizes and the disk's speed."""
+        """Return a snapshot of counts, sizes and the disk's speed."""
         if self._journal_state_or_none is None:
             raise ClosedError(f"the journal is {self.state}")
         state = self._journal_state.usage.segments.values()
@@ -488,13 +483,13 @@ class Journal(RecordLog):
 
 
 def _fixed(layout: Layout) -> Layout:
-    """The same place, also if the program changes its working directory while the journal is open."""
+    """Make the paths absolute: the program may change its working directory while the journal is open."""
     outside = {part: str(Path(path).absolute()) for part, path in layout.directories.outside.items()}
     return attrs.evolve(layout, root=str(Path(layout.root).absolute()), directories=Directories(**outside))
 
 
-def _alone(errors: BaseException) -> BaseException:
-    """The one error of a group that matters: not a cancellation, unless there is nothing else."""
+def _only_error(errors: BaseException) -> BaseException:
+    """Return the error of a group that matters: a cancellation only if there is nothing else."""
     while isinstance(errors, BaseExceptionGroup):
         real = [error for error in errors.exceptions if not isinstance(error, trio.Cancelled)]
         errors = (real or list(errors.exceptions))[0]

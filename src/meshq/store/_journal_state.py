@@ -1,4 +1,4 @@
-"""What the parts of an open journal share: where it is, what lives in it, which segments count."""
+"""The state that the parts of an open journal share: paths, live records, manifest, disk space."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ T = TypeVar("T")
 
 @attrs.define(eq=False)
 class JournalState:
-    """The state of an open journal outside the batches under way."""
+    """The state of an open journal, without the batches that are being written."""
 
     env: Env
     layout: Layout
     usage: SegmentUsage
     manifest: Manifest
     allocator: SegmentAllocator
-    #: Whoever changes the manifest holds this.
+    #: Held while the manifest is changed.
     manifest_lock: trio.Lock = attrs.field(factory=trio.Lock)
-    #: Whoever removes segments holds this, and whoever writes beside one.
+    #: Held while segments are removed, and while an index is written beside a segment.
     files_lock: trio.Lock = attrs.field(factory=trio.Lock)
-    #: Called when another manifest counts.
+    #: Called when a new manifest is durable.
     on_manifest_change: Callable[[], None] | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -42,7 +42,7 @@ class JournalState:
     async def change_manifest(
         self, *, without: Sequence[int] = (), entries: Sequence[SegmentEntry] = (), last: int
     ) -> None:
-        """Make the next manifest count; the caller holds ``turn``.  Raises: OSError."""
+        """Write the next manifest; the caller holds ``manifest_lock``.  Raises: OSError."""
         manifest = self.manifest.changed(without=without, entries=entries, last=last)
         while True:
             try:
@@ -57,17 +57,17 @@ class JournalState:
                 return
 
     async def run_in_background(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call in a thread that is not the journal's."""
+        """Call a function in a thread that is not the journal's."""
         return await self.env.threads.run(function, *arguments, pool=POOL)
 
     async def truncate_sealed(self) -> None:
-        """Give back what lies behind the seals of an earlier life.  Raises: OSError."""
+        """Cut off the bytes behind the seals of earlier lives.  Raises: OSError."""
         async with self.files_lock:
             sealed = [entry for entry in self.manifest.entries if entry.sealed]
             await self.run_in_background(truncate_segments, self.env.disk, self.layout, sealed)
 
     async def remove_segments(self, numbers: Sequence[int]) -> None:
-        """Remove the files of segments that no manifest names.  Raises: OSError."""
+        """Remove the files of segments that the manifest no longer lists.  Raises: OSError."""
         async with self.files_lock:
             for number in numbers:
                 await self.run_in_background(remove_segment, self.env.disk, self.layout, number)

@@ -1,11 +1,11 @@
-"""Encryption at rest: the operator's keys, and what each segment makes of one.
+"""Encryption at rest: the operator's keys, and the key of each file that is derived from one of them.
 
-The operator's key never encrypts anything itself.  Each segment has a key of its own, made of the operator's by HKDF
-with the segment's random salt, so no two segments share one, and a nonce (a batch number) is used once under it.
-A header names the operator's key by sixteen bytes that say nothing about it: so a wrong key is told from damage.
+The operator's key never encrypts anything itself.  Each segment has a key of its own, derived from the operator's by
+HKDF with the segment's random salt: no two segments share a key, and a nonce (a batch number) is used once under it.
+A header names the operator's key by sixteen bytes that reveal nothing about it: so a wrong key is told from damage.
 
-The first key of the ring encrypts what is written; all of them read.  So a key is replaced by putting a new one in
-front: what the old one has encrypted stays readable, until compaction and reclaiming have let the last of it go.
+The first key of the ring encrypts new files; all keys read.  So a key is replaced by putting a new key in front: the
+files of the old key stay readable, until compaction and reclaiming have removed the last of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_KEY: Final = bytes(KEY_ID_BYTES)
 
 
 class Keyring:
-    """The keys that a store is written and read with; an empty one: everything is written as it is."""
+    """The keys that a store is written and read with; an empty keyring: nothing is encrypted."""
 
     __slots__ = ("_keys", "current_id")
 
@@ -39,10 +39,10 @@ class Keyring:
         return f"<Keyring of {len(self._keys)}>"
 
     def check(self, key_id: bytes, file: str) -> bytes | None:
-        """The operator's key with which a file is encrypted; None if it is not.
+        """Return the operator's key of an encrypted file; None if the file is not encrypted.
 
         Raises:
-            SettingsError: it is encrypted with a key that is not here.
+            SettingsError: the file is encrypted with a key that is not in the ring.
         """
         if key_id == NO_KEY:
             return None
@@ -54,10 +54,10 @@ class Keyring:
         return key
 
     def derive(self, key_id: bytes, salt: bytes, purpose: bytes, file: str = "a file of the store") -> bytes | None:
-        """The key of one file; None if it is not encrypted.
+        """Return the key of one file; None if the file is not encrypted.
 
         Raises:
-            SettingsError: it is encrypted with a key that is not here.
+            SettingsError: the file is encrypted with a key that is not in the ring.
         """
         key = self.check(key_id, file)
         if key is None:

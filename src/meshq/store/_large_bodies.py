@@ -1,4 +1,4 @@
-"""The files of large bodies: written once, block by block, and removed when no record speaks of them.
+"""The files of large bodies: written once, block by block, and removed when no record refers to them.
 
 All calls block; they are made from worker threads, for one body by one thread at a time.
 """
@@ -30,7 +30,7 @@ from meshq.store._layout_format import Layout
 
 
 class LargeBodyWriter:
-    """One body that is coming in."""
+    """The file of one body that is being received."""
 
     __slots__ = ("_directory", "_disk", "_end", "_file", "_keys", "_number", "_unsynced", "body_id")
 
@@ -49,7 +49,7 @@ class LargeBodyWriter:
             self._file.write_at(0, [encode_large_header(header)])
         except BaseException:
             self._file.close()
-            # Nobody will know of it; what can't be removed now is swept by the next start.
+            # No record refers to the file; if it can't be removed now, the next start sweeps it.
             with suppress(OSError):
                 disk.remove(path)
             raise
@@ -57,7 +57,7 @@ class LargeBodyWriter:
     def write(self, blocks: list[Buffer], *, last: bool, durable: bool) -> None:
         """Write the next blocks; ``last``: the body ends with the last of them.
 
-        ``durable``: it will be synced at its end, and is so now and then.  Raises: OSError.
+        ``durable``: the file is synced now and then, and at its end.  Raises: OSError.
         """
         pieces: list[Buffer] = []
         for index, block in enumerate(blocks, 1):
@@ -72,7 +72,7 @@ class LargeBodyWriter:
             self._unsynced = 0
 
     def finish(self, *, durable: bool) -> None:
-        """The body is whole: give its file its name; durable on return, if it is to be.  Raises: OSError."""
+        """Give the file of the whole body its name; durable on return, if ``durable``.  Raises: OSError."""
         if durable:
             self._file.sync()
         self._file.close()
@@ -82,11 +82,11 @@ class LargeBodyWriter:
             self._disk.sync_directory(self._directory)
 
     def close(self) -> None:
-        """Let go of the file, and leave it where it is."""
+        """Close the file, and leave it where it is."""
         self._file.close()
 
     def abandon(self) -> None:
-        """Nobody will send the rest.  Raises: OSError."""
+        """Remove the file of a body whose rest will not come.  Raises: OSError."""
         self._file.close()
         self._disk.remove(f"{self._directory}/{file_name(self.body_id, whole=False)}")
 
@@ -101,7 +101,7 @@ class LargeBodyFiles:
         self._token = token
 
     def prepare(self) -> None:
-        """Make the directory, unless it is there; durable on return.  Raises: OSError."""
+        """Make the directory unless it exists; durable on return.  Raises: OSError."""
         make_directory(self._disk, self._directory)
 
     def create(self, body_id: bytes) -> LargeBodyWriter:
@@ -112,11 +112,11 @@ class LargeBodyFiles:
         )
 
     def read(self, body_id: bytes, size: int, number: int) -> bytes:
-        """One block of a body of ``size`` bytes.
+        """Read one block of a body of ``size`` bytes.
 
         Raises:
-            DamagedError: it is not what was written.
-            SettingsError: it is encrypted with a key that is not known, or of a newer version.
+            DamagedError: the block is not what was written.
+            SettingsError: the file is encrypted with an unknown key, or of a newer version.
             FileNotFoundError: the body was removed.
             OSError: the disk failed.
         """
@@ -138,19 +138,18 @@ class LargeBodyFiles:
         return block
 
     def remove(self, body_id: bytes) -> None:
-        """No record speaks of a body any more.  That may be forgotten by a crash: the next start sweeps.
+        """Remove a body that no record refers to.  A crash may undo the removal: the next start sweeps.
 
         Raises: OSError.
         """
         self._disk.remove(f"{self._directory}/{file_name(body_id, whole=True)}")
 
     def sweep(self, living: Mapping[bytes, int]) -> int:
-        """Remove whatever is not one of the ``living`` bodies, by id with its size; returns how many files that were.
+        """Remove all files but those of the ``living`` bodies (size by id); return how many were removed.
 
         Raises:
-            DamagedError: one of them is not there, or has not its length; nothing was removed.
-            SettingsError: one of them is encrypted with a key that is not known, or of a newer version; nothing was
-                removed.
+            DamagedError: a body is missing, or has another length; nothing was removed.
+            SettingsError: a body is encrypted with an unknown key, or of a newer version; nothing was removed.
             OSError: the disk failed.
         """
         missing = dict(living)
@@ -159,7 +158,7 @@ class LargeBodyFiles:
             body_id = id_in_name(name)
             path = f"{self._directory}/{name}"
             if body_id is None:
-                # Nothing of ours: whoever put it there may want it.
+                # Not one of our files: another program may need it.
                 continue
             if body_id not in missing or name != file_name(body_id, whole=True):
                 gone.append(path)
@@ -168,7 +167,7 @@ class LargeBodyFiles:
         if missing:
             body_id, size = next(iter(missing.items()))
             path = f"{self._directory}/{file_name(body_id, whole=True)}"
-            raise DamagedError(path, 0, f"a body of {size} bytes, of which a record speaks", "no such file")
+            raise DamagedError(path, 0, f"a body of {size} bytes, which a record refers to", "no such file")
         for path in gone:
             self._disk.remove(path)
         if gone:
@@ -176,8 +175,9 @@ class LargeBodyFiles:
         return len(gone)
 
     def _check(self, path: str, expected: int) -> None:
-        """See that a file is as long as it should be, and that its key is here; its bytes are proven when they are
-        read.  Raises: DamagedError, SettingsError, OSError."""
+        """Check the length and the key of a file; its bytes are proven when they are read.  Raises: DamagedError,
+        SettingsError, OSError.
+        """
         file = self._disk.open(path)
         try:
             found = file.size()
@@ -186,6 +186,6 @@ class LargeBodyFiles:
             file.close()
         if found != expected:
             raise DamagedError(path, min(found, expected), f"{expected} bytes", f"{found} bytes")
-        # One message that can't be read keeps nobody else's from coming.
+        # A message that can't be read must not keep the others from being delivered.
         with suppress(DamagedError):
             self._layout.keyring.check(decode_large_header(head, path).key_id, path)

@@ -50,17 +50,17 @@ assert HEADER_BYTES == 96
 
 @attrs.frozen
 class LargeBodyHeader:
-    """What the first 96 bytes say."""
+    """The fields of a body file's header: its first 96 bytes."""
 
     body_id: bytes
     salt: bytes = attrs.field(repr=False)
     block_bytes: int = LARGE_BLOCK_BYTES
-    #: Which of the operator's keys it is encrypted with; zeros: none.
+    #: The name of the operator's key that encrypts the file; zeros: none.
     key_id: bytes = NO_KEY
 
 
 def encode_large_header(header: LargeBodyHeader, *, version: int | None = None) -> bytes:
-    """The first 96 bytes of a file."""
+    """Encode the first 96 bytes of a file."""
     if version is None:
         version = PLAIN_VERSION if header.key_id == NO_KEY else ENCRYPTED_VERSION
     head = _HEAD.pack(MAGIC, version, header.block_bytes, header.body_id, header.salt, header.key_id)
@@ -68,11 +68,11 @@ def encode_large_header(header: LargeBodyHeader, *, version: int | None = None) 
 
 
 def decode_large_header(data: bytes, file: str) -> LargeBodyHeader:
-    """Read the first 96 bytes.
+    """Decode the first 96 bytes.
 
     Raises:
-        DamagedError: they are not what was written.
-        SettingsError: they are of a newer version.
+        DamagedError: the header is not what was written.
+        SettingsError: the file is of a newer version.
     """
     if len(data) < HEADER_BYTES:
         raise DamagedError(file, 0, f"a header of {HEADER_BYTES} bytes", f"{len(data)} bytes")
@@ -89,12 +89,12 @@ def decode_large_header(data: bytes, file: str) -> LargeBodyHeader:
 
 
 def file_name(body_id: bytes, *, whole: bool) -> str:
-    """The name of a body's file."""
+    """Return the name of a body's file."""
     return body_id.hex() + (BODY_SUFFIX if whole else PART_SUFFIX)
 
 
 def id_in_name(name: str) -> bytes | None:
-    """Whose file this is; None for any other name."""
+    """Return the body's id in a file name; None for any other name."""
     digits, dot, suffix = name.rpartition(".")
     if dot + suffix not in (BODY_SUFFIX, PART_SUFFIX) or len(digits) != 2 * IDENTITY_BYTES:
         return None
@@ -104,22 +104,22 @@ def id_in_name(name: str) -> bytes | None:
 
 
 def block_count(size: int, block_bytes: int = LARGE_BLOCK_BYTES) -> int:
-    """How many blocks a body of ``size`` bytes has."""
+    """Return how many blocks a body of ``size`` bytes has."""
     return -(-size // block_bytes)
 
 
 def file_bytes(size: int, block_bytes: int = LARGE_BLOCK_BYTES) -> int:
-    """How long the file of a body of ``size`` bytes is."""
+    """Return the length of the file of a body of ``size`` bytes."""
     return HEADER_BYTES + size + TAG_BYTES * block_count(size, block_bytes)
 
 
 def block_offset(number: int, block_bytes: int = LARGE_BLOCK_BYTES) -> int:
-    """Where a block begins in the file."""
+    """Return the offset of a block in the file."""
     return HEADER_BYTES + number * (block_bytes + TAG_BYTES)
 
 
 class BlockKeys:
-    """What makes and proves the blocks of one file, and encrypts them if they are to be."""
+    """The keys that seal and prove the blocks of one file, and encrypt them if the header says so."""
 
     __slots__ = ("_encrypted", "_gcm")
 
@@ -129,7 +129,7 @@ class BlockKeys:
         self._gcm = AESGCM(secret or blake2b(header.salt, digest_size=32, person=b"meshq large key").digest())
 
     def seal(self, number: int, block: Buffer, *, last: bool) -> list[Buffer]:
-        """What is written of a block."""
+        """Return the bytes to be written for a block."""
         invariant(len(block) > 0, "a block has a byte at least")
         nonce = _nonce(number, last=last)
         if self._encrypted:
@@ -137,7 +137,7 @@ class BlockKeys:
         return [block, self._gcm.encrypt(nonce, b"", block)]
 
     def open(self, number: int, sealed: bytes, *, last: bool) -> bytes | None:
-        """The block of which this was written there; None if it was not."""
+        """Return the block that was sealed with this number; None if these bytes are no such block."""
         nonce, block = _nonce(number, last=last), sealed[:-TAG_BYTES]
         if not block:
             return None

@@ -1,17 +1,17 @@
-"""Where everything of a store lies, which versions this code reads, and how each is refused.
+"""The paths of a store's files, the format versions that this code reads, and the refusal of newer ones.
 
 ::
 
     DIR/lock                            locked while somebody has the store open
     DIR/bindings/identity-0, -1         who the node is; two copies, written once
-    DIR/journal/manifest-0, -1          which segments count; the higher generation wins
+    DIR/journal/manifest-0, -1          the list of segments; the higher generation wins
     DIR/journal/<16 hex digits>.seg     segments
     DIR/journal/<16 hex digits>.idx     the index of such a segment; may be missing
     DIR/large/<32 hex digits>.body      bodies of large messages
-    DIR/large/<32 hex digits>.part      such a body that is still coming in
-    DIR/paging/<16 hex digits>.page     bytes of one life, of no account to the next
-    DIR/places-0, -1                    which parts lie elsewhere, if any does; two copies
-    DIR/**/<name>.tmp                   being written; of no account
+    DIR/large/<32 hex digits>.part      a body that is still being received
+    DIR/paging/<16 hex digits>.page     bytes of one life, removed by the next
+    DIR/places-0, -1                    the directories of parts that lie elsewhere; two copies
+    DIR/**/<name>.tmp                   unfinished; ignored
 
 A part that lies elsewhere has what is in its directory here, and a ``lock`` of its own.
 """
@@ -35,9 +35,9 @@ ENCRYPTED_VERSION: Final = 2
 SEGMENT_SUFFIX: Final = ".seg"
 INDEX_SUFFIX: Final = ".idx"
 TEMPORARY_SUFFIX: Final = ".tmp"
-#: Room kept for a manifest on a full disk: without it nothing could be reclaimed there.
+#: Space kept for a manifest on a full disk: without it nothing could be reclaimed there.
 BALLAST: Final = "ballast"
-#: What is locked in each directory that is a store's own.
+#: The lock file in each directory of a store.
 LOCK: Final = "lock"
 
 
@@ -53,11 +53,11 @@ def refuse_newer(file: str, version: int) -> None:
 
 @attrs.frozen
 class Layout:
-    """The paths of one store, and the keys that open what lies there."""
+    """The paths of one store, and the keys of its files."""
 
     root: str
     keyring: Keyring = attrs.field(factory=Keyring, repr=False, eq=False)
-    #: What lies elsewhere.
+    #: The parts that lie elsewhere.
     directories: Directories = attrs.field(factory=Directories)
 
     @property
@@ -91,21 +91,21 @@ class Layout:
         return f"{self.root}/{LOCK}"
 
     def segment(self, number: int) -> str:
-        """The file of segment ``number``."""
+        """Return the path of segment ``number``."""
         return f"{self.journal}/{number:016x}{SEGMENT_SUFFIX}"
 
     def index(self, number: int) -> str:
-        """The file of the index of segment ``number``."""
+        """Return the path of the index of segment ``number``."""
         return f"{self.journal}/{number:016x}{INDEX_SUFFIX}"
 
 
 def segment_number(name: str) -> int | None:
-    """The number in the name of a segment's file; None for any other name."""
+    """Return the number in the name of a segment's file; None for any other name."""
     return _number(name, SEGMENT_SUFFIX)
 
 
 def index_number(name: str) -> int | None:
-    """The number of the segment whose index has this name; None for any other name."""
+    """Return the segment number in the name of an index; None for any other name."""
     return _number(name, INDEX_SUFFIX)
 
 

@@ -1,9 +1,8 @@
-"""Giving room back, and closing the one doubt that a crash could leave.
+"""Maintenance: reclaiming and compacting segments, and writing the watermark of an idle journal.
 
-One task, which looks once after the start, and then sleeps until something is written.  While the journal is busy it
-looks once a second and after each new segment: it drops the segments that are dead and compacts when that pays.  When
-nothing has been written for a second it empties those of which hardly anything is left, has a watermark written and
-goes to sleep.
+One task looks once after the start, and then sleeps until something is written.  While the journal is busy the task
+looks once a second and after each new segment: it removes segments without live records, and compacts when that pays.
+When nothing has been written for a second it compacts the nearly empty segments, has a watermark written and sleeps.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from meshq.store._group_commit import GroupCommit
 from meshq.store._ping_pong_file import DiskFullError
 from meshq.store._reclaim_plan import removable
 
-#: How long nothing is written before a journal counts as idle, and how often a busy one is tidied.
+#: Seconds without a write after which a journal is idle; also the period of maintenance while it is busy.
 IDLE_S: Final = 1.0
 
 
 class Maintenance(GroupCommit):
-    """The tidying half of a journal."""
+    """The maintenance part of a journal."""
 
     _compactor: Compactor
 
@@ -33,9 +32,9 @@ class Maintenance(GroupCommit):
         return 0 if self._writer is None else self._writer.number
 
     async def _begin(self) -> None:
-        """Give back what the last life left, if the disk has room for what that takes.
+        """Reclaim and compact the segments of earlier lives, if the disk has space for the checkpoint that this takes.
 
-        Nothing is written that does not: a start that leaves a segment behind each time fills the disk.
+        A checkpoint is written only if it frees a segment: a start that adds a segment each time fills the disk.
         """
         await self._journal_state.allocator.space_known.wait()
         if self._writer is not None or self._checkpoint_queued or self.full or self._stopping:
@@ -50,7 +49,7 @@ class Maintenance(GroupCommit):
             self._wake()
 
     async def _maintenance_loop(self) -> None:
-        """Reclaim, compact and watermark until the journal stops."""
+        """Reclaim, compact and write watermarks until the journal stops."""
         try:
             await self._begin()
         except DiskFullError:
@@ -71,7 +70,7 @@ class Maintenance(GroupCommit):
             try:
                 await self._maintain(idle=self._batch_count == seen_now)
             except DiskFullError:
-                # Only a journal that is being closed doesn't wait for room; the next life tidies.
+                # Only a journal that is being closed doesn't wait for space; the next life does the maintenance.
                 return
             if self._batch_count == seen_now != seen:
                 seen = seen_now
@@ -79,7 +78,7 @@ class Maintenance(GroupCommit):
                 self._wake()
 
     async def _maintain(self, *, idle: bool) -> None:
-        """Drop dead segments, and compact if that pays.  Raises: OSError, DamagedError."""
+        """Remove the segments without live records, and compact if that pays.  Raises: OSError, DamagedError."""
         state = self._journal_state
         covered = math.inf if self.checkpoint is None else self._covered
         gone = removable(state.usage.segments, active=self._active, covered=covered)

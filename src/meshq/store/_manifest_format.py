@@ -1,4 +1,4 @@
-"""The manifest: which segments count, and where each sealed one ends.
+"""The manifest: the list of segments, and where each sealed segment ends.
 
 The body of the pair ``journal/manifest-0`` and ``-1``:
 
@@ -15,7 +15,7 @@ offset bytes what (integers little-endian)
              last position 8, length 8, tag of the last batch 16
 ====== ===== ==================================================================
 
-Of a sealed segment, ``length`` is where it ends; of the one being written, how much of it is known to be durable.
+``length`` is the end of a sealed segment; of the segment being written, the bytes that are known to be durable.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ _ENTRY: Final = struct.Struct("<QIIQQQ16s")
 
 @attrs.frozen(kw_only=True)
 class SegmentEntry:
-    """What the manifest says of one segment."""
+    """The manifest's entry for one segment."""
 
     number: int
     base: int
-    #: The position of its last record; base - 1 if it has none.  Of an unsealed one: none is known.
+    #: The position of the last record; base - 1 if there is none, or none is known to be durable.
     last: int
     #: Bytes from the start of the file that are known to be durable.
     length: int
-    #: The tag of the batch that ends at ``length``, or the genesis if none does.
+    #: The tag of the batch that ends at ``length``; the genesis tag without a batch.
     tag: bytes
     sealed: bool = False
-    #: Its records are not all of their range: each batch has a table of positions.
+    #: The records do not fill their range of positions: each batch has a table of positions.
     compacted: bool = False
 
 
 @attrs.frozen(kw_only=True)
 class Manifest:
-    """A state of the store's list of segments; each change makes a new one."""
+    """A state of the store's list of segments; each change makes a new manifest."""
 
     generation: int
     node_id: bytes
@@ -64,11 +64,11 @@ class Manifest:
     entries: tuple[SegmentEntry, ...] = ()
 
     def by_number(self) -> dict[int, SegmentEntry]:
-        """Its entries by number."""
+        """Return the entries by segment number."""
         return {entry.number: entry for entry in self.entries}
 
     def changed(self, *, without: Iterable[int] = (), entries: Iterable[SegmentEntry] = (), last: int = 0) -> Manifest:
-        """The next manifest: ``without`` these segments, with these ``entries`` in place of any of their number."""
+        """Return the next manifest: ``without`` these segments, with these ``entries`` in place of older ones."""
         kept = self.by_number()
         for number in without:
             del kept[number]
@@ -85,7 +85,7 @@ class Manifest:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The body of a manifest's file."""
+    """Encode the body of a manifest's file."""
     head = _HEAD.pack(
         manifest.node_id,
         manifest.journal_id,
@@ -109,7 +109,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(generation: int, body: bytes, file: str) -> Manifest:
-    """Read the body of a manifest's file.  Raises: DamagedError."""
+    """Decode the body of a manifest's file.  Raises: DamagedError."""
     count = _HEAD.unpack_from(body)[4] if len(body) >= _HEAD.size else 0
     if len(body) != _HEAD.size + count * _ENTRY.size:
         raise DamagedError(file, 0, f"{_HEAD.size + count * _ENTRY.size} bytes for {count} segments", f"{len(body)}")

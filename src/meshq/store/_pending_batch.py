@@ -1,4 +1,4 @@
-"""Records that wait for the next group commit."""
+"""The records that wait for the next group commit."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from meshq.store._segment_writer import PreallocatedSegment
 
 @attrs.define(eq=False)
 class PendingBatch:
-    """The records of one batch, while it is open and until it is durable."""
+    """The records of one batch, from the first append until the batch is durable."""
 
     #: The position of its first record.
     first: int
-    #: Bytes that still may join.  Beyond that the batch is closed, but its first record always fits.
+    #: Bytes that may still be added.  A first record always fits, whatever its size.
     free_bytes: int
     rows: list[int] = attrs.field(factory=list)
     parts: list[Buffer] = attrs.field(factory=list)
-    #: For each record with targets: its size, its kills, its refs.
+    #: Size, deletes and refs of each record with targets.
     targets: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = attrs.field(factory=list)
     flags: int = 0
     #: The positions of the owner's checkpoint, if it is in this batch.
     checkpoint: tuple[int, ...] | None = None
-    #: Set when the batch is durable or never will be; made when somebody waits.
+    #: Set when the batch is durable or has failed; made by the first task that waits.
     settled: trio.Event | None = None
-    #: A segment made for it before it was placed.
+    #: The segment that was preallocated for this batch.
     preallocated: PreallocatedSegment | None = None
 
     @property
     def last(self) -> int:
-        """The position of its last record; first - 1 if it has none."""
+        """The position of its last record; first - 1 if there is none."""
         return self.first + len(self.rows) - 1
 
     @property
     def bytes(self) -> int:
-        """What it takes in a file."""
+        """The size of the batch in a file."""
         return batch_bytes(sum([row & SIZE_MASK for row in self.rows]) + ROW_BYTES * len(self.rows))
 
     def take_preallocated(self, capacity: int) -> PreallocatedSegment | None:
-        """The segment that was made for it, if it is large enough."""
+        """Take the segment that was preallocated for this batch; None if it is too small."""
         if self.preallocated is None or self.preallocated.capacity < capacity:
             return None
         preallocated, self.preallocated = self.preallocated, None
         return preallocated
 
     def batch_data(self) -> BatchData:
-        """What is written."""
+        """Return the records to be written."""
         return BatchData(self.first, self.rows, self.parts, self.flags)

@@ -1,8 +1,8 @@
-"""Two files that take turns: one always holds the last state that was written whole.
+"""A ping-pong file: two files written in turn, of which one always holds the last state that was written whole.
 
-A state is written under a temporary name, synced, renamed and the directory synced.  So a file that bears its
-final name was whole when it got it, and one that fails its check is damage, never an interrupted write.  That is
-why a damaged file is refused even if the other one is whole: nothing tells whether the damaged one was newer.
+A state is written under a temporary name, synced, renamed and the directory synced.  So a file with its final name was
+whole when it got that name, and a file that fails its check is damaged, never unfinished.  A damaged file is refused
+even if the other one is whole: nothing tells whether the damaged one was newer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from meshq.store._ping_pong_format import PingPongCopy, decode_copy, encode_copy
 
 
 class DiskFullError(OSError):
-    """The disk is full, and nothing has changed: what was begun is removed and may be tried again."""
+    """The disk is full and nothing has changed: the attempt was undone and may be repeated."""
 
 
 #: No room on the disk, a quota that is used up, and no descriptor for a new file.
@@ -25,12 +25,12 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether there was no room for a file: what was begun may be tried again, and the disk is as good as before."""
+    """Whether an error says that the disk has no space for a file: the attempt may be repeated."""
     return error.errno in _FULL
 
 
 def read_whole(disk: Disk, path: str, size: int | None = None) -> bytes:
-    """The first ``size`` bytes of a file, or all."""
+    """Read the first ``size`` bytes of a file, or all."""
     file = disk.open(path)
     try:
         return file.read_at(0, file.size() if size is None else size)
@@ -49,32 +49,32 @@ class PingPongFile:
         self._purpose = purpose
 
     def path(self, generation: int) -> str:
-        """The file that has this generation."""
+        """Return the path of the file for this generation."""
         return f"{self._directory}/{self._purpose}-{generation % 2}"
 
     def read(self) -> PingPongCopy | None:
-        """The newest state; None if nothing was ever written.
+        """Read the newest state; None if nothing was ever written.
 
         Raises: DamagedError, SettingsError (a newer version), OSError.
         """
         names = self._disk.names(self._directory)
-        sheets = []
+        copies = []
         for slot in (0, 1):
             path = self.path(slot)
             if path.rpartition("/")[2] in names:
-                sheets.append(decode_copy(self._purpose.encode(), read_whole(self._disk, path), path))
-        return max(sheets, key=lambda sheet: sheet.generation, default=None)
+                copies.append(decode_copy(self._purpose.encode(), read_whole(self._disk, path), path))
+        return max(copies, key=lambda copy: copy.generation, default=None)
 
-    def write(self, sheet: PingPongCopy) -> None:
-        """Make ``sheet`` the newest state; durable on return.
+    def write(self, copy: PingPongCopy) -> None:
+        """Write the newest state; durable on return.
 
         Raises:
-            NoRoomError: the disk is full; the state is as it was.
+            DiskFullError: the disk is full; the state is as it was.
             OSError: anything else failed; which state is durable is unknown.
         """
-        path = self.path(sheet.generation)
+        path = self.path(copy.generation)
         temporary = path + TEMPORARY_SUFFIX
-        data = encode_copy(self._purpose.encode(), sheet)
+        data = encode_copy(self._purpose.encode(), copy)
         try:
             write_new(self._disk, temporary, data)
         except OSError as error:
@@ -88,7 +88,7 @@ class PingPongFile:
 
 
 def write_new(disk: Disk, path: str, data: bytes) -> None:
-    """Make a file with this content, synced; its name is not.  Raises: OSError."""
+    """Make a file with this content, synced; its name is not durable yet.  Raises: OSError."""
     file = disk.open(path, create=True)
     try:
         file.write_at(0, [data])

@@ -1,4 +1,4 @@
-"""The frame of a small file that is replaced whole, alternating between two names.
+"""The format of a small file that is replaced whole, in turn under two names.
 
 Its layout is the same in every format version, so that a newer file is told from a damaged one: the checksum
 is looked at before the version is.
@@ -35,7 +35,7 @@ HEAD_BYTES: Final = _HEAD.size
 
 @attrs.frozen
 class PingPongCopy:
-    """One valid file of a pair."""
+    """One valid file of a ping-pong file."""
 
     generation: int
     body: bytes
@@ -45,18 +45,18 @@ def _checksum(data: bytes | memoryview) -> bytes:
     return blake2b(data, digest_size=CHECKSUM_BYTES).digest()
 
 
-def encode_copy(purpose: bytes, sheet: PingPongCopy, *, version: int = PLAIN_VERSION) -> bytes:
-    """The bytes of a file of a pair."""
-    head = _HEAD.pack(MAGIC, version, len(sheet.body), sheet.generation, purpose)
-    return head + sheet.body + _checksum(head + sheet.body)
+def encode_copy(purpose: bytes, copy: PingPongCopy, *, version: int = PLAIN_VERSION) -> bytes:
+    """Encode one of the two files."""
+    head = _HEAD.pack(MAGIC, version, len(copy.body), copy.generation, purpose)
+    return head + copy.body + _checksum(head + copy.body)
 
 
 def decode_copy(purpose: bytes, data: bytes, file: str) -> PingPongCopy:
-    """Read a file of a pair.
+    """Decode one of the two files.
 
     Raises:
-        DamagedError: it is not what was written.
-        SettingsError: it is of a newer version.
+        DamagedError: the file is not what was written.
+        SettingsError: the file is of a newer version.
     """
     if len(data) < HEAD_BYTES + CHECKSUM_BYTES:
         raise DamagedError(file, 0, f"at least {HEAD_BYTES + CHECKSUM_BYTES} bytes", f"{len(data)} bytes")

@@ -1,4 +1,4 @@
-"""Which segments may go: nothing in them is alive, and nothing kept needs what they say."""
+"""The segments that may be removed: no live record is in them, and no kept segment needs their tombstones."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from meshq.store._segment_usage_machine import SegmentRecords
 
 
 def removable(state: Mapping[int, SegmentRecords], *, active: int, covered: float) -> list[int]:
-    """The segments that can be removed together.
+    """Return the segments that can be removed together.
 
-    ``active`` is being written.  ``covered``: records beyond this position may carry what the owner's last
-    durable checkpoint does not, so even dead ones stay.
+    ``active`` is being written.  ``covered``: records beyond this position may hold soft state that the owner's last
+    durable checkpoint does not, so even deleted records stay.
     """
     kept = dict(state)
     gone: list[int] = []

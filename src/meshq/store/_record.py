@@ -1,4 +1,4 @@
-"""What goes into the journal and what comes out of it."""
+"""The records of a journal, as they are appended and as they are read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Final, NamedTuple
 
 import attrs
 
-#: The kind of notes that the store writes for itself; nobody is handed those.
+#: The kind of tombstones that the store writes for itself; the owner never sees them.
 INTERNAL: Final = 0
-#: The kind of what ``Journal.append`` writes; the others are the owner's.
+#: The kind of the records of ``Journal.append``; all other kinds are the owner's.
 PLAIN: Final = 1
 KIND_MAX: Final = 255
 
 
 class CheckpointRecord(NamedTuple):
-    """A record that has no position yet."""
+    """A record of the owner's checkpoint that has no position yet."""
 
     kind: int
     payload: bytes
@@ -22,18 +22,18 @@ class CheckpointRecord(NamedTuple):
 
 @attrs.define
 class Record:
-    """A record of the journal, as it was placed."""
+    """A record of the journal, as it was appended."""
 
     position: int
     kind: int
     payload: bytes
-    #: Positions that it made dead.
+    #: Positions of the records that this record deletes.
     deletes: tuple[int, ...] = ()
-    #: Positions that it speaks about.
+    #: Positions of the records that this record refers to.
     refs: tuple[int, ...] = ()
-    #: A record that is kept only as long as one of its targets is; False: live until a record deletes it.
+    #: True: kept only as long as one of its targets is.  False: a data record, live until a record deletes it.
     tombstone: bool = False
-    #: A root that has been killed.
+    #: A data record that another record has deleted.
     deleted: bool = False
-    #: Bytes at the end of the payload that are not here: the owner needs no more of it at a start.
+    #: Bytes at the end of the payload that were not read, because the owner does not need them at a start.
     missing: int = 0

@@ -19,7 +19,7 @@ from meshq.store._segment_index import read_segment
 
 
 class RecordLog(Maintenance):
-    """What an owner without kinds, notes and checkpoints of its own needs."""
+    """A log of plain records: append, delete and replay, without kinds, tombstones or checkpoints of an owner."""
 
     async def append(self, payload: bytes) -> Position:
         """Write one record; on return it survives a power failure.
@@ -29,26 +29,26 @@ class RecordLog(Maintenance):
         Checkpoint: always.
         Cancellation: the record is on disk whole or not at all; the caller can't tell which.
         Raises:
-            SettingsError: it is nothing like bytes; nothing was written.
-            UsageError: over ``limits.RECORD_BYTES_MAX``; nothing was written.
+            SettingsError: the payload is not bytes-like; nothing was written.
+            UsageError: the payload is over ``limits.RECORD_BYTES_MAX``; nothing was written.
             AddressFullError: the disk is full; nothing was written.
             JournalBrokenError: the disk failed; whether the record was written is unknown.
-            ClosedError: it is not open; nothing was written.
+            ClosedError: the journal is not open; nothing was written.
         """
         position = self.append_nowait(PLAIN, (_payload(payload),))
         await self.wait_durable(position)
         return position
 
     async def append_many(self, payloads: Sequence[bytes]) -> list[Position]:
-        """Write records one after the other; on return all survive a power failure.
+        """Write records in order; on return all of them survive a power failure.
 
         Checkpoint: always.
-        Cancellation: a first part of them is on disk; the caller can't tell which.
+        Cancellation: the first records are on disk; the caller can't tell how many.
         Raises:
-            SettingsError: one of them is nothing like bytes; nothing was written.
+            SettingsError: a payload is not bytes-like; nothing was written.
             UsageError, AddressFullError: as ``append``; records before the one that was refused are written.
             JournalBrokenError: the disk failed; whether the records were written is unknown.
-            ClosedError: it is not open; nothing was written.
+            ClosedError: the journal is not open; nothing was written.
         """
         positions = [self.append_nowait(PLAIN, (payload,)) for payload in list(map(_payload, payloads))]
         if positions:
@@ -56,34 +56,34 @@ class RecordLog(Maintenance):
         return positions
 
     async def delete(self, position: int) -> None:
-        """Make a record dead; on return that survives a power failure.
+        """Delete a record; on return the deletion survives a power failure.
 
         Checkpoint: always.
         Cancellation: done or not done; delete again to be sure.
         Raises:
-            SettingsError: it is no whole number; nothing changed.
-            NotFoundError: no living record has this position.
-            JournalBrokenError: the disk failed; whether the record is dead is unknown.
-            ClosedError: it is not open; nothing changed.
+            SettingsError: the position is not an integer; nothing changed.
+            NotFoundError: no live record has this position.
+            JournalBrokenError: the disk failed; whether the record is deleted is unknown.
+            ClosedError: the journal is not open; nothing changed.
         """
         if type(position) is not int:
             raise SettingsError("position", position, "what append returned")
         if position > self.durable:
             await self.wait_durable(min(position, self.last))
         if not self._journal_state.usage.is_live(position):
-            raise NotFoundError(f"no living record has position {position}")
+            raise NotFoundError(f"no live record has position {position}")
         await self.wait_durable(self.append_nowait(PLAIN, (), tombstone=True, deletes=(position,)))
 
     def replay(self) -> Replay:
-        """The living records of ``append``, in order, as they are when this is called.
+        """Iterate over the live records of ``append`` in order, as they are at this call.
 
-        Records that die before their turn are left out.
+        A record that is deleted before the iteration reaches it is left out.
         """
         return Replay(self)
 
 
 def _payload(value: object) -> bytes:
-    """What is to be written, as it is now: it is read in another thread, later."""
+    """Copy a payload into bytes: the journal's thread reads it later."""
     if type(value) is bytes:
         return value
     try:
@@ -97,7 +97,7 @@ HELD_SEGMENTS: Final = 3
 
 
 class Replay:
-    """An iterator over living records; reading goes on while others write, delete and compact."""
+    """An iterator over live records; writes, deletes and compactions may run meanwhile."""
 
     __slots__ = ("_held", "_journal", "_positions", "_turns")
 
@@ -112,12 +112,12 @@ class Replay:
         return self
 
     async def __anext__(self) -> Record:
-        """The next living record.
+        """Return the next live record.
 
         Checkpoint: at least every 64th call.
         Cancellation: the record is skipped if it was being read.
         Raises:
-            DamagedError: it is not what was written.
+            DamagedError: the record is not what was written.
             JournalBrokenError: the disk can't be read.
         """
         self._turns += 1
@@ -143,9 +143,9 @@ class Replay:
         return make_record(held[0], position, row, (start, end), True)
 
     async def _hold(self, position: int) -> tuple[Buffer, dict[int, tuple[int, int, int]]] | None:
-        """Read the segment that has this record; None if the record is gone by now."""
+        """Read the segment that has this record; None if the record is gone."""
         state = self._journal._journal_state
-        # No manifest changes while this holds the turn, so the segment's file stays.
+        # No manifest changes while this task holds the lock, so the segment's file stays.
         async with state.manifest_lock:
             located = state.usage.find_record(position)
             if located is None:

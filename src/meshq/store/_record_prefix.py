@@ -1,7 +1,7 @@
-"""What the owner of a journal needs of its records when it starts.
+"""The bytes of its records that the owner of a journal needs at a start.
 
-Most records are bodies of messages that nobody asks for at a start.  The owner says which beginning of a payload it
-needs; that stands in the index of the segment, and the rest is read when it is wanted.
+Most records are message bodies, which a start does not need.  The owner says how many bytes of a payload's beginning
+it needs; the index of the segment holds these bytes, and the rest is read on demand.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class RecordPrefix:
     """How an owner shortens the payloads of its records.
 
     ``of`` is given a kind and a payload, and returns how many bytes of its beginning are kept, and whether the owner
-    needs no more of a living record.  Of a dead one what is kept is enough.  It is a pure function; another one has
-    another ``form``, 1 to 2**32 - 1.
+    needs no more of a live record.  Of a deleted record the kept bytes are enough.  ``of`` is a pure function; another
+    function has another ``form``, 1 to 2**32 - 1.
     """
 
     form: int
@@ -31,5 +31,5 @@ def _nothing(kind: int, payload: Buffer) -> tuple[int, bool]:
     return 0, False
 
 
-#: Of an owner that reads what it needs.
+#: For an owner that reads whole records.
 NO_PREFIX: Final = RecordPrefix(0, _nothing)

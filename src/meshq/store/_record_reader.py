@@ -1,7 +1,7 @@
-"""Reading single records back while the journal is open: by position, many in one hop, each batch once.
+"""Reading single records of an open journal: by position, many in one thread hop, each batch once.
 
-A position never changes, but its record may be moved by a compaction while somebody is on the way to it.  The file is
-gone only when the ledger knows where the record is by then, so whoever finds no file asks the ledger again.
+A position never changes, but a compaction may move its record between the lookup and the read.  The file is removed
+only after ``SegmentUsage`` knows the record's new segment, so a reader that finds no file looks the record up again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from meshq.store._record import Record
 from meshq.store._recovered_records import make_record
 from meshq.store._segment_format import SegmentKeys, decode_header
 
-#: The threads in which it is read: not the one that writes.
+#: The pool of threads that read: never the thread that writes.
 POOL: Final = "pages"
 
 
 class _Batch(NamedTuple):
-    """A batch, and which of its records are wanted."""
+    """A batch, and the positions of the wanted records in it."""
 
     segment: int
     offset: int
@@ -34,7 +34,7 @@ class _Batch(NamedTuple):
 
 
 class RecordReader:
-    """Reads records of one open journal."""
+    """The reader of one open journal's records."""
 
     __slots__ = ("_journal_state",)
 
@@ -42,12 +42,12 @@ class RecordReader:
         self._journal_state = state
 
     async def read(self, positions: Sequence[int]) -> dict[int, Record]:
-        """The living records at these positions; those that have died meanwhile are left out.
+        """Read the live records at these positions; records that were deleted meanwhile are left out.
 
-        Checkpoint: always, if there are any.
+        Checkpoint: always, if there are positions.
         Cancellation: the call is waited for and its result lost.
         Raises:
-            DamagedError: what was durable is not there or not what was written.
+            DamagedError: durable bytes are missing or changed.
             OSError: the disk failed.
         """
         state = self._journal_state
@@ -67,7 +67,7 @@ class RecordReader:
         return found
 
     def read_now(self, positions: Sequence[int]) -> dict[int, Record]:
-        """As ``read``, for who may block, and before anything is compacted.  Raises: DamagedError, OSError."""
+        """Read as ``read`` does, but block; only before anything is compacted.  Raises: DamagedError, OSError."""
         state = self._journal_state
         found, vanished = _read(state.env.disk, state.layout, self._locate(positions))
         for number in vanished:
@@ -75,7 +75,7 @@ class RecordReader:
         return found
 
     def _locate(self, positions: Sequence[int]) -> list[_Batch]:
-        """The batches with what of these is alive."""
+        """Return the batches that have the live records at these positions."""
         usage = self._journal_state.usage
         batches: dict[tuple[int, int], dict[int, None]] = {}
         for position in positions:
@@ -90,7 +90,7 @@ def _gone(path: str) -> DamagedError:
 
 
 def _read(disk: Disk, layout: Layout, batches: Sequence[_Batch]) -> tuple[dict[int, Record], dict[int, None]]:
-    """What is wanted of these batches, and the segments whose files are gone."""
+    """Return the wanted records of these batches, and the segments whose files are gone."""
     found: dict[int, Record] = {}
     vanished: dict[int, None] = {}
     by_segment: dict[int, list[_Batch]] = {}

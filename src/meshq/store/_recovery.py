@@ -123,9 +123,9 @@ class _ScannedStore:
 def read_manifest(disk: Disk, layout: Layout) -> Manifest | None:
     """The newest manifest; None if the store is new.  Raises: DamagedError, SettingsError, OSError."""
     pair = PingPongFile(disk, layout.journal, PURPOSE)
-    sheet = pair.read()
-    if sheet is not None:
-        return decode_manifest(sheet.generation, sheet.body, pair.path(sheet.generation))
+    copy = pair.read()
+    if copy is not None:
+        return decode_manifest(copy.generation, copy.body, pair.path(copy.generation))
     if any(segment_number(name) is not None for name in disk.names(layout.journal)):
         raise DamagedError(pair.path(0), 0, "a manifest, as there are segments", "no file")
     return None
@@ -133,8 +133,8 @@ def read_manifest(disk: Disk, layout: Layout) -> Manifest | None:
 
 def write_manifest(disk: Disk, layout: Layout, manifest: Manifest) -> None:
     """Make it the newest; durable on return.  Raises: OSError."""
-    sheet = PingPongCopy(manifest.generation, encode_manifest(manifest))
-    PingPongFile(disk, layout.journal, PURPOSE).write(sheet)
+    copy = PingPongCopy(manifest.generation, encode_manifest(manifest))
+    PingPongFile(disk, layout.journal, PURPOSE).write(copy)
 
 
 def check_owner(layout: Layout, manifest: Manifest, identity: Identity) -> None:

@@ -30,7 +30,7 @@ def write_sealed(
     """Write a whole segment; durable on return, its name included.
 
     Raises:
-        NoRoomError: the disk is full; nothing is left of the attempt.
+        DiskFullError: the disk is full; the attempt was undone.
         OSError: anything else failed.
     """
     path = layout.segment(header.number)

@@ -1,13 +1,13 @@
-"""Room on the disk, made ahead of need.
+"""The segment allocator: segments that are made ahead of need, and the watch over a full disk.
 
-A sync of a file whose blocks exist and were written before is the cheapest there is, so segments are filled with
-zeros before they are used, in another thread than the journal's.  That is also where a full disk is noticed first:
-before anybody was promised anything.  Then new messages are refused, and everything else goes on in a *reserve*
-segment that was made in better times: consumers can drain, and what they drain gives room back.  A *ballast* of a
-few pages does the same for the manifest, without which nothing could be given back.
+A sync of a file whose blocks exist and were written before is the cheapest sync, so segments are filled with zeros
+before they are used, in another thread than the journal's.  There a full disk is noticed first: before any message was
+accepted.  Then new messages are refused, and everything else continues in a *reserve* segment that was made earlier:
+consumers can drain the queues, and that frees space.  A *ballast* of a few pages does the same for the manifest,
+without which nothing could be reclaimed.
 
-What the reserve could not take, and is new, has room made for it before it is placed (``ask``): once it is placed,
-everything behind it waits for it.
+A new record that is too large for the reserve needs its space before it is placed (``request``): once it is placed,
+every later record waits for it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from meshq.store._wakeup import Wakeup
 #: Segments are prepared, copied and removed here, so that commits never wait for that.
 POOL: Final = "background"
 ZEROS: Final = memoryview(bytes(MIB))
-#: A manifest of a thousand segments; where there is no room for that, of a hundred.
+#: A manifest of a thousand segments; on a very full disk, of a hundred.
 BALLAST_BYTES: Final = 64 * KIB
 BALLAST_BYTES_MIN: Final = 8 * KIB
-#: Where the disk has no room for the whole reserve, the least that is of use.
+#: The smallest reserve that is of use, where the disk has no space for a whole one.
 RESERVE_BYTES_MIN: Final = 2 * SEGMENT_HEADER_BYTES
 #: The next segment is made when this share of the active one is used.
 AHEAD_SHARE: Final = 4
@@ -44,10 +44,10 @@ RETRY_S_MAX: Final = 5.0
 
 
 def preallocate_segment(disk: Disk, layout: Layout, number: int, capacity: int) -> PreallocatedSegment:
-    """A segment of zeros, durable on return with its name.
+    """Make a segment of zeros, durable on return with its name.
 
     Raises:
-        NoRoomError: the disk is full; nothing is left of the attempt.
+        DiskFullError: the disk is full; the attempt was undone.
         OSError: anything else failed.
     """
     path = layout.segment(number)
@@ -71,7 +71,7 @@ def preallocate_segment(disk: Disk, layout: Layout, number: int, capacity: int) 
 
 
 class SegmentAllocator:
-    """The blank segments of one journal, and whether the disk is full."""
+    """The preallocated segments of one journal, and whether the disk is full."""
 
     __slots__ = (
         "_ballast",
@@ -103,29 +103,29 @@ class SegmentAllocator:
         self._layout = layout
         self._segment_bytes = segment_bytes
         self.next_number = next_number
-        #: No room for new messages.
+        #: Whether the disk has no space for new messages.
         self.full = False
-        #: Called before anything is made: what an earlier life left may be room.
+        #: Called before the first segment is made: it truncates the segments of earlier lives.
         self.before_first: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         #: Called whenever ``full`` has changed.
         self.on_change: Callable[[], None] | None = None
         self._spare: PreallocatedSegment | None = None
         self._reserve: PreallocatedSegment | None = None
-        #: Its bytes, if it is there.
+        #: The size of the ballast; 0 without one.
         self._ballast = 0
-        #: The ballast was given up for a manifest that is not written yet.
+        #: The ballast was removed for a manifest that is not written yet.
         self._ballast_removed = False
-        #: The spare is needed soon, or now.
+        #: A spare segment is needed soon, or now.
         self._spare_requested = False
-        #: Set when the journal may write as it likes, or is known to have no room for that.
+        #: Set when spare and reserve are ready, or the disk is known to be full.
         self.space_known = trio.Event()
-        # Who wants a blank of at least so many bytes before it places anything, and what to call then.
+        # Requests for a segment, by bytes, and the function to call then.
         self._requests: deque[tuple[int, Callable[[], None]]] = deque()
-        # There while whoever asked for it is called.
+        # The segment for the request that is being answered.
         self._offered: PreallocatedSegment | None = None
-        # A blank was given back, and nobody has looked since whether the disk counts as full for want of it.
+        # A segment was released, and ``full`` was not checked since.
         self._segment_released = False
-        # Nobody needed them after all; to be removed.
+        # Segments that are not needed, to be removed.
         self._surplus: list[PreallocatedSegment] = []
         self._wakeup = Wakeup()
         self._segment_ready = Wakeup()
@@ -134,18 +134,18 @@ class SegmentAllocator:
         self._stopping = False
 
     def report_used(self, share_bytes: int, capacity: int) -> None:
-        """The active segment is used so far; asks for the next one in time."""
+        """Report how much of the active segment is used; the next segment is made in time."""
         if share_bytes * AHEAD_SHARE >= capacity:
             self.request_spare()
 
     def request_spare(self) -> None:
-        """Somebody is about to write: so it is known at once if there is no room for a segment."""
+        """Ask for a spare segment, as a write is coming: so a full disk is known at once."""
         if not self._spare_requested and self._spare is None:
             self._spare_requested = True
             self._wakeup.wake()
 
     def retry_now(self) -> None:
-        """Something was removed: try again now if the disk was full."""
+        """Try again now if the disk was full, because a file was removed."""
         if self.full:
             self._wakeup.wake()
 
@@ -158,7 +158,7 @@ class SegmentAllocator:
     # -- the task that prepares ----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep a spare and a reserve at hand until ``stop``."""
+        """Keep a spare and a reserve ready until ``stop``."""
         self._running = True
         try:
             await self.before_first()
@@ -171,7 +171,7 @@ class SegmentAllocator:
                     continue
                 if self._is_ready():
                     if self._segment_released:
-                        # What was missing is there, though nothing had to be made for that.
+                        # The released segment is the one that was missing.
                         self._segment_released = False
                         self._set_full(False)
                     self.space_known.set()
@@ -183,7 +183,7 @@ class SegmentAllocator:
                     self._set_full(True)
                     self.space_known.set()
                     if self._spare is not None and not self._has_reserve:
-                        # It has the room of what a full disk is drained with.
+                        # The spare takes the space that the reserve needs.
                         self._surplus.append(self._spare)
                         self._spare, self._spare_requested = None, True
                         continue
@@ -208,28 +208,28 @@ class SegmentAllocator:
 
     @property
     def _has_reserve(self) -> bool:
-        """Whether a full disk would find what it is to be drained with."""
+        """Whether the reserve and the ballast are complete, so that a full disk could be drained."""
         reserve = self._reserve
         whole = reserve is not None and reserve.capacity >= self.reserve_bytes
         return whole and (self._ballast > 0 or self._ballast_removed)
 
     @property
     def spare_bytes(self) -> int:
-        """What the next segment holds, if it is there to stay; else 0."""
+        """The capacity of the spare segment if it is ready and will stay; else 0."""
         return self._spare.capacity if self._spare is not None and self._has_reserve else 0
 
     @property
     def short_of_reserve(self) -> bool:
-        """Whether the disk is full, and less is left to go on with than there should be."""
+        """Whether the disk is full and the reserve is not complete."""
         return self.full and not self._has_reserve
 
     async def _make_next(self) -> None:
-        """Make what is missing most: what keeps a full disk going, then what is waited for.
+        """Make the most urgent missing file: first the files that a full disk needs, then the requested segment.
 
-        Raises: NoRoomError if it could not be made, or not whole.
+        Raises: DiskFullError if the file could not be made, or only a smaller one.
         """
         if not (self._ballast or self._ballast_removed):
-            # Without it no segment could be put to use, however many there are.
+            # Without a ballast no manifest could list a new segment.
             await self._make_ballast()
         elif self._spare_requested and self._spare is None and not self.full:
             self._keep_as_spare(await self._preallocate(self._segment_bytes))
@@ -241,7 +241,7 @@ class SegmentAllocator:
         elif not self._has_reserve:
             whole = await self._preallocate(self.reserve_bytes)
             small, self._reserve = self._reserve, whole
-            # Whoever writes may have taken the small one meanwhile.
+            # The commit task may have taken the small reserve meanwhile.
             if small is not None:
                 self._surplus.append(small)
         else:
@@ -250,7 +250,7 @@ class SegmentAllocator:
             self._spare_requested = False
 
     async def _make_reserve(self) -> PreallocatedSegment:
-        """The reserve, as large as there is room for; the most of the ballast makes some."""
+        """Make the reserve as large as the disk allows; most of the ballast may be given up for it."""
         capacity = self.reserve_bytes
         while True:
             try:
@@ -277,13 +277,15 @@ class SegmentAllocator:
                 size = BALLAST_BYTES_MIN
 
     async def _remove_ballast(self) -> None:
-        # At once: both whoever makes room and whoever writes a manifest may want to.
+        # Set before the removal: two tasks may want to remove the ballast.
         self._ballast = 0
         path = f"{self._layout.journal}/{BALLAST}"
         await self._env.threads.run(self._env.disk.remove, path, pool=POOL)
 
     async def remove_ballast_for_space(self) -> None:
-        """Give the ballast up for what frees more; the next manifest that is written has it made again."""
+        """Remove the ballast for an action that frees more; the next manifest that is written has the ballast made
+        again.
+        """
         if self._ballast:
             self._ballast_removed = True
             await self._remove_ballast()
@@ -307,13 +309,13 @@ class SegmentAllocator:
             if self.on_change is not None:
                 self.on_change()
 
-    # -- who needs room ------------------------------------------------------------------------------------------
+    # -- allocation ------------------------------------------------------------------------------------------
 
     async def allocate(self, capacity: int) -> PreallocatedSegment:
-        """A blank of at least ``capacity`` bytes; waits on a full disk.
+        """Return a preallocated segment of at least ``capacity`` bytes; wait on a full disk.
 
         Raises:
-            NoRoomError: the disk is full, and this journal is being closed.
+            DiskFullError: the disk is full, and this journal is being closed.
             OSError: the disk failed.
         """
         while True:
@@ -345,19 +347,21 @@ class SegmentAllocator:
             return preallocated
         return None
 
-    # -- who wants to know beforehand ----------------------------------------------------------------------------
+    # -- space before placing ----------------------------------------------------------------------------
 
     def has_segment(self, capacity: int) -> bool:
-        """Whether ``claim`` would give something; a journal that does not run yet makes what it needs itself."""
+        """Whether ``claim`` would return a segment; True before ``run``, as the journal then makes its segments
+        itself.
+        """
         return not self._running or any(
             preallocated is not None and preallocated.capacity >= capacity
             for preallocated in (self._offered, self._spare)
         )
 
     def request(self, capacity: int, then: Callable[[], None]) -> bool:
-        """Have a blank made; ``then`` is called once, in this task, when it is there or the disk has no room for it.
+        """Ask for a segment; ``then`` is called once, in this task, when it exists or the disk is full.
 
-        It is there as long as that call lasts.  Returns True, and calls nobody, if there is nothing to wait for.
+        The segment is offered as long as that call lasts.  Returns True, without a call, if there is no need to wait.
         """
         if self.full or self.has_segment(capacity):
             return True
@@ -368,7 +372,7 @@ class SegmentAllocator:
     async def _answer_request(self) -> None:
         capacity, then = self._requests[0]
         if not self.full and not self.has_segment(capacity):
-            # Behind what is larger than a segment the acknowledgements of it find room.
+            # Behind a record that is larger than a segment its acknowledgements need space.
             behind = self.reserve_bytes if capacity > self._segment_bytes else 0
             try:
                 self._offered = await self._preallocate(max(capacity + behind, self._segment_bytes))
@@ -382,7 +386,7 @@ class SegmentAllocator:
             self._keep_as_spare(preallocated)
 
     def claim(self, capacity: int) -> PreallocatedSegment | None:
-        """A blank for what is being placed, if there is one; whoever has it writes to it or gives it back."""
+        """Take a segment for the records that are being placed; the caller writes to it or releases it."""
         if self._offered is not None and self._offered.capacity >= capacity:
             preallocated, self._offered = self._offered, None
             return preallocated
@@ -394,16 +398,16 @@ class SegmentAllocator:
         return None
 
     def release(self, batch: PendingBatch) -> None:
-        """What was claimed for a batch was not needed after all."""
+        """Take back a segment that was claimed for a batch and is not needed."""
         preallocated, batch.preallocated = batch.preallocated, None
         if preallocated is not None:
             self._keep_as_spare(preallocated)
-            # Also if the disk is not known to be full yet: that may be found out while this was claimed.
+            # Also if ``full`` is False: the disk may be found full while the segment was claimed.
             self._segment_released = True
             self._wakeup.wake()
 
     def _keep_as_spare(self, preallocated: PreallocatedSegment) -> None:
-        """It is the spare, unless another one was given back while it was made."""
+        """Keep a segment as the spare, unless another segment became the spare meanwhile."""
         if self._spare is None:
             self._spare, self._spare_requested = preallocated, False
             self._segment_ready.wake()
@@ -416,9 +420,9 @@ class SegmentAllocator:
         self._env.disk.remove(self._layout.segment(preallocated.number))
 
     async def wait_for_manifest_space(self) -> None:
-        """Give the ballast up, or wait a little: a manifest found no room.
+        """Remove the ballast, or wait a little: a manifest found no space.
 
-        Raises: NoRoomError if there is nothing to give up and this journal is being closed.
+        Raises: DiskFullError if there is no ballast and this journal is being closed.
         """
         if self._ballast:
             await self.remove_ballast_for_space()
@@ -429,13 +433,13 @@ class SegmentAllocator:
         await trio.sleep(self._pause_s)
 
     def manifest_written(self) -> None:
-        """The manifest found room."""
+        """Note that a manifest was written: a removed ballast can be made again."""
         if self._ballast_removed:
             self._ballast_removed = False
             self._wakeup.wake()
 
     def remove_unused(self) -> None:
-        """Close and remove what was made ahead.  Blocks.  Raises: OSError."""
+        """Close and remove the preallocated segments.  Blocks.  Raises: OSError."""
         for preallocated in (self._spare, self._reserve, *self._surplus):
             if preallocated is not None:
                 self._remove(preallocated)

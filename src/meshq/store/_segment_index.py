@@ -1,7 +1,7 @@
-"""Indexes on the disk: beside each sealed segment a file that spares a start most of it.
+"""The index files of segments: beside each sealed segment a file that spares a start most of the reading.
 
-An index may be missing.  One that is damaged, of another segment or of an older state is not believed, and then the
-segment is read whole: slower, and never another outcome.
+An index may be missing.  An index that is damaged, of another segment or of an older state is refused, and the segment
+is read whole instead: slower, with the same outcome.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from meshq.store._segment_index_format import IndexedBatch, SegmentIndex, decode
 
 @attrs.frozen
 class OpenedSegment:
-    """A sealed segment as a start sees it."""
+    """The header and the batches of a sealed segment, as a start reads them."""
 
     header: SegmentHeader
     batches: Iterable[IndexedBatch]
-    #: The form of the index that was believed; None: all bytes were read and proven.
+    #: The form of the index that was used; None: all bytes were read and proven.
     form: int | None = None
-    #: Why an index that is there was not believed.
+    #: Why an existing index was refused.
     refused: str | None = None
 
 
 def read_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tuple[bytes, bytes]) -> Scan:
-    """A segment, and what its bytes hold.
+    """Read a whole segment and scan its batches.
 
     Raises:
-        DamagedError: what was durable is not there or not what was written.
-        SettingsError: a newer version, or a key that is not here.
+        DamagedError: durable bytes are missing or changed.
+        SettingsError: a newer version, or a missing key.
         OSError: the disk failed.
     """
     path = layout.segment(entry.number)
@@ -52,7 +52,7 @@ def read_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tupl
 
 
 def open_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tuple[bytes, bytes]) -> OpenedSegment:
-    """The batches of a sealed segment: by its index if that can be believed, otherwise by all of its bytes.
+    """Read the batches of a sealed segment: from its index if that is valid, otherwise from all of its bytes.
 
     Raises: as ``read_segment``; with an index, only damage to the header and to the length is noticed.
     """
@@ -73,7 +73,7 @@ def open_segment(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tupl
 
 
 def _header(disk: Disk, layout: Layout, entry: SegmentEntry, identity: tuple[bytes, bytes]) -> SegmentHeader:
-    """The header of a sealed segment whose bytes are not read; it has all of them."""
+    """Read the header of a sealed segment, and check that the file is long enough."""
     path = layout.segment(entry.number)
     try:
         file = disk.open(path)
@@ -101,12 +101,12 @@ def write_index(
     salt: bytes,
     record_prefix: RecordPrefix,
 ) -> None:
-    """Read a sealed segment and write its index, in place of any; durable on return.
+    """Read a sealed segment and write its index, in place of an older one; durable on return.
 
-    Only what a durable manifest says may stand in an index: so ``entry`` is of the manifest.
+    An index may only say what a durable manifest says: so ``entry`` comes from the manifest.
 
     Raises:
-        NoRoomError: the disk is full; nothing is left of the attempt.
+        DiskFullError: the disk is full; the attempt was undone.
         DamagedError: the segment is not what was written.
         OSError: the disk failed.
     """
@@ -133,7 +133,7 @@ def remove_index(disk: Disk, layout: Layout, number: int) -> None:
 
 
 def remove_segment(disk: Disk, layout: Layout, number: int) -> None:
-    """Remove the file of a segment, and that of its index if there is one.  Raises: OSError."""
+    """Remove the files of a segment and of its index.  Raises: OSError."""
     with contextlib.suppress(FileNotFoundError):
         disk.remove(layout.index(number))
     disk.remove(layout.segment(number))

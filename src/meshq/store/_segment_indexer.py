@@ -207,7 +207,7 @@ class SegmentIndexer:
         return True
 
     async def _look(self, entry: SegmentEntry, read: Callable[[SegmentEntry], None]) -> bool:
-        """Read a segment in a thread; False if it is not there any more, or damaged.  Raises: NoRoomError, OSError."""
+        """Read a segment in a thread; False if the segment is gone or damaged.  Raises: DiskFullError, OSError."""
         state = self._journal_state
         # Whoever removes files waits; whoever writes the manifest does not.
         async with state.files_lock:

@@ -104,8 +104,8 @@ def _read(disk: Disk, layout: Layout) -> tuple[dict[str, str] | None, bool]:
         if path.rpartition("/")[2] not in names:
             continue
         try:
-            sheet = decode_copy(PURPOSE.encode(), read_whole(disk, path), path)
-            found.append(_decoded(sheet, path))
+            copy = decode_copy(PURPOSE.encode(), read_whole(disk, path), path)
+            found.append(_decoded(copy, path))
         except DamagedError as error:
             damage = error
     if damage is not None and not found:
@@ -113,9 +113,9 @@ def _read(disk: Disk, layout: Layout) -> tuple[dict[str, str] | None, bool]:
     return (found[0], len(found) == 2) if found else (None, True)
 
 
-def _decoded(sheet: PingPongCopy, path: str) -> dict[str, str]:
+def _decoded(copy: PingPongCopy, path: str) -> dict[str, str]:
     try:
-        found: Any = json.loads(sheet.body)
+        found: Any = json.loads(copy.body)
     except ValueError:
         found = None
     if type(found) is not dict or not all(part in KEPT and type(at) is str for part, at in found.items()):

@@ -1,4 +1,4 @@
-"""A bell that one task waits for: rung, it wakes that task, or lets its next wait return at once."""
+"""A wakeup for one waiting task: it wakes that task, or lets its next wait return at once."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import trio
 
 
 class Wakeup:
-    """As a ``trio.Event`` that is set anew for each wait, at half its price."""
+    """A ``trio.Event`` that resets itself after each wait, at half the price."""
 
-    __slots__ = ("_rung", "_task")
+    __slots__ = ("_is_set", "_task")
 
     def __init__(self) -> None:
-        self._rung = False
+        self._is_set = False
         self._task: trio.lowlevel.Task | None = None
 
     def wake(self) -> None:
-        """Wake the waiting task."""
+        """Wake the waiting task, or let its next wait return at once."""
         task = self._task
         if task is None:
-            self._rung = True
+            self._is_set = True
         else:
             self._task = None
             trio.lowlevel.reschedule(task)
 
     async def wait(self) -> None:
-        """Return when it has been rung since the last wait.
+        """Return when ``wake`` was called since the last wait.
 
         Checkpoint: always.
-        Cancellation: a ring is not lost.
+        Cancellation: no wakeup is lost.
         """
-        if self._rung:
+        if self._is_set:
             await trio.lowlevel.checkpoint()
-            self._rung = False
+            self._is_set = False
             return
         self._task = trio.lowlevel.current_task()
 
