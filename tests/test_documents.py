@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tools import signatures
 
+from meshq import testing
 from meshq.cli._main import _group
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +23,8 @@ def programs(name: str) -> list[str]:
     """The Python blocks of a document that are whole programs."""
     text = (ROOT / name).read_text(encoding="utf-8")
     blocks: list[str] = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
-    return [block for block in blocks if "trio.run(" in block or "blocking import" in block or "asyncio.run(" in block]
+    marks = ("trio.run(", "blocking import", "asyncio.run(", "meshq.testing import")
+    return [block for block in blocks if any(mark in block for mark in marks)]
 
 
 def run_program(code: str, folder: Path) -> str:
@@ -94,6 +96,12 @@ def test_what_there_is_of_a_command_line_is_named_where_the_rest_is_said_to_be_m
     lines = (ROOT / "docs" / "not-yet.md").read_text(encoding="utf-8").splitlines()
     (row,) = [line for line in lines if line.startswith("| management")]
     assert set(re.findall(r"`meshq ([\w-]+)`", row)) == {*_group.commands, "demo"}
+
+
+def test_every_public_name_of_the_testing_kit_stands_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    named = set(re.findall(r":: meshq\.testing\.(\w+)$|`(\w+)`", page, re.M))
+    assert set(testing.__all__) <= {name for pair in named for name in pair}
 
 
 def test_the_page_of_signatures_is_the_code() -> None:
