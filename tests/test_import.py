@@ -168,7 +168,7 @@ def made(name: str) -> typing.Any:
         "Consumer": lambda: consumer,
         "Delivery": lambda: delivery,
         "EventStream": client.events,
-        "HostedClusterConnection": lambda: broker.run_in_thread().cluster("c"),
+        "ClusterConnectionInThread": lambda: broker.run_in_thread().cluster("c"),
         "Journal": lambda: meshq.Journal("nowhere"),
         "Producer": lambda: client.producer("q"),
         "Transaction": client.transaction,

@@ -13,7 +13,7 @@ from meshq.abc import Disk, Env, Threads
 from meshq.env import OpenSslTls
 from meshq.errors import invariant
 from meshq.limits import GIB
-from meshq.store import CheckpointRecord, Journal, Record
+from meshq.store import CheckpointRecord, Journal, JournalRecord
 from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import Layout
 from meshq.store._recovered_records import recovered_records
@@ -124,7 +124,7 @@ class Model:
         """Up to where the last checkpoint speaks."""
         return max([positions[0] - 1 for positions in self.checkpoints if positions[-1] <= last], default=0)
 
-    def check(self, records: Sequence[Record], last: int) -> None:
+    def check(self, records: Sequence[JournalRecord], last: int) -> None:
         """Compare with what a recovery found that ended with ``last``; deleted records included.
 
         Raises: LostError.
@@ -154,7 +154,7 @@ class Model:
             raise LostError(f"living {living}, not {sorted(alive)}")
 
 
-def recover_and_check(disk: Disk, model: Model, durable: int, last: int, seed: int = 1) -> list[Record]:
+def recover_and_check(disk: Disk, model: Model, durable: int, last: int, seed: int = 1) -> list[JournalRecord]:
     """Recover a store, and compare it with all that may and must be there.
 
     Raises: LostError; whatever the recovery raises.

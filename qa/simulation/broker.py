@@ -8,7 +8,7 @@ from typing import Any, Final
 import trio
 
 from meshq.client import Client
-from meshq.directories import Directories
+from meshq.directories import StoreDirectories
 from meshq.errors import DamagedError, MeshqError, NotActiveError, SettingsError
 from meshq.limits import PAGE_BYTES_MIN, SEGMENT_HEADER_BYTES
 from meshq.node import Broker
@@ -23,7 +23,7 @@ from qa.simulation.workload_sifted import SIFTED_PLACES, SIFTED_SETTINGS
 
 DIRECTORY: Final = "/data/broker"
 #: Where the parts of its store are in some seeds, as on several disks; pages are of no account.
-APART: Final = Directories(journal="/fast/broker", bindings="/safe/broker", large_messages="/wide/large")
+APART: Final = StoreDirectories(journal="/fast/broker", bindings="/safe/broker", large_messages="/wide/large")
 APART_SHARE: Final = 0.25
 SEGMENT_BYTES: Final = 64 * 1024
 #: Little enough that producers have to wait now and then.
@@ -110,7 +110,7 @@ class BrokerNode:
         self.rng = swarm.rng("broker process")
         # Where memory is full, producers wait in some seeds, and in the others queues are paged.
         self.full_policy = "block" if swarm.rng("full policy").random() < BLOCK_SHARE else "page"
-        self.directories = APART if swarm.rng("directories").random() < APART_SHARE else Directories()
+        self.directories = APART if swarm.rng("directories").random() < APART_SHARE else StoreDirectories()
         swarm.count("seen.store_apart", int(self.directories is APART))
         self.users = Users(swarm.on("users"))
         self.broker: Broker | None = None

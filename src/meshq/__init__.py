@@ -36,30 +36,30 @@ if TYPE_CHECKING:
     from meshq.client import ClientSettings as ClientSettings
     from meshq.client import ClientStatistics as ClientStatistics
     from meshq.client import Connected as Connected
+    from meshq.client import ConnectionEvent as ConnectionEvent
     from meshq.client import Consumer as Consumer
     from meshq.client import ConsumerStatistics as ConsumerStatistics
     from meshq.client import Delivery as Delivery
     from meshq.client import Disconnected as Disconnected
     from meshq.client import Divert as Divert
-    from meshq.client import Event as Event
     from meshq.client import EventStream as EventStream
     from meshq.client import FailedOver as FailedOver
+    from meshq.client import MessageLocation as MessageLocation
+    from meshq.client import MessageRoute as MessageRoute
+    from meshq.client import MessageRouteStep as MessageRouteStep
+    from meshq.client import MessageTrace as MessageTrace
     from meshq.client import PreparedTransaction as PreparedTransaction
     from meshq.client import Producer as Producer
     from meshq.client import ProducerStatistics as ProducerStatistics
     from meshq.client import QueueStatistics as QueueStatistics
     from meshq.client import Reattached as Reattached
-    from meshq.client import Received as Received
-    from meshq.client import Route as Route
-    from meshq.client import RouteStep as RouteStep
-    from meshq.client import Sighting as Sighting
-    from meshq.client import Trace as Trace
+    from meshq.client import ReceivedMessage as ReceivedMessage
     from meshq.client import Transaction as Transaction
     from meshq.client import connect as connect
     from meshq.cluster import ClusterConnection as ClusterConnection
     from meshq.cluster import PeerStatistics as PeerStatistics
     from meshq.config import load_broker as load_broker
-    from meshq.directories import Directories as Directories
+    from meshq.directories import StoreDirectories as StoreDirectories
     from meshq.errors import AddressFullError as AddressFullError
     from meshq.errors import BodyFormatError as BodyFormatError
     from meshq.errors import BrokenError as BrokenError
@@ -91,10 +91,10 @@ if TYPE_CHECKING:
     from meshq.ids import MessageId as MessageId
     from meshq.ids import NodeId as NodeId
     from meshq.message import Message as Message
-    from meshq.message import Origin as Origin
+    from meshq.message import MessageOrigin as MessageOrigin
     from meshq.node import Broker as Broker
     from meshq.node import BrokerInThread as BrokerInThread
-    from meshq.node import HostedClusterConnection as HostedClusterConnection
+    from meshq.node import ClusterConnectionInThread as ClusterConnectionInThread
     from meshq.notifications import AddressFull as AddressFull
     from meshq.notifications import BrokerStateChanged as BrokerStateChanged
     from meshq.notifications import ConsumerClosed as ConsumerClosed
@@ -126,7 +126,7 @@ if TYPE_CHECKING:
     from meshq.statistics import BrokerStatistics as BrokerStatistics
     from meshq.statistics import JournalStatistics as JournalStatistics
     from meshq.store import Journal as Journal
-    from meshq.store import Record as Record
+    from meshq.store import JournalRecord as JournalRecord
 
 _ERRORS: Final = (
     "AddressFullError",
@@ -200,21 +200,21 @@ _HOME: Final = {
     "Consumer": "meshq.client",
     "ConsumerStatistics": "meshq.client",
     "Delivery": "meshq.client",
-    "Directories": "meshq.directories",
+    "StoreDirectories": "meshq.directories",
     "Disconnected": "meshq.client",
     "Divert": "meshq.client",
     "EncryptionKey": "meshq.settings",
-    "Event": "meshq.client",
+    "ConnectionEvent": "meshq.client",
     "EventStream": "meshq.client",
     "FailedOver": "meshq.client",
-    "HostedClusterConnection": "meshq.node",
+    "ClusterConnectionInThread": "meshq.node",
     "Journal": "meshq.store",
     "JournalSettings": "meshq.settings",
     "JournalStatistics": "meshq.statistics",
     "Message": "meshq.message",
     "MessageId": "meshq.ids",
     "NodeId": "meshq.ids",
-    "Origin": "meshq.message",
+    "MessageOrigin": "meshq.message",
     "PeerStatistics": "meshq.cluster",
     "PermissionExplanation": "meshq.permissions",
     "Permissions": "meshq.permissions",
@@ -223,15 +223,15 @@ _HOME: Final = {
     "ProducerStatistics": "meshq.client",
     "QueueStatistics": "meshq.client",
     "Reattached": "meshq.client",
-    "Received": "meshq.client",
-    "Record": "meshq.store",
-    "Route": "meshq.client",
-    "RouteStep": "meshq.client",
+    "ReceivedMessage": "meshq.client",
+    "JournalRecord": "meshq.store",
+    "MessageRoute": "meshq.client",
+    "MessageRouteStep": "meshq.client",
     "Secret": "meshq.settings",
     "Security": "meshq.settings",
-    "Sighting": "meshq.client",
+    "MessageLocation": "meshq.client",
     "TLS": "meshq.settings",
-    "Trace": "meshq.client",
+    "MessageTrace": "meshq.client",
     "Transaction": "meshq.client",
     "connect": "meshq.client",
     "load_broker": "meshq.config",

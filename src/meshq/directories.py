@@ -38,7 +38,7 @@ def _is_directory(instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
 
 
 @attrs.frozen(kw_only=True)
-class Directories:
+class StoreDirectories:
     """Directories of a store that are not in its ``data_dir``, on another disk for example; None: it is there.
 
     ``journal``: the log of all that is durable, whose writes and syncs everything waits for.  ``bindings``: who the

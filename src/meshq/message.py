@@ -157,7 +157,7 @@ def check_group(value: object) -> str:
     return value
 
 
-class Origin(NamedTuple):
+class MessageOrigin(NamedTuple):
     """Where a message was before it was moved to where it is, and why.
 
     ``reason``: "rejected", "attempts" (delivered too often), "expired", "moved" or "redriven".

@@ -12,7 +12,7 @@ from meshq.broker import ConnectionCounts, Core, CoreSettings, Credentials, Reco
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.records import record_prefix
 from meshq.settings import AddressSettings, Security
-from meshq.store import Record
+from meshq.store import JournalRecord
 from meshq.wire import (
     FLAG_DURABLE,
     SCHEMAS,
@@ -47,7 +47,7 @@ PRODUCER = b"producer-16bytes"
 GIB = 1 << 30
 
 
-def excerpted(record: Record) -> Record:
+def excerpted(record: JournalRecord) -> JournalRecord:
     """What a start is given of a record whose segment has an index."""
     kept, enough = record_prefix(record.kind, record.payload)
     if not (enough or record.deleted):
@@ -58,7 +58,7 @@ def excerpted(record: Record) -> Record:
 def make_core(
     log: FakeLog | None = None,
     *,
-    records: Sequence[Record] = (),
+    records: Sequence[JournalRecord] = (),
     memory: int = GIB,
     settings: dict[str, AddressSettings] | None = None,
     now_ms: Callable[[], int] = lambda: 1_000_000,

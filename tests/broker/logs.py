@@ -11,7 +11,7 @@ import attrs
 
 from meshq.abc import Buffer
 from meshq.errors import AddressFullError, JournalBrokenError
-from meshq.store import Record
+from meshq.store import JournalRecord
 
 
 @attrs.define(eq=False)
@@ -21,7 +21,7 @@ class FakeLog:
     A life begins behind what an earlier one left in ``records``.
     """
 
-    records: list[Record] = attrs.field(factory=list)
+    records: list[JournalRecord] = attrs.field(factory=list)
     durable: int = 0
     journal_id: bytes = b"journal of a test"[:16]
     full: bool = False
@@ -41,7 +41,7 @@ class FakeLog:
     #: Position before the last checkpoint, and the positions of its records.
     checkpoints: list[tuple[int, list[int]]] = attrs.field(factory=list)
     #: The living records, by position.
-    _at: dict[int, Record] = attrs.field(init=False)
+    _at: dict[int, JournalRecord] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._at = {record.position: record for record in self.living()}
@@ -68,7 +68,7 @@ class FakeLog:
         assert all(0 < target <= self.last for target in (*deletes, *refs)), "a record speaks of earlier ones"
         assert deletes or refs or not tombstone, "a tombstone has targets"
         payload = b"".join(bytes(part) for part in parts)
-        record = Record(self.last + 1, kind, payload, tuple(deletes), tuple(refs), tombstone)
+        record = JournalRecord(self.last + 1, kind, payload, tuple(deletes), tuple(refs), tombstone)
         self.records.append(record)
         for target in deletes:
             self._at.pop(target, None)
@@ -123,7 +123,7 @@ class FakeLog:
             positions.append(self.append_nowait(kind, [payload], deletes=old if not number else ()))
         self.checkpoints.append((covered, positions))
 
-    def read(self, positions: Sequence[int]) -> dict[int, Record]:
+    def read(self, positions: Sequence[int]) -> dict[int, JournalRecord]:
         """The living ones of these records, which are durable."""
         assert all(0 < position <= self.durable for position in positions), "what is read back is durable"
         return {position: self._at[position] for position in positions if position in self._at}
@@ -136,7 +136,7 @@ class FakeLog:
         inside |= {position for first, last in self.groups for position in range(first, last)}
         return [position for position in range(self.durable, self.last + 1) if position not in inside]
 
-    def recovered(self, last: int | None = None, rng: random.Random | None = None) -> list[Record]:
+    def recovered(self, last: int | None = None, rng: random.Random | None = None) -> list[JournalRecord]:
         """What a start finds: what must be there, and by chance, or without ``rng``, what may be."""
         last = self.last if last is None else last
         placed = [record for record in self.records if record.position <= last]
@@ -159,7 +159,7 @@ class FakeLog:
         checkpoints = [found for found in self.checkpoints if not found[1] or found[1][-1] <= last]
         return FakeLog(records=kept, durable=last, checkpoints=checkpoints)
 
-    def living(self) -> list[Record]:
+    def living(self) -> list[JournalRecord]:
         """Roots that nobody has killed."""
         dead = {target for record in self.records for target in record.deletes}
         return [record for record in self.records if not record.tombstone and record.position not in dead]

@@ -8,7 +8,7 @@ from meshq.broker import Recovery, records
 from meshq.broker.queue._arriving import paged_of
 from meshq.errors import DamagedError, InvariantError
 from meshq.settings import AddressSettings
-from meshq.store import Record
+from meshq.store import JournalRecord
 from meshq.wire import RunView, encode_run, has_ids
 from tests.broker.kit import GIB, House, excerpted, make_core, make_house, with_ids
 from tests.broker.logs import FakeLog
@@ -31,7 +31,7 @@ def _sent(*, ids: bool = False, **options: object) -> FakeLog:
     return log
 
 
-def _kinds(log: FakeLog, kind: int) -> list[Record]:
+def _kinds(log: FakeLog, kind: int) -> list[JournalRecord]:
     return [record for record in log.recovered() if record.kind == kind]
 
 

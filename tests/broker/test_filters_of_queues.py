@@ -8,7 +8,7 @@ from meshq import limits
 from meshq.broker import Core
 from meshq.errors import DamagedError, UsageError
 from meshq.selector import parse_filter
-from meshq.store import Record
+from meshq.store import JournalRecord
 from meshq.wire import BY_NAME, KIND_PROPERTIES, Envelope, encode_map
 from tests.broker.kit import PRODUCER, FakeLog, House, make_core, make_house, with_ids
 from tests.broker.peers import RawPeer
@@ -147,7 +147,7 @@ def test_a_filter_in_the_journal_that_is_none_is_damage() -> None:
     house = make_house(FakeLog())
     queue(house.core, "short", "size < 3")
     records = [
-        Record(record.position, record.kind, record.payload.replace(b"size < 3", b"size <<3"))
+        JournalRecord(record.position, record.kind, record.payload.replace(b"size < 3", b"size <<3"))
         for record in house.log.recovered()
     ]
     with pytest.raises(DamagedError, match="a filter that can be read"):

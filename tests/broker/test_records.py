@@ -13,7 +13,7 @@ from hypothesis import given
 
 from meshq.broker import Recovery, records
 from meshq.errors import DamagedError
-from meshq.store import Record
+from meshq.store import JournalRecord
 from meshq.wire import encode_map, encode_run
 from tests.broker.kit import make_core
 
@@ -183,7 +183,7 @@ def test_garbage_is_a_record_or_damage_and_nothing_else(kind: str, payload: byte
 )
 def test_a_record_that_cannot_stand_in_a_journal_is_damage(kind: int, payload: bytes, expected: str) -> None:
     with pytest.raises(DamagedError, match=expected):
-        Recovery(make_core()).take([Record(1, kind, payload)])
+        Recovery(make_core()).take([JournalRecord(1, kind, payload)])
 
 
 def test_rows_settled_beyond_their_run_are_damage() -> None:
@@ -192,10 +192,10 @@ def test_rows_settled_beyond_their_run_are_damage() -> None:
     run = records.RunRecord(b"p" * 16, 1, 1, "q", (records.RunTarget(1, 1, 0, 1),), (), encode_run([b"x"]))
     settled = records.encode_settled([records.SettledRow(1, 3, 0, 2, 1)])
     journal = [
-        Record(1, records.DEFINITION, address),
-        Record(2, records.DEFINITION, queue),
-        Record(3, records.RUN, encoded_run(run)),
-        Record(4, records.SETTLED, settled, refs=(3,), tombstone=True),
+        JournalRecord(1, records.DEFINITION, address),
+        JournalRecord(2, records.DEFINITION, queue),
+        JournalRecord(3, records.RUN, encoded_run(run)),
+        JournalRecord(4, records.SETTLED, settled, refs=(3,), tombstone=True),
     ]
     Recovery(make_core()).take(journal[:3])
     with pytest.raises(DamagedError, match="row 2"):

@@ -16,7 +16,7 @@ from meshq.abc import Buffer
 from meshq.broker.ingress import _high_watermarks, _record_writer
 from meshq.env import real_env
 from meshq.errors import AddressFullError
-from meshq.store import CheckpointRecord, Journal, Record
+from meshq.store import CheckpointRecord, Journal, JournalRecord
 from meshq.testing import SimDisk
 from qa.journal.model import ROOT_DIRECTORY, journal_env
 from tests.broker.kit import make_core
@@ -43,7 +43,7 @@ class SpyLog(FakeLog):
         payload = b"".join(bytes(part) for part in parts)
         position = self.journal.append_nowait(kind, parts, tombstone=tombstone, **options)
         deletes, refs = tuple(options.get("deletes", ())), tuple(options.get("refs", ()))
-        self.records.append(Record(position, kind, payload, deletes, refs, tombstone))
+        self.records.append(JournalRecord(position, kind, payload, deletes, refs, tombstone))
         return position
 
     @property
@@ -79,7 +79,7 @@ class DiskLives(Lives):
     def ask(self) -> list[CheckpointRecord]:
         drafts = [CheckpointRecord(kind, payload) for kind, payload in self.core.checkpoint()]
         for number, draft in enumerate(drafts, self.log.last + 1):
-            self.log.records.append(Record(number, draft.kind, draft.payload))
+            self.log.records.append(JournalRecord(number, draft.kind, draft.payload))
         return drafts
 
     async def life(self, log: SpyLog | None, steps: int, end: Any) -> SpyLog:
@@ -114,7 +114,7 @@ class DiskLives(Lives):
             pass
         return spy
 
-    def take_up(self, log: SpyLog, records: list[Record], cut: int) -> None:
+    def take_up(self, log: SpyLog, records: list[JournalRecord], cut: int) -> None:
         found = snapshot(make_core(FakeLog(records=list(log.records)), records=records, settings=SETTINGS))
         fresh = make_core(FakeLog(records=list(log.records)), records=records, settings=SETTINGS)
         self.compare(found, cut)

@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from meshq import Client, Disconnected, SettingsError
-from meshq.client import Event, EventStream, connect
+from meshq.client import ConnectionEvent, EventStream, connect
 from meshq.errors import (
     CallTimeoutError,
     ClosedError,
@@ -317,9 +317,9 @@ async def test_each_of_the_five_codes_comes_from_its_own_case(node: FakeNode) ->
     """A cut call, a cut commit or prepare, a cut commit behind a prepare, a new session, a connection given up."""
     env, network = fake_env(node)
     codes: list[str] = []
-    events: list[Event] = []
+    events: list[ConnectionEvent] = []
 
-    async def listen(stream: EventStream[Event]) -> None:
+    async def listen(stream: EventStream[ConnectionEvent]) -> None:
         async for event in stream:
             events.append(event)
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 import trio
 
-from meshq import AddressSettings, NotFoundError, Route
+from meshq import AddressSettings, MessageRoute, NotFoundError
 from tests.cluster.kit import Mesh, bodies, mesh
 
 MODES = ("off", "strict", "on_demand", "off_with_redistribution")
@@ -33,7 +33,7 @@ async def settled(nodes: Mesh, *names: str) -> dict[str, int]:
 async def told(nodes: Mesh, target: str, at: str = "a") -> dict[str, str]:
     """What the node says of a message's way: queues elsewhere with the number of their node before their names."""
     async with nodes.client(at) as client:
-        route: Route = await client.explain_route(target)
+        route: MessageRoute = await client.explain_route(target)
     ids = {bytes(broker.node_id).hex(): name for name, broker in nodes.brokers.items()}
     return {f"{ids[step.via.rpartition('.')[2]] if step.via else at}/{step.name}": step.gets for step in route.steps}
 

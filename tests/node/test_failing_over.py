@@ -21,7 +21,7 @@ from meshq import (
     TransactionRolledBackError,
     UnblockedError,
 )
-from meshq.client import Disconnected, Event, FailedOver, Reattached
+from meshq.client import ConnectionEvent, Disconnected, FailedOver, Reattached
 from meshq.settings import Acceptor
 from tests.client._waiting import Result, until
 from tests.node.lives import lives
@@ -327,7 +327,7 @@ async def test_a_send_that_is_repeated_with_its_id_after_a_kill_is_stored_once(h
 
 
 async def test_an_application_fails_over_by_itself_to_another_broker() -> None:
-    told: list[Event] = []
+    told: list[ConnectionEvent] = []
     other = {"acceptors": [Acceptor("tcp://hq:5001", insecure=True)]}
     async with wires() as at, lives(env=at.node.env, data_dir="/data/other", name="other", **other):
         client = at.client(reconnect_attempts=0)

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from meshq import JournalBrokenError
-from meshq.store import Record
+from meshq.store import JournalRecord
 from meshq.store._check import check_store
 from meshq.testing import SimDisk
 from tests.node.lives import Lives, TrioWall, bodies, lives, machine
@@ -125,7 +125,7 @@ async def test_what_is_purged_while_it_is_read_back_harms_nobody(monkeypatch: py
         assert journal is not None
         read, purged = journal.read, []
 
-        async def purge_first(positions: list[int]) -> dict[int, Record]:
+        async def purge_first(positions: list[int]) -> dict[int, JournalRecord]:
             if not purged:
                 purged.append(await client.purge_queue("work"))
             return await read(positions)

@@ -250,7 +250,7 @@ async def test_a_broker_is_watched_and_asked() -> None:
     async with node, node.client() as client:
         await client.create_queue("orders")
         assert (await client.explain_route("orders")).steps == node.explain_route("orders").steps != ()
-        assert (await client.trace(MessageId(bytes(16), 1))).sightings == ()
+        assert (await client.trace(MessageId(bytes(16), 1))).locations == ()
         kinds = [(await anext(events)).kind for _ in range(4)]
     assert kinds == ["broker_state_changed", "broker_state_changed", "session_created", "queue_created"]
     assert [event.kind async for event in events][-1] == "broker_state_changed"

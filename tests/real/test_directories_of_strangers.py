@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshq import Broker, Directories, SettingsError
+from meshq import Broker, SettingsError, StoreDirectories
 from meshq.config import load_broker
 from meshq.errors import ConfigError
 from meshq.store import Journal
@@ -52,7 +52,7 @@ async def test_any_other_directory_will_do(tmp_path: Path, mode: int) -> None:
 @pytest.mark.parametrize("part", ["journal", "bindings", "paging", "large_messages"])
 async def test_the_parts_elsewhere_are_judged_alike(tmp_path: Path, part: str) -> None:
     elsewhere = made(tmp_path / "elsewhere", 0o777)
-    directories = Directories(**{part: str(elsewhere)})
+    directories = StoreDirectories(**{part: str(elsewhere)})
     with pytest.raises(SettingsError) as caught:
         async with Broker("hq", data_dir=tmp_path / "data", directories=directories):
             pass

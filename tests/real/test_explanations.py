@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshq import Broker, MessageId, Origin, SettingsError, blocking, connect
+from meshq import Broker, MessageId, MessageOrigin, SettingsError, blocking, connect
 
 
 async def test_a_route_is_explained_alike_to_a_client_and_in_process() -> None:
@@ -43,16 +43,16 @@ async def test_a_message_is_found_where_it_is() -> None:
         async with client.consumer("orders") as consumer:
             message = await consumer.receive(timeout=10)
             assert message is not None
-            (sighting,) = (await client.trace(message.message_id)).sightings
-            assert (sighting.queue, sighting.state, sighting.origin) == ("orders", "delivering", None)
-            assert sighting.session == client.statistics().session
-        assert (await client.trace(message.message_id)).sightings[0].state == "ready"
+            (location,) = (await client.trace(message.message_id)).locations
+            assert (location.queue, location.state, location.origin) == ("orders", "delivering", None)
+            assert location.session == client.statistics().session
+        assert (await client.trace(message.message_id)).locations[0].state == "ready"
         await client.move_messages("orders", "later")
-        (sighting,) = (await client.trace(message.message_id)).sightings
-        assert sighting.queue == "later" and sighting.origin == Origin("orders", "orders", "moved")
+        (location,) = (await client.trace(message.message_id)).locations
+        assert location.queue == "later" and location.origin == MessageOrigin("orders", "orders", "moved")
         await client.purge_queue("later")
         gone = await client.trace(message.message_id)
-        assert gone.accepted and gone.sightings == () and gone.message_id == message.message_id
+        assert gone.accepted and gone.locations == () and gone.message_id == message.message_id
         assert not (await client.trace(MessageId(bytes(16), 1))).accepted
         with pytest.raises(SettingsError, match="message_id="):
             await client.trace("7")  # type: ignore[arg-type]
@@ -62,4 +62,4 @@ def test_a_thread_asks_the_same() -> None:
     with blocking.Broker("hq", data_dir=None) as broker, broker.client() as client:
         client.create_queue("orders")
         assert client.explain_route("orders") == broker.explain_route("orders")
-        assert client.trace(MessageId(bytes(16), 1)).sightings == ()
+        assert client.trace(MessageId(bytes(16), 1)).locations == ()

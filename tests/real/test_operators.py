@@ -12,8 +12,8 @@ from meshq import (
     Broker,
     Client,
     ClientFactory,
+    MessageOrigin,
     NotFoundError,
-    Origin,
     SettingsError,
 )
 
@@ -24,7 +24,7 @@ def client_of(broker: Broker, near: bool) -> Client:
     return broker.client() if near else ClientFactory(broker.urls[0]).connect()
 
 
-async def take(client: Client, queue: str, count: int) -> list[tuple[bytes, Origin | None]]:
+async def take(client: Client, queue: str, count: int) -> list[tuple[bytes, MessageOrigin | None]]:
     found = []
     async with client.consumer(queue) as consumer:
         while len(found) < count and (delivery := await consumer.receive(timeout=5)) is not None:
@@ -48,9 +48,9 @@ async def test_dead_letters_are_sent_back_by_hand(tmp_path: Path, near: bool) ->
             await client.flush()
         assert (await client.queue("orders")).dead_lettered == 2
         assert await client.redrive("dead", limit=1) == 1
-        origin = Origin("dead", "dead", "redriven")
+        origin = MessageOrigin("dead", "dead", "redriven")
         assert await take(client, "orders", 1) == [(b"bad", origin)]
-        assert await take(client, "dead", 1) == [(b"worse", Origin("orders", "orders", "attempts"))]
+        assert await take(client, "dead", 1) == [(b"worse", MessageOrigin("orders", "orders", "attempts"))]
 
 
 @pytest.mark.parametrize("near", [True, False])
@@ -77,7 +77,7 @@ async def test_messages_are_moved_by_hand_and_settings_changed_for_good(tmp_path
             assert delivery is not None and delivery.body == b"0"
             await delivery.reject()
             await client.flush()
-        assert await take(client, "dead", 1) == [(b"0", Origin("q", "q", "rejected"))]
+        assert await take(client, "dead", 1) == [(b"0", MessageOrigin("q", "q", "rejected"))]
         await client.remove_address_settings("q")
         assert await client.address_settings("q") == AddressSettings()
 
@@ -96,4 +96,4 @@ async def test_what_is_late_or_too_old_is_so_by_the_clock(tmp_path: Path) -> Non
             found = [await consumer.receive(timeout=5) for _ in range(2)]
             assert [one.body for one in found if one is not None] == [b"late", b"again"]
             assert trio.current_time() - began >= 0.3
-        assert await take(client, "old", 1) == [(b"short", Origin("q", "q", "expired"))]
+        assert await take(client, "old", 1) == [(b"short", MessageOrigin("q", "q", "expired"))]

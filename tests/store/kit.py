@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from meshq.store import Journal, Record
+from meshq.store import Journal, JournalRecord
 from meshq.store._check import Report, check_store
 from meshq.store._keyring_format import Keyring
 from meshq.store._layout_format import INDEX_SUFFIX, Layout
@@ -54,7 +54,7 @@ class Store:
         }
         return Journal(ROOT_DIRECTORY, **options)
 
-    def records(self, *, deleted: bool = False) -> list[Record]:
+    def records(self, *, deleted: bool = False) -> list[JournalRecord]:
         """What a start right now would find; a disk of its own, so nothing is changed here."""
         copy = self.disk.copy()
         keyring = Keyring(self.keys)

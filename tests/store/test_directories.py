@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meshq import Broker, BusyError, DamagedError, Directories, SettingsError
+from meshq import Broker, BusyError, DamagedError, SettingsError, StoreDirectories
 from meshq.store import Journal
 from meshq.store.__main__ import GOOD, main
 from meshq.testing import SimDisk
@@ -16,15 +16,15 @@ from qa.journal.model import ROOT_DIRECTORY
 from tests.store.kit import Store, replayed
 
 #: All but pages, which are of no account to the next start.
-KEPT = Directories(journal="/fast", bindings="/safe", large_messages="/wide")
+KEPT = StoreDirectories(journal="/fast", bindings="/safe", large_messages="/wide")
 
 
-async def begun(store: Store, directories: Directories | None) -> None:
+async def begun(store: Store, directories: StoreDirectories | None) -> None:
     async with store.journal(directories=directories) as journal:
         await journal.append(b"one")
 
 
-async def found(store: Store, directories: Directories | None) -> list[bytes]:
+async def found(store: Store, directories: StoreDirectories | None) -> list[bytes]:
     async with store.journal(directories=directories) as journal:
         return [payload for _, payload in await replayed(journal)]
 
@@ -46,7 +46,7 @@ async def test_each_part_is_where_it_was_said_to_be_and_nowhere_else(store: Stor
 @pytest.mark.real
 async def test_four_directories_of_a_broker_are_used_and_the_default_ones_are_not_there(tmp_path: Path) -> None:
     paths = {part: tmp_path / part for part in ("journal", "bindings", "paging", "large_messages")}
-    settings = {"data_dir": tmp_path / "data", "directories": Directories(**paths), "memory_limit": 1 << 20}
+    settings = {"data_dir": tmp_path / "data", "directories": StoreDirectories(**paths), "memory_limit": 1 << 20}
     async with Broker("hq", **settings) as broker, broker.client() as client:
         await client.send("q", b"large" * 100_000)
         for _ in range(12):
@@ -65,13 +65,16 @@ async def test_four_directories_of_a_broker_are_used_and_the_default_ones_are_no
     ("directories", "said"),
     [
         (None, r"directories\.bindings='/store/bindings'.*/safe, where it is"),
-        (Directories(bindings="/safe", large_messages="/wide"), r"directories\.journal='/store/journal'.*/fast"),
-        (Directories(journal="/other", bindings="/safe", large_messages="/wide"), r"directories\.journal='/other'"),
+        (StoreDirectories(bindings="/safe", large_messages="/wide"), r"directories\.journal='/store/journal'.*/fast"),
+        (
+            StoreDirectories(journal="/other", bindings="/safe", large_messages="/wide"),
+            r"directories\.journal='/other'",
+        ),
     ],
     ids=["forgotten", "one forgotten", "another one"],
 )
 async def test_a_store_is_not_begun_anew_beside_what_it_has(
-    store: Store, directories: Directories | None, said: str
+    store: Store, directories: StoreDirectories | None, said: str
 ) -> None:
     await begun(store, KEPT)
     before = store.disk.files()
@@ -93,11 +96,11 @@ async def test_a_directory_whose_disk_is_not_mounted_is_no_new_one(store: Store)
 async def test_a_part_whose_files_were_moved_is_found_where_they_are(store: Store) -> None:
     await begun(store, None)
     moved(store.disk, "/store/journal", "/fast")
-    assert await found(store, Directories(journal="/fast")) == [b"one"]
+    assert await found(store, StoreDirectories(journal="/fast")) == [b"one"]
     moved(store.disk, "/fast", "/faster")
     with pytest.raises(SettingsError, match=r"'/slow'.*the one that the files of this store were moved to"):
-        await found(store, Directories(journal="/slow"))
-    assert await found(store, Directories(journal="/faster")) == [b"one"]
+        await found(store, StoreDirectories(journal="/slow"))
+    assert await found(store, StoreDirectories(journal="/faster")) == [b"one"]
 
 
 async def test_a_new_store_takes_no_directory_that_has_files_in_it(store: Store) -> None:
@@ -106,7 +109,7 @@ async def test_a_new_store_takes_no_directory_that_has_files_in_it(store: Store)
     mount.open("/full/somebody's", create=True).close()
     for part in ("journal", "bindings", "large_messages"):
         with pytest.raises(SettingsError, match=rf"directories\.{part}='/full'.*an empty directory"):
-            await begun(store, Directories(**{part: "/full"}))
+            await begun(store, StoreDirectories(**{part: "/full"}))
     await begun(store, None)
 
 
@@ -144,7 +147,7 @@ async def test_one_good_copy_of_where_the_parts_are_is_enough_and_two_bad_ones_a
 @pytest.mark.parametrize("directories", [{"journal": "/store"}, {"paging": "/store/journal"}])
 async def test_no_two_parts_share_a_directory(store: Store, directories: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match="another one than that of"):
-        await begun(store, Directories(**directories))
+        await begun(store, StoreDirectories(**directories))
     store.damaged = True  # It has not begun: there is nothing to look at.
 
 
@@ -158,17 +161,17 @@ async def test_no_two_parts_share_a_directory(store: Store, directories: dict[st
 )
 def test_a_directory_is_a_path_and_another_one_for_each_part(given: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
-        Directories(**given)
+        StoreDirectories(**given)
 
 
 def test_a_broker_in_memory_has_no_directories() -> None:
     with pytest.raises(SettingsError, match=r"directories=.*that has a data_dir"):
-        Broker("hq", data_dir=None, directories=Directories(journal="/fast"))
+        Broker("hq", data_dir=None, directories=StoreDirectories(journal="/fast"))
 
 
 @pytest.mark.real
 async def test_a_directory_serves_one_open_store(tmp_path: Path) -> None:
-    shared = Directories(paging=tmp_path / "pages")
+    shared = StoreDirectories(paging=tmp_path / "pages")
     async with Journal(tmp_path / "a", directories=shared):
         with pytest.raises(BusyError, match="pages is open already"):
             async with Journal(tmp_path / "b", directories=shared):

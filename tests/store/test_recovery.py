@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from meshq.errors import DamagedError, SettingsError
-from meshq.store import Record
+from meshq.store import JournalRecord
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import decode_manifest, encode_manifest
 from meshq.store._ping_pong_format import PingPongCopy, decode_copy, encode_copy
@@ -269,11 +269,11 @@ async def test_a_record_comes_back_as_it_was_placed(store: Store) -> None:
         journal.append_nowait(4, [b"replaces"], deletes=[])
         await journal.wait_durable(4)
     assert store.records() == [
-        Record(1, 7, b"root!"),
-        Record(3, 3, b"note", deletes=(2,), refs=(1, 2), tombstone=True),
-        Record(4, 4, b"replaces"),
+        JournalRecord(1, 7, b"root!"),
+        JournalRecord(3, 3, b"note", deletes=(2,), refs=(1, 2), tombstone=True),
+        JournalRecord(4, 4, b"replaces"),
     ]
-    assert store.records(deleted=True)[1] == Record(2, 255, b"", refs=(1,), deleted=True)
+    assert store.records(deleted=True)[1] == JournalRecord(2, 255, b"", refs=(1,), deleted=True)
 
 
 async def test_positions_go_on_although_no_segment_is_left(store: Store) -> None:

@@ -17,8 +17,8 @@ from meshq.aio._cluster import ClusterConnection
 from meshq.aio._events import EventStream
 from meshq.aio._host import Host
 from meshq.aio._loop import Loop
-from meshq.client import Route
-from meshq.directories import Directories
+from meshq.client import MessageRoute
+from meshq.directories import StoreDirectories
 from meshq.errors import ClosedError, UsageError
 from meshq.ids import NodeId
 from meshq.message import PropertyValue
@@ -47,7 +47,7 @@ class Broker:
         *,
         data_dir: str | os.PathLike[str] | None,
         journal: JournalSettings | None = None,
-        directories: Directories | None = None,
+        directories: StoreDirectories | None = None,
         acceptors: Sequence[str | Acceptor] = (),
         connectors: Mapping[str, str] | None = None,
         queues: Sequence[str] = (),
@@ -146,7 +146,7 @@ class Broker:
 
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
-    ) -> Route:
+    ) -> MessageRoute:
         """Where a message to ``address`` would go on this node, and why; nothing is sent.
 
         Without ``properties`` it is asked of any message: filters then may or may not accept it.  ``user``: who would

@@ -18,7 +18,7 @@ from meshq.aio._pieces import with_body
 from meshq.aio._producer import Producer
 from meshq.aio._transaction import Transaction
 from meshq.aio._worker import Handler, Worker
-from meshq.client import ClientStatistics, Event, HandlerErrors, check_serving, watch
+from meshq.client import ClientStatistics, ConnectionEvent, HandlerErrors, check_serving, watch
 from meshq.errors import ClosedError, ConnectionBrokenError
 from meshq.message import Message
 
@@ -115,9 +115,9 @@ class Client:
         """Another session, on a connection of its own, with the same settings."""
         return Client(self._inner.session(), self._shared)
 
-    def events(self) -> EventStream[Event]:
+    def events(self) -> EventStream[ConnectionEvent]:
         """An async iterator of what happens to the connection from now on."""
-        stream: EventStream[Event] = EventStream(self._loop)
+        stream: EventStream[ConnectionEvent] = EventStream(self._loop)
         self._loop.look_if_open(lambda: watch(self._inner, stream))
         return stream
 

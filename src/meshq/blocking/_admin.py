@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from meshq import client as trio_client
 from meshq import limits
-from meshq.client import Divert, QueueStatistics, Route, Trace
+from meshq.client import Divert, MessageRoute, MessageTrace, QueueStatistics
 from meshq.ids import MessageId, NodeId
 from meshq.message import PropertyValue
 from meshq.settings import AddressSettings
@@ -329,7 +329,7 @@ class Administration(ABC):
         group: str | None = None,
         content_type: str | None = None,
         user: str | None = None,
-    ) -> Route:
+    ) -> MessageRoute:
         """Where a message to ``address`` would go on this node, and why; nothing is sent.
 
         Without ``properties`` and the other parts of a message it is asked of any message: filters then may or may
@@ -351,7 +351,7 @@ class Administration(ABC):
             user=user,
         )
 
-    def trace(self, message_id: MessageId) -> Trace:
+    def trace(self, message_id: MessageId) -> MessageTrace:
         """Where a message is on this node: in which queues, in which state, and with whom.
 
         Every run that the node holds is asked, in steps between which others have their turn.

@@ -18,7 +18,15 @@ from meshq.blocking._producer import Producer
 from meshq.blocking._transaction import Transaction
 from meshq.blocking._two_phase import TwoPhase
 from meshq.blocking._worker import Handler, Worker
-from meshq.client import BodySource, ClientStatistics, Event, HandlerErrors, Received, check_serving, watch
+from meshq.client import (
+    BodySource,
+    ClientStatistics,
+    ConnectionEvent,
+    HandlerErrors,
+    ReceivedMessage,
+    check_serving,
+    watch,
+)
 from meshq.errors import ClosedError, ConnectionBrokenError
 from meshq.message import Message, PropertyValue
 
@@ -100,9 +108,9 @@ class Client(TwoPhase):
         """Another session, on a connection of its own, with the same settings."""
         return Client(self._inner.session(), self._shared)
 
-    def events(self) -> EventStream[Event]:
+    def events(self) -> EventStream[ConnectionEvent]:
         """An iterator of what happens to the connection from now on."""
-        stream: EventStream[Event] = EventStream(self._loop)
+        stream: EventStream[ConnectionEvent] = EventStream(self._loop)
         self._loop.look_if_open(lambda: watch(self._inner, stream))
         return stream
 
@@ -345,7 +353,7 @@ class Client(TwoPhase):
         duplicate_id: str | bytes | None = None,
         group: str | None = None,
         content_type: str | None = None,
-    ) -> Received:
+    ) -> ReceivedMessage:
         """Send one message and return the answer to it, which whoever receives it sends with ``delivery.reply``.
 
         Answers come over one temporary queue of this client, made with the first request; any number of threads may

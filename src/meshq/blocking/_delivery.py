@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from meshq import client as trio_client
 from meshq.blocking._body_stream import BodyStream
-from meshq.client import DeliveredRun, Received
+from meshq.client import DeliveredRun, ReceivedMessage
 from meshq.errors import ClosedError, StaleDeliveryError
 from meshq.message import Message
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from meshq.blocking._consumer import Consumer
 
 
-class Delivery(Received):
+class Delivery(ReceivedMessage):
     """A message received by a consumer, to be acknowledged, returned or rejected there, by any thread.
 
     ``with delivery:`` settles the message at the end of its body, unless the body has settled it: it is acknowledged;

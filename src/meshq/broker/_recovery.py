@@ -29,7 +29,7 @@ from meshq.broker.queue._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_
 from meshq.broker.records import CountedRow, PlacedRecord, RoutedRecord, RunRecord
 from meshq.broker.transactions import TransactionRecovery
 from meshq.errors import DamagedError, invariant
-from meshq.message import Origin
+from meshq.message import MessageOrigin
 from meshq.wire import duplicate_ids
 
 
@@ -259,7 +259,7 @@ class Recovery:
         self._note_placed(record, position)
         sent = record.routed.run
         run = self._stored(record.routed, position)
-        origin = Origin(*record.origin) if record.origin is not None else None
+        origin = MessageOrigin(*record.origin) if record.origin is not None else None
         asked = (read_options if origin is None else asked_of_moved)(sent.content, record.arrival)
         run.traits = DeliveryOptions(record.arrival, origin=origin, begun=record.begun)
         if record.body is not None:

@@ -13,18 +13,18 @@ from meshq.client._bridging import (
 )
 from meshq.client._client import Client
 from meshq.client._consumer import Consumer, ConsumerStatistics
-from meshq.client._delivery import DeliveredRun, Delivery, Received
+from meshq.client._delivery import DeliveredRun, Delivery, ReceivedMessage
 from meshq.client._events import (
     EVENTS_MAX,
     Connected,
+    ConnectionEvent,
     Disconnected,
-    Event,
     EventSink,
     EventStream,
     FailedOver,
     Reattached,
 )
-from meshq.client._explanations import Route, RouteStep, Sighting, Trace
+from meshq.client._explanations import MessageLocation, MessageRoute, MessageRouteStep, MessageTrace
 from meshq.client._factory import ClientFactory, connect, factory_of
 from meshq.client._feeding import Feeding, watch
 from meshq.client._handlers import HandlerErrors, check_serving, place_of
@@ -53,13 +53,13 @@ __all__ = [
     "ClientSettings",
     "ClientStatistics",
     "Connected",
+    "ConnectionEvent",
     "Consumer",
     "ConsumerStatistics",
     "DeliveredRun",
     "Delivery",
     "Disconnected",
     "Divert",
-    "Event",
     "EventSink",
     "EventStream",
     "FailedOver",
@@ -67,6 +67,10 @@ __all__ = [
     "ForwardedRun",
     "HandlerErrors",
     "Lending",
+    "MessageLocation",
+    "MessageRoute",
+    "MessageRouteStep",
+    "MessageTrace",
     "PeerEvents",
     "PeerLink",
     "PreparedTransaction",
@@ -74,12 +78,8 @@ __all__ = [
     "ProducerStatistics",
     "QueueStatistics",
     "Reattached",
-    "Received",
-    "Route",
-    "RouteStep",
-    "Sighting",
+    "ReceivedMessage",
     "Span",
-    "Trace",
     "Transaction",
     "acknowledge",
     "check_serving",

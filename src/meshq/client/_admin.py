@@ -12,7 +12,7 @@ from meshq import limits
 from meshq.address import check_name, check_place, check_routing, parse_place, parse_target
 from meshq.client._calls import Call
 from meshq.client._connection import Connection
-from meshq.client._explanations import SIGHTING_KEYS, STEP_KEYS, Route, Sighting, Trace, told_of
+from meshq.client._explanations import LOCATION_KEYS, STEP_KEYS, MessageLocation, MessageRoute, MessageTrace, told_of
 from meshq.client._session import Session
 from meshq.client._statistics import Divert, QueueStatistics
 from meshq.errors import SettingsError
@@ -412,7 +412,7 @@ class Administration(ABC):
         group: str | None = None,
         content_type: str | None = None,
         user: str | None = None,
-    ) -> Route:
+    ) -> MessageRoute:
         """Where a message to ``address`` would go on this node, and why; nothing is sent.
 
         Without ``properties`` and the other parts of a message it is asked of any message: filters then may or may
@@ -429,9 +429,9 @@ class Administration(ABC):
         texts = {"correlation_id": correlation_id, "group": group, "content_type": content_type}
         about = {"address": address, "user": user, **told_of(properties, texts, durable=durable, priority=priority)}
         values, steps = await self._pages("explain_route", STEP_KEYS, **about)
-        return Route.of(values, steps)
+        return MessageRoute.of(values, steps)
 
-    async def trace(self, message_id: MessageId) -> Trace:
+    async def trace(self, message_id: MessageId) -> MessageTrace:
         """Where a message is on this node: in which queues, in which state, and with whom.
 
         Every run that the node holds is asked, in steps between which others have their turn.
@@ -443,9 +443,9 @@ class Administration(ABC):
         """
         if type(message_id) is not MessageId:
             raise SettingsError("message_id", message_id, "a MessageId, such as delivery.message_id")
-        values, rows = await self._pages("trace", SIGHTING_KEYS, message_id=str(message_id))
-        found = tuple(map(Sighting.of, rows))
-        return Trace(message_id=message_id, accepted=bool(values.get("accepted")), sightings=found)
+        values, rows = await self._pages("trace", LOCATION_KEYS, message_id=str(message_id))
+        found = tuple(map(MessageLocation.of, rows))
+        return MessageTrace(message_id=message_id, accepted=bool(values.get("accepted")), locations=found)
 
     async def _pages(
         self, operation: str, names: tuple[str, ...], **about: Any

@@ -17,7 +17,7 @@ from meshq.client._connection import Connection
 from meshq.client._connector import LocalTarget, Target
 from meshq.client._consumer import Consumer, check_consumer
 from meshq.client._envelope import PLAIN_ROW, Encoder
-from meshq.client._events import Event, EventSink, EventStream, Watchers
+from meshq.client._events import ConnectionEvent, EventSink, EventStream, Watchers
 from meshq.client._flusher import Flusher
 from meshq.client._implicit_producers import ImplicitProducers
 from meshq.client._login import Login
@@ -61,7 +61,7 @@ class Client(Patterns):
         self._workers, self._stopped_serving = {}, False
         self._block = Block("the client")
         self._implicit = ImplicitProducers(self._session, self._check, self._token)
-        self._watchers: Watchers[Event] = Watchers()
+        self._watchers: Watchers[ConnectionEvent] = Watchers()
         self._nursery: Any = None
         self._life = trio.CancelScope(shield=True)
         # Under which transactions send; made for the first of them.
@@ -217,19 +217,19 @@ class Client(Patterns):
         """Another session, on a connection of its own, with the same settings."""
         return Client(self._targets, self._settings, self._env)
 
-    def events(self) -> EventStream[Event]:
+    def events(self) -> EventStream[ConnectionEvent]:
         """An async iterator of what happens to the connection from now on."""
-        stream: EventStream[Event] = EventStream()
+        stream: EventStream[ConnectionEvent] = EventStream()
         self._watch(stream)
         return stream
 
-    def _watch(self, stream: EventSink[Event]) -> None:
+    def _watch(self, stream: EventSink[ConnectionEvent]) -> None:
         if self._session.failure is not None:
             stream.close()
         else:
             self._watchers.add(stream)
 
-    def _happened(self, event: Event) -> None:
+    def _happened(self, event: ConnectionEvent) -> None:
         self._watchers.put(event)
 
     def _end_events(self) -> None:

@@ -13,7 +13,7 @@ import trio
 from meshq import limits
 from meshq.client._connector import Target
 from meshq.client._deadlines import due
-from meshq.client._events import Connected, Disconnected, Event, FailedOver, Reattached
+from meshq.client._events import Connected, ConnectionEvent, Disconnected, FailedOver, Reattached
 from meshq.client._failover_machine import FailoverMachine
 from meshq.client._handshake import Handshake
 from meshq.client._log import ChangeLog
@@ -87,7 +87,7 @@ class Connection:
         )
         #: Decided when there has been a first connection, or none could be made.
         self.first = Waiter()
-        self.on_event: Callable[[Event], None] = _ignore
+        self.on_event: Callable[[ConnectionEvent], None] = _ignore
         #: Called when the node is gone, "left" or "away", and why; each failed attempt says so again.
         self.on_parted: Callable[[str, MeshqError], None] = _ignore
         #: The node at the other end, or the last one.

@@ -18,7 +18,7 @@ from meshq.client._waiting import fresh
 from meshq.errors import ClosedError, MeshqError, StaleDeliveryError, UsageError
 from meshq.ids import MessageId
 from meshq.loops import check_in_trio
-from meshq.message import Message, Origin, from_json
+from meshq.message import Message, MessageOrigin, from_json
 from meshq.wire import (
     FLAG_DURABLE,
     FLAG_LARGE,
@@ -102,7 +102,7 @@ class DeliveredRun:
         return self._header
 
 
-class Received:
+class ReceivedMessage:
     """A message received, as it is read; by any thread."""
 
     __slots__ = ("_index", "_run")
@@ -242,10 +242,10 @@ class Received:
         return (arrival_ms + ttl_ms) / 1000
 
     @property
-    def origin(self) -> Origin | None:
+    def origin(self) -> MessageOrigin | None:
         """Where it was before it was moved to this queue, and why; None if it was sent here."""
         parts = self._run.header.origin
-        return Origin(*parts) if len(parts) == len(Origin._fields) else None
+        return MessageOrigin(*parts) if len(parts) == len(MessageOrigin._fields) else None
 
     def _optional(self, key: str) -> str | None:
         value = self._header(key)
@@ -283,7 +283,7 @@ class Received:
         return address, body
 
 
-class Delivery(Received):
+class Delivery(ReceivedMessage):
     """A message received by a consumer, to be acknowledged, returned or rejected there.
 
     ``async with delivery:`` settles the message at the end of its body, unless the body has settled it: it is

@@ -18,7 +18,7 @@ EVENTS_MAX: Final = 256
 
 
 @attrs.frozen(kw_only=True)
-class Event:
+class ConnectionEvent:
     """Something that happened to the connection.  ``at`` is seconds of trio's clock.
 
     ``code`` is beside those of errors: ``failover`` means connected again, ``disconnect`` that there is no connection.
@@ -31,7 +31,7 @@ class Event:
 
 
 @attrs.frozen(kw_only=True)
-class Connected(Event):
+class Connected(ConnectionEvent):
     """The first connection is made."""
 
     code: ClassVar[str] = "connected"
@@ -41,7 +41,7 @@ class Connected(Event):
 
 
 @attrs.frozen(kw_only=True)
-class Disconnected(Event):
+class Disconnected(ConnectionEvent):
     """The connection is lost; the client goes on trying unless ``final``."""
 
     code: ClassVar[str] = "disconnect"
@@ -51,7 +51,7 @@ class Disconnected(Event):
 
 
 @attrs.frozen(kw_only=True)
-class Reattached(Event):
+class Reattached(ConnectionEvent):
     """Connected to the same node again, and the session with all that was under way was resumed."""
 
     code: ClassVar[str] = "failover"
@@ -61,7 +61,7 @@ class Reattached(Event):
 
 
 @attrs.frozen(kw_only=True)
-class FailedOver(Event):
+class FailedOver(ConnectionEvent):
     """Connected again, to the same node or another one, with a new session."""
 
     code: ClassVar[str] = "failover"

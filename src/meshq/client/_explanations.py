@@ -11,7 +11,7 @@ from meshq import limits
 from meshq.errors import SettingsError
 from meshq.ids import MessageId
 from meshq.message import (
-    Origin,
+    MessageOrigin,
     PropertyValue,
     check_durable,
     check_priority,
@@ -49,7 +49,7 @@ def told_of(
 
 
 @attrs.frozen(kw_only=True)
-class RouteStep:
+class MessageRouteStep:
     """A queue, a divert, or a queue of another node, on the way of a message.
 
     ``kind``: ``queue``, ``divert`` or ``remote``.  ``address``: where it stands.  ``via``: the queue that keeps the
@@ -69,7 +69,7 @@ class RouteStep:
 
 
 @attrs.frozen(kw_only=True)
-class Route:
+class MessageRoute:
     """Where a message to ``address`` would go.
 
     ``routing``: of the address, or of the one that would come into being.  ``exists``: it is there.  ``creates``: it
@@ -83,7 +83,7 @@ class Route:
     creates: bool
     permitted: bool
     waits: str
-    steps: tuple[RouteStep, ...]
+    steps: tuple[MessageRouteStep, ...]
 
     @property
     def nowhere(self) -> bool:
@@ -91,16 +91,16 @@ class Route:
         return not self.creates and not any(step.gets != "no" for step in self.steps if step.kind != "divert")
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], steps: list[dict[str, Any]]) -> Route:
+    def of(cls, values: Mapping[str, Any], steps: list[dict[str, Any]]) -> MessageRoute:
         """From a broker's answer; a newer broker may say more."""
         known = {field.name for field in attrs.fields(cls)}
         about = {name: value for name, value in values.items() if name in known}
-        made = [RouteStep(**{**step, "filter": step["filter"] or None}) for step in steps]
+        made = [MessageRouteStep(**{**step, "filter": step["filter"] or None}) for step in steps]
         return cls(**{**about, "steps": tuple(made)})
 
 
 @attrs.frozen(kw_only=True)
-class Sighting:
+class MessageLocation:
     """A message in one queue.
 
     ``state``: ``storing`` (not durable yet), ``scheduled``, ``ready``, ``delayed`` (handed back, and waiting),
@@ -114,21 +114,21 @@ class Sighting:
     state: str
     sequence: int
     deliveries: int
-    origin: Origin | None
+    origin: MessageOrigin | None
     session: int
     user: str
     peer: str
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Sighting:
+    def of(cls, row: Mapping[str, Any]) -> MessageLocation:
         """From a broker's answer."""
-        origin = Origin(*(row[f"origin_{part}"] for part in Origin._fields))
+        origin = MessageOrigin(*(row[f"origin_{part}"] for part in MessageOrigin._fields))
         about = {name: value for name, value in row.items() if not name.startswith("origin_")}
         return cls(**about, origin=origin if origin.reason else None)
 
 
 @attrs.frozen(kw_only=True)
-class Trace:
+class MessageTrace:
     """Where a message is on one node.
 
     ``accepted``: the node remembers that its producer has sent it this message, whatever became of it.
@@ -136,12 +136,12 @@ class Trace:
 
     message_id: MessageId
     accepted: bool
-    sightings: tuple[Sighting, ...]
+    locations: tuple[MessageLocation, ...]
 
 
 #: What a broker names in each row of its answer.
-STEP_KEYS: Final = tuple(field.name for field in attrs.fields(RouteStep))
-SIGHTING_KEYS: Final = (
-    *(field.name for field in attrs.fields(Sighting) if field.name != "origin"),
-    *(f"origin_{part}" for part in Origin._fields),
+STEP_KEYS: Final = tuple(field.name for field in attrs.fields(MessageRouteStep))
+LOCATION_KEYS: Final = (
+    *(field.name for field in attrs.fields(MessageLocation) if field.name != "origin"),
+    *(f"origin_{part}" for part in MessageOrigin._fields),
 )

@@ -13,7 +13,7 @@ import trio
 
 from meshq.client._client import Client
 from meshq.client._envelope import Encoder, Row
-from meshq.client._events import Event, EventSink
+from meshq.client._events import ConnectionEvent, EventSink
 from meshq.client._producer import Producer
 from meshq.errors import MeshqError
 
@@ -105,6 +105,6 @@ class Feeding:
                 self._drop(MeshqError("its producer was closed before the message was sent", outcome="not_done"))
 
 
-def watch(client: Client, sink: EventSink[Event]) -> None:
+def watch(client: Client, sink: EventSink[ConnectionEvent]) -> None:
     """Tell ``sink`` what happens to a client's connection from now on."""
     client._watch(sink)

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 from meshq.client._arriving import Arriving
-from meshq.client._delivery import DeliveredRun, Delivery, Received
+from meshq.client._delivery import DeliveredRun, Delivery, ReceivedMessage
 from meshq.client._reading import ReadLine
 from meshq.errors import MeshqError, SettingsError, StaleDeliveryError, UsageError, invariant, with_kind
 from meshq.message import check_span
@@ -60,7 +60,7 @@ class Span(NamedTuple):
         return self.run.first + self.start + self.rows - 1
 
 
-def spans_of(deliveries: Sequence[Received]) -> list[Span]:
+def spans_of(deliveries: Sequence[ReceivedMessage]) -> list[Span]:
     """Deliveries as spans, in the order given: comparing whole ranges, not message by message.
 
     Raises:
@@ -87,7 +87,7 @@ def check_deliveries(deliveries: Sequence[object], part: Callable[[Any], object]
             raise SettingsError("deliveries", one, allowed, shown=with_kind(one)) from None
 
 
-def _spans_of(deliveries: Sequence[Received]) -> list[Span]:
+def _spans_of(deliveries: Sequence[ReceivedMessage]) -> list[Span]:
     spans: list[Span] = []
     start, end = 0, len(deliveries)
     while start < end:
@@ -334,7 +334,7 @@ class Inbox:
                 some = True
         return some
 
-    def hand_back(self, delivery: Received) -> None:
+    def hand_back(self, delivery: ReceivedMessage) -> None:
         """A message was handed over in vain: with whatever else is not settled from there on, it goes back uncounted
         when the consumer is closed, which is to follow."""
         run, index = delivery._run, delivery._index
@@ -358,7 +358,7 @@ class Inbox:
         if self.browse:
             raise UsageError(f"the consumer of {self.consumer.queue!r} only looks: there is nothing to settle")
 
-    def settle(self, deliveries: Sequence[Received], fate: int) -> StaleDeliveryError | None:
+    def settle(self, deliveries: Sequence[ReceivedMessage], fate: int) -> StaleDeliveryError | None:
         """Gather what becomes of deliveries, as ``returning`` or the flags say; whoever calls tells the session.
 
         Returns the error for those that are stale, if any are; the others are settled.
@@ -383,7 +383,7 @@ class Inbox:
             self._add_all(fate, done)
         return stale
 
-    def mark(self, deliveries: Sequence[Received]) -> tuple[list[Span], StaleDeliveryError | None]:
+    def mark(self, deliveries: Sequence[ReceivedMessage]) -> tuple[list[Span], StaleDeliveryError | None]:
         """Mark deliveries as settled, and gather nothing: the spans to gather, and the error for those that are stale.
 
         Raises:

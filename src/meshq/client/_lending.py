@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from meshq.client._consumer import Consumer
-from meshq.client._delivery import DeliveredRun, Received
+from meshq.client._delivery import DeliveredRun, ReceivedMessage
 from meshq.client._inbox import Span, returning
 from meshq.client._waiting import fresh
 from meshq.errors import MeshqError, StaleDeliveryError
@@ -63,7 +63,7 @@ class Lending:
         """Whether messages of this run may be handed over: if its session is gone they come again."""
         return run.epoch == self._inbox.epoch
 
-    def mark(self, deliveries: Sequence[Received]) -> tuple[list[Span], StaleDeliveryError | None]:
+    def mark(self, deliveries: Sequence[ReceivedMessage]) -> tuple[list[Span], StaleDeliveryError | None]:
         """Mark deliveries as settled: the spans for ``report``, and the error for those that are stale.
 
         Raises:
@@ -71,7 +71,7 @@ class Lending:
         """
         return self._inbox.mark(deliveries)
 
-    def hand_back(self, delivery: Received) -> None:
+    def hand_back(self, delivery: ReceivedMessage) -> None:
         """A message was handed over in vain; see ``Inbox.hand_back``."""
         self._inbox.hand_back(delivery)
 
@@ -87,7 +87,7 @@ class Lending:
         if not self._inbox.ended and self._inbox.gather(settled):
             self._consumer._session.gathered(self._inbox)
 
-    def settle(self, deliveries: Sequence[Received]) -> StaleDeliveryError | None:
+    def settle(self, deliveries: Sequence[ReceivedMessage]) -> StaleDeliveryError | None:
         """Acknowledge; returns the error for those that are stale, if any are.
 
         Raises:

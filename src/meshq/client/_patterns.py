@@ -12,7 +12,7 @@ import trio
 from meshq import limits
 from meshq.address import check_name, check_place
 from meshq.client._consumer import Consumer, Subscription, check_consumer
-from meshq.client._delivery import Delivery, Received
+from meshq.client._delivery import Delivery, ReceivedMessage
 from meshq.client._handlers import HandlerErrors, check_serving
 from meshq.client._replies import Replies
 from meshq.client._two_phase import TwoPhase
@@ -148,7 +148,7 @@ class Patterns(TwoPhase):
         duplicate_id: str | bytes | None = None,
         group: str | None = None,
         content_type: str | None = None,
-    ) -> Received:
+    ) -> ReceivedMessage:
         """Send one message and return the answer to it, which whoever receives it sends with ``delivery.reply``.
 
         Answers come over one temporary queue of this client, made with the first request; any number of tasks may ask
@@ -196,7 +196,7 @@ class Patterns(TwoPhase):
                     content_type=content_type,
                     **routing,
                 )
-                received: Received = await answer.wait()
+                received: ReceivedMessage = await answer.wait()
                 return received
             finally:
                 replies.forget(correlation_id)

@@ -12,7 +12,7 @@ import trio
 
 from meshq import limits
 from meshq.client._calls import Call, Opening
-from meshq.client._delivery import Received
+from meshq.client._delivery import ReceivedMessage
 from meshq.client._inbox import Inbox
 from meshq.client._outbox import outcome_of
 from meshq.client._session import Session
@@ -146,7 +146,7 @@ class Replies:
         if inbox is None or inbox.empty:
             return
         for delivery in inbox.take_many(inbox.waiting):
-            answer = Received(delivery._run, delivery._index)
+            answer = ReceivedMessage(delivery._run, delivery._index)
             waiter = self._waiting.pop(_correlation(answer), None)
             if waiter is None:
                 self.late += 1
@@ -172,7 +172,7 @@ class Replies:
             waiter.fail(outcome_of(error, "unknown"))
 
 
-def _correlation(answer: Received) -> str:
+def _correlation(answer: ReceivedMessage) -> str:
     try:
         return answer.correlation_id or ""
     except RemoteProtocolError:

@@ -12,7 +12,7 @@ import trio
 from meshq import limits
 from meshq.address import parse_place
 from meshq.client._calls import Call
-from meshq.client._delivery import Delivery, Received
+from meshq.client._delivery import Delivery, ReceivedMessage
 from meshq.client._envelope import PLAIN_ROW, Row
 from meshq.client._outbox import outcome_of
 from meshq.client._transaction_calls import CUT, RunCall, lost, not_open, settle_by_consumer, told
@@ -206,11 +206,11 @@ class Transaction:
         await self.ready()
         self.settle(deliveries)
 
-    def settle(self, deliveries: Sequence[Received]) -> None:
+    def settle(self, deliveries: Sequence[ReceivedMessage]) -> None:
         """Acknowledge what was received, when it is ``ready``; as ``ack``."""
         settle_by_consumer(deliveries, lambda delivery: delivery._run.consumer, self._settle_part)
 
-    def _settle_part(self, part: Sequence[Received]) -> None:
+    def _settle_part(self, part: Sequence[ReceivedMessage]) -> None:
         """Acknowledge deliveries of one consumer."""
         consumer = part[0]._run.consumer
         if consumer.client is not self._client:

@@ -1,6 +1,6 @@
 """Waiting for one thing: cheaper than an event, and it knows what became of the thing.
 
-An ``Event`` and a cancel scope cost more than all the rest of a send, so a task that waits is parked directly, and
+A ``trio.Event`` and a cancel scope cost more than all the rest of a send, so a task that waits is parked directly, and
 one timer of the client watches all deadlines.
 """
 

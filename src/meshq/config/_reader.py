@@ -17,7 +17,7 @@ from meshq.config._files import read_secret
 from meshq.config._keys import SERVICES, Key, is_class, is_table, keys_of
 from meshq.config._lines_format import Lines, Path, shown
 from meshq.config._units_format import in_units
-from meshq.directories import Directories
+from meshq.directories import StoreDirectories
 from meshq.env import real_env
 from meshq.errors import FilterError, MeshqError, SettingsError
 from meshq.node import Broker
@@ -142,7 +142,7 @@ class Reader:
         """See that a start would take the directories of the store, as far as they are there."""
         if not isinstance(data_dir, str):
             return
-        outside = directories if isinstance(directories, Directories) else Directories()
+        outside = directories if isinstance(directories, StoreDirectories) else StoreDirectories()
         try:
             for setting, _, why in why_not_private(real_env().disk, data_dir, outside):
                 self._problem(why, *setting.split("."))

@@ -11,9 +11,9 @@ import trio
 
 from meshq import abc, limits
 from meshq.broker import EventBus
-from meshq.client import Client, EventSink, EventStream, Route, leaf
+from meshq.client import Client, EventSink, EventStream, MessageRoute, leaf
 from meshq.cluster import ClusterConnection
-from meshq.directories import Directories
+from meshq.directories import StoreDirectories
 from meshq.env import real_env
 from meshq.errors import MeshqError, NotActiveError, NotFoundError, UsageError
 from meshq.ids import NodeId
@@ -57,7 +57,7 @@ class Broker:
         *,
         data_dir: str | os.PathLike[str] | None,
         journal: JournalSettings | None = None,
-        directories: Directories | None = None,
+        directories: StoreDirectories | None = None,
         acceptors: Sequence[str | Acceptor] = (),
         connectors: Mapping[str, str] | None = None,
         queues: Sequence[str] = (),
@@ -167,7 +167,7 @@ class Broker:
 
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
-    ) -> Route:
+    ) -> MessageRoute:
         """Where a message to ``address`` would go on this node, and why; nothing is sent.
 
         Without ``properties`` it is asked of any message: filters then may or may not accept it.  ``user``: who would

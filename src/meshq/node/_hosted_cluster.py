@@ -23,7 +23,7 @@ class Asks(Protocol):
         """Call an async function there."""
 
 
-class HostedClusterConnection:
+class ClusterConnectionInThread:
     """Joins a broker in a thread to others; handed out by ``cluster`` of what ``run_in_thread`` has given.
 
     What a broker is given as a service is ``meshq.ClusterConnection``.

@@ -13,13 +13,13 @@ import outcome
 import trio
 
 from meshq import portal
-from meshq.client import Client, EventStream, Route
+from meshq.client import Client, EventStream, MessageRoute
 from meshq.errors import ClosedError, NotActiveError, UsageError
 from meshq.ids import NodeId
 from meshq.loops import check_in_trio
 from meshq.message import PropertyValue
 from meshq.node._hosted import Hosted
-from meshq.node._hosted_cluster import HostedClusterConnection
+from meshq.node._hosted_cluster import ClusterConnectionInThread
 from meshq.notifications import Notification
 from meshq.portal import PipeStream
 from meshq.statistics import BrokerStatistics
@@ -127,13 +127,13 @@ class BrokerInThread:
         """The acceptors' URLs with the ports that are really bound; empty while the node isn't active."""
         return self._broker.urls
 
-    def cluster(self, name: str) -> HostedClusterConnection:
+    def cluster(self, name: str) -> ClusterConnectionInThread:
         """The cluster connection of this name, for tasks of the host: asked as that of a ``Broker``.
 
         Raises:
             NotFoundError: the broker has none.
         """
-        return HostedClusterConnection(self._broker.cluster(name), _Asking(self))
+        return ClusterConnectionInThread(self._broker.cluster(name), _Asking(self))
 
     def statistics(self) -> BrokerStatistics:
         """What the broker holds and has done; ``loop_lag`` is that of its own loop, for one turn of which this waits.
@@ -145,7 +145,7 @@ class BrokerInThread:
 
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
-    ) -> Route:
+    ) -> MessageRoute:
         """Where a message to ``address`` would go on this node, and why; as ``Broker.explain_route``.
 
         Raises:

@@ -27,7 +27,7 @@ from meshq.broker import (
     paged_of,
     record_prefix,
 )
-from meshq.client import Route
+from meshq.client import MessageRoute
 from meshq.cluster import ClusterConnection, overlaps
 from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
@@ -437,7 +437,7 @@ class Node:
             self._journal.on_durable = None
             await self._journal.aclose()
 
-    def explain_route(self, address: str, properties: Mapping[str, Any] | None, user: str | None) -> Route:
+    def explain_route(self, address: str, properties: Mapping[str, Any] | None, user: str | None) -> MessageRoute:
         """Where a message would go."""
         if user is not None:
             check_user("user", user)
@@ -448,7 +448,7 @@ class Node:
             values: Any = at_once(answer_call(self.core, "explain_route", {**about, "after": len(steps)}))
             steps += values["steps"]
             more = values["more"]
-        return Route.of(values, steps)
+        return MessageRoute.of(values, steps)
 
     def statistics(self, state: str) -> BrokerStatistics:
         """The node at this moment."""

@@ -13,7 +13,7 @@ from meshq import limits
 from meshq.abc import Controlled, Service
 from meshq.address import check_name, check_place
 from meshq.cluster import ClusterConnection
-from meshq.directories import Directories
+from meshq.directories import StoreDirectories
 from meshq.errors import SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.settings import (
@@ -39,7 +39,7 @@ class BrokerSettings:
     name: str
     data_dir: str | None
     journal: JournalSettings
-    directories: Directories
+    directories: StoreDirectories
     acceptors: tuple[Acceptor, ...]
     connectors: dict[str, str]
     services: tuple[Service, ...]
@@ -61,7 +61,7 @@ def check_settings(
     *,
     data_dir: str | os.PathLike[str] | None,
     journal: JournalSettings | None,
-    directories: Directories | None = None,
+    directories: StoreDirectories | None = None,
     acceptors: Sequence[str | Acceptor],
     connectors: Mapping[str, str] | None = None,
     services: Sequence[Service] = (),
@@ -83,8 +83,8 @@ def check_settings(
     if journal is not None and type(journal) is not JournalSettings:
         # Whatever it is, a key may be in it.
         raise SettingsError("journal", "***", "JournalSettings, or None")
-    if directories is not None and (type(directories) is not Directories or data_dir is None):
-        raise SettingsError("directories", directories, "Directories of a broker that has a data_dir, or None")
+    if directories is not None and (type(directories) is not StoreDirectories or data_dir is None):
+        raise SettingsError("directories", directories, "StoreDirectories of a broker that has a data_dir, or None")
     if node_id is not None and (type(node_id) is not bytes or len(node_id) != IDENTITY_BYTES):
         raise SettingsError("node_id", node_id, f"{IDENTITY_BYTES} bytes")
     if memory_limit is not None and (type(memory_limit) is not int or memory_limit < MEMORY_BYTES_MIN):
@@ -107,7 +107,7 @@ def check_settings(
         name=name,
         data_dir=_directory(data_dir),
         journal=journal or JournalSettings(),
-        directories=directories or Directories(),
+        directories=directories or StoreDirectories(),
         acceptors=listening,
         connectors=_connectors(connectors),
         services=_services(services),

@@ -16,7 +16,7 @@ from itertools import repeat
 import attrs
 
 from meshq import client as trio_client
-from meshq.client import ConsumerStatistics, DeliveredRun, Lending, Received, Span, Transaction
+from meshq.client import ConsumerStatistics, DeliveredRun, Lending, ReceivedMessage, Span, Transaction
 from meshq.errors import BusyError, ClosedError, SettingsError
 from meshq.portal._host import Host
 from meshq.portal._loop import Loop
@@ -131,7 +131,7 @@ class Borrowing(ABC):
 
     # -- settling
 
-    def _settle(self, deliveries: Sequence[Received], fate: int) -> None:
+    def _settle(self, deliveries: Sequence[ReceivedMessage], fate: int) -> None:
         if self._loop.forked:
             self._loop.check_thread()
         self._lending.check_settling()
@@ -145,7 +145,7 @@ class Borrowing(ABC):
         if stale is not None:
             raise stale
 
-    def _hand_back(self, delivery: Received) -> None:
+    def _hand_back(self, delivery: ReceivedMessage) -> None:
         """Whoever got a message could do nothing with it: it goes back uncounted when the consumer is closed."""
         with self._lock:
             self._lending.hand_back(delivery)
@@ -177,7 +177,7 @@ class Borrowing(ABC):
         # Without the lock: a broker in this loop answers at once.
         self._lending.report(handed, settled)
 
-    async def _ack_and_confirm(self, deliveries: Sequence[Received]) -> None:
+    async def _ack_and_confirm(self, deliveries: Sequence[ReceivedMessage]) -> None:
         self._report()
         with self._lock:
             stale = self._lending.settle(deliveries)
@@ -186,7 +186,7 @@ class Borrowing(ABC):
         if stale is not None:
             raise stale
 
-    def _settle_in(self, transaction: Transaction, deliveries: Sequence[Received]) -> None:
+    def _settle_in(self, transaction: Transaction, deliveries: Sequence[ReceivedMessage]) -> None:
         """A transaction acknowledges messages; the broker hears first that they were handed over."""
         self._report()
         with self._lock:

@@ -5,7 +5,7 @@ from meshq.store._directories import why_not_private
 from meshq.store._journal import Journal
 from meshq.store._large_bodies import LargeBodyFiles, LargeBodyWriter
 from meshq.store._ping_pong_file import is_disk_full
-from meshq.store._record import PLAIN, CheckpointRecord, Record
+from meshq.store._record import PLAIN, CheckpointRecord, JournalRecord
 from meshq.store._record_log import Replay
 from meshq.store._record_prefix import RecordPrefix
 from meshq.store._spill_files import Page, SpillFiles
@@ -14,11 +14,11 @@ __all__ = [
     "PLAIN",
     "CheckpointRecord",
     "Journal",
+    "JournalRecord",
     "JournalStatistics",
     "LargeBodyFiles",
     "LargeBodyWriter",
     "Page",
-    "Record",
     "RecordPrefix",
     "Replay",
     "SpillFiles",

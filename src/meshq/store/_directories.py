@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from os import PathLike, fspath
 
 from meshq.abc import Disk, File
-from meshq.directories import Directories, why_exposed
+from meshq.directories import StoreDirectories, why_exposed
 from meshq.errors import BusyError, SettingsError
 from meshq.store._layout_format import Layout
 
@@ -38,7 +38,7 @@ def _check_private(disk: Disk, layout: Layout) -> None:
 
 
 def why_not_private(
-    disk: Disk, directory: str | PathLike[str], directories: Directories
+    disk: Disk, directory: str | PathLike[str], directories: StoreDirectories
 ) -> Iterator[tuple[str, str, str]]:
     """The directories of a store, as far as they are there, that are none for one: the setting that has brought each
     there, the directory, and what is wrong with it.

@@ -10,7 +10,7 @@ from meshq.store._batch_format import CHECKPOINT, CHECKPOINT_BATCH, DEMOTED, rec
 from meshq.store._identity import read_identity
 from meshq.store._keyring_format import Keyring
 from meshq.store._ping_pong_file import read_whole
-from meshq.store._record import Record
+from meshq.store._record import JournalRecord
 from meshq.store._recovered_records import make_record
 from meshq.store._recovery import read_manifest
 from meshq.store._scan_format import scan
@@ -53,7 +53,7 @@ def dump_store(disk: Disk, root: str, keyring: Keyring = NO_KEYS) -> Iterator[st
             yield f"  {len(data) - found.end} bytes behind: {found.tail}"
 
 
-def _line(record: Record, row: int) -> str:
+def _line(record: JournalRecord, row: int) -> str:
     flags = "tombstone" if record.tombstone else "record"
     flags += " demoted" if row & DEMOTED else " checkpoint" if row & CHECKPOINT else ""
     targets = f" deletes {list(record.deletes)}" if record.deletes else ""

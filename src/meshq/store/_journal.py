@@ -14,7 +14,7 @@ import trio
 from trio import TaskStatus
 
 from meshq.abc import Env
-from meshq.directories import Directories
+from meshq.directories import StoreDirectories
 from meshq.errors import (
     BusyError,
     ClosedError,
@@ -41,7 +41,7 @@ from meshq.store._large_bodies import LargeBodyFiles
 from meshq.store._layout_format import Layout
 from meshq.store._pending_batch import PendingBatch
 from meshq.store._ping_pong_file import DiskFullError
-from meshq.store._record import Record
+from meshq.store._record import JournalRecord
 from meshq.store._record_log import RecordLog
 from meshq.store._record_prefix import NO_PREFIX, RecordPrefix
 from meshq.store._record_reader import RecordReader
@@ -78,7 +78,7 @@ class Journal(RecordLog):
         env: Env | None = None,
         segment_bytes_min: int = SEGMENT_BYTES_MIN,
         encryption_keys: Sequence[EncryptionKey | Secret | bytes | str] = (),
-        directories: Directories | None = None,
+        directories: StoreDirectories | None = None,
         record_prefix: RecordPrefix = NO_PREFIX,
     ) -> None:
         if not segment_bytes_min <= segment_bytes <= SEGMENT_BYTES_MAX:
@@ -87,7 +87,7 @@ class Journal(RecordLog):
             raise SettingsError("node_id", node_id, f"{IDENTITY_BYTES} bytes")
         super().__init__(env, segment_bytes)
         keyring = Keyring([key.reveal() for key in check_keys(encryption_keys)])
-        self._layout = Layout(root_of(directory), keyring, directories or Directories())
+        self._layout = Layout(root_of(directory), keyring, directories or StoreDirectories())
         self._wanted_node_id = node_id
         self._lock = StoreLock()
         self._recovery: Recovery | None = None
@@ -190,7 +190,7 @@ class Journal(RecordLog):
         self._refusing = NOTHING
         self.state = "open"
 
-    def recovered(self, *, deleted: bool = False, prefixes: bool = False) -> Iterator[Record]:
+    def recovered(self, *, deleted: bool = False, prefixes: bool = False) -> Iterator[JournalRecord]:
         """Iterate over the records that the journal held at ``open``, by position; once, before ``run``.
 
         Live records, and the tombstones that are still needed.  ``deleted=True``: also the records that were deleted
@@ -330,7 +330,7 @@ class Journal(RecordLog):
             return True
         return self._journal_state.allocator.has_segment(SEGMENT_HEADER_BYTES + need)
 
-    async def read(self, positions: Sequence[int]) -> dict[int, Record]:
+    async def read(self, positions: Sequence[int]) -> dict[int, JournalRecord]:
         """Read the live records at durable positions; records that were deleted meanwhile are left out.
 
         Checkpoint: always.
@@ -485,7 +485,7 @@ class Journal(RecordLog):
 def _fixed(layout: Layout) -> Layout:
     """Make the paths absolute: the program may change its working directory while the journal is open."""
     outside = {part: str(Path(path).absolute()) for part, path in layout.directories.outside.items()}
-    return attrs.evolve(layout, root=str(Path(layout.root).absolute()), directories=Directories(**outside))
+    return attrs.evolve(layout, root=str(Path(layout.root).absolute()), directories=StoreDirectories(**outside))
 
 
 def _only_error(errors: BaseException) -> BaseException:

@@ -22,7 +22,7 @@ from typing import Final
 
 import attrs
 
-from meshq.directories import Directories
+from meshq.directories import StoreDirectories
 from meshq.errors import SettingsError
 from meshq.store._keyring_format import Keyring
 
@@ -58,7 +58,7 @@ class Layout:
     root: str
     keyring: Keyring = attrs.field(factory=Keyring, repr=False, eq=False)
     #: The parts that lie elsewhere.
-    directories: Directories = attrs.field(factory=Directories)
+    directories: StoreDirectories = attrs.field(factory=StoreDirectories)
 
     @property
     def journal(self) -> str:

@@ -21,7 +21,7 @@ class CheckpointRecord(NamedTuple):
 
 
 @attrs.define
-class Record:
+class JournalRecord:
     """A record of the journal, as it was appended."""
 
     position: int

@@ -13,7 +13,7 @@ from meshq.ids import Position
 from meshq.limits import CHECKPOINT_MESSAGES
 from meshq.store._batch_format import records_of
 from meshq.store._maintenance import Maintenance
-from meshq.store._record import PLAIN, Record
+from meshq.store._record import PLAIN, JournalRecord
 from meshq.store._recovered_records import make_record
 from meshq.store._segment_index import read_segment
 
@@ -111,7 +111,7 @@ class Replay:
     def __aiter__(self) -> Replay:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> JournalRecord:
         """Return the next live record.
 
         Checkpoint: at least every 64th call.
@@ -129,7 +129,7 @@ class Replay:
                 return record
         raise StopAsyncIteration
 
-    async def _read(self, position: int) -> Record | None:
+    async def _read(self, position: int) -> JournalRecord | None:
         usage = self._journal._journal_state.usage
         found = usage.find_record(position)
         if found is None or not found[0].sizes[found[1]]:

@@ -17,7 +17,7 @@ from meshq.store._batch_format import records_of
 from meshq.store._batch_reader import read_batch
 from meshq.store._journal_state import JournalState
 from meshq.store._layout_format import Layout
-from meshq.store._record import Record
+from meshq.store._record import JournalRecord
 from meshq.store._recovered_records import make_record
 from meshq.store._segment_format import SegmentKeys, decode_header
 
@@ -41,7 +41,7 @@ class RecordReader:
     def __init__(self, state: JournalState) -> None:
         self._journal_state = state
 
-    async def read(self, positions: Sequence[int]) -> dict[int, Record]:
+    async def read(self, positions: Sequence[int]) -> dict[int, JournalRecord]:
         """Read the live records at these positions; records that were deleted meanwhile are left out.
 
         Checkpoint: always, if there are positions.
@@ -51,7 +51,7 @@ class RecordReader:
             OSError: the disk failed.
         """
         state = self._journal_state
-        found: dict[int, Record] = {}
+        found: dict[int, JournalRecord] = {}
         wanted = list(positions)
         while wanted:
             batches = self._locate(wanted)
@@ -66,7 +66,7 @@ class RecordReader:
                 wanted += batch.positions
         return found
 
-    def read_now(self, positions: Sequence[int]) -> dict[int, Record]:
+    def read_now(self, positions: Sequence[int]) -> dict[int, JournalRecord]:
         """Read as ``read`` does, but block; only before anything is compacted.  Raises: DamagedError, OSError."""
         state = self._journal_state
         found, vanished = _read(state.env.disk, state.layout, self._locate(positions))
@@ -89,9 +89,9 @@ def _gone(path: str) -> DamagedError:
     return DamagedError(path, 0, "a segment that the manifest lists", "no such file")
 
 
-def _read(disk: Disk, layout: Layout, batches: Sequence[_Batch]) -> tuple[dict[int, Record], dict[int, None]]:
+def _read(disk: Disk, layout: Layout, batches: Sequence[_Batch]) -> tuple[dict[int, JournalRecord], dict[int, None]]:
     """Return the wanted records of these batches, and the segments whose files are gone."""
-    found: dict[int, Record] = {}
+    found: dict[int, JournalRecord] = {}
     vanished: dict[int, None] = {}
     by_segment: dict[int, list[_Batch]] = {}
     for batch in batches:
@@ -109,7 +109,7 @@ def _read(disk: Disk, layout: Layout, batches: Sequence[_Batch]) -> tuple[dict[i
     return found, vanished
 
 
-def _records(file: File, path: str, layout: Layout, batches: Sequence[_Batch]) -> Iterator[Record]:
+def _records(file: File, path: str, layout: Layout, batches: Sequence[_Batch]) -> Iterator[JournalRecord]:
     keys = SegmentKeys(decode_header(file.read_at(0, SEGMENT_HEADER_BYTES), path), layout.keyring, path)
     for batch in batches:
         data, header = read_batch(file, path, keys, batch.offset)

@@ -22,7 +22,7 @@ from meshq.store._batch_format import (
 from meshq.store._batch_reader import read_batch
 from meshq.store._layout_format import Layout
 from meshq.store._manifest_format import SegmentEntry
-from meshq.store._record import INTERNAL, Record
+from meshq.store._record import INTERNAL, JournalRecord
 from meshq.store._recovery import Recovery
 from meshq.store._segment_format import SegmentKeys
 from meshq.store._segment_index import OpenedSegment, open_segment
@@ -30,7 +30,9 @@ from meshq.store._segment_index_format import IndexedBatch
 from meshq.store._segment_usage_machine import SegmentRecords
 
 
-def make_record(data: Buffer, position: int, row: int, span: tuple[int, int], alive: bool, missing: int = 0) -> Record:
+def make_record(
+    data: Buffer, position: int, row: int, span: tuple[int, int], alive: bool, missing: int = 0
+) -> JournalRecord:
     """A record from its bytes, of which the last ``missing`` are not here."""
     start, end = span
     deletes: tuple[int, ...] = ()
@@ -38,7 +40,7 @@ def make_record(data: Buffer, position: int, row: int, span: tuple[int, int], al
     if row & TARGETS:
         deletes, refs, start = unpack_targets(data, start)
     tombstone = row & DATA_RECORD == 0
-    return Record(
+    return JournalRecord(
         position,
         row >> KIND_SHIFT & 0xFF,
         bytes(data[start:end]),
@@ -52,7 +54,7 @@ def make_record(data: Buffer, position: int, row: int, span: tuple[int, int], al
 
 def recovered_records(
     disk: Disk, layout: Layout, recovery: Recovery, *, deleted: bool, form: int = 0
-) -> Iterator[Record]:
+) -> Iterator[JournalRecord]:
     """Living roots and notes, by position; with ``dead`` also dead roots: those behind the last checkpoint, and those
     that speak about living ones.  ``form``: excerpts of this form will do; 0: whole records are wanted."""
     entries = recovery.manifest.by_number()
@@ -79,14 +81,14 @@ class _RecoveredReader:
     deleted: bool
     form: int
 
-    def merged(self, group: list[tuple[SegmentRecords, SegmentEntry]]) -> Iterator[Record]:
+    def merged(self, group: list[tuple[SegmentRecords, SegmentEntry]]) -> Iterator[JournalRecord]:
         """The records of segments whose ranges overlap: only those are in memory together."""
         readers = [self._records(segment, entry) for segment, entry in group]
         if len(readers) == 1:
             return readers[0]
         return heapq.merge(*readers, key=lambda record: record.position)
 
-    def _records(self, segment: SegmentRecords, entry: SegmentEntry) -> Iterator[Record]:
+    def _records(self, segment: SegmentRecords, entry: SegmentEntry) -> Iterator[JournalRecord]:
         late = segment.last > self.recovery.covered and self.deleted
         if not segment.live_records and not segment.targets and not late:
             return
@@ -104,7 +106,7 @@ class _RecoveredReader:
 
     def _of_leaf(
         self, indexed: IndexedBatch, living: list[bool], late: bool, whole: tuple[int | None, _SegmentBatches]
-    ) -> Iterator[Record]:
+    ) -> Iterator[JournalRecord]:
         form, batches = whole
         brief = self.form != 0 and form == self.form
         for at, (position, row, start, end, enough) in enumerate(indexed.records()):

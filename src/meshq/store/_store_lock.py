@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from meshq.abc import Disk, File
-from meshq.directories import PARTS, Directories
+from meshq.directories import PARTS, StoreDirectories
 from meshq.errors import DamagedError, SettingsError
 from meshq.store._directories import make_directory, take_lock
 from meshq.store._keyring_format import Keyring
@@ -66,7 +66,7 @@ def layout_of(disk: Disk, root: str, keyring: Keyring) -> Layout:
         written, _ = _read(disk, layout)
     except (FileNotFoundError, NotADirectoryError):
         written = None
-    return attrs.evolve(layout, directories=Directories(**written)) if written else layout
+    return attrs.evolve(layout, directories=StoreDirectories(**written)) if written else layout
 
 
 def check_separate(layout: Layout) -> None:
@@ -80,7 +80,7 @@ def check_separate(layout: Layout) -> None:
 
 
 def _all(layout: Layout, outside: dict[str, str]) -> dict[str, str]:
-    there = Layout(layout.root, directories=Directories(**{part: outside.get(part) for part in KEPT}))
+    there = Layout(layout.root, directories=StoreDirectories(**{part: outside.get(part) for part in KEPT}))
     return {"bindings": there.bindings, "journal": there.journal, "large_messages": there.large}
 
 

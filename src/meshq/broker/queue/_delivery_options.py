@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from meshq import limits
 from meshq.broker.queue._row_ranges import pieces
 from meshq.errors import RemoteProtocolError
-from meshq.message import Origin
+from meshq.message import MessageOrigin
 from meshq.wire import KIND_CONTROL, KIND_PRIORITY, RunBytes, RunView, decode_map, violation
 
 #: A run with one of these has to be looked at message by message.
@@ -32,7 +32,7 @@ class DeliveryOptions(NamedTuple):
     expires: tuple[int, ...] | None = None
     #: The group of each of them; None: none has one.
     groups: tuple[str | None, ...] | None = None
-    origin: Origin | None = None
+    origin: MessageOrigin | None = None
     #: When the first broker took the messages, in ms of this life of this node (``TimerService.elapsed_ms``): a clock
     #: that is set does not change how long they still wait.  None: the messages are from an earlier life.
     taken: float | None = None

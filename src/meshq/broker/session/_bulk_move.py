@@ -20,7 +20,7 @@ from meshq.broker.queue._run import UNHELD, QueueRun, StoredRun
 from meshq.broker.queue._run_messages import accepted
 from meshq.broker.session._long_operations import DiskSpaceWait, FairTurnWait, FaultInWait, Steps
 from meshq.errors import AddressFullError, MeshqError, Outcome, SecurityError, UsageError
-from meshq.message import Origin
+from meshq.message import MessageOrigin
 from meshq.selector import Filter
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def to_others(core: Core, queue: Queue) -> tuple[Aim, Movable]:
     return (lambda view: Target(view.run.address, None)), movable
 
 
-def _way_back(core: Core, origin: Origin) -> Target | None:
+def _way_back(core: Core, origin: MessageOrigin) -> Target | None:
     if origin.address.startswith(TEMPORARY) and origin.address not in core.router.addresses:
         # Who waited for it is gone.
         return None

@@ -26,7 +26,7 @@ from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked
 from meshq.broker.records import SettledRow
 from meshq.broker.settlement._pending_moves import PendingMoves
 from meshq.errors import AddressFullError, ClosedError, JournalBrokenError, MeshqError, UsageError
-from meshq.message import Origin
+from meshq.message import MessageOrigin
 from meshq.wire import RunBytes, pick
 
 if TYPE_CHECKING:
@@ -358,11 +358,11 @@ class MessageMover:
         return logged
 
 
-def _origin(queue: Queue, run: StoredRun, reason: str) -> Origin:
+def _origin(queue: Queue, run: StoredRun, reason: str) -> MessageOrigin:
     """Where messages were; what waited for another node was on its way to its address."""
     if queue.forwards:
-        return Origin(run.address, run.address, reason)
-    return Origin(queue.address, queue.name, reason)
+        return MessageOrigin(run.address, run.address, reason)
+    return MessageOrigin(queue.address, queue.name, reason)
 
 
 def _still_there(queue: Queue, span: RowSpan) -> list[RowSpan]:
