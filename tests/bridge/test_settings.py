@@ -16,7 +16,7 @@ from tests.bridge.test_refusals import SECURITY
 async def test_a_message_stays_as_durable_as_it_is(monkeypatch: pytest.MonkeyPatch, large: bool, durable: bool) -> None:
     if large:
         # What is over the bound of an ordinary message is streamed, which is a way of its own.
-        monkeypatch.setattr("meshq.bridge._carrying_plan.is_large", lambda delivery: True)
+        monkeypatch.setattr("meshq.bridge._forwarding_plan.is_large", lambda delivery: True)
     async with world() as made:
         await made.start("far")
         await made.start("near", bridge_to("far"))

@@ -11,7 +11,7 @@ import trio
 
 from meshq import Broker, JournalBrokenError, abc
 from meshq.env import real_env
-from meshq.node._hosted import Hosted
+from meshq.node._background_block import Hosted
 from meshq.notifications import BrokerStateChanged
 from meshq.testing import SimDisk
 from tests.wire.test_refusals_of_a_node import InlineThreads

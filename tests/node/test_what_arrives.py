@@ -10,7 +10,7 @@ import pytest
 
 from meshq import Bridge, Broker, Client, Delivery
 from meshq.abc import Env
-from meshq.bridge._carrying_plan import time_left
+from meshq.bridge._forwarding_plan import time_left
 from tests.node.lives import TrioWall, machine
 
 PROPERTIES = {
@@ -75,7 +75,7 @@ async def test_properties_of_every_type_and_every_header_arrive_over_a_bridge(
 ) -> None:
     if large:
         # What is over the bound of an ordinary message is streamed, which is a way of its own.
-        monkeypatch.setattr("meshq.bridge._carrying_plan.is_large", lambda delivery: True)
+        monkeypatch.setattr("meshq.bridge._forwarding_plan.is_large", lambda delivery: True)
     wall = TrioWall()
     env = machine(wall=wall)
     sent_at = wall.now_ms() / 1000

@@ -29,7 +29,7 @@ from meshq import (
     UsageError,
 )
 from meshq.blocking import Broker, ClientFactory, Consumer, connect
-from meshq.blocking._loop import Loop
+from meshq.blocking._loop_thread import Loop
 from meshq.env import FusedDisk, real_env
 from tests.real.test_blocking_client import clients, in_threads, our_threads
 

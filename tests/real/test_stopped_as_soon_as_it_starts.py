@@ -14,7 +14,7 @@ import trio
 
 from meshq import Broker, ClosedError, ConnectionBrokenError, UsageError, aio, blocking, connect
 from meshq.aio import _loop as aio_loop
-from meshq.blocking._loop import Loop
+from meshq.blocking._loop_thread import Loop
 from meshq.portal import Promise
 from tests.real.aio_kit import asyncio_test, until
 from tests.real.test_aio_life import URL

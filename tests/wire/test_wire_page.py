@@ -9,7 +9,7 @@ import pytest
 from tools import draw_wire_tables
 
 from meshq import limits
-from meshq.bridge._carrying_plan import bridged_id
+from meshq.bridge._forwarding_plan import bridged_id
 from meshq.wire import (
     FLAG_DURABLE,
     HEAD_BYTES,

@@ -12,11 +12,11 @@ from typing import Any, Self
 
 from meshq import abc, limits
 from meshq import node as trio_node
+from meshq.aio._block_runner import Host
 from meshq.aio._client import Client
 from meshq.aio._cluster import ClusterConnection
 from meshq.aio._events import EventStream
-from meshq.aio._host import Host
-from meshq.aio._loop import Loop
+from meshq.aio._loop_thread import Loop
 from meshq.client import MessageRoute
 from meshq.directories import StoreDirectories
 from meshq.errors import ClosedError, UsageError

@@ -9,12 +9,12 @@ from typing import Any, Self, TypeVar
 
 from meshq import client as trio_client
 from meshq import limits
+from meshq.aio._block_runner import Host
+from meshq.aio._body_pieces import with_body
 from meshq.aio._consumer import Consumer
 from meshq.aio._delivery import Delivery
 from meshq.aio._events import EventStream
-from meshq.aio._host import Host
-from meshq.aio._loop import Loop, forwarded
-from meshq.aio._pieces import with_body
+from meshq.aio._loop_thread import Loop, forwarded
 from meshq.aio._producer import Producer
 from meshq.aio._transaction import Transaction
 from meshq.aio._worker import Handler, Worker

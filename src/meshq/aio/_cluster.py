@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from meshq import cluster as trio_cluster
-from meshq.aio._loop import Loop, forwarded
+from meshq.aio._loop_thread import Loop, forwarded
 from meshq.cluster import PeerStatistics
 
 T = TypeVar("T")

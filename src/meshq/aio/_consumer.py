@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from meshq import client as trio_client
-from meshq.aio._bell import Bell
+from meshq.aio._block_runner import Host
 from meshq.aio._delivery import Delivery
-from meshq.aio._host import Host
-from meshq.aio._loop import Loop
-from meshq.aio._turns import Turns
+from meshq.aio._loop_thread import Loop
+from meshq.aio._wakeup import Bell
+from meshq.aio._yielding import Turns
 from meshq.client import Lending
 from meshq.errors import ClosedError, SettingsError
 from meshq.portal import Borrowing

@@ -7,8 +7,8 @@ import threading
 from collections import deque
 from typing import Generic, Self, TypeVar
 
-from meshq.aio._bell import Bell
-from meshq.aio._loop import Loop
+from meshq.aio._loop_thread import Loop
+from meshq.aio._wakeup import Bell
 from meshq.client import EVENTS_MAX
 
 E = TypeVar("E")

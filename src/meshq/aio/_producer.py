@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, Self
 
 from meshq import client as trio_client
 from meshq import limits
-from meshq.aio._bell import Bell
-from meshq.aio._host import Host
-from meshq.aio._loop import Loop
-from meshq.aio._turns import Turns
+from meshq.aio._block_runner import Host
+from meshq.aio._loop_thread import Loop
+from meshq.aio._wakeup import Bell
+from meshq.aio._yielding import Turns
 from meshq.errors import ClosedError, MeshqError
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
 from meshq.portal import Gathering

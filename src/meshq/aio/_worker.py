@@ -9,7 +9,7 @@ from types import TracebackType
 
 from meshq.aio._consumer import Consumer
 from meshq.aio._delivery import Delivery
-from meshq.aio._loop import Loop
+from meshq.aio._loop_thread import Loop
 from meshq.client import HandlerErrors, place_of
 from meshq.errors import ClosedError, StaleDeliveryError
 

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from meshq import client as trio_client
-from meshq.blocking._loop import Loop
+from meshq.blocking._loop_thread import Loop
 
 
 class BodyStream:

@@ -12,11 +12,11 @@ from typing import Any, Self
 
 from meshq import abc, limits
 from meshq import node as trio_node
+from meshq.blocking._block_runner import Host
 from meshq.blocking._client import Client
 from meshq.blocking._cluster import ClusterConnection
 from meshq.blocking._events import EventStream
-from meshq.blocking._host import Host
-from meshq.blocking._loop import Loop
+from meshq.blocking._loop_thread import Loop
 from meshq.client import MessageRoute
 from meshq.directories import StoreDirectories
 from meshq.errors import ClosedError, UsageError

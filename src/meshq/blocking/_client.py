@@ -9,11 +9,11 @@ from typing import Any, Self, TypeVar
 
 from meshq import client as trio_client
 from meshq import limits
+from meshq.blocking._block_runner import Host
 from meshq.blocking._consumer import Consumer
 from meshq.blocking._delivery import Delivery
 from meshq.blocking._events import EventStream
-from meshq.blocking._host import Host
-from meshq.blocking._loop import Loop
+from meshq.blocking._loop_thread import Loop
 from meshq.blocking._producer import Producer
 from meshq.blocking._transaction import Transaction
 from meshq.blocking._two_phase import TwoPhase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from meshq import cluster as trio_cluster
-from meshq.blocking._loop import Loop
+from meshq.blocking._loop_thread import Loop
 from meshq.cluster import PeerStatistics
 
 

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from meshq import client as trio_client
+from meshq.blocking._block_runner import Host
 from meshq.blocking._delivery import Delivery
-from meshq.blocking._host import Host
-from meshq.blocking._loop import Loop
+from meshq.blocking._loop_thread import Loop
 from meshq.client import Lending
 from meshq.errors import ClosedError, SettingsError
 from meshq.portal import Borrowing

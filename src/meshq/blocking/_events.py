@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import Generic, Self, TypeVar
 
-from meshq.blocking._loop import Loop
+from meshq.blocking._loop_thread import Loop
 from meshq.client import EVENTS_MAX
 
 E = TypeVar("E")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from meshq import client as trio_client
 from meshq import limits
-from meshq.blocking._host import Host
-from meshq.blocking._loop import Loop
+from meshq.blocking._block_runner import Host
+from meshq.blocking._loop_thread import Loop
 from meshq.errors import ClosedError
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
 from meshq.portal import Gathering

@@ -11,7 +11,7 @@ import outcome
 
 from meshq.blocking._consumer import Consumer
 from meshq.blocking._delivery import Delivery
-from meshq.blocking._loop import Loop
+from meshq.blocking._loop_thread import Loop
 from meshq.client import HandlerErrors, place_of
 from meshq.errors import ClosedError, StaleDeliveryError
 

@@ -10,8 +10,8 @@ import attrs
 import trio
 
 from meshq.abc import Controlled, Env, LocalBroker, NodeControl, Service
-from meshq.bridge._carrier import Carrier, Counts
-from meshq.bridge._carrying_plan import bridged_id
+from meshq.bridge._forwarder import Carrier, Counts
+from meshq.bridge._forwarding_plan import bridged_id
 from meshq.bridge._settings import BridgeSettings
 from meshq.client import Client, ClientFactory, factory_of, on_failed_attempts
 from meshq.errors import MeshqError, SettingsError

@@ -1,8 +1,9 @@
 """The client: connections that come back, sessions, producers, consumers."""
 
 from meshq.client._block import Block
+from meshq.client._body_sources import BodySource
 from meshq.client._body_stream import BodyStream
-from meshq.client._bridging import (
+from meshq.client._bridge_calls import (
     acknowledge,
     forget_window,
     on_failed_attempts,
@@ -12,7 +13,9 @@ from meshq.client._bridging import (
     window_at,
 )
 from meshq.client._client import Client
+from meshq.client._completion import leaf
 from meshq.client._consumer import Consumer, ConsumerStatistics
+from meshq.client._consumer_tap import Lending
 from meshq.client._delivery import DeliveredRun, Delivery, ReceivedMessage
 from meshq.client._events import (
     EVENTS_MAX,
@@ -24,23 +27,20 @@ from meshq.client._events import (
     FailedOver,
     Reattached,
 )
-from meshq.client._explanations import MessageLocation, MessageRoute, MessageRouteStep, MessageTrace
 from meshq.client._factory import ClientFactory, connect, factory_of
-from meshq.client._feeding import Feeding, watch
 from meshq.client._handlers import HandlerErrors, check_serving, place_of
 from meshq.client._inbox import Span
-from meshq.client._lending import Lending
-from meshq.client._peer_line import ForwardedRun, PeerEvents
+from meshq.client._link_channel import ForwardedRun, PeerEvents
+from meshq.client._message_routes import MessageLocation, MessageRoute, MessageRouteStep, MessageTrace
 from meshq.client._peer_link import PeerLink
 from meshq.client._producer import Producer, ProducerStatistics
-from meshq.client._sending import Bridged
+from meshq.client._producer_feed import Feeding, watch
+from meshq.client._send_batches import Bridged
 from meshq.client._settings import ClientSettings
-from meshq.client._sources import BodySource
 from meshq.client._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client._transaction import Transaction
 from meshq.client._transaction_calls import settle_by_consumer
 from meshq.client._url_format import shown as shown_url
-from meshq.client._waiting import leaf
 
 __all__ = [
     "EVENTS_MAX",

@@ -12,7 +12,7 @@ from meshq import limits
 from meshq.address import check_name, check_place, check_routing, parse_place, parse_target
 from meshq.client._calls import Call
 from meshq.client._connection import Connection
-from meshq.client._explanations import LOCATION_KEYS, STEP_KEYS, MessageLocation, MessageRoute, MessageTrace, told_of
+from meshq.client._message_routes import LOCATION_KEYS, STEP_KEYS, MessageLocation, MessageRoute, MessageTrace, told_of
 from meshq.client._session import Session
 from meshq.client._statistics import Divert, QueueStatistics
 from meshq.errors import SettingsError

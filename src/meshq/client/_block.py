@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from meshq.client._waiting import fresh
+from meshq.client._completion import fresh
 from meshq.errors import UsageError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from meshq.client._losses import Losses
-from meshq.client._waiting import Waiter
+from meshq.client._completion import Waiter
+from meshq.client._link_failures import Losses
 from meshq.errors import CallTimeoutError, ClosedError, MeshqError, StaleDeliveryError, caused
 from meshq.wire import Frame, FrameType
 

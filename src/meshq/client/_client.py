@@ -12,7 +12,9 @@ from meshq import limits
 from meshq.abc import Env
 from meshq.address import parse_place
 from meshq.client._block import Block
+from meshq.client._body_sources import BodySource, source_of
 from meshq.client._calls import Call, Opening
+from meshq.client._completion import Waiter, fresh, leaf
 from meshq.client._connection import Connection
 from meshq.client._connector import LocalTarget, Target
 from meshq.client._consumer import Consumer, check_consumer
@@ -20,19 +22,17 @@ from meshq.client._envelope import PLAIN_ROW, Encoder
 from meshq.client._events import ConnectionEvent, EventSink, EventStream, Watchers
 from meshq.client._flusher import Flusher
 from meshq.client._implicit_producers import ImplicitProducers
+from meshq.client._large_sends import send_large
 from meshq.client._login import Login
+from meshq.client._messaging_patterns import Patterns
 from meshq.client._outbox import Run
-from meshq.client._patterns import Patterns
 from meshq.client._producer import Producer
-from meshq.client._replies import Replies
-from meshq.client._sending import Batch, cut_into_runs
+from meshq.client._reply_queue import Replies
+from meshq.client._send_batches import Batch, cut_into_runs
 from meshq.client._session import Session
 from meshq.client._settings import ClientSettings
-from meshq.client._sources import BodySource, source_of
 from meshq.client._statistics import ClientStatistics
 from meshq.client._transaction import Transaction
-from meshq.client._uploading import send_large
-from meshq.client._waiting import Waiter, fresh, leaf
 from meshq.errors import ClosedError, MeshqError, SettingsError, UsageError
 from meshq.ids import IDENTITY_BYTES
 from meshq.loops import check_in_trio

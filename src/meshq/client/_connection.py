@@ -11,16 +11,16 @@ from typing import Final
 import trio
 
 from meshq import limits
+from meshq.client._change_log import ChangeLog
+from meshq.client._completion import Waiter, fresh, leaf
 from meshq.client._connector import Target
 from meshq.client._deadlines import due
 from meshq.client._events import Connected, ConnectionEvent, Disconnected, FailedOver, Reattached
 from meshq.client._failover_machine import FailoverMachine
 from meshq.client._handshake import Handshake
-from meshq.client._log import ChangeLog
 from meshq.client._login import Login
 from meshq.client._session import Session
 from meshq.client._settings import ClientSettings
-from meshq.client._waiting import Waiter, fresh, leaf
 from meshq.errors import (
     CallTimeoutError,
     ConnectionBrokenError,

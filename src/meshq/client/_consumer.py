@@ -14,9 +14,9 @@ from meshq import limits
 from meshq.address import SEPARATOR, parse_target
 from meshq.client._block import Block
 from meshq.client._calls import Opening
+from meshq.client._completion import Bell, fresh
 from meshq.client._delivery import Delivery
 from meshq.client._inbox import Inbox, returning
-from meshq.client._waiting import Bell, fresh
 from meshq.errors import BrokenError, BusyError, ClosedError, MeshqError, SettingsError, StaleDeliveryError, UsageError
 from meshq.loops import check_in_trio
 from meshq.selector import parse_filter

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from meshq.client._outbox import Run
-from meshq.client._turns import Turn
+from meshq.client._slots import Turn
 
 if TYPE_CHECKING:
     from meshq.client._session import Session

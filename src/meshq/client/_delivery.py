@@ -14,7 +14,7 @@ import trio
 
 from meshq import limits
 from meshq.client._body_stream import BodyStream
-from meshq.client._waiting import fresh
+from meshq.client._completion import fresh
 from meshq.errors import ClosedError, MeshqError, StaleDeliveryError, UsageError
 from meshq.ids import MessageId
 from meshq.loops import check_in_trio

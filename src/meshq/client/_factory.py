@@ -6,10 +6,10 @@ import logging
 from typing import Any
 
 from meshq.abc import Env
+from meshq.client._change_log import ChangeLog
 from meshq.client._client import Client
 from meshq.client._connector import InprocTarget, Target, TcpTarget, TlsTarget
-from meshq.client._log import ChangeLog
-from meshq.client._peer_line import PeerEvents
+from meshq.client._link_channel import PeerEvents
 from meshq.client._peer_link import PeerLink
 from meshq.client._settings import ClientSettings
 from meshq.client._url import parse_url

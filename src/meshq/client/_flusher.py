@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from meshq.client._waiting import Bell
+from meshq.client._completion import Bell
 
 if TYPE_CHECKING:
     from meshq.client._session import Session

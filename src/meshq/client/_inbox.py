@@ -9,9 +9,9 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
-from meshq.client._arriving import Arriving
+from meshq.client._body_prefetch import Arriving
+from meshq.client._body_reads import ReadLine
 from meshq.client._delivery import DeliveredRun, Delivery, ReceivedMessage
-from meshq.client._reading import ReadLine
 from meshq.errors import MeshqError, SettingsError, StaleDeliveryError, UsageError, invariant, with_kind
 from meshq.message import check_span
 from meshq.wire import FLAG_RETURN, RANGES_MAX, Frame, FrameType, violation

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from meshq.client._losses import Losses
-from meshq.client._waiting import Waiter, fresh
+from meshq.client._completion import Waiter, fresh
+from meshq.client._link_failures import Losses
 from meshq.errors import CallTimeoutError, MeshqError, caused
 from meshq.wire import COUNTER_MAX, RunBytes, decline, duplicate_ids, pick
 

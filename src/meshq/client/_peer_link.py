@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import trio
 
 from meshq.abc import Env
+from meshq.client._change_log import ChangeLog
+from meshq.client._completion import leaf
 from meshq.client._connection import Connection
 from meshq.client._connector import Target
 from meshq.client._flusher import Flusher
-from meshq.client._log import ChangeLog
+from meshq.client._link_channel import ForwardedRun, PeerEvents, PeerLine
 from meshq.client._login import Login
-from meshq.client._peer_line import ForwardedRun, PeerEvents, PeerLine
 from meshq.client._session import Session
 from meshq.client._settings import ClientSettings
-from meshq.client._waiting import leaf
 from meshq.errors import ClosedError, MeshqError
 
 

@@ -16,10 +16,10 @@ import trio
 from meshq import limits
 from meshq.client._block import Block
 from meshq.client._calls import Opening
+from meshq.client._combined_errors import combined
+from meshq.client._completion import fresh
 from meshq.client._envelope import PLAIN_ROW, Row
 from meshq.client._outbox import Outbox, Run, outcome_of
-from meshq.client._results import combined
-from meshq.client._waiting import fresh
 from meshq.errors import ClosedError, MeshqError, UsageError
 from meshq.loops import check_in_trio
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of

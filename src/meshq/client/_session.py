@@ -13,18 +13,18 @@ from collections.abc import Callable
 from typing import Any
 
 from meshq import limits
-from meshq.client._call_line import CallLine
+from meshq.client._body_reads import ReadLine
 from meshq.client._calls import Call, InnerCall, LeaveCall, Opening, Values, opening
+from meshq.client._completion import Bell, Waiter
 from meshq.client._inbox import Inbox
-from meshq.client._losses import Losses
+from meshq.client._link_channel import PeerLine
+from meshq.client._link_failures import Losses
 from meshq.client._outbox import Outbox, Run, outcome_of
-from meshq.client._peer_line import PeerLine
-from meshq.client._reading import ReadLine
-from meshq.client._run_line import RunLine
+from meshq.client._pending_calls import CallLine
+from meshq.client._send_queue import RunLine
 from meshq.client._settings import ClientSettings
-from meshq.client._transacting import Transacting
-from meshq.client._turns import Turns
-from meshq.client._waiting import Bell, Waiter
+from meshq.client._slots import Turns
+from meshq.client._transaction_table import Transacting
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
 from meshq.wire import (
     Attach,

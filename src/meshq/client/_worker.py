@@ -8,10 +8,10 @@ from types import TracebackType
 
 import trio
 
+from meshq.client._completion import leaf
 from meshq.client._consumer import Consumer
 from meshq.client._delivery import Delivery
 from meshq.client._handlers import HandlerErrors, place_of
-from meshq.client._waiting import leaf
 from meshq.errors import ClosedError, StaleDeliveryError
 
 #: What ``serve`` calls with each message.

@@ -14,7 +14,7 @@ from meshq.abc import Env, LocalBroker, NodeControl, Service
 from meshq.client import ClientFactory, PeerLink, factory_of, shown_url
 from meshq.cluster._peer import Peer, SpareError
 from meshq.cluster._settings import ClusterSettings
-from meshq.cluster._wanted import check_wanted
+from meshq.cluster._wait_conditions import check_wanted
 from meshq.errors import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio

@@ -1,8 +1,8 @@
 """One node put together: the public broker."""
 
 from meshq.node._broker import EVENTS_MAX, Broker, watch
-from meshq.node._hosted_cluster import ClusterConnectionInThread
-from meshq.node._in_thread import BrokerInThread
+from meshq.node._broker_in_thread import BrokerInThread
+from meshq.node._cluster_in_thread import ClusterConnectionInThread
 from meshq.statistics import BrokerStatistics
 
 __all__ = ["EVENTS_MAX", "Broker", "BrokerInThread", "BrokerStatistics", "ClusterConnectionInThread", "watch"]

@@ -20,8 +20,8 @@ from meshq.ids import NodeId
 from meshq.logs import logger
 from meshq.loops import check_in_trio, check_on_clock
 from meshq.message import PropertyValue
-from meshq.node._hosted import Hosted
-from meshq.node._in_thread import BrokerInThread
+from meshq.node._background_block import Hosted
+from meshq.node._broker_in_thread import BrokerInThread
 from meshq.node._node import Node
 from meshq.node._settings import check_settings, refuse_later
 from meshq.notifications import BrokerStateChanged, Notification

@@ -32,12 +32,12 @@ from meshq.cluster import ClusterConnection, overlaps
 from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.logs import Warnings, logger
-from meshq.node._declaring import QueueDeclarer
-from meshq.node._local import LocalDoor
+from meshq.node._inproc import LocalDoor
 from meshq.node._local_broker import LocalRoutes
+from meshq.node._loop_lag import LoopLag
 from meshq.node._paging import Paging
+from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._settings import BrokerSettings
-from meshq.node._statistics import LoopLag
 from meshq.notifications import StoreDamaged
 from meshq.settings import Secret, check_user
 from meshq.statistics import BrokerStatistics

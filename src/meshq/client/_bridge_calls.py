@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
+from meshq.client._body_sources import source_of
 from meshq.client._inbox import returning
-from meshq.client._sending import Bridged
-from meshq.client._sources import source_of
-from meshq.client._uploading import send_large
+from meshq.client._large_sends import send_large
+from meshq.client._send_batches import Bridged
 from meshq.errors import UsageError, invariant
 from meshq.wire import FLAG_UNCOUNTED
 

@@ -18,8 +18,8 @@ import attrs
 from meshq import client as trio_client
 from meshq.client import ConsumerStatistics, DeliveredRun, Lending, ReceivedMessage, Span, Transaction
 from meshq.errors import BusyError, ClosedError, SettingsError
-from meshq.portal._host import Host
-from meshq.portal._loop import Loop
+from meshq.portal._block_runner import Host
+from meshq.portal._loop_thread import Loop
 
 
 class Borrowing(ABC):

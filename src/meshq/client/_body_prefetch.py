@@ -15,9 +15,9 @@ from meshq.errors import MeshqError, StaleDeliveryError
 from meshq.wire import RunView, with_body
 
 if TYPE_CHECKING:
+    from meshq.client._body_reads import ReadLine
     from meshq.client._delivery import DeliveredRun
     from meshq.client._inbox import Inbox
-    from meshq.client._reading import ReadLine
 
 
 class _Fetch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshq.client._waiting import fresh
+from meshq.client._completion import fresh
 from meshq.errors import MeshqError, UnblockedError, caused
 
 

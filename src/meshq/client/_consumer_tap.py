@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from meshq.client._completion import fresh
 from meshq.client._consumer import Consumer
 from meshq.client._delivery import DeliveredRun, ReceivedMessage
 from meshq.client._inbox import Span, returning
-from meshq.client._waiting import fresh
 from meshq.errors import MeshqError, StaleDeliveryError
 from meshq.wire import FLAG_REJECT
 

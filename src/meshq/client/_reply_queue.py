@@ -12,11 +12,11 @@ import trio
 
 from meshq import limits
 from meshq.client._calls import Call, Opening
+from meshq.client._completion import Waiter, fresh
 from meshq.client._delivery import ReceivedMessage
 from meshq.client._inbox import Inbox
 from meshq.client._outbox import outcome_of
 from meshq.client._session import Session
-from meshq.client._waiting import Waiter, fresh
 from meshq.errors import (
     BrokenError,
     ClosedError,

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, ClassVar
 
 from meshq import portal
-from meshq.aio._loop import Loop
+from meshq.aio._loop_thread import Loop
 from meshq.errors import ClosedError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshq import portal
-from meshq.blocking._loop import Loop
+from meshq.blocking._loop_thread import Loop
 
 
 class Host(portal.Host):

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import parse_place
+from meshq.client._body_sources import Blocks, Source
 from meshq.client._calls import Call, Opening
 from meshq.client._envelope import Row
-from meshq.client._losses import Losses
+from meshq.client._link_failures import Losses
 from meshq.client._outbox import Outbox, Run, body_lost, outcome_of
-from meshq.client._sources import Blocks, Source
 from meshq.errors import MeshqError, NotActiveError, UnblockedError
 from meshq.wire import FLAG_DURABLE, FLAG_LAST, Frame, FrameType, encode_one
 

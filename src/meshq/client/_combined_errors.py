@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshq.client._waiting import fresh
+from meshq.client._completion import fresh
 from meshq.errors import MeshqError, Outcome
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, cast
 
 from meshq import limits
+from meshq.client._combined_errors import combined
+from meshq.client._completion import Waiter
 from meshq.client._envelope import PLAIN_ROW, Encoder, Row
 from meshq.client._outbox import Run
-from meshq.client._results import combined
-from meshq.client._waiting import Waiter
 from meshq.errors import MeshqError, SettingsError, kind_of
 from meshq.message import Message, check_body
 from meshq.wire import HEADER_BRIDGED, KIND_HEADERS, KIND_ID, Envelope, decode_map, encode_map, encode_run

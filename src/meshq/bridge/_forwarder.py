@@ -8,7 +8,7 @@ from typing import Self
 import attrs
 
 from meshq.abc import WallClock
-from meshq.bridge._carrying_plan import Part, plan
+from meshq.bridge._forwarding_plan import Part, plan
 from meshq.bridge._settings import BridgeSettings
 from meshq.client import (
     BodyStream,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast, get_args
 
 from meshq import limits
 from meshq.client._calls import AnyCall, Call
-from meshq.client._losses import Losses
+from meshq.client._link_failures import Losses
 from meshq.client._outbox import outcome_of
 from meshq.errors import MeshqError, Outcome
 from meshq.wire import Answer, Frame, error_of, header_of, violation

@@ -18,8 +18,8 @@ from meshq.errors import ClosedError, NotActiveError, UsageError
 from meshq.ids import NodeId
 from meshq.loops import check_in_trio
 from meshq.message import PropertyValue
-from meshq.node._hosted import Hosted
-from meshq.node._hosted_cluster import ClusterConnectionInThread
+from meshq.node._background_block import Hosted
+from meshq.node._cluster_in_thread import ClusterConnectionInThread
 from meshq.notifications import Notification
 from meshq.portal import PipeStream
 from meshq.statistics import BrokerStatistics

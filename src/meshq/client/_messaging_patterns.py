@@ -14,7 +14,7 @@ from meshq.address import check_name, check_place
 from meshq.client._consumer import Consumer, Subscription, check_consumer
 from meshq.client._delivery import Delivery, ReceivedMessage
 from meshq.client._handlers import HandlerErrors, check_serving
-from meshq.client._replies import Replies
+from meshq.client._reply_queue import Replies
 from meshq.client._two_phase import TwoPhase
 from meshq.client._worker import Handler, Worker
 from meshq.errors import CallTimeoutError, SettingsError

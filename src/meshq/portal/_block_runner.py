@@ -10,8 +10,8 @@ import outcome
 import trio
 
 from meshq.errors import ClosedError, UsageError
-from meshq.portal._loop import Loop
-from meshq.portal._promise import Promise
+from meshq.portal._completion import Promise
+from meshq.portal._loop_thread import Loop
 
 
 async def _at_once() -> None:

@@ -13,7 +13,7 @@ import attrs
 from meshq import client as trio_client
 from meshq.client import Feeding, ProducerStatistics
 from meshq.errors import MeshqError
-from meshq.portal._loop import Loop
+from meshq.portal._loop_thread import Loop
 
 
 class Gathering(ABC):

@@ -14,7 +14,7 @@ import trio
 
 from meshq.env import forks
 from meshq.errors import ClosedError, MeshqError, UsageError
-from meshq.portal._promise import Promise, ThreadPromise, flat
+from meshq.portal._completion import Promise, ThreadPromise, flat
 
 T = TypeVar("T")
 
