@@ -176,7 +176,7 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("request and reply",),
-        function="meshq.client:Received._answer",
+        function="meshq.client:ReceivedMessage._answer",
         old='    keywords.setdefault("correlation_id", answered)\n',
         new="",
     ),

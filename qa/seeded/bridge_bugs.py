@@ -33,7 +33,7 @@ BRIDGE_BUGS: Final = (
     ),
     Bug(
         name="acknowledge what a bridge's target has refused",
-        function="meshq.bridge:Carrier._refusals",
+        function="meshq.bridge:Forwarder._refusals",
         old="    indexes = [index for index, error in enumerate(results) if error is not None]\n",
         new="    self._done += piece.places\n    indexes: list[int] = []\n",
         checkers=("Q1",),

@@ -236,14 +236,14 @@ BUGS: Final = (
     ),
     Bug(
         name="read back another page",
-        function="meshq.node:Paging._read",
+        function="meshq.node:PagingTask._read",
         old="        pages = [page for _, page in spilled]\n",
         new="        pages = [page for _, page in spilled[1:] + spilled[:1]]\n",
         checkers=("Q2", "InvariantError"),
     ),
     Bug(
         name="read back another run of the journal",
-        function="meshq.node:Paging._read",
+        function="meshq.node:PagingTask._read",
         old="        record = records.get((run.origin or run).position)\n",
         new="        record = records.get(max(records, default=0))\n",
         checkers=("Q2", "Q4", "Q5", "InvariantError"),

@@ -26,7 +26,7 @@ PAIR_BUGS: Final = (
 MESH_PAIR_BUGS: Final = (
     Bug(
         name="have more under way over a bridge than its target remembers",
-        function="meshq.bridge:Carrier._send_part",
+        function="meshq.bridge:Forwarder._send_part",
         old="        if self._under_way.get(part.address, 0) + len(piece.places) > most:\n",
         new="        if len(piece.places) > most:\n",
         checkers=("B3",),

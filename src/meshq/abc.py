@@ -283,14 +283,16 @@ class Env:
 
 
 @attrs.frozen(kw_only=True)
-class HeldRun:
+class ForwardRun:
     """Messages that a store-and-forward queue holds, given to whoever forwards them.
 
-    ``tag``: what ``Forwarding.done`` is told, of the first message; they rise by one.  ``number``: in the queue, of the
-    first message, which rises by ``step``; ``message``: its producer's number for it, which rises by ``step`` times
-    ``stride``.  ``table`` and ``body`` are the messages as they were encoded; ``queues`` the numbers of the other
-    node's queues that they are for; ``topic``: of a multicast address.  ``arrival``: when the first broker took them
-    (its clock, ms); 0: that doesn't matter.  ``waited()``: how long that is ago by now, ms, whatever clocks show."""
+    ``tag``: what ``StoreAndForwardQueue.done`` is told, of the first message; they rise by one. ``number``: in the
+    queue, of the first message, which rises by ``step``; ``message``: its producer's number for it, which rises by
+    ``step`` times ``stride``. ``table`` and ``body`` are the messages as they were encoded; ``queues`` the numbers of
+    the other node's queues that they are for; ``topic``: of a multicast address. ``arrival``: when the first broker
+    took them (its clock, ms); 0: that doesn't matter. ``waited()``: how long that is ago by now, ms, whatever clocks
+    show.
+    """
 
     tag: int
     rows: int
@@ -329,7 +331,7 @@ class RemoteQueue:
 
 
 @attrs.frozen(kw_only=True)
-class FormerPeer:
+class KnownPeer:
     """A node that an earlier life was linked with, at the URL ``connector``; ``left``: it said goodbye."""
 
     name: str
@@ -337,14 +339,14 @@ class FormerPeer:
     left: bool
 
 
-class Forwarding(ABC):
+class StoreAndForwardQueue(ABC):
     """A store-and-forward queue, as the one link that reads it sees it."""
 
     #: The queue's own number, which is never used again.
     number: int
 
     @abstractmethod
-    def attach(self, take: Callable[[HeldRun], None], stored: int) -> None:
+    def attach(self, take: Callable[[ForwardRun], None], stored: int) -> None:
         """Give ``take`` what the queue holds, and what comes, in order, as far as the window goes.  Of what was given
         before, the other node has ``stored`` what has numbers up to this one, and will store nothing more."""
 
@@ -362,44 +364,44 @@ class Forwarding(ABC):
         """Messages held, given or not."""
 
 
-class Routes(ABC):
+class RemoteBindings(ABC):
     """The remote bindings of links.  A link is named by its store-and-forward queue."""
 
     @abstractmethod
-    def forwarding(self, name: str) -> Forwarding:
+    def forwarding(self, name: str) -> StoreAndForwardQueue:
         """The store-and-forward queue of this name; made unless it exists."""
 
     @abstractmethod
-    def replace(self, link: Forwarding, mode: str, queues: Sequence[RemoteQueue], store: bytes = b"") -> None:
+    def replace(self, link: StoreAndForwardQueue, mode: str, queues: Sequence[RemoteQueue], store: bytes = b"") -> None:
         """All queues of a link's peer, instead of what was known; ``mode``: off, strict or on_demand.  What waits for
         another ``store`` than this one is for the queues of the same names; empty: the peer doesn't say."""
 
     @abstractmethod
-    def describe(self, link: Forwarding, mode: str, queue: RemoteQueue) -> None:
+    def describe(self, link: StoreAndForwardQueue, mode: str, queue: RemoteQueue) -> None:
         """One queue of a link's peer, as it is now."""
 
     @abstractmethod
-    def met(self, link: Forwarding, connector: str) -> None:
+    def met(self, link: StoreAndForwardQueue, connector: str) -> None:
         """A link's peer is at this URL: what it has is kept over restarts with that."""
 
     @abstractmethod
-    def former(self, prefix: str) -> Sequence[FormerPeer]:
+    def former(self, prefix: str) -> Sequence[KnownPeer]:
         """Nodes of an earlier life whose store-and-forward queue's name, ``name``, begins so."""
 
     @abstractmethod
-    def take_up(self, link: Forwarding, mode: str) -> None:
+    def take_up(self, link: StoreAndForwardQueue, mode: str) -> None:
         """Send what is for a node of an earlier life there again; nothing is known of one that left and has all."""
 
     @abstractmethod
-    def withdraw(self, link: Forwarding) -> None:
+    def withdraw(self, link: StoreAndForwardQueue) -> None:
         """Nothing more goes to a link's peer, as long as it is not described anew."""
 
     @abstractmethod
-    def mark(self, link: Forwarding, gone: str) -> None:
+    def mark(self, link: StoreAndForwardQueue, gone: str) -> None:
         """A link's peer is gone: "away", or "left"; empty: it is there.  What it has is still known."""
 
     @abstractmethod
-    def remove(self, link: Forwarding, number: int) -> None:
+    def remove(self, link: StoreAndForwardQueue, number: int) -> None:
         """A queue of a link's peer is gone."""
 
     @abstractmethod
@@ -434,14 +436,14 @@ class LocalBroker:
     """
 
     control: NodeControl
-    routes: Routes
+    routes: RemoteBindings
     on_demand_changed: Callable[[Callable[[], None]], None]
     on_peer: Callable[[Callable[[bytes, str], None]], None]
     say: Callable[..., None]
     open_link: Callable[[], Any]
 
 
-class Controlled(ABC):
+class Controllable(ABC):
     """A service that an operator can look at, pause and resume, from wherever operators are."""
 
     name: str

@@ -10,7 +10,7 @@ from meshq import abc
 from meshq.broker import records
 from meshq.broker._known_peers import NOWHERE
 from meshq.errors import AddressFullError
-from meshq.node._local_broker import LocalRoutes
+from meshq.node._local_broker import LocalRemoteBindings
 from meshq.wire import Binding, FrameType, header_of
 from tests.broker.kit import House, make_core, make_house
 from tests.broker.logs import FakeLog
@@ -39,7 +39,7 @@ class Sender:
         self.begin()
 
     def begin(self) -> None:
-        self.routes = LocalRoutes(self.house.core)
+        self.routes = LocalRemoteBindings(self.house.core)
         self.forward = self.routes.forwarding(FORWARD)
         self.routes.take_up(self.forward, "on_demand")
 
@@ -61,7 +61,7 @@ class Sender:
 
     def given(self) -> list[tuple[int, tuple[int, ...]]]:
         """The number of each message that waits, and the numbers of the queues it is for."""
-        found: list[abc.HeldRun] = []
+        found: list[abc.ForwardRun] = []
         self.forward.attach(found.append, 0)
         self.house.rest()
         self.forward.detach()
@@ -166,7 +166,7 @@ def test_a_record_of_new_numbers_dies_once_nothing_waits_from_before() -> None:
         return [records.decode_definition(record.payload)["kind"] for record in found]
 
     assert kinds().count("renumbered") == 1
-    taken: list[abc.HeldRun] = []
+    taken: list[abc.ForwardRun] = []
     sender.forward.attach(taken.append, 0)
     sender.house.rest()
     sender.forward.done(taken[0].tag, taken[0].tag)
@@ -196,8 +196,8 @@ def test_without_room_for_the_new_numbers_the_record_of_the_node_waits_for_them(
     sender.link(FIRST, *names)
     for name in names:
         sender.send(name, b"x")
-    ledger = type(sender.house.core.ledger)
-    write, asked = ledger.write, []
+    release_queue = type(sender.house.core.release_queue)
+    write, asked = release_queue.write, []
 
     def full(self: Any, kind: int, *given: Any, **how: Any) -> int:
         asked.append(kind)
@@ -206,7 +206,7 @@ def test_without_room_for_the_new_numbers_the_record_of_the_node_waits_for_them(
         return write(self, kind, *given, **how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "write", full)
+        patch.setattr(release_queue, "write", full)
         sender.link(SECOND, *reversed(names))
     if restart:
         sender.send("n3", b"of the second")

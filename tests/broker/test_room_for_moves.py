@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshq import abc
-from meshq.node._local_broker import LocalRoutes
+from meshq.node._local_broker import LocalRemoteBindings
 from meshq.settings import AddressSettings
 from meshq.wire import BY_NAME, FLAG_REJECT, KIND_HEADERS, Envelope, encode_map
 from tests.broker.kit import make_house
@@ -36,7 +36,7 @@ def test_what_a_link_carries_while_room_is_made_does_not_expire_here(carried: bo
     house = make_house(BusyLog(large_bytes=1_000), now_ms=lambda: now[0], settings=settings)
     client = house.client()
     client.call("create_queue", name="late")
-    routes = LocalRoutes(house.core)
+    routes = LocalRemoteBindings(house.core)
     forwarding = routes.forwarding("$meshq.cluster.x")
     theirs = abc.RemoteQueue(number=7, name="theirs", address="theirs", routing="anycast", consumers=1)
     routes.replace(forwarding, "on_demand", [theirs])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from meshq.client._failover_machine import Dial, FailoverMachine
+from meshq.client._failover_machine import ConnectAttempt, FailoverMachine
 
 
 def machine(targets: int = 1, **changes: float) -> FailoverMachine:
@@ -34,19 +34,26 @@ def test_an_interval_above_the_bound_is_the_bound() -> None:
 def test_targets_are_tried_in_turn_and_only_rounds_are_waited_for() -> None:
     made = machine(3)
     assert [made.next() for _ in range(7)] == [
-        Dial(0.0, 0),
-        Dial(0.0, 1),
-        Dial(0.0, 2),
-        Dial(0.1, 0),
-        Dial(0.0, 1),
-        Dial(0.0, 2),
-        Dial(0.2, 0),
+        ConnectAttempt(0.0, 0),
+        ConnectAttempt(0.0, 1),
+        ConnectAttempt(0.0, 2),
+        ConnectAttempt(0.1, 0),
+        ConnectAttempt(0.0, 1),
+        ConnectAttempt(0.0, 2),
+        ConnectAttempt(0.2, 0),
     ]
 
 
 def test_attempts_are_rounds_over_all_targets() -> None:
     made = machine(2, initial_attempts=2)
-    assert [made.next() for _ in range(6)] == [Dial(0.0, 0), Dial(0.0, 1), Dial(0.1, 0), Dial(0.0, 1), None, None]
+    assert [made.next() for _ in range(6)] == [
+        ConnectAttempt(0.0, 0),
+        ConnectAttempt(0.0, 1),
+        ConnectAttempt(0.1, 0),
+        ConnectAttempt(0.0, 1),
+        None,
+        None,
+    ]
 
 
 def test_after_a_loss_the_other_bound_holds_and_the_lost_target_comes_first() -> None:
@@ -56,12 +63,12 @@ def test_after_a_loss_the_other_bound_holds_and_the_lost_target_comes_first() ->
     made.attached(1, now=0.0)
     made.lost(100.0, leave=False)
     assert [made.next() for _ in range(7)] == [
-        Dial(0.0, 1),
-        Dial(0.0, 2),
-        Dial(0.0, 0),
-        Dial(0.1, 1),
-        Dial(0.0, 2),
-        Dial(0.0, 0),
+        ConnectAttempt(0.0, 1),
+        ConnectAttempt(0.0, 2),
+        ConnectAttempt(0.0, 0),
+        ConnectAttempt(0.1, 1),
+        ConnectAttempt(0.0, 2),
+        ConnectAttempt(0.0, 0),
         None,
     ]
 
@@ -70,12 +77,12 @@ def test_a_target_that_wants_to_be_left_comes_last() -> None:
     made = machine(3)
     made.attached(1, now=0.0)
     made.lost(100.0, leave=True)
-    assert [made.next() for _ in range(3)] == [Dial(0.0, 2), Dial(0.0, 0), Dial(0.0, 1)]
+    assert [made.next() for _ in range(3)] == [ConnectAttempt(0.0, 2), ConnectAttempt(0.0, 0), ConnectAttempt(0.0, 1)]
 
 
 def test_no_attempt_allowed_means_none_is_made() -> None:
     made = machine(attempts=0)
-    assert made.next() == Dial(0.0, 0)
+    assert made.next() == ConnectAttempt(0.0, 0)
     made.attached(0, now=0.0)
     made.lost(100.0, leave=False)
     assert made.next() is None
@@ -95,16 +102,16 @@ def test_a_connection_that_breaks_soon_does_not_reset_the_back_off() -> None:
     assert waited == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
     made.attached(0, now)
     made.lost(now + 2.0, leave=False)
-    assert made.next() == Dial(0.0, 0)
+    assert made.next() == ConnectAttempt(0.0, 0)
     assert repr(made) == "<FailoverMachine round=1 position=0 delay=0.1>"
 
 
 def test_the_first_of_several_targets_is_not_hammered_either() -> None:
     made = machine(2)
-    assert made.next() == Dial(0.0, 0)
+    assert made.next() == ConnectAttempt(0.0, 0)
     made.attached(0, now=0.0)
     made.lost(0.01, leave=False)
-    assert made.next() == Dial(0.1, 0)
+    assert made.next() == ConnectAttempt(0.1, 0)
     made.attached(0, now=0.1)
     made.lost(0.2, leave=False)
-    assert made.next() == Dial(0.1, 0)
+    assert made.next() == ConnectAttempt(0.1, 0)

@@ -5,30 +5,30 @@ from __future__ import annotations
 import pytest
 
 from meshq.client._deadlines import due
-from meshq.client._outbox import Outbox, Run
-from meshq.client._session import Session
+from meshq.client._outbox import Outbox, OutgoingRun
+from meshq.client._session import ClientSession
 from meshq.client._settings import ClientSettings
 from meshq.errors import ClosedError
 from meshq.wire import Frame, FrameType, encode_one
 from tests.client.test_runs_in_process import Line
 
 
-def two() -> tuple[Session, Line, Outbox, Outbox]:
+def two() -> tuple[ClientSession, Line, Outbox, Outbox]:
     """A session with two producers."""
-    session, line = Session(ClientSettings.build({}), lambda: 1.0), Line()
+    session, line = ClientSession(ClientSettings.build({}), lambda: 1.0), Line()
     session.link = line
-    session.runs.credit(1 << 20)
+    session.send_queue.credit(1 << 20)
     found = []
     for name in ("full", "open"):
         outbox = Outbox(name, bytes(16), lambda error: None)
         outbox.ready, outbox.channel = True, session.new_channel(outbox)
-        session.runs.outboxes[outbox] = None
+        session.send_queue.outboxes[outbox] = None
         found.append(outbox)
     return session, line, *found
 
 
-def submit(session: Session, outbox: Outbox, body: bytes = b"x") -> Run:
-    run = Run(encode_one(body), False, 0, plain=True)
+def submit(session: ClientSession, outbox: Outbox, body: bytes = b"x") -> OutgoingRun:
+    run = OutgoingRun(encode_one(body), False, 0, plain=True)
     session.submit(outbox, run)
     session.pump()
     return run
@@ -38,8 +38,8 @@ def bodies(line: Line) -> list[bytes]:
     return [bytes(frame.body) for frame in line.sent if frame.type is FrameType.SEND]
 
 
-def allow(session: Session, outbox: Outbox, until: int) -> None:
-    session._credit(Frame(FrameType.CREDIT, channel=outbox.channel, first=until))
+def allow(session: ClientSession, outbox: Outbox, credit_until: int) -> None:
+    session._credit(Frame(FrameType.CREDIT, channel=outbox.channel, first=credit_until))
     session.pump()
 
 
@@ -61,7 +61,7 @@ def test_who_waits_stands_aside_at_once_and_not_when_the_line_moves_next() -> No
     """Nothing may come for a long time that moves the line: the others do not wait for it."""
     session, line, full, other = two()
     allow(session, full, 1)
-    runs = [Run(encode_one(body), False, 0, plain=True) for body in (b"1", b"2", b"3", b"free")]
+    runs = [OutgoingRun(encode_one(body), False, 0, plain=True) for body in (b"1", b"2", b"3", b"free")]
     for run, outbox in zip(runs, (full, full, full, other), strict=True):
         session.submit(outbox, run)
     assert bodies(line) == [b"1", b"free"] and full.queued == 2
@@ -72,11 +72,11 @@ def test_who_waits_stands_aside_at_once_and_not_when_the_line_moves_next() -> No
 def test_a_mark_stands_behind_what_waits() -> None:
     session, _, full, _ = two()
     allow(session, full, 0)
-    early = session.runs.mark(full)
+    early = session.send_queue.add_barrier(full)
     session.pump()
     assert early.done
     submit(session, full)
-    late = session.runs.mark(full)
+    late = session.send_queue.add_barrier(full)
     session.pump()
     assert not late.done
     allow(session, full, 1)
@@ -96,10 +96,10 @@ def test_in_a_new_session_what_waited_goes_before_what_came_later() -> None:
     allow(session, full, 1)
     for body in (b"1", b"2", b"3"):
         submit(session, full, body)
-    session.runs.renew()
-    assert not full.gated and [run.content.body for run in full.held] == [b"2", b"3"]
-    session.runs.credit(1 << 20)
-    session.runs._produced(full, 0, 2)
+    session.send_queue.renew()
+    assert not full.awaiting_credit and [run.content.body for run in full.awaiting_channel] == [b"2", b"3"]
+    session.send_queue.credit(1 << 20)
+    session.send_queue._produced(full, 0, 2)
     session.pump()
     assert bodies(line) == [b"1", b"1", b"2"]
     allow(session, full, 3)
@@ -109,7 +109,7 @@ def test_in_a_new_session_what_waited_goes_before_what_came_later() -> None:
 def test_numbers_that_a_new_session_knows_nothing_of_take_no_room() -> None:
     session, line, full, _ = two()
     full.next = 201
-    session.runs._produced(full, 100, 0)
+    session.send_queue._produced(full, 100, 0)
     for body in (b"1", b"2", b"3"):
         submit(session, full, body)
     assert bodies(line) == []
@@ -125,9 +125,9 @@ def test_what_another_node_grants_is_not_used_up_by_numbers_that_it_never_gets()
     allow(session, full, 9)
     runs = [submit(session, full, body) for body in (b"1", b"2", b"3")]
     session.node_id = b"two"
-    session.runs.renew()
-    session.runs.credit(1 << 20)
-    session.runs._produced(full, 0, 1)
+    session.send_queue.renew()
+    session.send_queue.credit(1 << 20)
+    session.send_queue._produced(full, 0, 1)
     assert all(run.done for run in runs)
     for body in (b"4", b"5"):
         submit(session, full, body)
@@ -139,8 +139,8 @@ def test_what_another_node_grants_is_not_used_up_by_numbers_that_it_never_gets()
 def test_what_the_node_said_before_its_answer_holds() -> None:
     session, _, full, _ = two()
     allow(session, full, 7)
-    session.runs._produced(full, 0, 3)
-    assert full.until == 7
+    session.send_queue._produced(full, 0, 3)
+    assert full.credit_until == 7
 
 
 def test_a_session_that_ends_fails_what_waits() -> None:
@@ -156,4 +156,4 @@ def test_a_word_to_a_producer_that_has_left_is_for_nobody() -> None:
     session, _, full, _ = two()
     full.channel = 99
     allow(session, full, 1)
-    assert full.until > 1
+    assert full.credit_until > 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from meshq import limits
-from meshq.client._envelope import Encoder
+from meshq.client._envelope import EnvelopeEncoder
 from meshq.errors import SettingsError
 from meshq.message import Message
 from meshq.wire import (
@@ -109,11 +109,11 @@ def test_neither_body_nor_properties_are_shown() -> None:
 
 
 @pytest.fixture
-def encoder() -> Encoder:
-    return Encoder()
+def encoder() -> EnvelopeEncoder:
+    return EnvelopeEncoder()
 
 
-def test_an_envelope_holds_what_there_is(encoder: Encoder) -> None:
+def test_an_envelope_holds_what_there_is(encoder: EnvelopeEncoder) -> None:
     assert encoder.row(None, None, None, None, None) == (KIND_PLAIN, b"", b"", b"")
     assert encoder.row({}, None, None, None, None) == (KIND_PLAIN, b"", b"", b"")
     for _ in range(2):
@@ -125,7 +125,7 @@ def test_an_envelope_holds_what_there_is(encoder: Encoder) -> None:
 
 
 @pytest.mark.parametrize("value", [[1], {}, bytearray(b"x"), float("nan"), 2**64, "\ud800", object(), (1,)])
-def test_a_value_that_is_not_allowed_is_found_for_a_known_name_too(encoder: Encoder, value: Any) -> None:
+def test_a_value_that_is_not_allowed_is_found_for_a_known_name_too(encoder: EnvelopeEncoder, value: Any) -> None:
     encoder.row({"a": 1}, None, None, None, None)
     with pytest.raises(SettingsError, match=r"properties\['a'\]"):
         encoder.row({"a": value}, None, None, None, None)
@@ -134,25 +134,25 @@ def test_a_value_that_is_not_allowed_is_found_for_a_known_name_too(encoder: Enco
 
 
 @pytest.mark.parametrize("name", ["", "\ud800", "x" * 256, 7])
-def test_a_name_that_is_not_allowed_is_refused_however_often(encoder: Encoder, name: Any) -> None:
+def test_a_name_that_is_not_allowed_is_refused_however_often(encoder: EnvelopeEncoder, name: Any) -> None:
     for _ in range(2):
         with pytest.raises(SettingsError, match="properties="):
             encoder.row({name: 1}, None, None, None, None)
 
 
-def test_a_number_that_is_a_number_is_allowed_for_a_known_name(encoder: Encoder) -> None:
+def test_a_number_that_is_a_number_is_allowed_for_a_known_name(encoder: EnvelopeEncoder) -> None:
     encoder.row({"a": 1}, None, None, None, None)
     assert decode_map(encoder.row({"a": 1.5}, None, None, None, None)[3], 1000) == {"a": 1.5}
 
 
-def test_properties_that_are_no_dictionary_are_copied_into_one(encoder: Encoder) -> None:
+def test_properties_that_are_no_dictionary_are_copied_into_one(encoder: EnvelopeEncoder) -> None:
     from types import MappingProxyType
 
     row = encoder.row(MappingProxyType({"a": 1}), None, None, None, None)
     assert decode_map(row[3], 1000) == {"a": 1}
 
 
-def test_properties_and_headers_together_have_a_bound(encoder: Encoder) -> None:
+def test_properties_and_headers_together_have_a_bound(encoder: EnvelopeEncoder) -> None:
     half = "x" * (limits.PROPERTIES_BYTES_MAX // 2)
     encoder.row({"a": half}, None, None, None, None)
     with pytest.raises(SettingsError, match="bytes, encoded"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.client._outbox import Outbox, Run
-from meshq.client._session import Session
+from meshq.client._outbox import Outbox, OutgoingRun
+from meshq.client._session import ClientSession
 from meshq.client._settings import ClientSettings
 from meshq.errors import AddressFullError, ClosedError
 from meshq.wire import BY_NAME, Frame, FrameType, Link, Refuse, StreamLink, encode_one
@@ -35,15 +35,15 @@ class Line(Link):
         """Nobody is there."""
 
 
-def sent_over(link: Link, count: int) -> tuple[Session, Outbox, list[Run]]:
+def sent_over(link: Link, count: int) -> tuple[ClientSession, Outbox, list[OutgoingRun]]:
     """Runs of one message, sent over a link."""
-    session = Session(ClientSettings.build({}), lambda: 1.0)
+    session = ClientSession(ClientSettings.build({}), lambda: 1.0)
     session.link = link
-    session.runs.credit(1 << 20)
+    session.send_queue.credit(1 << 20)
     outbox = Outbox("a", bytes(16), lambda error: None)
     outbox.ready, outbox.channel = True, session.new_channel(outbox)
-    session.runs.outboxes[outbox] = None
-    runs = [Run(encode_one(b"x"), False, 0, plain=True) for _ in range(count)]
+    session.send_queue.outboxes[outbox] = None
+    runs = [OutgoingRun(encode_one(b"x"), False, 0, plain=True) for _ in range(count)]
     for run in runs:
         session.submit(outbox, run)
     return session, outbox, runs
@@ -88,7 +88,7 @@ def test_a_producer_that_was_closed_leaves_when_its_last_run_is_stored() -> None
     session, outbox, _ = sent_over(line, 1)
     woken = []
     session.wake = lambda: woken.append(True)
-    session.runs.close(outbox)
+    session.send_queue.close(outbox)
     assert [frame.type for frame in line.sent] == [FrameType.SEND]
     stored(line.sent[0])
     assert [frame.type for frame in line.sent] == [FrameType.SEND, FrameType.LEAVE]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meshq.client._link_channel import QUEUES_MAX, ForwardedRun, PeerLine
+from meshq.client._link_channel import QUEUES_MAX, ForwardedRun, LinkChannel
 from meshq.errors import ClosedError, MeshqError, NotActiveError, RemoteProtocolError
 from meshq.wire import Binding, Forward, Frame, FrameType, LinkOpening, encode_run
 
@@ -34,7 +34,7 @@ class FakeSession:
     node_id = b"n" * 16
 
     def __init__(self) -> None:
-        self.calls, self.runs = Calls(), Runs()
+        self.pending_calls, self.send_queue = Calls(), Runs()
         self.channels = 0
         self.said: list[Frame] = []
 
@@ -79,9 +79,9 @@ class Owner:
         self.refusals.append(error)
 
 
-def line() -> tuple[PeerLine, FakeSession, Owner]:
+def line() -> tuple[LinkChannel, FakeSession, Owner]:
     session, owner = FakeSession(), Owner()
-    made = PeerLine(session, owner)  # type: ignore[arg-type]
+    made = LinkChannel(session, owner)  # type: ignore[arg-type]
     made.renew()
     return made, session, owner
 
@@ -100,10 +100,10 @@ def test_runs_wait_until_the_link_is_open_and_for_credit() -> None:
     assert session.said == []
     made._opened({"number": 0}, None)
     assert [frame.first for frame in session.said] == [1]
-    session.runs.open = False
+    session.send_queue.open = False
     made.submit(run(3))
     assert len(session.said) == 1
-    session.runs.open = True
+    session.send_queue.open = True
     made.pump()
     assert [frame.first for frame in session.said] == [1, 3]
 
@@ -112,10 +112,10 @@ def test_a_run_for_many_queues_goes_in_parts_each_as_credit_allows() -> None:
     made, session, owner = line()
     made._opened({"number": 0}, None)
     many = tuple(range(2**32 - 1 - 2 * QUEUES_MAX - 1, 2**32 - 1))
-    session.runs.open = False
+    session.send_queue.open = False
     made.submit(run(1)._replace(queues=many, address="ü" * 256))
     assert made.unconfirmed == 2
-    session.runs.open = True
+    session.send_queue.open = True
     made.pump()
     assert made.unconfirmed == 2
     headers = [Forward.decode(frame.header) for frame in session.said]
@@ -155,7 +155,7 @@ def test_another_session_begins_with_nothing() -> None:
     made, session, owner = line()
     made._opened({"number": 0}, None)
     made.submit(run(1))
-    session.runs.open = False
+    session.send_queue.open = False
     made.submit(run(3))
     made.renew()
     assert (len(made.sent), len(made.unsent), made.ready, owner.openings) == (0, 0, False, 2)

@@ -7,7 +7,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshq.config._lines_format import Lines, Path, shown
+from meshq.config._lines_format import KeyLines, Path, shown
 from meshq.config._units_format import BYTES, SECONDS, in_units, units_of
 
 TEXT = '''\
@@ -38,7 +38,7 @@ def paths(value: object, path: Path = ()) -> list[Path]:
 
 
 def test_every_key_has_its_line() -> None:
-    lines = Lines(TEXT)
+    lines = KeyLines(TEXT)
     expected = {
         ("a",): 1,
         ("b c",): 2,
@@ -94,7 +94,7 @@ def quoted(text: str) -> str:
 def test_whatever_the_other_reader_understands_is_found(table: dict[str, object]) -> None:
     text = "".join(f"\n# a line\n{quoted(name)}={written(value)}" for name, value in table.items())
     assert tomllib.loads(text) == table
-    lines = Lines(text)
+    lines = KeyLines(text)
     starts = text.splitlines()
     for path in paths(table):
         if path:

@@ -167,15 +167,15 @@ async def test_without_tickets_it_receives_and_acknowledges_nothing(monkeypatch:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bench.receiver.work, "url")
         await bench.kinds()
-        bench.receiver.obey(report.Tickets(0))
+        bench.receiver.obey(report.AckQuota(0))
         assert await bench.kinds() == ["holding"]
         bench.come(3, 4, 5)
         assert await bench.kinds() == ["delivered"] * 3
         assert bench.consumer.acknowledged == []
-        bench.receiver.obey(report.Tickets(1))
+        bench.receiver.obey(report.AckQuota(1))
         assert await bench.kinds() == ["acknowledging", "settled"]
         assert bench.consumer.acknowledged == [3]
-        bench.receiver.obey(report.Tickets(-1))
+        bench.receiver.obey(report.AckQuota(-1))
         assert await bench.kinds() == ["settled"] * 2
         bench.receiver.obey(report.End())
 
@@ -187,12 +187,12 @@ async def test_it_holds_only_when_the_acknowledgement_under_way_is_done(monkeypa
         bench.consumer.gate = trio.Event()
         bench.come(3)
         await bench.kinds()
-        bench.receiver.obey(report.Tickets(0))
+        bench.receiver.obey(report.AckQuota(0))
         assert await bench.kinds() == []
         bench.consumer.gate.set()
         assert await bench.kinds() == ["settled", "holding"]
         bench.receiver.obey(report.End())
-        bench.receiver.obey(report.Tickets(-1))
+        bench.receiver.obey(report.AckQuota(-1))
 
 
 async def test_nothing_is_taken_while_the_connection_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from meshq.demo import _report_format as report
 from meshq.demo._director import STALL_SECONDS, Director, StalledError
 from meshq.demo._member import Member
 from meshq.demo._options import Options
-from meshq.demo._progress import Lines
+from meshq.demo._progress import PlainProgress
 
 
 class Somebody:
@@ -36,7 +36,7 @@ class Somebody:
 
 def director(nursery: trio.Nursery, **options: Any) -> Director:
     """A director without processes."""
-    return Director(Options(**options), Path("f"), "d", nursery=nursery, view=Lines(io.StringIO()))
+    return Director(Options(**options), Path("f"), "d", nursery=nursery, view=PlainProgress(io.StringIO()))
 
 
 def answering(run: Director, monkeypatch: pytest.MonkeyPatch, *answers: report.Report) -> list[tuple[str, ...]]:
@@ -61,7 +61,7 @@ def answering(run: Director, monkeypatch: pytest.MonkeyPatch, *answers: report.R
 async def test_a_port_that_is_taken_after_a_kill_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with trio.open_nursery() as nursery:
         run = director(nursery, nodes=2)
-        started = answering(run, monkeypatch, report.Taken(), report.Taken(), report.Ready("tcp://h:7"))
+        started = answering(run, monkeypatch, report.PortTaken(), report.PortTaken(), report.Ready("tcp://h:7"))
         member = run.members[1]
         run.members[0].port, member.port = 6, 7
         await run._restart(member)
@@ -72,7 +72,7 @@ async def test_a_port_that_is_taken_after_a_kill_is_asked_for_again(monkeypatch:
 async def test_a_port_that_stays_taken_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     async with trio.open_nursery() as nursery:
         run = director(nursery, nodes=1)
-        answering(run, monkeypatch, *[report.Taken()] * 1_000)
+        answering(run, monkeypatch, *[report.PortTaken()] * 1_000)
         with pytest.raises(StalledError, match="port 7 of node 1 has been taken by somebody else"):
             run.members[0].port = 7
             await run._restart(run.members[0])
@@ -82,7 +82,7 @@ async def test_all_nodes_start_anew_on_other_ports_if_one_is_taken(monkeypatch: 
     async with trio.open_nursery() as nursery:
         run = director(nursery, nodes=2)
         ready = report.Ready("tcp://h:1")
-        started = answering(run, monkeypatch, ready, report.Taken(), ready, ready)
+        started = answering(run, monkeypatch, ready, report.PortTaken(), ready, ready)
         for member in run.members:
             run._start_broker(member)
         taken = run.members[1].broker

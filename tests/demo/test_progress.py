@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from meshq.demo._progress import Bars, Lines, progress_view
+from meshq.demo._progress import BarProgress, PlainProgress, progress_view
 from meshq.errors import UsageError
 
 
@@ -26,7 +26,7 @@ def said(text: str) -> list[str]:
 def test_a_file_gets_a_line_for_every_tenth() -> None:
     out = io.StringIO()
     with progress_view(out) as view:
-        assert isinstance(view, Lines)
+        assert isinstance(view, PlainProgress)
         view.total(1_000)
         view.say("at work")
         for delivered in range(0, 1_001, 10):
@@ -40,7 +40,7 @@ def test_a_file_gets_a_line_for_every_tenth() -> None:
 
 def test_the_last_line_says_that_all_is_delivered() -> None:
     out = io.StringIO()
-    view = Lines(out)
+    view = PlainProgress(out)
     view.total(1_001)
     for delivered in range(1_002):
         view.show(1_001, delivered)
@@ -51,7 +51,7 @@ def test_the_last_line_says_that_all_is_delivered() -> None:
 
 def test_a_jump_over_several_tenths_is_one_line() -> None:
     out = io.StringIO()
-    view = Lines(out)
+    view = PlainProgress(out)
     view.total(7)
     view.show(7, 6)
     view.show(7, 6)
@@ -63,7 +63,7 @@ def test_a_terminal_gets_bars_that_are_not_drawn_for_every_message(monkeypatch: 
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
     with progress_view(out) as view:
-        assert isinstance(view, Bars)
+        assert isinstance(view, BarProgress)
         view.total(10_000)
         view.say("at work")
         for delivered in range(10_001):
@@ -79,4 +79,4 @@ def test_a_terminal_without_rich_is_told_what_to_install(monkeypatch: pytest.Mon
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UsageError, match=r"needs rich, .*pip install 'meshq\[demo\]'"):
         progress_view(Terminal())
-    assert isinstance(progress_view(io.StringIO()), Lines)
+    assert isinstance(progress_view(io.StringIO()), PlainProgress)

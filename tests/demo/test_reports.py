@@ -26,21 +26,24 @@ REPORTS = st.one_of(
     st.builds(report.Connection, st.booleans(), st.booleans()),
     st.builds(report.Connect, st.text(max_size=20)),
     st.builds(report.Limit, st.integers(0, 400_000)),
-    st.builds(report.Tickets, st.integers(-1, 5)),
-    st.builds(report.Meet, st.integers(1, 5), st.integers(1, 5)),
+    st.builds(report.AckQuota, st.integers(-1, 5)),
+    st.builds(report.AwaitMesh, st.integers(1, 5), st.integers(1, 5)),
     st.builds(
         report.Numbers,
         *[st.integers(0, 400_000)] * 3,
         st.dictionaries(st.text(max_size=10), st.integers(0, 400_000), max_size=4),
     ),
     *(st.just(kind()) for kind in (report.Holding, report.Acknowledging, report.Idle, report.End)),
-    *(st.just(kind()) for kind in (report.Taken, report.Met, report.Ask, report.Freeze, report.Frozen)),
+    *(
+        st.just(kind())
+        for kind in (report.PortTaken, report.MeshReady, report.AskNumbers, report.Freeze, report.Frozen)
+    ),
 )
 
 
 @given(reports=st.lists(REPORTS, max_size=5), size=st.integers(1, 50))
 def test_reports_arrive_whole_however_the_bytes_are_cut(reports: list[report.Report], size: int) -> None:
     data = b"".join(map(report.pack, reports))
-    reader = report.Reader()
+    reader = report.ReportReader()
     heard = [said for start in range(0, len(data), size) for said in reader.feed(data[start : start + size])]
     assert heard == reports

@@ -11,7 +11,7 @@ import trio
 
 from meshq import Broker, JournalBrokenError, abc
 from meshq.env import real_env
-from meshq.node._background_block import Hosted
+from meshq.node._background_block import BackgroundBlock
 from meshq.notifications import BrokerStateChanged
 from meshq.testing import SimDisk
 from tests.wire.test_refusals_of_a_node import InlineThreads
@@ -58,7 +58,7 @@ async def test_a_broker_that_is_cancelled_while_it_starts_has_stopped() -> None:
 
 
 async def test_a_cancellation_in_the_moment_of_the_start_ends_the_body_and_nothing_else() -> None:
-    hosted, stop, ended = Hosted("it"), trio.Event(), trio.Event()
+    hosted, stop, ended = BackgroundBlock("it"), trio.Event(), trio.Event()
 
     async def run(*, task_status: trio.TaskStatus[None]) -> None:
         task_status.started()
@@ -82,7 +82,7 @@ async def test_a_cancellation_in_the_moment_of_the_start_ends_the_body_and_nothi
 
 
 async def test_a_cancellation_before_the_start_ends_what_has_just_started() -> None:
-    hosted, seen = Hosted("it"), list[str]()
+    hosted, seen = BackgroundBlock("it"), list[str]()
 
     async def run(*, task_status: trio.TaskStatus[None]) -> None:
         scope.cancel()

@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from meshq import BridgeStatistics, Client, Consumer, Delivery, Producer, Transaction
-from meshq.abc import Controlled
+from meshq.abc import Controllable
 from meshq.client._body_stream import BodyStream
 from meshq.client._events import EventStream
 from qa.matrix.stage import House
@@ -89,7 +89,7 @@ def what_is_there(ground: Ground) -> dict[str, Any]:
         "producers": found.producers,
         "consumers": found.consumers,
         "unconfirmed": (found.unconfirmed, found.waiting_runs, found.requests),
-        "calls": len(ground.client._session.calls._pending) + len(ground.client._session.calls.unsent),
+        "calls": len(ground.client._session.pending_calls._pending) + len(ground.client._session.pending_calls.unsent),
         "sessions": ground.broker.statistics().sessions,
     }
 
@@ -114,7 +114,7 @@ async def make_and_look(ground: Ground, call: Call, checkpoint: int) -> bool:
     return cancelled
 
 
-class Switch(Controlled):
+class Switch(Controllable):
     """What can be paused, and does nothing else; it begins paused."""
 
     name = "b"

@@ -104,7 +104,7 @@ async def test_plaintext_goes_to_other_machines_only_where_insecure_says_so() ->
 async def test_a_client_id_labels_a_client_in_the_brokers_words() -> None:
     async with wires() as here, here.node.client(client_id="billing 7") as client:
         await client.create_queue("q")
-        (server,) = list(here.node.broker._node.door.connections)  # type: ignore[union-attr]
+        (server,) = list(here.node.broker._node.inproc.connections)  # type: ignore[union-attr]
         assert "billing 7" in server.session.peer
 
 

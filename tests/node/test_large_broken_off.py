@@ -212,7 +212,7 @@ async def test_a_body_and_a_producer_that_wait_for_the_link_are_opened_in_the_or
             nursery.start_soon(client.send, "other", b"small")
             await turns()
             session.link = link
-            session.runs.resume()
+            session.send_queue.resume()
             session.pump()
             session.flush()
         assert client.statistics().resumed == client.statistics().renewed == 0

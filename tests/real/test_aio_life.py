@@ -33,7 +33,7 @@ async def test_a_cancelled_receive_loses_no_message() -> None:
             await asyncio.sleep(0)
             if number % 2:
                 # At about the moment at which the message arrives.
-                far._loop.soon(waiting.get_loop().call_soon_threadsafe, waiting.cancel)
+                far._loop.call_soon(waiting.get_loop().call_soon_threadsafe, waiting.cancel)
             else:
                 waiting.cancel()
             await near.send("q", b"%d" % number)
@@ -243,7 +243,7 @@ async def test_what_has_failed_is_told_even_if_whoever_asked_was_cancelled_just_
     async with clients(None) as (far, _):
         with pytest.raises(MeshqError, match="failed") as raised:
             async with far.producer("q") as producer:
-                monkeypatch.setattr(producer._feeding, "report", report)
+                monkeypatch.setattr(producer._feeder, "report", report)
                 producer._failing = True
                 task = asyncio.create_task(producer.send(b"x"))
                 await asyncio.sleep(0)
@@ -266,7 +266,7 @@ async def test_a_broker_that_fails_cancels_the_body_and_raises_its_error(tmp_pat
             await client.send("q", b"x")
             node = broker._inner._node
             assert node is not None
-            broker._loop.look(lambda: node._journal_failed(MeshqError("the disk is gone")))
+            broker._loop.run_sync(lambda: node._journal_failed(MeshqError("the disk is gone")))
             await asyncio.get_running_loop().create_future()
     assert broker.state == "failed"
 
@@ -278,7 +278,7 @@ async def test_an_iterator_of_events_that_nobody_holds_is_forgotten() -> None:
         dropped = [events() for events in (broker.events, client.events) for _ in range(10)]
         del dropped
         await client.create_queue("q")
-        assert len(broker._loop._farewells) == len(broker._inner._event_bus._watchers) == 1
+        assert len(broker._loop._end_callbacks) == len(broker._inner._event_bus._watchers) == 1
     assert "queue_created" in [event.kind async for event in kept]
 
 

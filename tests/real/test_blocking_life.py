@@ -29,7 +29,7 @@ from meshq import (
     UsageError,
 )
 from meshq.blocking import Broker, ClientFactory, Consumer, connect
-from meshq.blocking._loop_thread import Loop
+from meshq.blocking._loop_thread import ThreadLoop
 from meshq.env import FusedDisk, real_env
 from tests.real.test_blocking_client import clients, in_threads, our_threads
 
@@ -151,7 +151,7 @@ def test_an_iterator_of_events_that_nobody_holds_is_forgotten() -> None:
         dropped = [events() for events in (broker.events, client.events) for _ in range(10)]
         del dropped
         client.create_queue("q")
-        assert len(broker._loop._farewells) == len(broker._inner._event_bus._watchers) == 1
+        assert len(broker._loop._end_callbacks) == len(broker._inner._event_bus._watchers) == 1
     assert "queue_created" in [event.kind for event in kept]
 
 
@@ -432,7 +432,7 @@ def test_a_loop_that_dies_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch)
 
             def crash_soon() -> None:
                 time.sleep(0.2)
-                client._loop.soon(crash)
+                client._loop.call_soon(crash)
 
             in_threads(receive, crash_soon)
             with pytest.raises(ClosedError):
@@ -443,7 +443,7 @@ def test_a_loop_that_dies_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_whoever_waits_at_the_end_is_told_by_the_thread_that_ends() -> None:
-    loop, told = Loop("the loop"), list[str]()
+    loop, told = ThreadLoop("the loop"), list[str]()
 
     def end() -> None:
         told.append(loop.state)
@@ -453,7 +453,7 @@ def test_whoever_waits_at_the_end_is_told_by_the_thread_that_ends() -> None:
 
     loop.at_end(end)
     loop.at_end(forgotten)
-    loop.not_at_end(forgotten)
+    loop.cancel_at_end(forgotten)
     loop.start()
     assert told == []
     loop.stop()

@@ -97,7 +97,7 @@ async def test_a_broker_that_fails_cancels_the_body_and_raises_its_error(tmp_pat
             await client.send("q", b"x")
             node = broker._node
             assert node is not None
-            hosted._loop.look(lambda: node._journal_failed(MeshqError("the disk is gone")))
+            hosted._loop.run_sync(lambda: node._journal_failed(MeshqError("the disk is gone")))
             await trio.sleep_forever()
     assert broker.state == "failed"
 

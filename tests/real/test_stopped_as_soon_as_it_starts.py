@@ -13,9 +13,9 @@ import pytest
 import trio
 
 from meshq import Broker, ClosedError, ConnectionBrokenError, UsageError, aio, blocking, connect
-from meshq.aio import _loop as aio_loop
-from meshq.blocking._loop_thread import Loop
-from meshq.portal import Promise
+from meshq.aio import _loop_thread as aio_loop
+from meshq.blocking._loop_thread import ThreadLoop
+from meshq.portal import PortalCompletion
 from tests.real.aio_kit import asyncio_test, until
 from tests.real.test_aio_life import URL
 from tests.real.test_blocking_client import our_threads
@@ -36,15 +36,15 @@ async def test_a_broker_is_stopped_before_the_task_that_runs_it_has_heard_that_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker, go_on = aio.Broker("hq", data_dir=None), asyncio.Event()
-    wait = aio_loop.Loop.wait
+    wait = aio_loop.TaskLoop.wait
 
-    async def late(loop: aio_loop.Loop, promise: Promise, cancel: Callable[[], object]) -> Any:
-        value = await wait(loop, promise, cancel)
+    async def late(loop: aio_loop.TaskLoop, completion: PortalCompletion, cancel: Callable[[], object]) -> Any:
+        value = await wait(loop, completion, cancel)
         if asyncio.current_task() is running:
             await go_on.wait()
         return value
 
-    monkeypatch.setattr(aio_loop.Loop, "wait", late)
+    monkeypatch.setattr(aio_loop.TaskLoop, "wait", late)
     with pytest.raises(UsageError, match="has not started"):
         await broker.stop()
     running = asyncio.create_task(broker.run())
@@ -130,11 +130,11 @@ class Late:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go_on = threading.Event()
         self.thread: threading.Thread | None = None
-        self._wait = Loop.wait
-        monkeypatch.setattr(Loop, "wait", lambda loop, *arguments: self._late(loop, *arguments))
+        self._wait = ThreadLoop.wait
+        monkeypatch.setattr(ThreadLoop, "wait", lambda loop, *arguments: self._late(loop, *arguments))
 
-    def _late(self, loop: Loop, promise: Promise, cancel: Callable[[], object]) -> Any:
-        value = self._wait(loop, promise, cancel)
+    def _late(self, loop: ThreadLoop, completion: PortalCompletion, cancel: Callable[[], object]) -> Any:
+        value = self._wait(loop, completion, cancel)
         if threading.current_thread() is self.thread:
             assert self.go_on.wait(WAIT_S)
         return value

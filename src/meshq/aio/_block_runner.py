@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, ClassVar
 
 from meshq import portal
-from meshq.aio._loop_thread import Loop
+from meshq.aio._loop_thread import TaskLoop
 from meshq.errors import ClosedError
 
 
@@ -16,15 +16,15 @@ async def _at_once() -> None:
     """For a block with nothing to do before it is left."""
 
 
-class Host(portal.Host):
+class TaskBlockRunner(portal.BlockRunner):
     """One block of a task.  When the thing behind it fails, the task is cancelled, and the block raises why."""
 
     INTERRUPTS: ClassVar = (KeyboardInterrupt, asyncio.CancelledError, GeneratorExit)
-    _loop: Loop
+    _loop: TaskLoop
 
     def __init__(
         self,
-        loop: Loop,
+        loop: TaskLoop,
         manager: AbstractAsyncContextManager[Any, bool | None],
         name: str,
         *,
@@ -61,7 +61,7 @@ class Host(portal.Host):
             try:
                 await self._loop.wait(self._entered, self._scope.cancel)
             except BaseException as error:
-                if self._entered.fulfilled:
+                if self._entered.succeeded:
                     # Cancelled, and yet it was entered.
                     await self._depart(error)
                 raise
@@ -111,7 +111,7 @@ class Host(portal.Host):
         """The task is thrown away, and nothing can be waited for: have the loop leave the block, and its thread end."""
         self.depart(error)
         with suppress(ClosedError):
-            self._loop.soon(self._scope.cancel)
+            self._loop.call_soon(self._scope.cancel)
         if self._owner:
             self._loop.end()
 

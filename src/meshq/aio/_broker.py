@@ -12,11 +12,11 @@ from typing import Any, Self
 
 from meshq import abc, limits
 from meshq import node as trio_node
-from meshq.aio._block_runner import Host
+from meshq.aio._block_runner import TaskBlockRunner
 from meshq.aio._client import Client
 from meshq.aio._cluster import ClusterConnection
 from meshq.aio._events import EventStream
-from meshq.aio._loop_thread import Loop
+from meshq.aio._loop_thread import TaskLoop
 from meshq.client import MessageRoute
 from meshq.directories import StoreDirectories
 from meshq.errors import ClosedError, UsageError
@@ -86,8 +86,8 @@ class Broker:
         # It was told to stop.
         self._over = asyncio.Event()
         name = f"the broker {name!r}"
-        self._loop = Loop(name, env.clock if env is not None else None)
-        self._host = Host(self._loop, self._inner, name, owner=True)
+        self._loop = TaskLoop(name, env.clock if env is not None else None)
+        self._block = TaskBlockRunner(self._loop, self._inner, name, owner=True)
 
     # -- what it is
 
@@ -142,7 +142,7 @@ class Broker:
         Raises:
             NotActiveError: it has not started, or has stopped.
         """
-        return self._loop.look_if_open(self._inner.statistics)
+        return self._loop.run_sync_if_open(self._inner.statistics)
 
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
@@ -156,7 +156,7 @@ class Broker:
             SettingsError: a part of the message is not allowed.
             NotActiveError: it has not started, or has stopped.
         """
-        return self._loop.look_if_open(partial(self._inner.explain_route, address, properties, user=user))
+        return self._loop.run_sync_if_open(partial(self._inner.explain_route, address, properties, user=user))
 
     def events(self) -> EventStream[Notification]:
         """An async iterator of what happens in the broker from now on, also before it has started.
@@ -164,7 +164,7 @@ class Broker:
         Of what nobody takes the oldest go, and are counted in ``missed``.
         """
         stream: EventStream[Notification] = EventStream(self._loop, EVENTS_MAX)
-        self._loop.look_if_open(lambda: watch(self._inner, stream))
+        self._loop.run_sync_if_open(lambda: watch(self._inner, stream))
         return stream
 
     def client(self, **settings: Any) -> Client:
@@ -185,7 +185,7 @@ class Broker:
             JournalBrokenError, DamagedError: the store can't be opened.
             ConnectionBrokenError: an acceptor can't be bound.
         """
-        await self._host.enter()
+        await self._block.enter()
         return self
 
     async def __aexit__(
@@ -196,7 +196,7 @@ class Broker:
         Checkpoint: always.  Cancellation: it stops all the same, within ``stop_timeout``.
         """
         try:
-            return await self._host.leave(error)
+            return await self._block.leave(error)
         finally:
             self._over.set()
 

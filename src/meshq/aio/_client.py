@@ -9,12 +9,12 @@ from typing import Any, Self, TypeVar
 
 from meshq import client as trio_client
 from meshq import limits
-from meshq.aio._block_runner import Host
+from meshq.aio._block_runner import TaskBlockRunner
 from meshq.aio._body_pieces import with_body
 from meshq.aio._consumer import Consumer
 from meshq.aio._delivery import Delivery
 from meshq.aio._events import EventStream
-from meshq.aio._loop_thread import Loop, forwarded
+from meshq.aio._loop_thread import TaskLoop, forwarded
 from meshq.aio._producer import Producer
 from meshq.aio._transaction import Transaction
 from meshq.aio._worker import Handler, Worker
@@ -36,12 +36,12 @@ class Client:
     documentation says what it may have done.  What is documented as a checkpoint lets other tasks run.
     """
 
-    def __init__(self, inner: trio_client.Client, loop: Loop | None = None) -> None:
+    def __init__(self, inner: trio_client.Client, loop: TaskLoop | None = None) -> None:
         self._inner = inner
         # A client of a broker for asyncio lives in that one's loop, any other has a loop of its own.
         self._shared = loop
-        self._loop = loop if loop is not None else Loop("the client", inner._env.clock)
-        self._host = Host(self._loop, inner, "the client", owner=loop is None)
+        self._loop = loop if loop is not None else TaskLoop("the client", inner._env.clock)
+        self._block = TaskBlockRunner(self._loop, inner, "the client", owner=loop is None)
         # Open producers, whose messages a flush is about.
         self._producers: dict[Producer, None] = {}
         self._workers: dict[Worker, None] = {}
@@ -51,12 +51,12 @@ class Client:
         return repr(self._inner)
 
     async def _call(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
-        self._host.check()
+        self._block.check()
         return await self._loop.call(function, *arguments, **keywords)
 
     def statistics(self) -> ClientStatistics:
         """The client now."""
-        return self._loop.look_if_open(self._inner.statistics)
+        return self._loop.run_sync_if_open(self._inner.statistics)
 
     # -- life
 
@@ -72,7 +72,7 @@ class Client:
             SecurityError, RemoteProtocolError: the node and this client don't fit.
         """
         try:
-            await self._host.enter()
+            await self._block.enter()
         except ClosedError as error:
             if self._shared is None or self._shared.state != "closed":
                 raise
@@ -86,7 +86,7 @@ class Client:
 
         Checkpoint: always.  Cancellation: it is closed all the same.
         """
-        return await self._host.leave(error)
+        return await self._block.leave(error)
 
     async def close(self) -> None:
         """Close: what is in line goes out, unsettled deliveries go back, waiting calls raise ``ClosedError``.
@@ -95,7 +95,7 @@ class Client:
 
         Checkpoint: always.  Cancellation: it is closed all the same; what was in line may be lost.
         """
-        if self._host.shut():
+        if self._block.shut():
             return
         # A loop that has ended has no client that is open; one that is still being entered is closed, too.
         with suppress(ClosedError):
@@ -118,7 +118,7 @@ class Client:
     def events(self) -> EventStream[ConnectionEvent]:
         """An async iterator of what happens to the connection from now on."""
         stream: EventStream[ConnectionEvent] = EventStream(self._loop)
-        self._loop.look_if_open(lambda: watch(self._inner, stream))
+        self._loop.run_sync_if_open(lambda: watch(self._inner, stream))
         return stream
 
     # -- calls that are the trio client's own

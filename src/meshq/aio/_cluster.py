@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from meshq import cluster as trio_cluster
-from meshq.aio._loop_thread import Loop, forwarded
+from meshq.aio._loop_thread import TaskLoop, forwarded
 from meshq.cluster import PeerStatistics
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ class ClusterConnection:
     What a broker is given as a service is ``meshq.ClusterConnection``.
     """
 
-    def __init__(self, inner: trio_cluster.ClusterConnection, loop: Loop) -> None:
+    def __init__(self, inner: trio_cluster.ClusterConnection, loop: TaskLoop) -> None:
         self.name = inner.name
         self._inner = inner
         self._loop = loop
@@ -31,11 +31,11 @@ class ClusterConnection:
 
     def peers(self) -> list[PeerStatistics]:
         """The other nodes now."""
-        return self._loop.look(self._inner.peers)
+        return self._loop.run_sync(self._inner.peers)
 
     def nodes(self) -> int:
         """Nodes that are connected and known, this one included."""
-        return self._loop.look(self._inner.nodes)
+        return self._loop.run_sync(self._inner.nodes)
 
     def consumers(self, queue: str) -> int:
         """Consumers of a queue of this name, here and on the nodes that are known.
@@ -43,6 +43,6 @@ class ClusterConnection:
         Raises:
             NotActiveError: the broker isn't active.
         """
-        return self._loop.look(lambda: self._inner.consumers(queue))
+        return self._loop.run_sync(lambda: self._inner.consumers(queue))
 
     wait_for = forwarded(trio_cluster.ClusterConnection.wait_for)

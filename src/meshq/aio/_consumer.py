@@ -9,35 +9,35 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from meshq import client as trio_client
-from meshq.aio._block_runner import Host
+from meshq.aio._block_runner import TaskBlockRunner
 from meshq.aio._delivery import Delivery
-from meshq.aio._loop_thread import Loop
-from meshq.aio._wakeup import Bell
-from meshq.aio._yielding import Turns
-from meshq.client import Lending
+from meshq.aio._loop_thread import TaskLoop
+from meshq.aio._wakeup import CrossThreadWakeup
+from meshq.aio._yielding import YieldCounter
+from meshq.client import ConsumerTap
 from meshq.errors import ClosedError, SettingsError
-from meshq.portal import Borrowing
+from meshq.portal import BufferedConsumer
 
 if TYPE_CHECKING:
     from meshq.aio._client import Client
 
 
-class Consumer(Borrowing):
+class Consumer(BufferedConsumer):
     """Deliveries from one queue.  Made by ``client.consumer``; used as ``async with``, by one receiving task at a time.
 
     ``window`` and ``window_bytes`` bound what is here, handed over or not, and not settled.  *Delivered* means
     handed to the application: what is only waiting here goes back uncounted when the consumer is closed.
     """
 
-    _loop: Loop
-    _host: Host
+    _loop: TaskLoop
+    _block: TaskBlockRunner
 
     def __init__(self, client: Client, inner: trio_client.Consumer) -> None:
         super().__init__(client._loop, inner)
         self.client = client
-        self._host = Host(self._loop, inner, self._name, before_leaving=self._finish)
-        self._bell = Bell()
-        self._turns = Turns()
+        self._block = TaskBlockRunner(self._loop, inner, self._name, before_leaving=self._finish)
+        self._wakeup = CrossThreadWakeup()
+        self._turns = YieldCounter()
 
     # -- life
 
@@ -54,9 +54,9 @@ class Consumer(Borrowing):
         """
         self._loop.at_end(self._end)
         try:
-            await self._host.enter()
+            await self._block.enter()
         except BaseException:
-            self._loop.not_at_end(self._end)
+            self._loop.cancel_at_end(self._end)
             raise
         return self
 
@@ -68,9 +68,9 @@ class Consumer(Borrowing):
         Checkpoint: always.  Cancellation: it is closed all the same.
         """
         try:
-            return await self._host.leave(error)
+            return await self._block.leave(error)
         finally:
-            self._loop.not_at_end(self._end)
+            self._loop.cancel_at_end(self._end)
 
     async def close(self) -> None:
         """Close it: what was handed over and not settled goes back marked, the rest unmarked.  Twice is silent.
@@ -79,7 +79,7 @@ class Consumer(Borrowing):
         Cancellation: it is closed all the same; when messages are back is not waited for.
         """
         if not self._closed:
-            self._host.check()
+            self._block.check()
             await self._loop.call(self._close)
 
     # -- receiving
@@ -157,8 +157,8 @@ class Consumer(Borrowing):
                 with self._lock:
                     if self._waited() or (deadline is not None and clock() >= deadline):
                         break
-                    future = self._bell.expect()
-                await self._bell.wait(future, deadline)
+                    future = self._wakeup.expect()
+                await self._wakeup.wait(future, deadline)
         finally:
             self._busy = False
         with self._lock:
@@ -167,8 +167,8 @@ class Consumer(Borrowing):
             self._check()
             return False
 
-    def _stirred(self) -> None:
-        self._bell.ring()
+    def _wake_waiters(self) -> None:
+        self._wakeup.wake()
 
     def __aiter__(self) -> Self:
         return self
@@ -205,11 +205,11 @@ class Consumer(Borrowing):
             UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: with ``confirm``: unknown.
         """
         if confirm:
-            self._lending.check_settling()
-            self._host.check()
+            self._tap.check_settling()
+            self._block.check()
             await self._loop.call(self._ack_and_confirm, deliveries)
         else:
-            self._settle(deliveries, Lending.ACK)
+            self._settle(deliveries, ConsumerTap.ACK)
             if self._turns.due(len(deliveries)):
                 await self._turns.others()
 
@@ -224,7 +224,7 @@ class Consumer(Borrowing):
             SettingsError: the delay is no number of seconds; nothing changed.
             UsageError, StaleDeliveryError: as ``ack``.
         """
-        self._settle(deliveries, Lending.returning(delay))
+        self._settle(deliveries, ConsumerTap.returning(delay))
         if self._turns.due(len(deliveries)):
             await self._turns.others()
 
@@ -235,6 +235,6 @@ class Consumer(Borrowing):
         Raises:
             UsageError, StaleDeliveryError: as ``ack``.
         """
-        self._settle(deliveries, Lending.REJECT)
+        self._settle(deliveries, ConsumerTap.REJECT)
         if self._turns.due(len(deliveries)):
             await self._turns.others()

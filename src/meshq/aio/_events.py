@@ -7,8 +7,8 @@ import threading
 from collections import deque
 from typing import Generic, Self, TypeVar
 
-from meshq.aio._loop_thread import Loop
-from meshq.aio._wakeup import Bell
+from meshq.aio._loop_thread import TaskLoop
+from meshq.aio._wakeup import CrossThreadWakeup
 from meshq.client import EVENTS_MAX
 
 E = TypeVar("E")
@@ -17,14 +17,14 @@ E = TypeVar("E")
 class EventStream(Generic[E]):
     """An async iterator of events, from the moment at which it was made.  Ends with the client or broker."""
 
-    __slots__ = ("__weakref__", "_bell", "_closed", "_events", "_lock", "_loop", "_most", "missed")
+    __slots__ = ("__weakref__", "_closed", "_events", "_lock", "_loop", "_most", "_wakeup", "missed")
 
-    def __init__(self, loop: Loop, most: int = EVENTS_MAX) -> None:
+    def __init__(self, loop: TaskLoop, most: int = EVENTS_MAX) -> None:
         self._loop = loop
         self._most = most
         self._events: deque[E] = deque()
         self._lock = threading.Lock()
-        self._bell = Bell()
+        self._wakeup = CrossThreadWakeup()
         self._closed = False
         #: Events that were dropped because nobody looked.
         self.missed = 0
@@ -39,13 +39,13 @@ class EventStream(Generic[E]):
                 self._events.popleft()
                 self.missed += 1
             self._events.append(event)
-            self._bell.ring()
+            self._wakeup.wake()
 
     def close(self) -> None:
         """Nothing more will happen, or nobody wants to know of it."""
         with self._lock:
             self._closed = True
-            self._bell.ring()
+            self._wakeup.wake()
 
     def __aiter__(self) -> Self:
         return self
@@ -65,5 +65,5 @@ class EventStream(Generic[E]):
                     return self._events.popleft()
                 if self._closed:
                     raise StopAsyncIteration
-                future = self._bell.expect()
-            await self._bell.wait(future)
+                future = self._wakeup.expect()
+            await self._wakeup.wait(future)

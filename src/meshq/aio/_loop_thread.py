@@ -17,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Promise(portal.Promise):
+class TaskCompletion(portal.PortalCompletion):
     """One that a task of asyncio waits for."""
 
     __slots__ = ("_future", "_here")
@@ -27,12 +27,12 @@ class Promise(portal.Promise):
         self._here = asyncio.get_running_loop()
         self._future: asyncio.Future[None] | None = None
 
-    def _tell(self) -> None:
+    def _wake_waiter(self) -> None:
         # A loop that is closed has nobody who waits.
         with suppress(RuntimeError):
-            self._here.call_soon_threadsafe(self._told)
+            self._here.call_soon_threadsafe(self._woken)
 
-    def _told(self) -> None:
+    def _woken(self) -> None:
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
@@ -42,7 +42,7 @@ class Promise(portal.Promise):
         A cancellation cancels what is waited for and goes on once that has ended, however often it comes.
         """
         cancelled: asyncio.CancelledError | None = None
-        while not self.kept:
+        while not self.done:
             self._future = self._here.create_future()
             try:
                 await self._future
@@ -62,7 +62,7 @@ class Promise(portal.Promise):
             raise cancelled
 
 
-class Loop(portal.Loop):
+class TaskLoop(portal.LoopThread):
     """A loop for tasks of asyncio."""
 
     WITH: ClassVar = "async with"
@@ -106,9 +106,9 @@ class Loop(portal.Loop):
         """How many of the requests to cancel this task are those of blocks."""
         return self._cuts.get(task, 0)
 
-    def promise(self) -> Promise:
-        """A promise that a task of the running loop waits for."""
-        return Promise()
+    def completion(self) -> TaskCompletion:
+        """A completion that a task of the running loop waits for."""
+        return TaskCompletion()
 
     async def start(self) -> None:
         """Start the thread.
@@ -116,7 +116,7 @@ class Loop(portal.Loop):
         Raises:
             UsageError: it was started before, or a task of a trio loop is calling.
         """
-        started = cast("Promise", self.launch())
+        started = cast("TaskCompletion", self.launch())
         try:
             await started.wait(_nothing)
         except BaseException:
@@ -128,9 +128,9 @@ class Loop(portal.Loop):
         self.end()
         if self.state != "new" and not self.forked:
             try:
-                await cast("Promise", self.gone).wait(_nothing)
+                await cast("TaskCompletion", self.gone).wait(_nothing)
             finally:
-                if self.gone.kept:
+                if self.gone.done:
                     self.join()
 
     async def call(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
@@ -142,20 +142,20 @@ class Loop(portal.Loop):
             UsageError, ClosedError: see ``check``.
         """
         self.check()
-        promise, scope = self.promise(), trio.CancelScope()
-        self.ask(promise, self.run_call, promise, scope, partial(function, *arguments, **keywords))
-        result: T = await self.wait(promise, scope.cancel)
+        completion, scope = self.completion(), trio.CancelScope()
+        self.start_task(completion, self.run_call, completion, scope, partial(function, *arguments, **keywords))
+        result: T = await self.wait(completion, scope.cancel)
         return result
 
-    async def wait(self, promise: portal.Promise, cancel: Callable[[], object]) -> Any:
-        """Wait for a promise that the loop was asked for; a cancellation has the loop call ``cancel``."""
+    async def wait(self, completion: portal.PortalCompletion, cancel: Callable[[], object]) -> Any:
+        """Wait for a completion that the loop was asked for; a cancellation has the loop call ``cancel``."""
 
         def cancelled() -> None:
-            # A loop that has ended has kept the promise, or will in a moment.
+            # A loop that has ended has completed it, or will in a moment.
             with suppress(ClosedError):
-                self.soon(cancel)
+                self.call_soon(cancel)
 
-        return await cast("Promise", promise).wait(cancelled)
+        return await cast("TaskCompletion", completion).wait(cancelled)
 
 
 def _nothing() -> None:

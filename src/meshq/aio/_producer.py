@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, Self
 
 from meshq import client as trio_client
 from meshq import limits
-from meshq.aio._block_runner import Host
-from meshq.aio._loop_thread import Loop
-from meshq.aio._wakeup import Bell
-from meshq.aio._yielding import Turns
+from meshq.aio._block_runner import TaskBlockRunner
+from meshq.aio._loop_thread import TaskLoop
+from meshq.aio._wakeup import CrossThreadWakeup
+from meshq.aio._yielding import YieldCounter
 from meshq.errors import ClosedError, MeshqError
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
-from meshq.portal import Gathering
+from meshq.portal import BufferedProducer
 
 if TYPE_CHECKING:
     from meshq.aio._client import Client
@@ -24,7 +24,7 @@ _RUN_BYTES: Final = limits.RUN_BYTES_TARGET
 _PRIORITY: Final = limits.PRIORITY_DEFAULT
 
 
-class Producer(Gathering):
+class Producer(BufferedProducer):
     """Pipelined sends to one address.  Made by ``client.producer``; used as ``async with``.
 
     ``send`` returns when the message is taken; confirms are collected in the background.  Leaving the block means
@@ -36,16 +36,16 @@ class Producer(Gathering):
     not taken its own message.
     """
 
-    _loop: Loop
+    _loop: TaskLoop
 
     def __init__(self, client: Client, inner: trio_client.Producer, *, window: int) -> None:
         super().__init__(client._loop, inner, window=window)
         self._client = client
-        self._host = Host(self._loop, inner, self._name, before_leaving=self._last)
-        self._bell = Bell()
+        self._block = TaskBlockRunner(self._loop, inner, self._name, before_leaving=self._last)
+        self._wakeup = CrossThreadWakeup()
         # What a call has found out, and whoever called was cancelled before he could be told.
         self._untold: MeshqError | None = None
-        self._turns = Turns()
+        self._turns = YieldCounter()
 
     # -- life
 
@@ -57,7 +57,7 @@ class Producer(Gathering):
             UsageError: it was used before.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
-        await self._host.enter()
+        await self._block.enter()
         self._loop.at_end(self._end)
         self._client._producers[self] = None
         self._open = True
@@ -74,10 +74,10 @@ class Producer(Gathering):
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
         try:
-            return await self._host.leave(error, self._untold)
+            return await self._block.leave(error, self._untold)
         finally:
             self._client._producers.pop(self, None)
-            self._loop.not_at_end(self._end)
+            self._loop.cancel_at_end(self._end)
 
     async def close(self) -> None:
         """Send what gathers, wait until all is confirmed, and close.  Twice is silent.
@@ -87,8 +87,8 @@ class Producer(Gathering):
         Raises:
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
-        if self._open or not self._host.used:
-            self._host.check()
+        if self._open or not self._block.used:
+            self._block.check()
             untold, self._untold = self._untold, None
             try:
                 await self._told(self._close)
@@ -154,7 +154,7 @@ class Producer(Gathering):
                 if self._unconfirmed < self._window and not self._failing and self._open:
                     row = None
                     if not plain:
-                        row = self._feeding.row(
+                        row = self._feeder.row(
                             properties,
                             duplicate_id,
                             correlation_id,
@@ -177,17 +177,17 @@ class Producer(Gathering):
         """Return when a message may be taken, perhaps; or raise what is to be told first."""
         with self._lock:
             if not self._open:
-                self._host.check()
+                self._block.check()
                 raise ClosedError(f"{self._name} is closed")
             self._loop.check_thread()
             failing = self._failing
             if not failing and self._unconfirmed < self._window:
                 return
-            future = None if failing else self._bell.expect()
+            future = None if failing else self._wakeup.expect()
         if future is None:
             await self._told(self._report)
         else:
-            await self._bell.wait(future)
+            await self._wakeup.wait(future)
 
     async def flush(self) -> None:
         """Send what gathers, and return when every message taken so far is confirmed.
@@ -196,8 +196,8 @@ class Producer(Gathering):
         Raises:
             MeshqError: messages failed; ``results`` says which.
         """
-        self._host.check()
-        await self._told(self._feeding.flush)
+        self._block.check()
+        await self._told(self._feeder.flush)
 
     async def _told(self, function: Callable[[], Awaitable[None]]) -> None:
         """Call something that tells what has failed, once: a cancellation that comes between does not lose that."""
@@ -213,5 +213,5 @@ class Producer(Gathering):
         except MeshqError as error:
             self._untold = error
 
-    def _stirred(self) -> None:
-        self._bell.ring()
+    def _wake_waiters(self) -> None:
+        self._wakeup.wake()

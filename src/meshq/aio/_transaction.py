@@ -137,7 +137,7 @@ class Transaction:
 
     def mark_rollback_only(self) -> None:
         """Whatever comes, this transaction is not to be committed: ``commit`` raises."""
-        self._client._loop.look(self._inner.mark_rollback_only)
+        self._client._loop.run_sync(self._inner.mark_rollback_only)
 
     # -- how it ends
 

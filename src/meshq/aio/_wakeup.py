@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 
-class Bell:
+class CrossThreadWakeup:
     """Rung by any thread, with the lock of whatever is waited for; it wakes everybody."""
 
     __slots__ = ("_waiting",)
@@ -14,7 +14,7 @@ class Bell:
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[None], None] = {}
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake whoever waits."""
         waiting, self._waiting = self._waiting, {}
         for future in waiting:

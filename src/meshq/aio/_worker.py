@@ -9,7 +9,7 @@ from types import TracebackType
 
 from meshq.aio._consumer import Consumer
 from meshq.aio._delivery import Delivery
-from meshq.aio._loop_thread import Loop
+from meshq.aio._loop_thread import TaskLoop
 from meshq.client import HandlerErrors, place_of
 from meshq.errors import ClosedError, StaleDeliveryError
 
@@ -88,7 +88,7 @@ class Worker:
 class Handling:
     """The time for which a handler has a message: settled at its end, and an exception is told, not raised."""
 
-    def __init__(self, delivery: Delivery, errors: HandlerErrors, loop: Loop) -> None:
+    def __init__(self, delivery: Delivery, errors: HandlerErrors, loop: TaskLoop) -> None:
         self._delivery = delivery
         self._errors = errors
         self._loop = loop
@@ -119,7 +119,7 @@ class Handling:
             return False
         if not self._errors.passed_on(self._delivery, error):
             with suppress(ClosedError):
-                self._loop.soon(self._errors.warn, place_of(cause or error), settled)
+                self._loop.call_soon(self._errors.warn, place_of(cause or error), settled)
         return True
 
     def _cancelled(self) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 from meshq import limits
 
 
-class Turns:
+class YieldCounter:
     """Counts calls, or messages, since the last time that others could run."""
 
     __slots__ = ("_calls",)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from meshq import portal
-from meshq.blocking._loop_thread import Loop
+from meshq.blocking._loop_thread import ThreadLoop
 
 
-class Host(portal.Host):
+class ThreadBlockRunner(portal.BlockRunner):
     """One block of a thread."""
 
-    _loop: Loop
+    _loop: ThreadLoop
 
     def enter(self) -> None:
         """Enter the block.
@@ -25,7 +25,7 @@ class Host(portal.Host):
             try:
                 self._loop.wait(self._entered, self._scope.cancel)
             except BaseException as error:
-                if self._entered.fulfilled:
+                if self._entered.succeeded:
                     # Interrupted, and yet it was entered.
                     self._depart(error)
                 raise

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from meshq import client as trio_client
-from meshq.blocking._loop_thread import Loop
+from meshq.blocking._loop_thread import ThreadLoop
 
 
 class BodyStream:
@@ -15,7 +15,7 @@ class BodyStream:
     No more is in memory than a few chunks, however large the body is.
     """
 
-    def __init__(self, inner: trio_client.BodyStream, loop: Loop) -> None:
+    def __init__(self, inner: trio_client.BodyStream, loop: ThreadLoop) -> None:
         self._inner = inner
         self._loop = loop
 

@@ -12,11 +12,11 @@ from typing import Any, Self
 
 from meshq import abc, limits
 from meshq import node as trio_node
-from meshq.blocking._block_runner import Host
+from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._client import Client
 from meshq.blocking._cluster import ClusterConnection
 from meshq.blocking._events import EventStream
-from meshq.blocking._loop_thread import Loop
+from meshq.blocking._loop_thread import ThreadLoop
 from meshq.client import MessageRoute
 from meshq.directories import StoreDirectories
 from meshq.errors import ClosedError, UsageError
@@ -86,8 +86,8 @@ class Broker:
         # It was told to stop, or has failed.
         self._over = threading.Event()
         name = f"the broker {name!r}"
-        self._loop = Loop(name, env.clock if env is not None else None)
-        self._host = Host(self._loop, self._inner, name, owner=True, on_failed=self._over.set)
+        self._loop = ThreadLoop(name, env.clock if env is not None else None)
+        self._block = ThreadBlockRunner(self._loop, self._inner, name, owner=True, on_failed=self._over.set)
 
     # -- what it is
 
@@ -142,7 +142,7 @@ class Broker:
         Raises:
             NotActiveError: it has not started, or has stopped.
         """
-        return self._loop.look_if_open(self._inner.statistics)
+        return self._loop.run_sync_if_open(self._inner.statistics)
 
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
@@ -156,7 +156,7 @@ class Broker:
             SettingsError: a part of the message is not allowed.
             NotActiveError: it has not started, or has stopped.
         """
-        return self._loop.look_if_open(partial(self._inner.explain_route, address, properties, user=user))
+        return self._loop.run_sync_if_open(partial(self._inner.explain_route, address, properties, user=user))
 
     def events(self) -> EventStream[Notification]:
         """An iterator of what happens in the broker from now on, also before it has started.
@@ -164,7 +164,7 @@ class Broker:
         Of what nobody takes the oldest go, and are counted in ``missed``.
         """
         stream: EventStream[Notification] = EventStream(self._loop, EVENTS_MAX)
-        self._loop.look_if_open(lambda: watch(self._inner, stream))
+        self._loop.run_sync_if_open(lambda: watch(self._inner, stream))
         return stream
 
     def client(self, **settings: Any) -> Client:
@@ -184,7 +184,7 @@ class Broker:
             JournalBrokenError, DamagedError: the store can't be opened.
             ConnectionBrokenError: an acceptor can't be bound.
         """
-        self._host.enter()
+        self._block.enter()
         return self
 
     def __exit__(
@@ -192,7 +192,7 @@ class Broker:
     ) -> bool:
         """Stop in peace; see ``stop``.  Interrupted: it stops all the same, within ``stop_timeout``."""
         try:
-            return self._host.leave(error)
+            return self._block.leave(error)
         finally:
             self._over.set()
 

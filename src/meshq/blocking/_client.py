@@ -9,14 +9,14 @@ from typing import Any, Self, TypeVar
 
 from meshq import client as trio_client
 from meshq import limits
-from meshq.blocking._block_runner import Host
+from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._consumer import Consumer
 from meshq.blocking._delivery import Delivery
 from meshq.blocking._events import EventStream
-from meshq.blocking._loop_thread import Loop
+from meshq.blocking._loop_thread import ThreadLoop
 from meshq.blocking._producer import Producer
 from meshq.blocking._transaction import Transaction
-from meshq.blocking._two_phase import TwoPhase
+from meshq.blocking._two_phase import TwoPhaseCalls
 from meshq.blocking._worker import Handler, Worker
 from meshq.client import (
     BodySource,
@@ -33,7 +33,7 @@ from meshq.message import Message, PropertyValue
 T = TypeVar("T")
 
 
-class Client(TwoPhase):
+class Client(TwoPhaseCalls):
     """One session at a broker, for any thread.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
 
     ``with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back by
@@ -43,12 +43,12 @@ class Client(TwoPhase):
     says what it may have done.
     """
 
-    def __init__(self, inner: trio_client.Client, loop: Loop | None = None) -> None:
+    def __init__(self, inner: trio_client.Client, loop: ThreadLoop | None = None) -> None:
         self._inner = inner
         # A client of a blocking broker lives in that one's loop, any other has a loop of its own.
         self._shared = loop
-        self._loop = loop if loop is not None else Loop("the client", inner._env.clock)
-        self._host = Host(self._loop, inner, "the client", owner=loop is None)
+        self._loop = loop if loop is not None else ThreadLoop("the client", inner._env.clock)
+        self._block = ThreadBlockRunner(self._loop, inner, "the client", owner=loop is None)
         # Open producers, whose messages a flush is about.
         self._producers: dict[Producer, None] = {}
         self._workers: dict[Worker, None] = {}
@@ -58,12 +58,12 @@ class Client(TwoPhase):
         return repr(self._inner)
 
     def _call(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
-        self._host.check()
+        self._block.check()
         return self._loop.call(function, *arguments, **keywords)
 
     def statistics(self) -> ClientStatistics:
         """The client now."""
-        return self._loop.look_if_open(self._inner.statistics)
+        return self._loop.run_sync_if_open(self._inner.statistics)
 
     # -- life
 
@@ -78,7 +78,7 @@ class Client(TwoPhase):
             SecurityError, RemoteProtocolError: the node and this client don't fit.
         """
         try:
-            self._host.enter()
+            self._block.enter()
         except ClosedError as error:
             if self._shared is None or self._shared.state != "closed":
                 raise
@@ -89,7 +89,7 @@ class Client(TwoPhase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         """Close; see ``close``.  Interrupted: it is closed all the same."""
-        return self._host.leave(error)
+        return self._block.leave(error)
 
     def close(self) -> None:
         """Close: what is in line goes out, unsettled deliveries go back, waiting calls raise ``ClosedError``.
@@ -98,7 +98,7 @@ class Client(TwoPhase):
 
         Interrupted: it is closed all the same; what was in line may be lost.
         """
-        if self._host.shut():
+        if self._block.shut():
             return
         # A loop that has ended has no client that is open; one that is still being entered is closed, too.
         with suppress(ClosedError):
@@ -111,7 +111,7 @@ class Client(TwoPhase):
     def events(self) -> EventStream[ConnectionEvent]:
         """An iterator of what happens to the connection from now on."""
         stream: EventStream[ConnectionEvent] = EventStream(self._loop)
-        self._loop.look_if_open(lambda: watch(self._inner, stream))
+        self._loop.run_sync_if_open(lambda: watch(self._inner, stream))
         return stream
 
     # -- sending

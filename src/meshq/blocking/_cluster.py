@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from meshq import cluster as trio_cluster
-from meshq.blocking._loop_thread import Loop
+from meshq.blocking._loop_thread import ThreadLoop
 from meshq.cluster import PeerStatistics
 
 
@@ -15,7 +15,7 @@ class ClusterConnection:
     What a broker is given as a service is ``meshq.ClusterConnection``.
     """
 
-    def __init__(self, inner: trio_cluster.ClusterConnection, loop: Loop) -> None:
+    def __init__(self, inner: trio_cluster.ClusterConnection, loop: ThreadLoop) -> None:
         self.name = inner.name
         self._inner = inner
         self._loop = loop

@@ -9,18 +9,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from meshq import client as trio_client
-from meshq.blocking._block_runner import Host
+from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._delivery import Delivery
-from meshq.blocking._loop_thread import Loop
-from meshq.client import Lending
+from meshq.blocking._loop_thread import ThreadLoop
+from meshq.client import ConsumerTap
 from meshq.errors import ClosedError, SettingsError
-from meshq.portal import Borrowing
+from meshq.portal import BufferedConsumer
 
 if TYPE_CHECKING:
     from meshq.blocking._client import Client
 
 
-class Consumer(Borrowing):
+class Consumer(BufferedConsumer):
     """Deliveries from one queue.  Made by ``client.consumer``; used as ``with``, by one receiving thread at a time.
 
     ``window`` and ``window_bytes`` bound what is here, handed over or not, and not settled.  *Delivered* means
@@ -28,13 +28,13 @@ class Consumer(Borrowing):
     thread may settle what any thread has received.
     """
 
-    _loop: Loop
-    _host: Host
+    _loop: ThreadLoop
+    _block: ThreadBlockRunner
 
     def __init__(self, client: Client, inner: trio_client.Consumer) -> None:
         super().__init__(client._loop, inner)
         self.client = client
-        self._host = Host(self._loop, inner, self._name, before_leaving=self._finish)
+        self._block = ThreadBlockRunner(self._loop, inner, self._name, before_leaving=self._finish)
         self._arrived = threading.Condition(self._lock)
 
     # -- life
@@ -51,9 +51,9 @@ class Consumer(Borrowing):
         """
         self._loop.at_end(self._end)
         try:
-            self._host.enter()
+            self._block.enter()
         except BaseException:
-            self._loop.not_at_end(self._end)
+            self._loop.cancel_at_end(self._end)
             raise
         return self
 
@@ -62,9 +62,9 @@ class Consumer(Borrowing):
     ) -> bool:
         """Close it; see ``close``.  Interrupted: it is closed all the same."""
         try:
-            return self._host.leave(error)
+            return self._block.leave(error)
         finally:
-            self._loop.not_at_end(self._end)
+            self._loop.cancel_at_end(self._end)
 
     def close(self) -> None:
         """Close it: what was handed over and not settled goes back marked, the rest unmarked.  Twice is silent.
@@ -72,7 +72,7 @@ class Consumer(Borrowing):
         Interrupted: it is closed all the same; when messages are back is not waited for.
         """
         if not self._closed:
-            self._host.check()
+            self._block.check()
             self._loop.call(self._close)
 
     # -- receiving
@@ -135,7 +135,7 @@ class Consumer(Borrowing):
         self._check()
         return False
 
-    def _stirred(self) -> None:
+    def _wake_waiters(self) -> None:
         self._arrived.notify_all()
 
     def __iter__(self) -> Self:
@@ -173,11 +173,11 @@ class Consumer(Borrowing):
             UnblockedError, CallTimeoutError, ConnectionBrokenError, ClosedError: with ``confirm``: unknown.
         """
         if confirm:
-            self._lending.check_settling()
-            self._host.check()
+            self._tap.check_settling()
+            self._block.check()
             self._loop.call(self._ack_and_confirm, deliveries)
         else:
-            self._settle(deliveries, Lending.ACK)
+            self._settle(deliveries, ConsumerTap.ACK)
 
     def nack(self, *deliveries: Delivery, delay: float | None = None) -> None:
         """Give messages back: they are delivered again, in their old place, here or to somebody else.
@@ -190,7 +190,7 @@ class Consumer(Borrowing):
             SettingsError: the delay is no number of seconds; nothing changed.
             UsageError, StaleDeliveryError: as ``ack``.
         """
-        self._settle(deliveries, Lending.returning(delay))
+        self._settle(deliveries, ConsumerTap.returning(delay))
 
     def reject(self, *deliveries: Delivery) -> None:
         """Refuse messages for good: they go to the dead-letter address, and are gone where there is none.
@@ -200,4 +200,4 @@ class Consumer(Borrowing):
         Raises:
             UsageError, StaleDeliveryError: as ``ack``.
         """
-        self._settle(deliveries, Lending.REJECT)
+        self._settle(deliveries, ConsumerTap.REJECT)

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import Generic, Self, TypeVar
 
-from meshq.blocking._loop_thread import Loop
+from meshq.blocking._loop_thread import ThreadLoop
 from meshq.client import EVENTS_MAX
 
 E = TypeVar("E")
@@ -17,7 +17,7 @@ class EventStream(Generic[E]):
 
     __slots__ = ("__weakref__", "_changed", "_closed", "_events", "_loop", "_most", "missed")
 
-    def __init__(self, loop: Loop, most: int = EVENTS_MAX) -> None:
+    def __init__(self, loop: ThreadLoop, most: int = EVENTS_MAX) -> None:
         self._loop = loop
         self._most = most
         self._events: deque[E] = deque()

@@ -11,17 +11,17 @@ import trio
 
 from meshq import portal
 from meshq.errors import ClosedError
-from meshq.portal import Promise, ThreadPromise
+from meshq.portal import PortalCompletion, ThreadCompletion
 
 T = TypeVar("T")
 
 
-class Loop(portal.Loop):
+class ThreadLoop(portal.LoopThread):
     """A loop for threads."""
 
-    def promise(self) -> ThreadPromise:
-        """A promise that a thread waits for."""
-        return ThreadPromise()
+    def completion(self) -> ThreadCompletion:
+        """A completion that a thread waits for."""
+        return ThreadCompletion()
 
     def start(self) -> None:
         """Start the thread.
@@ -29,7 +29,7 @@ class Loop(portal.Loop):
         Raises:
             UsageError: it was started before, or a task of an event loop is calling.
         """
-        started = cast("ThreadPromise", self.launch())
+        started = cast("ThreadCompletion", self.launch())
         try:
             started.wait(_nothing)
         except BaseException:
@@ -50,20 +50,20 @@ class Loop(portal.Loop):
             UsageError, ClosedError: see ``check``.
         """
         self.check()
-        promise, scope = self.promise(), trio.CancelScope()
-        self.ask(promise, self.run_call, promise, scope, partial(function, *arguments, **keywords))
-        result: T = self.wait(promise, scope.cancel)
+        completion, scope = self.completion(), trio.CancelScope()
+        self.start_task(completion, self.run_call, completion, scope, partial(function, *arguments, **keywords))
+        result: T = self.wait(completion, scope.cancel)
         return result
 
-    def wait(self, promise: Promise, cancel: Callable[[], object]) -> Any:
-        """Wait for a promise that the loop was asked for; an interrupt has the loop call ``cancel``."""
+    def wait(self, completion: PortalCompletion, cancel: Callable[[], object]) -> Any:
+        """Wait for a completion that the loop was asked for; an interrupt has the loop call ``cancel``."""
 
         def interrupted() -> None:
-            # A loop that has ended has kept the promise, or will in a moment.
+            # A loop that has ended has completed it, or will in a moment.
             with suppress(ClosedError):
-                self.soon(cancel)
+                self.call_soon(cancel)
 
-        return cast("ThreadPromise", promise).wait(interrupted)
+        return cast("ThreadCompletion", completion).wait(interrupted)
 
 
 def _nothing() -> None:

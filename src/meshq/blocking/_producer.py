@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final, Self
 
 from meshq import client as trio_client
 from meshq import limits
-from meshq.blocking._block_runner import Host
-from meshq.blocking._loop_thread import Loop
+from meshq.blocking._block_runner import ThreadBlockRunner
+from meshq.blocking._loop_thread import ThreadLoop
 from meshq.errors import ClosedError
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
-from meshq.portal import Gathering
+from meshq.portal import BufferedProducer
 
 if TYPE_CHECKING:
     from meshq.blocking._client import Client
@@ -23,7 +23,7 @@ _RUN_BYTES: Final = limits.RUN_BYTES_TARGET
 _PRIORITY: Final = limits.PRIORITY_DEFAULT
 
 
-class Producer(Gathering):
+class Producer(BufferedProducer):
     """Pipelined sends to one address, by any thread.  Made by ``client.producer``; used as ``with``.
 
     ``send`` returns when the message is taken; confirms are collected in the background.  Leaving the block means
@@ -35,12 +35,12 @@ class Producer(Gathering):
     not taken its own message.
     """
 
-    _loop: Loop
+    _loop: ThreadLoop
 
     def __init__(self, client: Client, inner: trio_client.Producer, *, window: int) -> None:
         super().__init__(client._loop, inner, window=window)
         self._client = client
-        self._host = Host(self._loop, inner, self._name, before_leaving=self._last)
+        self._block = ThreadBlockRunner(self._loop, inner, self._name, before_leaving=self._last)
         self._changed = threading.Condition(self._lock)
 
     # -- life
@@ -52,7 +52,7 @@ class Producer(Gathering):
             UsageError: it was used before.
             ConnectionBrokenError, CallTimeoutError, ClosedError: it could not be opened.
         """
-        self._host.enter()
+        self._block.enter()
         self._loop.at_end(self._end)
         self._client._producers[self] = None
         self._open = True
@@ -68,10 +68,10 @@ class Producer(Gathering):
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
         try:
-            return self._host.leave(error)
+            return self._block.leave(error)
         finally:
             self._client._producers.pop(self, None)
-            self._loop.not_at_end(self._end)
+            self._loop.cancel_at_end(self._end)
 
     def close(self) -> None:
         """Send what gathers, wait until all is confirmed, and close.  Twice is silent.
@@ -80,8 +80,8 @@ class Producer(Gathering):
         Raises:
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
-        if self._open or not self._host.used:
-            self._host.check()
+        if self._open or not self._block.used:
+            self._block.check()
             self._loop.call(self._close)
 
     # -- sending
@@ -138,7 +138,7 @@ class Producer(Gathering):
         with self._changed:
             row = None
             if not plain:
-                row = self._feeding.row(
+                row = self._feeder.row(
                     properties, duplicate_id, correlation_id, reply_to, content_type, priority, ttl, delay, group
                 )
             if self._unconfirmed >= self._window or self._failing or not self._open:
@@ -153,7 +153,7 @@ class Producer(Gathering):
         """With the lock: return when a message may be taken, or raise what is to be told first."""
         while True:
             if not self._open:
-                self._host.check()
+                self._block.check()
                 raise ClosedError(f"{self._name} is closed")
             self._loop.check_thread()
             if self._failing:
@@ -174,8 +174,8 @@ class Producer(Gathering):
         Raises:
             MeshqError: messages failed; ``results`` says which.
         """
-        self._host.check()
-        self._loop.call(self._feeding.flush)
+        self._block.check()
+        self._loop.call(self._feeder.flush)
 
-    def _stirred(self) -> None:
+    def _wake_waiters(self) -> None:
         self._changed.notify_all()

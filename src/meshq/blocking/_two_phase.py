@@ -6,7 +6,7 @@ from meshq.blocking._admin import Administration
 from meshq.client import PreparedTransaction
 
 
-class TwoPhase(Administration):
+class TwoPhaseCalls(Administration):
     """The calls of a client that know transactions by their xids.
 
     A user sees and decides what the same user has prepared; a program that has its broker inside, everything.  Ask the

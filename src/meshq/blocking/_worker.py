@@ -11,7 +11,7 @@ import outcome
 
 from meshq.blocking._consumer import Consumer
 from meshq.blocking._delivery import Delivery
-from meshq.blocking._loop_thread import Loop
+from meshq.blocking._loop_thread import ThreadLoop
 from meshq.client import HandlerErrors, place_of
 from meshq.errors import ClosedError, StaleDeliveryError
 
@@ -81,7 +81,7 @@ class Worker:
 class Handling:
     """The time for which a handler has a message: settled at its end, and an exception is told, not raised."""
 
-    def __init__(self, delivery: Delivery, errors: HandlerErrors, loop: Loop) -> None:
+    def __init__(self, delivery: Delivery, errors: HandlerErrors, loop: ThreadLoop) -> None:
         self._delivery = delivery
         self._errors = errors
         self._loop = loop
@@ -107,5 +107,5 @@ class Handling:
             return False
         if not self._errors.passed_on(self._delivery, error):
             with suppress(ClosedError):
-                self._loop.soon(self._errors.warn, place_of(error), settled)
+                self._loop.call_soon(self._errors.warn, place_of(error), settled)
         return True

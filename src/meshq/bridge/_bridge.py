@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 import trio
 
-from meshq.abc import Controlled, Env, LocalBroker, NodeControl, Service
-from meshq.bridge._forwarder import Carrier, Counts
+from meshq.abc import Controllable, Env, LocalBroker, NodeControl, Service
+from meshq.bridge._forwarder import BridgeCounts, Forwarder
 from meshq.bridge._forwarding_plan import bridged_id
 from meshq.bridge._settings import BridgeSettings
 from meshq.client import Client, ClientFactory, factory_of, on_failed_attempts
@@ -21,7 +21,7 @@ from meshq.settings import Secret, takes_settings
 from meshq.statistics import BridgeStatistics
 
 
-class Bridge(Service, Controlled):
+class Bridge(Service, Controllable):
     """Carries messages from a queue here to another broker, one of a broker's ``services``.
 
     ``target``: a URL, or the name of one of the broker's connectors.  Messages go to ``forwarding_address``, or to the
@@ -58,7 +58,7 @@ class Bridge(Service, Controlled):
         self._warnings = Warnings("bridge", trio.current_time)
         self._login = {"user": user, "password": Secret(password) if password is not None else None, "tls": tls}
         self._state = "new"
-        self._counts = Counts()
+        self._counts = BridgeCounts()
         self._paused = False
         # The client of the target, while there is one.
         self._there: Client | None = None
@@ -195,7 +195,7 @@ class Bridge(Service, Controlled):
                 async with here.consumer(settings.queue, filter=settings.filter, window=settings.window) as consumer:
                     queue = await here.queue(consumer.queue.rpartition("::")[2])
                     identify = partial(bridged_id, control.store, queue.number)
-                    carrier = Carrier(
+                    forwarder = Forwarder(
                         settings=settings,
                         there=there,
                         consumer=consumer,
@@ -207,7 +207,7 @@ class Bridge(Service, Controlled):
                         paused=lambda: self._paused,
                     )
                     self._state = "carrying"
-                    while await self._carry_some(carrier) and not self._paused:
+                    while await self._carry_some(forwarder) and not self._paused:
                         pass
                 # The target takes nothing: meanwhile others may have what is in the queue, which stays in its order.
                 await self._rest("waiting")
@@ -215,10 +215,10 @@ class Bridge(Service, Controlled):
     def _not_reached(self, error: MeshqError) -> None:
         self._counts.last_error = str(error)
 
-    async def _carry_some(self, carrier: Carrier) -> bool:
-        await carrier.receive()
+    async def _carry_some(self, forwarder: Forwarder) -> bool:
+        await forwarder.receive()
         self._sending = True
         try:
-            return await carrier.send()
+            return await forwarder.send()
         finally:
             self._sending = False

@@ -8,11 +8,11 @@ from typing import Self
 import attrs
 
 from meshq.abc import WallClock
-from meshq.bridge._forwarding_plan import Part, plan
+from meshq.bridge._forwarding_plan import ForwardBatch, plan
 from meshq.bridge._settings import BridgeSettings
 from meshq.client import (
     BodyStream,
-    Bridged,
+    BridgedMessage,
     Client,
     Consumer,
     Delivery,
@@ -32,7 +32,7 @@ HALVINGS = 32
 
 
 @attrs.define(eq=False)
-class Counts:
+class BridgeCounts:
     """What a bridge has counted; ``BridgeStatistics`` says of what."""
 
     carried: int = 0
@@ -64,7 +64,7 @@ class _Chunks:
 
 
 @attrs.define(eq=False, kw_only=True)
-class Carrier:
+class Forwarder:
     """One consumer here and one client of the target, for as long as nothing breaks."""
 
     settings: BridgeSettings
@@ -75,7 +75,7 @@ class Carrier:
     wall: WallClock
     #: The address of the queue.
     address: str
-    counts: Counts
+    counts: BridgeCounts
     #: Event, text and cause.
     warn: Callable[[str, str, str], None]
     #: Whether no more is to be sent.
@@ -148,7 +148,7 @@ class Carrier:
 
     # -- sending
 
-    async def _send_part(self, part: Part) -> None:
+    async def _send_part(self, part: ForwardBatch) -> None:
         most = self.settings.window
         if self.identify is not None:
             try:
@@ -175,7 +175,7 @@ class Carrier:
             # what is sent under none the target does not judge.
             forget_window(self.there, part.address)
 
-    async def _send_piece(self, piece: Part) -> None:
+    async def _send_piece(self, piece: ForwardBatch) -> None:
         results: Sequence[MeshqError | None] = [None] * len(piece.places)
         failure: MeshqError | None = None
         try:
@@ -209,15 +209,15 @@ class Carrier:
         for half in refused.pieces(-(-len(refused.places) // 2)):
             await self._send_piece(half)
 
-    async def _put(self, piece: Part) -> None:
-        messages = [Bridged(message, bridge_id) for message, bridge_id in piece.messages]
+    async def _put(self, piece: ForwardBatch) -> None:
+        messages = [BridgedMessage(message, bridge_id) for message, bridge_id in piece.messages]
         if not piece.streams:
             await send_bridged(self.there, piece.address, messages)
             return
         async with self._batch[piece.places[0]].open() as stream:
             await stream_bridged(self.there, piece.address, messages[0], _Chunks(stream))
 
-    def _refusals(self, piece: Part, results: Sequence[MeshqError | None], failure: MeshqError) -> Part:
+    def _refusals(self, piece: ForwardBatch, results: Sequence[MeshqError | None], failure: MeshqError) -> ForwardBatch:
         """What of a piece was refused.
 
         Raises:
@@ -231,7 +231,7 @@ class Carrier:
             places=[piece.places[index] for index in indexes], messages=[piece.messages[index] for index in indexes]
         )
 
-    def _hear(self, refused: Part, failure: MeshqError) -> None:
+    def _hear(self, refused: ForwardBatch, failure: MeshqError) -> None:
         """Take note of what was refused."""
         self._refused += refused.places
         self.counts.refused += len(refused.places)

@@ -14,7 +14,7 @@ TTL_S_MIN: Final = 0.001
 Transformer = Callable[[Message], Message | None]
 
 
-class Received(Protocol):
+class ForwardedDelivery(Protocol):
     """A delivery, as far as a bridge looks at it."""
 
     @property
@@ -70,7 +70,7 @@ class Received(Protocol):
         """When it is of no use any more: seconds since 1970."""
 
 
-class Part(NamedTuple):
+class ForwardBatch(NamedTuple):
     """Messages that go to one address together, each with the bridge's id of it; ``places``: of their deliveries.
 
     ``streams``: it is one message, whose body is read while it is sent.
@@ -81,7 +81,7 @@ class Part(NamedTuple):
     messages: list[tuple[Message, bytes]]
     streams: bool = False
 
-    def pieces(self, most: int) -> list[Part]:
+    def pieces(self, most: int) -> list[ForwardBatch]:
         """The same in order, in parts of at most so many messages."""
         starts = range(0, len(self.places), most)
         return [
@@ -89,10 +89,10 @@ class Part(NamedTuple):
         ]
 
 
-class Plan(NamedTuple):
+class ForwardPlan(NamedTuple):
     """What becomes of some deliveries, by their places; with what was wrong of them."""
 
-    parts: list[Part]
+    parts: list[ForwardBatch]
     #: The transformer says that they end here.
     ended: list[int]
     #: The transformer has failed with them.
@@ -134,12 +134,12 @@ def _transformed(transformer: Transformer, message: Message) -> Message | None:
     return made
 
 
-def is_large(delivery: Received) -> bool:
+def is_large(delivery: ForwardedDelivery) -> bool:
     """Whether a message is larger than what an ordinary one may be."""
     return delivery.size > limits.MESSAGE_BYTES_MAX
 
 
-def _message(delivery: Received, now: float, *, large: bool) -> Message:
+def _message(delivery: ForwardedDelivery, now: float, *, large: bool) -> Message:
     return Message(
         b"" if large else delivery.body,
         properties=delivery.properties or None,
@@ -155,19 +155,19 @@ def _message(delivery: Received, now: float, *, large: bool) -> Message:
 
 
 def plan(
-    deliveries: Iterable[Received],
+    deliveries: Iterable[ForwardedDelivery],
     *,
     address: str | None,
     transformer: Transformer | None,
     identify: Callable[[int], bytes] | None,
     now: float,
-) -> Plan:
+) -> ForwardPlan:
     """What goes where, in order; neighbours for one address go together.
 
     ``identify`` makes the bridge's id of a message's number in its queue; None: it gives none.
     ``now``: seconds since 1970.
     """
-    made = Plan([], [], {}, {})
+    made = ForwardPlan([], [], {}, {})
     for place, delivery in enumerate(deliveries):
         large = is_large(delivery)
         if large and transformer is not None:
@@ -189,7 +189,7 @@ def plan(
         to = address or delivery.address
         last = made.parts[-1] if made.parts else None
         if last is None or large or last.streams or last.address != to:
-            last = Part(to, [], [], large)
+            last = ForwardBatch(to, [], [], large)
             made.parts.append(last)
         last.places.append(place)
         last.messages.append((message, identify(delivery.sequence) if identify is not None else b""))

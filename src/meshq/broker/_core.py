@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from meshq import limits
-from meshq.abc import Controlled
+from meshq.abc import Controllable
 from meshq.address import Target
 from meshq.broker._definitions import Definitions
 from meshq.broker._event_bus import EventBus, NotificationPublisher
@@ -83,7 +83,7 @@ class CoreSettings:
     #: Whom to tell of what happens.
     event_bus: EventBus = attrs.field(factory=EventBus)
     #: Services of the node that an operator can pause, by name.
-    controlled: dict[str, Controlled] = attrs.field(factory=dict)
+    controlled: dict[str, Controllable] = attrs.field(factory=dict)
     #: For how long an open transaction may be idle.
     transaction_timeout_s: float = limits.TRANSACTION_TIMEOUT_S
 

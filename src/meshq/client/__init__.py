@@ -15,7 +15,7 @@ from meshq.client._bridge_calls import (
 from meshq.client._client import Client
 from meshq.client._completion import leaf
 from meshq.client._consumer import Consumer, ConsumerStatistics
-from meshq.client._consumer_tap import Lending
+from meshq.client._consumer_tap import ConsumerTap
 from meshq.client._delivery import DeliveredRun, Delivery, ReceivedMessage
 from meshq.client._events import (
     EVENTS_MAX,
@@ -29,13 +29,13 @@ from meshq.client._events import (
 )
 from meshq.client._factory import ClientFactory, connect, factory_of
 from meshq.client._handlers import HandlerErrors, check_serving, place_of
-from meshq.client._inbox import Span
+from meshq.client._inbox import DeliverySpan
 from meshq.client._link_channel import ForwardedRun, PeerEvents
 from meshq.client._message_routes import MessageLocation, MessageRoute, MessageRouteStep, MessageTrace
 from meshq.client._peer_link import PeerLink
 from meshq.client._producer import Producer, ProducerStatistics
-from meshq.client._producer_feed import Feeding, watch
-from meshq.client._send_batches import Bridged
+from meshq.client._producer_feed import ProducerFeed, watch
+from meshq.client._send_batches import BridgedMessage
 from meshq.client._settings import ClientSettings
 from meshq.client._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client._transaction import Transaction
@@ -47,7 +47,7 @@ __all__ = [
     "Block",
     "BodySource",
     "BodyStream",
-    "Bridged",
+    "BridgedMessage",
     "Client",
     "ClientFactory",
     "ClientSettings",
@@ -56,17 +56,17 @@ __all__ = [
     "ConnectionEvent",
     "Consumer",
     "ConsumerStatistics",
+    "ConsumerTap",
     "DeliveredRun",
     "Delivery",
+    "DeliverySpan",
     "Disconnected",
     "Divert",
     "EventSink",
     "EventStream",
     "FailedOver",
-    "Feeding",
     "ForwardedRun",
     "HandlerErrors",
-    "Lending",
     "MessageLocation",
     "MessageRoute",
     "MessageRouteStep",
@@ -75,11 +75,11 @@ __all__ = [
     "PeerLink",
     "PreparedTransaction",
     "Producer",
+    "ProducerFeed",
     "ProducerStatistics",
     "QueueStatistics",
     "Reattached",
     "ReceivedMessage",
-    "Span",
     "Transaction",
     "acknowledge",
     "check_serving",

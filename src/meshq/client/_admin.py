@@ -13,7 +13,7 @@ from meshq.address import check_name, check_place, check_routing, parse_place, p
 from meshq.client._calls import Call
 from meshq.client._connection import Connection
 from meshq.client._message_routes import LOCATION_KEYS, STEP_KEYS, MessageLocation, MessageRoute, MessageTrace, told_of
-from meshq.client._session import Session
+from meshq.client._session import ClientSession
 from meshq.client._statistics import Divert, QueueStatistics
 from meshq.errors import SettingsError
 from meshq.ids import IDENTITY_BYTES, MessageId, NodeId
@@ -32,7 +32,7 @@ class Administration(ABC):
     whether it may have been carried out; repeating it does no harm.
     """
 
-    _session: Session
+    _session: ClientSession
     _connection: Connection
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Administration(ABC):
         flat = tuple(item for pair in arguments.items() for item in pair)
         header = WireCall(operation=operation, arguments=flat).encode()
         call = Call(operation, lambda number: Frame(FrameType.CALL, first=number, header=header))
-        self._session.calls.add(call)
+        self._session.pending_calls.add(call)
         self._session.flush()
         return await self._wait_call(call)
 

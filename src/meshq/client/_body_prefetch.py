@@ -15,7 +15,7 @@ from meshq.errors import MeshqError, StaleDeliveryError
 from meshq.wire import RunView, with_body
 
 if TYPE_CHECKING:
-    from meshq.client._body_reads import ReadLine
+    from meshq.client._body_reads import BodyReads
     from meshq.client._delivery import DeliveredRun
     from meshq.client._inbox import Inbox
 
@@ -39,12 +39,12 @@ class _Fetch:
         return len(self.blocks) == self.count
 
 
-class Arriving:
+class BodyPrefetch:
     """The line of one consumer; it is there from its first large body on."""
 
     __slots__ = ("_inbox", "_line", "_out", "_reads")
 
-    def __init__(self, inbox: Inbox, reads: ReadLine) -> None:
+    def __init__(self, inbox: Inbox, reads: BodyReads) -> None:
         self._inbox = inbox
         self._reads = reads
         self._line: deque[_Fetch] = deque()

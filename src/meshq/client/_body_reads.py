@@ -17,26 +17,26 @@ from meshq.wire import Frame, FrameType, Read
 
 if TYPE_CHECKING:
     from meshq.client._inbox import Inbox
-    from meshq.client._session import Session
+    from meshq.client._session import ClientSession
 
 #: Told the bytes of a block, or why they don't come.
 Got = Callable[[bytes | MeshqError], None]
 
 
-class ReadLine:
+class BodyReads:
     """The reads of one session."""
 
     __slots__ = ("_asked", "_session", "_waiting")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
         # Those that wait for their answer; a dict as an ordered set.
-        self._asked: dict[_Read, None] = {}
-        self._waiting: deque[_Read] = deque()
+        self._asked: dict[_BlockRead, None] = {}
+        self._waiting: deque[_BlockRead] = deque()
 
     def ask(self, inbox: Inbox, tag: int, block: int, then: Got) -> None:
         """Ask for a block of the body of a delivery, now or in its turn."""
-        self._waiting.append(_Read(inbox, tag, block, then))
+        self._waiting.append(_BlockRead(inbox, tag, block, then))
         self._pump()
 
     def _pump(self) -> None:
@@ -47,9 +47,9 @@ class ReadLine:
                 read.then(StaleDeliveryError("the consumer of the delivery is closed; the message comes again"))
                 continue
             asked[read] = None
-            self._session.calls.add(InnerCall(read.frame, read.answered(self)))
+            self._session.pending_calls.add(InnerCall(read.frame, read.answered(self)))
 
-    def answered(self, read: _Read, found: bytes | MeshqError) -> None:
+    def answered(self, read: _BlockRead, found: bytes | MeshqError) -> None:
         """The answer to one of them has come."""
         if self._asked.pop(read, False) is None:
             read.then(found)
@@ -72,7 +72,7 @@ class ReadLine:
             read.then(outcome_of(error, "not_done"))
 
 
-class _Read:
+class _BlockRead:
     """One block that was asked for."""
 
     __slots__ = ("_block", "_channel", "_epoch", "_inbox", "_tag", "then")
@@ -95,7 +95,7 @@ class _Read:
         header = Read(tag=self._tag, block=self._block).encode()
         return Frame(FrameType.READ, channel=self._channel, first=number, header=header)
 
-    def answered(self, line: ReadLine) -> Callable[[Values, MeshqError | None], None]:
+    def answered(self, line: BodyReads) -> Callable[[Values, MeshqError | None], None]:
         """What is called with the answer."""
 
         def answered(values: Values, error: MeshqError | None) -> None:

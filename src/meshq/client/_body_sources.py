@@ -19,7 +19,7 @@ POOL: Final = "large"
 _KINDS: Final = "bytes or something like bytes, a binary file, or an iterable or async iterable of such"
 
 
-class Source(ABC):
+class PieceSource(ABC):
     """Gives pieces, and, if it can, gives them again from the first one on."""
 
     @abstractmethod
@@ -35,7 +35,7 @@ class Source(ABC):
         """Nothing more is wanted.  What the program has given is left as it is."""
 
 
-class _Bytes(Source):
+class _Bytes(PieceSource):
     def __init__(self, body: Buffer) -> None:
         self._body = memoryview(body).cast("B")
         self._at = 0
@@ -53,7 +53,7 @@ class _Bytes(Source):
         return
 
 
-class _File(Source):
+class _File(PieceSource):
     def __init__(self, file: BinaryIO, threads: Threads) -> None:
         self._file = file
         self._threads = threads
@@ -81,7 +81,7 @@ def _position(file: BinaryIO) -> int | None:
     return file.tell() if file.seekable() else None
 
 
-class _Pieces(Source):
+class _Pieces(PieceSource):
     def __init__(self, pieces: Iterable[Buffer], threads: Threads) -> None:
         self._pieces = pieces
         self._threads = threads
@@ -107,7 +107,7 @@ def _next(iterator: Iterator[Buffer]) -> Buffer | None:
     return next(iterator, None)
 
 
-class _AsyncPieces(Source):
+class _AsyncPieces(PieceSource):
     def __init__(self, pieces: AsyncIterable[Buffer]) -> None:
         self._pieces = pieces
         self._iterator: AsyncIterator[Buffer] | None = None
@@ -133,7 +133,7 @@ class _AsyncPieces(Source):
             await iterator.aclose()
 
 
-def source_of(body: Any, threads: Threads) -> Source:
+def source_of(body: Any, threads: Threads) -> PieceSource:
     """Where a body's bytes come from.
 
     Raises:
@@ -150,10 +150,10 @@ def source_of(body: Any, threads: Threads) -> Source:
     return _Pieces(body, threads)
 
 
-class Blocks:
+class BodyBlocks:
     """A source, cut into whole blocks and a last one."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: PieceSource) -> None:
         self._source = source
         self._gathered = bytearray()
         self._ended = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 import trio
 
 from meshq import limits
-from meshq.client._calls import Opening
+from meshq.client._calls import OpenCompletion
 from meshq.errors import BusyError, ClosedError, MeshqError, StaleDeliveryError
 from meshq.loops import check_in_trio
 
@@ -37,7 +37,7 @@ class BodyStream:
         # Chunks asked for, and handed over.
         self._asked = 0
         self._given = 0
-        self._ahead: deque[Opening] = deque()
+        self._ahead: deque[OpenCompletion] = deque()
         self._state = "new"
         self._busy = False
 
@@ -108,15 +108,15 @@ class BodyStream:
         if run.settled or run.epoch != inbox.epoch:
             raise StaleDeliveryError("the message was settled, or its session or consumer is gone")
         while self._asked < self._count and len(self._ahead) < AHEAD:
-            waiter = Opening("reading a body")
+            waiter = OpenCompletion("reading a body")
             waiter.since = session.now()
             self._ahead.append(waiter)
-            session.reads.ask(inbox, run.first, self._asked, partial(_got, waiter))
+            session.body_reads.ask(inbox, run.first, self._asked, partial(_got, waiter))
             self._asked += 1
         session.flush()
 
 
-def _got(waiter: Opening, found: bytes | MeshqError) -> None:
+def _got(waiter: OpenCompletion, found: bytes | MeshqError) -> None:
     if isinstance(found, MeshqError):
         waiter.fail(found)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 from meshq.client._body_sources import source_of
 from meshq.client._inbox import returning
 from meshq.client._large_sends import send_large
-from meshq.client._send_batches import Bridged
+from meshq.client._send_batches import BridgedMessage
 from meshq.errors import UsageError, invariant
 from meshq.wire import FLAG_UNCOUNTED
 
@@ -61,7 +61,7 @@ def forget_window(client: Client, address: str) -> None:
     client._implicit.windows.pop(address, None)
 
 
-async def send_bridged(client: Client, address: str, messages: Sequence[Bridged]) -> None:
+async def send_bridged(client: Client, address: str, messages: Sequence[BridgedMessage]) -> None:
     """Send messages of a bridge together; as ``client.send_many``.
 
     Checkpoint: always.  Cancellation: each frame may have been sent or not.
@@ -71,7 +71,7 @@ async def send_bridged(client: Client, address: str, messages: Sequence[Bridged]
     await client.send_many(address, cast("Sequence[Message]", messages))
 
 
-async def stream_bridged(client: Client, address: str, message: Bridged, body: AsyncIterable[bytes]) -> None:
+async def stream_bridged(client: Client, address: str, message: BridgedMessage, body: AsyncIterable[bytes]) -> None:
     """Send one message of a bridge, whose body is read while it is sent; as ``client.send``.
 
     Checkpoint: always.  Cancellation: the message may have been sent or not.

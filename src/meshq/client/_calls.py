@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from meshq.client._completion import Waiter
-from meshq.client._link_failures import Losses
+from meshq.client._completion import Completion
+from meshq.client._link_failures import LinkFailures
 from meshq.errors import CallTimeoutError, ClosedError, MeshqError, StaleDeliveryError, caused
 from meshq.wire import Frame, FrameType
 
 Values = dict[str, Any]
 
 
-class Call(Waiter):
+class Call(Completion):
     """A call that a task waits for.
 
     It ends with the session it was sent in: ``UnblockedError``.  While it is not sent it waits for a connection;
@@ -46,10 +46,10 @@ class Call(Waiter):
         else:
             self.succeed(values)
 
-    def renewed(self, epoch: int, losses: Losses) -> bool:
+    def renewed(self, epoch: int, link_failures: LinkFailures) -> bool:
         """The session was made anew; returns whether the call is to be sent in it."""
         if self.sent:
-            self.fail(losses.cut_off(f"{self.what} was cut off: its session was lost"))
+            self.fail(link_failures.cut_off(f"{self.what} was cut off: its session was lost"))
         elif self.epoch is not None and self.epoch != epoch:
             self.fail(StaleDeliveryError(f"{self.what} came too late: the session was lost, the messages come again"))
         return not self.done
@@ -80,14 +80,14 @@ class NodeCall(Call):
         super().__init__(what, make)
         self._elsewhere = elsewhere
 
-    def renewed(self, epoch: int, losses: Losses) -> bool:
+    def renewed(self, epoch: int, link_failures: LinkFailures) -> bool:
         """The session was made anew, perhaps at another node."""
         if not self.sent and (error := self._elsewhere()) is not None:
             self.fail(error)
-        return super().renewed(epoch, losses) and not self.done
+        return super().renewed(epoch, link_failures) and not self.done
 
 
-class Opening(Waiter):
+class OpenCompletion(Completion):
     """The wait for a producer or consumer to be open, however many sessions that takes."""
 
     __slots__ = ("sent", "what")
@@ -143,7 +143,7 @@ class InnerCall:
         """The answer has come."""
         self._on_answer(values, error)
 
-    def renewed(self, epoch: int, losses: Losses) -> bool:
+    def renewed(self, epoch: int, link_failures: LinkFailures) -> bool:
         """The session was made anew: this one is forgotten."""
         return False
 

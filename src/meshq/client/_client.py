@@ -13,23 +13,23 @@ from meshq.abc import Env
 from meshq.address import parse_place
 from meshq.client._block import Block
 from meshq.client._body_sources import BodySource, source_of
-from meshq.client._calls import Call, Opening
-from meshq.client._completion import Waiter, fresh, leaf
+from meshq.client._calls import Call, OpenCompletion
+from meshq.client._completion import Completion, fresh, leaf
 from meshq.client._connection import Connection
-from meshq.client._connector import LocalTarget, Target
+from meshq.client._connector import ConnectTarget, LocalTarget
 from meshq.client._consumer import Consumer, check_consumer
-from meshq.client._envelope import PLAIN_ROW, Encoder
-from meshq.client._events import ConnectionEvent, EventSink, EventStream, Watchers
+from meshq.client._envelope import PLAIN_ROW, EnvelopeEncoder
+from meshq.client._events import ConnectionEvent, EventSink, EventSinks, EventStream
 from meshq.client._flusher import Flusher
 from meshq.client._implicit_producers import ImplicitProducers
 from meshq.client._large_sends import send_large
 from meshq.client._login import Login
-from meshq.client._messaging_patterns import Patterns
-from meshq.client._outbox import Run
+from meshq.client._messaging_patterns import MessagingPatterns
+from meshq.client._outbox import OutgoingRun
 from meshq.client._producer import Producer
-from meshq.client._reply_queue import Replies
-from meshq.client._send_batches import Batch, cut_into_runs
-from meshq.client._session import Session
+from meshq.client._reply_queue import ReplyQueue
+from meshq.client._send_batches import SendBatch, cut_into_runs
+from meshq.client._session import ClientSession
 from meshq.client._settings import ClientSettings
 from meshq.client._statistics import ClientStatistics
 from meshq.client._transaction import Transaction
@@ -40,34 +40,34 @@ from meshq.message import Message, PropertyValue, check_durable, keywords_of
 from meshq.wire import Link, encode_one
 
 
-class Client(Patterns):
+class Client(MessagingPatterns):
     """One session at a broker.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
 
     ``async with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back
     by itself; when it can't, the body is cancelled and the block raises ``ConnectionBrokenError``.
     """
 
-    def __init__(self, targets: Sequence[Target], settings: ClientSettings, env: Env) -> None:
+    def __init__(self, targets: Sequence[ConnectTarget], settings: ClientSettings, env: Env) -> None:
         self._targets = targets
         self._settings = settings
         self._env = env
-        self._session = Session(settings, trio.current_time)
+        self._session = ClientSession(settings, trio.current_time)
         self._flusher = Flusher(self._session)
         login = Login(env.entropy.token, settings.user, settings.password)
         self._connection = Connection(self._session, targets, settings, settings.client_id or "", login)
         self._connection.on_event = self._happened
-        self._encoder = Encoder()
-        self._replies = Replies(self._session, self._wait_call)
+        self._encoder = EnvelopeEncoder()
+        self._replies = ReplyQueue(self._session, self._wait_call)
         self._workers, self._stopped_serving = {}, False
         self._block = Block("the client")
         self._implicit = ImplicitProducers(self._session, self._check, self._token)
-        self._watchers: Watchers[ConnectionEvent] = Watchers()
+        self._watchers: EventSinks[ConnectionEvent] = EventSinks()
         self._nursery: Any = None
         self._life = trio.CancelScope(shield=True)
         # Under which transactions send; made for the first of them.
         self._transaction_producer = b""
         self._closed = False
-        self._ended = Waiter()
+        self._ended = Completion()
         # Sends since the last one that passed through the scheduler.
         self._calls = 0
 
@@ -105,10 +105,10 @@ class Client(Patterns):
             connected=connection.connected,
             resumed=connection.resumed,
             renewed=connection.renewed,
-            producers=len(session.runs.outboxes),
+            producers=len(session.send_queue.outboxes),
             consumers=len(session.inboxes),
-            unconfirmed=sum(outbox.unsettled for outbox in session.runs.outboxes),
-            waiting_runs=len(session.runs.backlog),
+            unconfirmed=sum(outbox.unsettled for outbox in session.send_queue.outboxes),
+            waiting_runs=len(session.send_queue.backlog),
             requests=self._replies.waiting,
             late_answers=self._replies.late,
             kept_bytes=session.outgoing.kept_bytes,
@@ -303,7 +303,7 @@ class Client(Patterns):
                 return
         else:
             assert type(body) is bytes
-            run = Run(encode_one(body, envelope), durable, self._env.wall.now_ms(), plain=envelope is PLAIN_ROW)
+            run = OutgoingRun(encode_one(body, envelope), durable, self._env.wall.now_ms(), plain=envelope is PLAIN_ROW)
         self._session.submit(self._implicit.to(address), run)
         self._session.flush()
         if not run.done:
@@ -329,7 +329,7 @@ class Client(Patterns):
             SettingsError: a message is not allowed; nothing was sent.
             MeshqError: as ``send``; ``results`` lists what became of each message.
         """
-        batch = Batch()
+        batch = SendBatch()
         check_durable(durable)
         runs = cut_into_runs(messages, self._encoder, self._env.wall.now_ms(), batch, bodies_durable=durable)
         if not runs:
@@ -441,12 +441,14 @@ class Client(Patterns):
     async def _gathered(self) -> None:
         session = self._session
         self._flusher.gather()
-        marks = [session.runs.mark(outbox) for outbox in list(session.runs.outboxes) if outbox.queued]
-        for mark in marks:
+        barriers = [
+            session.send_queue.add_barrier(outbox) for outbox in list(session.send_queue.outboxes) if outbox.queued
+        ]
+        for mark in barriers:
             await self._wait_run(mark)
             mark.result()
 
-    def _time(self, runs: Sequence[Run]) -> None:
+    def _time(self, runs: Sequence[OutgoingRun]) -> None:
         """Runs that somebody waits for, and that are not decided, have a timeout."""
         waiting = [run for run in runs if not run.done]
         if not waiting:
@@ -458,10 +460,10 @@ class Client(Patterns):
         self._session.timed.update(dict.fromkeys(waiting))
         self._connection.look_at_timeout(waiting[0].since)
 
-    def _untime(self, runs: Sequence[Run]) -> None:
-        self._session.runs.left(runs)
+    def _untime(self, runs: Sequence[OutgoingRun]) -> None:
+        self._session.send_queue.forget(runs)
 
-    async def _wait_run(self, run: Run) -> None:
+    async def _wait_run(self, run: OutgoingRun) -> None:
         self._time((run,))
         try:
             await run.decided()
@@ -471,7 +473,7 @@ class Client(Patterns):
         finally:
             self._untime((run,))
 
-    async def _wait_call(self, call: Call | Opening) -> dict[str, Any]:
+    async def _wait_call(self, call: Call | OpenCompletion) -> dict[str, Any]:
         timed = self._session.timed
         timed[call] = None
         self._connection.look_at_timeout(call.since)

@@ -34,7 +34,7 @@ def leaf(error: BaseException) -> BaseException:
     return error
 
 
-class Waiter:
+class Completion:
     """One thing that will be done or fail, and the task that waits for it."""
 
     __slots__ = ("_error", "_task", "_value", "since")
@@ -52,7 +52,7 @@ class Waiter:
         return self._value is not _PENDING or self._error is not None
 
     @property
-    def waited_for(self) -> bool:
+    def has_waiter(self) -> bool:
         """Whether a task is parked here."""
         return self._task is not None
 
@@ -102,26 +102,26 @@ class Waiter:
         return trio.lowlevel.Abort.SUCCEEDED
 
 
-class Bell:
+class Wakeup:
     """Wakes one task, which looks for itself what there is to do."""
 
-    __slots__ = ("_rung", "_task")
+    __slots__ = ("_task", "_woken")
 
     def __init__(self) -> None:
         self._task: trio.lowlevel.Task | None = None
-        self._rung = False
+        self._woken = False
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the task now, or when it next waits."""
         task = self._task
         if task is None:
-            self._rung = True
+            self._woken = True
         else:
             self._task = None
             trio.lowlevel.reschedule(task)
 
     @property
-    def waited_for(self) -> bool:
+    def has_waiter(self) -> bool:
         """Whether a task is parked here."""
         return self._task is not None
 
@@ -130,12 +130,12 @@ class Bell:
 
         Checkpoint: always.  Cancellation: the ring isn't lost.
         """
-        if self._rung:
+        if self._woken:
             await trio.lowlevel.checkpoint()
         else:
             self._task = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._abort)
-        self._rung = False
+        self._woken = False
 
     def fail(self, error: BaseException) -> None:
         """Raise ``error`` in the task that waits now, if there is one."""

@@ -12,14 +12,14 @@ import trio
 
 from meshq import limits
 from meshq.client._change_log import ChangeLog
-from meshq.client._completion import Waiter, fresh, leaf
-from meshq.client._connector import Target
+from meshq.client._completion import Completion, fresh, leaf
+from meshq.client._connector import ConnectTarget
 from meshq.client._deadlines import due
 from meshq.client._events import Connected, ConnectionEvent, Disconnected, FailedOver, Reattached
 from meshq.client._failover_machine import FailoverMachine
 from meshq.client._handshake import Handshake
 from meshq.client._login import Login
-from meshq.client._session import Session
+from meshq.client._session import ClientSession
 from meshq.client._settings import ClientSettings
 from meshq.errors import (
     CallTimeoutError,
@@ -42,7 +42,7 @@ _LEAVE: Final = frozenset({"not_active", "stopping", "too_many_sessions", "journ
 _LOST: Final = frozenset({"session_taken", "silent"})
 
 
-class _UnsealedSegment:
+class _LinkEnd:
     """Why a link has ended."""
 
     __slots__ = ("error", "fatal", "leave", "parted")
@@ -64,8 +64,8 @@ class Connection:
 
     def __init__(
         self,
-        session: Session,
-        targets: Sequence[Target],
+        session: ClientSession,
+        targets: Sequence[ConnectTarget],
         settings: ClientSettings,
         label: str,
         login: Login,
@@ -86,7 +86,7 @@ class Connection:
             interval_s_max=settings.max_retry_interval,
         )
         #: Decided when there has been a first connection, or none could be made.
-        self.first = Waiter()
+        self.first = Completion()
         self.on_event: Callable[[ConnectionEvent], None] = _ignore
         #: Called when the node is gone, "left" or "away", and why; each failed attempt says so again.
         self.on_parted: Callable[[str, MeshqError], None] = _ignore
@@ -100,9 +100,9 @@ class Connection:
         self._log = log or ChangeLog()
         self._target = 0
         self._link: Link | None = None
-        self._ended = Waiter()
+        self._ended = Completion()
         # Decided when the link that we have is closed.
-        self._gone = Waiter()
+        self._gone = Completion()
         self._node_id = b""
         self._dialing: trio.CancelScope | None = None
         self._pausing: trio.CancelScope | None = None
@@ -139,7 +139,7 @@ class Connection:
                 return None
             error = ended.error
             attached = self.connected > before
-            self._session.losses.ended(error, attached=attached)
+            self._session.link_failures.ended(error, attached=attached)
             final = ended.fatal or (attached and not self._settings.reconnect_attempts)
             if attached:
                 self._machine.lost(trio.current_time(), leave=ended.leave)
@@ -156,7 +156,7 @@ class Connection:
         if self._pausing is not None:
             self._pausing.cancel()
 
-    async def _once(self, target: Target) -> _UnsealedSegment:
+    async def _once(self, target: ConnectTarget) -> _LinkEnd:
         """One connection, from dialing to its end."""
         patience = min(self._settings.call_timeout, self._settings.connection_ttl)
         with trio.CancelScope(deadline=trio.current_time() + patience) as self._dialing:
@@ -164,17 +164,17 @@ class Connection:
             try:
                 link = await target.open()
             except (ConnectionBrokenError, NotActiveError) as error:
-                return _UnsealedSegment(error, leave=True)
+                return _LinkEnd(error, leave=True)
             except (RemoteProtocolError, SecurityError, SettingsError) as error:
-                return _UnsealedSegment(error, fatal=True)
+                return _LinkEnd(error, fatal=True)
             return await self._serve(link)
         late = CallTimeoutError(f"{target} did not answer in time", outcome="not_done")
-        return _UnsealedSegment(caused(late, TimeoutError(f"waited {patience:g} s for a connection")), leave=True)
+        return _LinkEnd(caused(late, TimeoutError(f"waited {patience:g} s for a connection")), leave=True)
 
-    async def _serve(self, link: Link) -> _UnsealedSegment:
+    async def _serve(self, link: Link) -> _LinkEnd:
         """Shake hands on a link, and see it through."""
         self._link = link
-        self._ended, self._gone = Waiter(), Waiter()
+        self._ended, self._gone = Completion(), Completion()
         self.peer = link.peer
         try:
             handshake = Handshake(link, self._session, self._label, self._login)
@@ -185,7 +185,7 @@ class Connection:
             handshake.start()
             if isinstance(link, StreamLink):
                 await self._attend(link)
-            ended: _UnsealedSegment = await self._ended.wait()
+            ended: _LinkEnd = await self._ended.wait()
             return ended
         finally:
             self._session.detach()
@@ -240,21 +240,21 @@ class Connection:
                     return
             self._broke_off()
         except ConnectionBrokenError as error:
-            self._end(_UnsealedSegment(error))
+            self._end(_LinkEnd(error))
         except SecurityError as error:
             # Under TLS the node may say only now that it does not believe us.
-            self._end(_UnsealedSegment(error, fatal=True))
+            self._end(_LinkEnd(error, fatal=True))
         except RemoteProtocolError as error:
             self._violated(error)
 
     # -- what happens on a link
 
-    def _end(self, ended: _UnsealedSegment) -> None:
+    def _end(self, ended: _LinkEnd) -> None:
         self._ended.succeed(ended)
 
     def _broke_off(self) -> None:
         error = ConnectionBrokenError(f"the connection to {self.peer} was ended by the other side")
-        self._end(_UnsealedSegment(caused(error, EOFError("the stream has ended, without a word"))))
+        self._end(_LinkEnd(caused(error, EOFError("the stream has ended, without a word"))))
 
     def _violated(self, error: MeshqError) -> None:
         link = self._link
@@ -263,21 +263,21 @@ class Connection:
             link.send(Frame(FrameType.CLOSE, header=Close(code=code, text=str(error)[:1024]).encode()))
             self._session.detach()
             link.close()
-        self._end(_UnsealedSegment(error, fatal=True))
+        self._end(_LinkEnd(error, fatal=True))
 
     def _said_good_bye(self, close: Close) -> None:
         entry = BY_NUMBER.get(close.code)
         if close.code == 0:
             closed = ConnectionBrokenError(f"{self.peer} has closed the connection")
-            ended = _UnsealedSegment(caused(closed, EOFError("the stream has ended, with a good-bye")), leave=True)
+            ended = _LinkEnd(caused(closed, EOFError("the stream has ended, with a good-bye")), leave=True)
         elif entry is not None and entry.name in _LEAVE:
             parted = "left" if entry.name == "stopping" else ""
-            ended = _UnsealedSegment(error_of(close.code, close.text), leave=True, parted=parted)
+            ended = _LinkEnd(error_of(close.code, close.text), leave=True, parted=parted)
         elif entry is not None and entry.name in _LOST:
             closed = ConnectionBrokenError(f"{self.peer} has closed the connection: {close.text}")
-            ended = _UnsealedSegment(caused(closed, error_of(close.code, close.text)))
+            ended = _LinkEnd(caused(closed, error_of(close.code, close.text)))
         else:
-            ended = _UnsealedSegment(error_of(close.code, close.text), fatal=True)
+            ended = _LinkEnd(error_of(close.code, close.text), fatal=True)
         self._session.detach()
         self._end(ended)
 
@@ -346,7 +346,7 @@ class Connection:
         if silent_at <= now:
             silence = ConnectionBrokenError(f"nothing was heard of {self.peer} for {session.ttl} s")
             waited = TimeoutError(f"waited {session.ttl:g} s for a sign of life")
-            self._end(_UnsealedSegment(caused(silence, waited), parted="away"))
+            self._end(_LinkEnd(caused(silence, waited), parted="away"))
             return math.inf
         ping_at = session.flushed_at + session.ttl / 3
         if ping_at <= now:

@@ -11,7 +11,7 @@ from meshq.errors import ConnectionBrokenError, SettingsError
 from meshq.wire import Link, StreamLink
 
 
-class Target(Protocol):
+class ConnectTarget(Protocol):
     """Something that a client can connect to."""
 
     async def open(self) -> Link:

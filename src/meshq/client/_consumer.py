@@ -13,8 +13,8 @@ import trio
 from meshq import limits
 from meshq.address import SEPARATOR, parse_target
 from meshq.client._block import Block
-from meshq.client._calls import Opening
-from meshq.client._completion import Bell, fresh
+from meshq.client._calls import OpenCompletion
+from meshq.client._completion import Wakeup, fresh
 from meshq.client._delivery import Delivery
 from meshq.client._inbox import Inbox, returning
 from meshq.errors import BrokenError, BusyError, ClosedError, MeshqError, SettingsError, StaleDeliveryError, UsageError
@@ -128,8 +128,8 @@ class Consumer:
         self._inbox.on_change = self._changed
         self._session = client._session
         self._block = Block(f"the consumer of {queue!r}")
-        self._bell = Bell()
-        self._opened = Opening(f"opening a consumer of {queue!r}")
+        self._wakeup = Wakeup()
+        self._opened = OpenCompletion(f"opening a consumer of {queue!r}")
         # Calls since the last one that passed through the scheduler.
         self._calls = 0
         self._busy = False
@@ -200,7 +200,7 @@ class Consumer:
         call = self._session.close_inbox(self._inbox)
         if self._inbox.failed is None:
             self._inbox.failed = ClosedError(f"the consumer of {self.queue!r} is closed")
-            self._bell.fail(fresh(self._inbox.failed))
+            self._wakeup.fail(fresh(self._inbox.failed))
         if call is None:
             return
         self._session.flush()
@@ -217,12 +217,12 @@ class Consumer:
         self._opened.fail(fresh(error))
         if not isinstance(error, ClosedError):
             self._block.fail(error)
-        self._bell.fail(fresh(error))
+        self._wakeup.fail(fresh(error))
         self._inbox.on_change()
 
     def _changed(self) -> None:
-        if self._bell.waited_for:
-            self._bell.ring()
+        if self._wakeup.has_waiter:
+            self._wakeup.wake()
 
     # -- receiving
 
@@ -288,7 +288,7 @@ class Consumer:
                 if timeout is None:
                     while inbox.empty and not inbox.ended:
                         self._check()
-                        await self._bell.wait()
+                        await self._wakeup.wait()
                 else:
                     await self._arrival_until(trio.current_time() + timeout)
             if inbox.empty:
@@ -299,17 +299,17 @@ class Consumer:
 
     async def _arrival_until(self, deadline: float) -> None:
         """Wait until something is here or the time is up; one timer of the client watches for all of them."""
-        session, inbox, bell = self._session, self._inbox, self._bell
-        session.alarms[bell] = deadline
+        session, inbox, wakeup = self._session, self._inbox, self._wakeup
+        session.wakeups[wakeup] = deadline
         session.look_at(deadline)
         try:
             while inbox.empty and not inbox.ended:
                 self._check()
-                await bell.wait()
+                await wakeup.wait()
                 if inbox.empty and trio.current_time() >= deadline:
                     return
         finally:
-            del session.alarms[bell]
+            del session.wakeups[wakeup]
 
     def _check(self) -> None:
         if self._inbox.failed is not None:

@@ -11,12 +11,12 @@ from typing import Final
 from meshq.client._completion import fresh
 from meshq.client._consumer import Consumer
 from meshq.client._delivery import DeliveredRun, ReceivedMessage
-from meshq.client._inbox import Span, returning
+from meshq.client._inbox import DeliverySpan, returning
 from meshq.errors import MeshqError, StaleDeliveryError
 from meshq.wire import FLAG_REJECT
 
 
-class Lending:
+class ConsumerTap:
     """One consumer, seen from another thread.
 
     ``on_change`` is called, in the client's own thread, when messages have arrived or the consumer has failed.
@@ -63,7 +63,7 @@ class Lending:
         """Whether messages of this run may be handed over: if its session is gone they come again."""
         return run.epoch == self._inbox.epoch
 
-    def mark(self, deliveries: Sequence[ReceivedMessage]) -> tuple[list[Span], StaleDeliveryError | None]:
+    def mark(self, deliveries: Sequence[ReceivedMessage]) -> tuple[list[DeliverySpan], StaleDeliveryError | None]:
         """Mark deliveries as settled: the spans for ``report``, and the error for those that are stale.
 
         Raises:
@@ -81,7 +81,7 @@ class Lending:
         """What has arrived and is not lent yet."""
         return self._inbox.lend()
 
-    def report(self, handed: Sequence[Span], settled: Sequence[tuple[int, Span]]) -> None:
+    def report(self, handed: Sequence[DeliverySpan], settled: Sequence[tuple[int, DeliverySpan]]) -> None:
         """What the other thread has handed over since the last time, and what has become of messages."""
         self._inbox.handed_over(handed)
         if not self._inbox.ended and self._inbox.gather(settled):

@@ -42,7 +42,7 @@ Row = tuple[int, bytes, bytes, bytes]
 PLAIN_ROW: Final[Row] = (KIND_PLAIN, b"", b"", b"")
 
 
-class Encoder:
+class EnvelopeEncoder:
     """Makes envelopes; one for each client, because it remembers names."""
 
     __slots__ = ("_names", "_pack")

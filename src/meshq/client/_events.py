@@ -86,7 +86,7 @@ class EventSink(Protocol[E_in]):
         """Nothing more will happen."""
 
 
-class Watchers(Generic[E]):
+class EventSinks(Generic[E]):
     """Sinks that are told what happens, in the order in which they came, as long as somebody holds on to them."""
 
     __slots__ = ("_sinks",)

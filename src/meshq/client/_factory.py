@@ -8,7 +8,7 @@ from typing import Any
 from meshq.abc import Env
 from meshq.client._change_log import ChangeLog
 from meshq.client._client import Client
-from meshq.client._connector import InprocTarget, Target, TcpTarget, TlsTarget
+from meshq.client._connector import ConnectTarget, InprocTarget, TcpTarget, TlsTarget
 from meshq.client._link_channel import PeerEvents
 from meshq.client._peer_link import PeerLink
 from meshq.client._settings import ClientSettings
@@ -46,7 +46,7 @@ class ClientFactory:
     def __repr__(self) -> str:
         return f"<ClientFactory {', '.join(map(str, self.endpoints))}>"
 
-    def _target(self, endpoint: Endpoint) -> Target:
+    def _target(self, endpoint: Endpoint) -> ConnectTarget:
         if endpoint.scheme == "inproc":
             return InprocTarget(endpoint, self._env, self.settings.client_id or "")
         if endpoint.scheme == "tls":

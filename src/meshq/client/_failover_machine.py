@@ -13,7 +13,7 @@ from typing import NamedTuple
 from meshq.errors import invariant
 
 
-class Dial(NamedTuple):
+class ConnectAttempt(NamedTuple):
     """Wait ``delay_s``, then connect to the target with this index."""
 
     delay_s: float
@@ -64,7 +64,7 @@ class FailoverMachine:
         # When the connection that we have, or had last, was made; None: there has been none.
         self._attached_at: float | None = None
 
-    def next(self) -> Dial | None:
+    def next(self) -> ConnectAttempt | None:
         """What to try now; None: all attempts are used up."""
         allowed = self._initial_attempts if self._attached_at is None else self._attempts
         if self._round >= allowed:
@@ -76,7 +76,7 @@ class FailoverMachine:
             self._position = 0
             self._round += 1
             self._delay_s = min(max(self._delay_s * self._factor, self._interval_s), self._interval_s_max)
-        return Dial(delay, target)
+        return ConnectAttempt(delay, target)
 
     def attached(self, target: int, now: float) -> None:
         """A connection to ``target`` is made."""

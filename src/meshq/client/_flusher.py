@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from meshq.client._completion import Bell
+from meshq.client._completion import Wakeup
 
 if TYPE_CHECKING:
-    from meshq.client._session import Session
+    from meshq.client._session import ClientSession
 
 
-class Gathers(Protocol):
+class Flushable(Protocol):
     """Something that gathers and wants a look at the end of each loop turn."""
 
     def turn(self) -> bool:
@@ -23,22 +23,22 @@ class Gathers(Protocol):
 class Flusher:
     """One for each client.  It sleeps while nothing gathers."""
 
-    __slots__ = ("_armed", "_bell", "_session")
+    __slots__ = ("_armed", "_session", "_wakeup")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
-        self._armed: dict[Gathers, None] = {}
-        self._bell = Bell()
+        self._armed: dict[Flushable, None] = {}
+        self._wakeup = Wakeup()
         session.wake = self.wake
 
     def wake(self) -> None:
         """There is something to send."""
-        self._bell.ring()
+        self._wakeup.wake()
 
-    def arm(self, gathers: Gathers) -> None:
+    def arm(self, gathers: Flushable) -> None:
         """Look at this one from the next turn on."""
         self._armed[gathers] = None
-        self._bell.ring()
+        self._wakeup.wake()
 
     def gather(self) -> None:
         """Have everything sent that gathers now."""
@@ -52,14 +52,14 @@ class Flusher:
         """
         session = self._session
         while True:
-            await self._bell.wait()
+            await self._wakeup.wait()
             if self._armed:
                 armed, self._armed = self._armed, {}
                 for gathers in armed:
                     if gathers.turn():
                         self._armed[gathers] = None
                 if self._armed:
-                    self._bell.ring()
+                    self._wakeup.wake()
             session.pump()
             session.send_settles()
             session.flush()

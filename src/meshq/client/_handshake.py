@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from meshq.client._login import Login
-from meshq.client._session import Session
+from meshq.client._session import ClientSession
 from meshq.errors import MeshqError, RemoteProtocolError, SecurityError
 from meshq.wire import (
     FEATURES,
@@ -38,7 +38,7 @@ class Handshake:
     ``on_attached`` is called with what the node says of itself and of the session, after the session took it.
     """
 
-    def __init__(self, link: Link, session: Session, label: str, login: Login) -> None:
+    def __init__(self, link: Link, session: ClientSession, label: str, login: Login) -> None:
         self._link = link
         self._session = session
         self._label = label

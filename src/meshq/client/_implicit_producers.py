@@ -8,7 +8,7 @@ from typing import Final
 
 from meshq.address import parse_place
 from meshq.client._outbox import Outbox
-from meshq.client._session import Session
+from meshq.client._session import ClientSession
 from meshq.errors import MeshqError
 
 #: Addresses whose producer is kept.
@@ -21,7 +21,7 @@ class ImplicitProducers:
     ``check`` raises unless the client is open; ``token`` makes the id of a producer.
     """
 
-    def __init__(self, session: Session, check: Callable[[], None], token: Callable[[], bytes]) -> None:
+    def __init__(self, session: ClientSession, check: Callable[[], None], token: Callable[[], bytes]) -> None:
         self._session = session
         self._check = check
         self._token = token
@@ -51,6 +51,6 @@ class ImplicitProducers:
         self._outboxes[address] = outbox
         if len(self._outboxes) > IMPLICIT_PRODUCERS_MAX:
             _, oldest = self._outboxes.popitem(last=False)
-            self._session.runs.close(oldest)
-        self._session.runs.add(outbox)
+            self._session.send_queue.close(oldest)
+        self._session.send_queue.add(outbox)
         return outbox

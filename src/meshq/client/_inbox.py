@@ -9,8 +9,8 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
-from meshq.client._body_prefetch import Arriving
-from meshq.client._body_reads import ReadLine
+from meshq.client._body_prefetch import BodyPrefetch
+from meshq.client._body_reads import BodyReads
 from meshq.client._delivery import DeliveredRun, Delivery, ReceivedMessage
 from meshq.errors import MeshqError, SettingsError, StaleDeliveryError, UsageError, invariant, with_kind
 from meshq.message import check_span
@@ -37,7 +37,7 @@ def returning(delay: float | None) -> int:
     return FLAG_RETURN | (wait_ms + 1 if delay else 1) << _WAIT_SHIFT
 
 
-class Span(NamedTuple):
+class DeliverySpan(NamedTuple):
     """Messages of one run that follow each other, as given to ``ack``."""
 
     run: DeliveredRun
@@ -60,7 +60,7 @@ class Span(NamedTuple):
         return self.run.first + self.start + self.rows - 1
 
 
-def spans_of(deliveries: Sequence[ReceivedMessage]) -> list[Span]:
+def spans_of(deliveries: Sequence[ReceivedMessage]) -> list[DeliverySpan]:
     """Deliveries as spans, in the order given: comparing whole ranges, not message by message.
 
     Raises:
@@ -87,8 +87,8 @@ def check_deliveries(deliveries: Sequence[object], part: Callable[[Any], object]
             raise SettingsError("deliveries", one, allowed, shown=with_kind(one)) from None
 
 
-def _spans_of(deliveries: Sequence[ReceivedMessage]) -> list[Span]:
-    spans: list[Span] = []
+def _spans_of(deliveries: Sequence[ReceivedMessage]) -> list[DeliverySpan]:
+    spans: list[DeliverySpan] = []
     start, end = 0, len(deliveries)
     while start < end:
         first = deliveries[start]
@@ -101,12 +101,12 @@ def _spans_of(deliveries: Sequence[ReceivedMessage]) -> list[Span]:
                 stop = start + 1
                 while stop < end and deliveries[stop]._run is run and deliveries[stop]._index == index + stop - start:
                     stop += 1
-        spans.append(Span(run, index, stop - start))
+        spans.append(DeliverySpan(run, index, stop - start))
         start = stop
     return spans
 
 
-class Receives(Protocol):
+class InboxOwner(Protocol):
     """Whose deliveries these are."""
 
     @property
@@ -131,6 +131,7 @@ class Inbox:
         "_runs",
         "arriving",
         "auto",
+        "body_reads",
         "browse",
         "channel",
         "closing",
@@ -142,13 +143,12 @@ class Inbox:
         "header",
         "on_change",
         "open",
-        "reads",
         "ready",
         "temporary",
         "undone",
     )
 
-    def __init__(self, consumer: Receives, header: bytes, *, auto: bool, temporary: bool = False) -> None:
+    def __init__(self, consumer: InboxOwner, header: bytes, *, auto: bool, temporary: bool = False) -> None:
         self.consumer = consumer
         #: The encoded header of its CONSUME frame.
         self.header = header
@@ -179,9 +179,9 @@ class Inbox:
         self._position = 0
         self._last_tag = 0
         #: What waits for the body of a large message, its own or that of one before it; None: there has been none.
-        self.arriving: Arriving | None = None
+        self.arriving: BodyPrefetch | None = None
         #: The session's reads, while it has a session.
-        self.reads: ReadLine | None = None
+        self.body_reads: BodyReads | None = None
         #: Messages handed over and not settled.
         self.open = 0
         # Gathered and not sent: the fate that a SETTLE frame tells, and its ranges flat.
@@ -227,9 +227,9 @@ class Inbox:
         if self.closing:
             return
         if run.large is not None and self.arriving is None:
-            invariant(self.reads is not None, "whoever is sent messages has a session")
-            assert self.reads is not None
-            self.arriving = Arriving(self, self.reads)
+            invariant(self.body_reads is not None, "whoever is sent messages has a session")
+            assert self.body_reads is not None
+            self.arriving = BodyPrefetch(self, self.body_reads)
         if self.arriving is not None and (run.large is not None or self.arriving):
             self.arriving.add(run)
         else:
@@ -315,14 +315,14 @@ class Inbox:
         self._runs.clear()
         return runs
 
-    def handed_over(self, spans: Sequence[Span]) -> None:
+    def handed_over(self, spans: Sequence[DeliverySpan]) -> None:
         """These messages, lent before, were handed to the application."""
         for span in spans:
             if span.run.epoch == self.epoch:
                 self.handed = span.last + 1
                 self.open += span.rows
 
-    def gather(self, settled: Sequence[tuple[int, Span]]) -> bool:
+    def gather(self, settled: Sequence[tuple[int, DeliverySpan]]) -> bool:
         """What has become of messages that were marked before; returns whether there is something to tell the broker.
 
         What belongs to a session that is gone is dropped: it comes again.
@@ -383,14 +383,14 @@ class Inbox:
             self._add_all(fate, done)
         return stale
 
-    def mark(self, deliveries: Sequence[ReceivedMessage]) -> tuple[list[Span], StaleDeliveryError | None]:
+    def mark(self, deliveries: Sequence[ReceivedMessage]) -> tuple[list[DeliverySpan], StaleDeliveryError | None]:
         """Mark deliveries as settled, and gather nothing: the spans to gather, and the error for those that are stale.
 
         Raises:
             UsageError: one is settled already, or not of this consumer, or none at all; nothing changed.
         """
         spans = spans_of(deliveries)
-        done: list[Span] = []
+        done: list[DeliverySpan] = []
         stale = False
         for span in spans:
             run, mask = span.run, span.mask
@@ -411,7 +411,7 @@ class Inbox:
                 stale = True
         return done, self._stale(spans) if stale else None
 
-    def _stale(self, spans: list[Span]) -> StaleDeliveryError:
+    def _stale(self, spans: list[DeliverySpan]) -> StaleDeliveryError:
         text = "the session or consumer of the delivery is gone; the message comes again"
         error = StaleDeliveryError(text)
         results: list[MeshqError | None] = []
@@ -422,7 +422,7 @@ class Inbox:
         stale = len(results) - results.count(None)
         return StaleDeliveryError(f"{stale} of {len(results)} deliveries: {text}", results=results)
 
-    def _add_all(self, fate: int, spans: Sequence[Span]) -> None:
+    def _add_all(self, fate: int, spans: Sequence[DeliverySpan]) -> None:
         """Gather spans; those of runs that follow each other, as most do, are one range."""
         first = following = spans[0].first
         for run, start, rows in spans:

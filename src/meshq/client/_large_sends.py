@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import parse_place
-from meshq.client._body_sources import Blocks, Source
-from meshq.client._calls import Call, Opening
+from meshq.client._body_sources import BodyBlocks, PieceSource
+from meshq.client._calls import Call, OpenCompletion
 from meshq.client._envelope import Row
-from meshq.client._link_failures import Losses
-from meshq.client._outbox import Outbox, Run, body_lost, outcome_of
+from meshq.client._link_failures import LinkFailures
+from meshq.client._outbox import Outbox, OutgoingRun, body_lost, outcome_of
 from meshq.errors import MeshqError, NotActiveError, UnblockedError
 from meshq.wire import FLAG_DURABLE, FLAG_LAST, Frame, FrameType, encode_one
 
@@ -30,13 +30,13 @@ class _BlockCall(Call):
 
     __slots__ = ()
 
-    def renewed(self, epoch: int, losses: Losses) -> bool:
+    def renewed(self, epoch: int, link_failures: LinkFailures) -> bool:
         """The session was made anew: what had come of the body is gone."""
-        self.fail(body_lost(losses))
+        self.fail(body_lost(link_failures))
         return False
 
 
-class _Upload:
+class _BodyUpload:
     """One try to send a body."""
 
     def __init__(self, client: Client, *, durable: bool) -> None:
@@ -49,9 +49,9 @@ class _Upload:
         self._begun = False
         self._calls: deque[_BlockCall] = deque()
         # The message that names it.
-        self._run: Run | None = None
+        self._run: OutgoingRun | None = None
 
-    async def send(self, blocks: Blocks) -> tuple[int, int]:
+    async def send(self, blocks: BodyBlocks) -> tuple[int, int]:
         """Send all blocks; returns the channel and the epoch by which the message names them, once they are stored."""
         last = False
         while not last:
@@ -71,20 +71,20 @@ class _Upload:
 
         self._session.check()
         if self._epoch != self._session.epoch:
-            raise body_lost(self._session.losses)
+            raise body_lost(self._session.link_failures)
         if not self._channel:
             # Here and not when it is sent: what opens a channel later, and has its number, is sent later, too.
             self._channel = self._session.new_channel(None)
         call = _BlockCall("sending a body", make)
         self._calls.append(call)
-        self._session.calls.add(call)
+        self._session.pending_calls.add(call)
         self._session.flush()
 
     async def _answer(self) -> None:
         await self._client._wait_call(self._calls[0])
         self._calls.popleft()
 
-    def named(self, run: Run) -> None:
+    def named(self, run: OutgoingRun) -> None:
         """The message that names the body is given to the session."""
         self._run = run
 
@@ -100,8 +100,8 @@ class _Upload:
 
 
 async def send_large(
-    client: Client, address: str, source: Source, envelope: Row, *, durable: bool, large_from: int
-) -> Run | None:
+    client: Client, address: str, source: PieceSource, envelope: Row, *, durable: bool, large_from: int
+) -> OutgoingRun | None:
     """Send a message whose body may be large; it is confirmed on return.
 
     Returns a run to be sent in the ordinary way if the body turns out to be smaller than ``large_from``.
@@ -120,20 +120,20 @@ async def send_large(
 
 
 async def _send_until_stored(
-    client: Client, address: str, source: Source, envelope: Row, *, durable: bool, large_from: int
-) -> Run | None:
+    client: Client, address: str, source: PieceSource, envelope: Row, *, durable: bool, large_from: int
+) -> OutgoingRun | None:
     while True:
         cut_off: BaseException | None = None
-        blocks = Blocks(source)
+        blocks = BodyBlocks(source)
         body = await blocks.first(large_from)
         if body is not None:
-            return Run(encode_one(body, envelope), durable, client._now_ms())
+            return OutgoingRun(encode_one(body, envelope), durable, client._now_ms())
         try:
             await _send_in_turn(client, address, blocks, envelope, durable=durable)
         except NotActiveError as error:
             cut_off = error
             # The node is going away: what comes next is another session.
-            renewed = Opening("a send")
+            renewed = OpenCompletion("a send")
             renewed.since = client._session.now()
             client._session.renewals.append(renewed)
             await client._wait_call(renewed)
@@ -145,26 +145,26 @@ async def _send_until_stored(
             return None
         if not await source.restart():
             text = "a send was cut off by the loss of its session, and its body can't be read from the beginning again"
-            raise UnblockedError(text, outcome="not_done") from (cut_off or client._session.losses.lost)
+            raise UnblockedError(text, outcome="not_done") from (cut_off or client._session.link_failures.lost)
 
 
-async def _send_in_turn(client: Client, address: str, blocks: Blocks, envelope: Row, *, durable: bool) -> None:
+async def _send_in_turn(client: Client, address: str, blocks: BodyBlocks, envelope: Row, *, durable: bool) -> None:
     """Send once it is this one's turn: the broker takes only so many bodies of a session at a time."""
     # Who asks for what is not allowed is told at once.
     parse_place(address)
     client._check()
     session = client._session
-    turn = session.uploads.take("a send", session.now())
+    slot = session.upload_slots.acquire("a send", session.now())
     try:
-        if not turn.had:
-            await client._wait_call(turn)
+        if not slot.acquired:
+            await client._wait_call(slot)
         await _send_once(client, client._implicit.to(address), blocks, envelope, durable=durable)
     finally:
-        session.uploads.give_back(turn)
+        session.upload_slots.release(slot)
 
 
-async def _send_once(client: Client, outbox: Outbox, blocks: Blocks, envelope: Row, *, durable: bool) -> None:
-    upload = _Upload(client, durable=durable)
+async def _send_once(client: Client, outbox: Outbox, blocks: BodyBlocks, envelope: Row, *, durable: bool) -> None:
+    upload = _BodyUpload(client, durable=durable)
     try:
         try:
             where = await upload.send(blocks)
@@ -172,7 +172,7 @@ async def _send_once(client: Client, outbox: Outbox, blocks: Blocks, envelope: R
             # Nothing is placed before the message itself has come.  Of a producer that was refused no body is taken.
             told = outcome_of(outbox.failed or error, "not_done")
             raise told from told.__cause__
-        run = Run(encode_one(b"", envelope), durable, client._now_ms())
+        run = OutgoingRun(encode_one(b"", envelope), durable, client._now_ms())
         run.upload = where
         upload.named(run)
         client._session.submit(outbox, run)

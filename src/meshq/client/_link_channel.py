@@ -29,7 +29,7 @@ from meshq.wire import (
 )
 
 if TYPE_CHECKING:
-    from meshq.client._session import Session
+    from meshq.client._session import ClientSession
 
 
 #: What the journal has room for.
@@ -127,12 +127,12 @@ class PeerEvents(Protocol):
         """The other node has "left", or is "away"; said again after each attempt to reach it."""
 
 
-class PeerLine:
+class LinkChannel:
     """The link's channel in its session, whichever that is."""
 
     __slots__ = ("_events", "_session", "channel", "ready", "sent", "unsent")
 
-    def __init__(self, session: Session, events: PeerEvents) -> None:
+    def __init__(self, session: ClientSession, events: PeerEvents) -> None:
         self._session = session
         self._events = events
         self.channel = 0
@@ -158,10 +158,10 @@ class PeerLine:
     def pump(self) -> None:
         """Send what waits, as far as it may go."""
         session = self._session
-        while self.unsent and self.ready and session.runs.open:
+        while self.unsent and self.ready and session.send_queue.open:
             run = self.unsent.popleft()
             frame = run.frame(self.channel)
-            session.runs.sent_bytes += frame.size_bytes
+            session.send_queue.sent_bytes += frame.size_bytes
             self.sent.append(run)
             session.out(frame)
 
@@ -210,7 +210,7 @@ class PeerLine:
         self.forget()
         self.channel = self._session.new_channel(self)
         header = self._events.opening(self._session.node_id).encode()
-        self._session.calls.add(InnerCall(opening(FrameType.LINK, self.channel, header), self._opened))
+        self._session.pending_calls.add(InnerCall(opening(FrameType.LINK, self.channel, header), self._opened))
 
     def _opened(self, values: Values, error: MeshqError | None) -> None:
         if isinstance(error, (NotActiveError, ClosedError)):

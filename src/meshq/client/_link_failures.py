@@ -6,7 +6,7 @@ from meshq.client._completion import fresh
 from meshq.errors import MeshqError, UnblockedError, caused
 
 
-class Losses:
+class LinkFailures:
     """What one session remembers of the ends of its links, and of the attempts to get another one."""
 
     __slots__ = ("absent", "lost")

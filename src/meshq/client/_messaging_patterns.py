@@ -14,8 +14,8 @@ from meshq.address import check_name, check_place
 from meshq.client._consumer import Consumer, Subscription, check_consumer
 from meshq.client._delivery import Delivery, ReceivedMessage
 from meshq.client._handlers import HandlerErrors, check_serving
-from meshq.client._reply_queue import Replies
-from meshq.client._two_phase import TwoPhase
+from meshq.client._reply_queue import ReplyQueue
+from meshq.client._two_phase import TwoPhaseCalls
 from meshq.client._worker import Handler, Worker
 from meshq.errors import CallTimeoutError, SettingsError
 from meshq.message import Message, PropertyValue
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from meshq.client._client import Client
 
 
-class Patterns(TwoPhase):
+class MessagingPatterns(TwoPhaseCalls):
     """The calls of a client that make their queues themselves."""
 
-    _replies: Replies
+    _replies: ReplyQueue
     # The workers of ``serve``, while they run.
     _workers: dict[Worker, None]
     _stopped_serving: bool
@@ -202,7 +202,7 @@ class Patterns(TwoPhase):
                 replies.forget(correlation_id)
         raise CallTimeoutError(
             f"the request to {address!r} was not answered in {timeout} s", outcome="unknown" if sent else "not_done"
-        ) from client._session.losses.late(timeout, attached=client._session.link is not None)
+        ) from client._session.link_failures.late(timeout, attached=client._session.link is not None)
 
 
 def check_request(message: Message) -> None:

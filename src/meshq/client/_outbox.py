@@ -11,25 +11,25 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from meshq.client._completion import Waiter, fresh
-from meshq.client._link_failures import Losses
+from meshq.client._completion import Completion, fresh
+from meshq.client._link_failures import LinkFailures
 from meshq.errors import CallTimeoutError, MeshqError, caused
 from meshq.wire import COUNTER_MAX, RunBytes, decline, duplicate_ids, pick
 
 _CUT_OFF: Final = "a send was cut off by the loss of its session"
 
 
-class Owner(Protocol):
+class OutboxOwner(Protocol):
     """Whoever gives runs to an outbox and wants to know of their fate."""
 
-    def run_settled(self, run: Run, error: MeshqError | None) -> None:
+    def run_settled(self, run: OutgoingRun, error: MeshqError | None) -> None:
         """A run is confirmed, or failed."""
 
     def run_sent(self) -> None:
         """A run has left the line."""
 
 
-class Run(Waiter):
+class OutgoingRun(Completion):
     """A run on its way; a task may wait for it."""
 
     __slots__ = (
@@ -39,9 +39,9 @@ class Run(Waiter):
         "durable",
         "first",
         "given_up",
-        "in_line",
         "owner",
         "plain",
+        "queued",
         "sent",
         "stamp",
         "start",
@@ -49,7 +49,7 @@ class Run(Waiter):
     )
 
     def __init__(
-        self, content: RunBytes, durable: bool, stamp: int, owner: Owner | None = None, *, plain: bool = False
+        self, content: RunBytes, durable: bool, stamp: int, owner: OutboxOwner | None = None, *, plain: bool = False
     ) -> None:
         super().__init__()
         self.owner = owner
@@ -67,7 +67,7 @@ class Run(Waiter):
         #: It was sent, in this session or an earlier one.
         self.sent = False
         #: It waits in the session's line, for credit or for the confirmation window.
-        self.in_line = False
+        self.queued = False
         #: The node did not take it because it is stopping: it goes out again when there is a session.
         self.again = False
         #: Where the body of its one message was sent, if that was sent apart: the channel and the session's epoch.
@@ -86,7 +86,7 @@ class Run(Waiter):
             error = CallTimeoutError("a send was not confirmed in time")
         else:
             self.given_up = True
-            what = "no room on the broker's disk" if self.in_line else "no connection"
+            what = "no room on the broker's disk" if self.queued else "no connection"
             error = CallTimeoutError(f"a send found {what} in time", outcome="not_done")
         caused(error, why)
         if self.owner is not None:
@@ -94,7 +94,7 @@ class Run(Waiter):
         self.fail(error)
 
 
-class Mark(Run):
+class SendBarrier(OutgoingRun):
     """A place in the line, for whoever waits until everything before it was sent."""
 
     __slots__ = ()
@@ -109,24 +109,24 @@ class Outbox:
 
     __slots__ = (
         "address",
+        "awaiting_channel",
+        "awaiting_credit",
         "channel",
         "closing",
+        "credit_told",
+        "credit_until",
         "failed",
-        "gated",
-        "held",
         "next",
         "node_id",
         "on_failed",
         "on_ready",
-        "passed",
         "producer",
         "queued",
         "ready",
         "remembered",
         "sent",
-        "told",
+        "sent_on_channel",
         "unsettled",
-        "until",
         "window",
     )
 
@@ -151,16 +151,16 @@ class Outbox:
         self.closing = False
         self.failed: MeshqError | None = None
         #: Messages that were sent on this channel, in all.
-        self.passed = 0
+        self.sent_on_channel = 0
         #: So many of these the broker takes for the time being; and whether it said so in this session.
-        self.until = COUNTER_MAX
-        self.told = False
+        self.credit_until = COUNTER_MAX
+        self.credit_told = False
         #: Runs that wait until it takes more.
-        self.gated: deque[Run] = deque()
+        self.awaiting_credit: deque[OutgoingRun] = deque()
         #: Runs that wait until it is ready.
-        self.held: deque[Run] = deque()
+        self.awaiting_channel: deque[OutgoingRun] = deque()
         #: Runs sent in this session and not settled, in the order of their numbers.
-        self.sent: deque[Run] = deque()
+        self.sent: deque[OutgoingRun] = deque()
         #: Number of the next message.
         self.next = 1
         #: Messages of runs that were not sent yet, held here or in the session's line.
@@ -173,7 +173,7 @@ class Outbox:
     def __repr__(self) -> str:
         return f"<Outbox {self.address!r} channel={self.channel} next={self.next} unsettled={self.unsettled}>"
 
-    def settle(self, run: Run, error: MeshqError | None = None) -> None:
+    def settle(self, run: OutgoingRun, error: MeshqError | None = None) -> None:
         """A run is confirmed, or failed; it is in no line any more."""
         self.unsettled -= run.count
         if run.owner is not None:
@@ -189,7 +189,7 @@ class Outbox:
         while sent and sent[0].first + sent[0].count - 1 <= number and not sent[0].again:
             self.settle(sent.popleft())
 
-    def take_stored(self, run: Run) -> bool:
+    def take_stored(self, run: OutgoingRun) -> bool:
         """Take one run out of those sent; False if it is not there: it was given up, or goes out again."""
         sent = self.sent
         if sent and sent[0] is run:
@@ -201,7 +201,7 @@ class Outbox:
             return False
         return True
 
-    def take_refused(self, first: int, messages: int) -> Run | None:
+    def take_refused(self, first: int, messages: int) -> OutgoingRun | None:
         """The run that was refused, taken out of those sent; None if there is none."""
         for run in self.sent:
             if run.first == first and run.count == messages:
@@ -209,7 +209,7 @@ class Outbox:
                 return run
         return None
 
-    def keep(self, run: Run) -> None:
+    def keep(self, run: OutgoingRun) -> None:
         """A run that was sent goes back among those, in the order of their numbers."""
         sent = self.sent
         at = len(sent)
@@ -218,60 +218,60 @@ class Outbox:
         sent.insert(at, run)
 
     def renew(self) -> None:
-        """The session is gone: what is in the line is kept in ``held`` until there is a channel again."""
+        """The session is gone: what is in the line is kept in ``awaiting_channel`` until there is a channel again."""
         self.channel = 0
         self.ready = False
-        self.passed, self.until, self.told = 0, COUNTER_MAX, False
-        gated, self.gated = self.gated, deque()
-        for run in gated:
-            run.in_line = False
+        self.sent_on_channel, self.credit_until, self.credit_told = 0, COUNTER_MAX, False
+        awaiting_credit, self.awaiting_credit = self.awaiting_credit, deque()
+        for run in awaiting_credit:
+            run.queued = False
             if run.sent:
                 self.queued -= run.count
                 self.keep(run)
             else:
-                self.held.append(run)
+                self.awaiting_channel.append(run)
 
-    def gate(self, run: Run) -> bool:
+    def wait_for_credit(self, run: OutgoingRun) -> bool:
         """Have a run wait until the broker takes more of this producer; False if it may go."""
         if run.first:
             # It has a number from an earlier try: before those that have none.
-            at = sum(1 for one in self.gated if one.first and one.first < run.first)
-            if not at and self.passed < self.until:
+            at = sum(1 for one in self.awaiting_credit if one.first and one.first < run.first)
+            if not at and self.sent_on_channel < self.credit_until:
                 return False
-            self.gated.insert(at, run)
+            self.awaiting_credit.insert(at, run)
             return True
-        if not self.gated and not run.count:
+        if not self.awaiting_credit and not run.count:
             # Only a mark, with nothing before it that waits.
             return False
-        self.gated.append(run)
+        self.awaiting_credit.append(run)
         return True
 
-    def reopened(self, number: int, losses: Losses, *, same_node: bool, resend: bool) -> list[Run]:
+    def reopened(self, number: int, link_failures: LinkFailures, *, same_node: bool, resend: bool) -> list[OutgoingRun]:
         """There is a channel in a new session, at a node that has stored everything up to ``number``.
 
         Returns what has to be sent again.  What cannot be, fails.
         """
-        again: list[Run] = []
+        again: list[OutgoingRun] = []
         pending, self.sent = self.sent, deque()
         for run in pending:
             if same_node and run.last <= number:
                 self.settle(run)
             elif not resend:
-                self.settle(run, losses.cut_off(f"{_CUT_OFF}: resend is off"))
+                self.settle(run, link_failures.cut_off(f"{_CUT_OFF}: resend is off"))
             elif same_node:
                 again.append(run)
             else:
-                again += self._split(run, losses)
+                again += self._split(run, link_failures)
         return again
 
-    def _split(self, run: Run, losses: Losses) -> list[Run]:
+    def _split(self, run: OutgoingRun, link_failures: LinkFailures) -> list[OutgoingRun]:
         """What of a run may be repeated on another node: the messages with duplicate ids, as runs of their own."""
         ids = duplicate_ids(run.content)
         if all(ids):
             return [run]
         why = "it has no duplicate id, and this node does not know what was stored of its producer"
-        error = losses.cut_off(f"{_CUT_OFF}: {why}")
-        parts: list[Run] = []
+        error = link_failures.cut_off(f"{_CUT_OFF}: {why}")
+        parts: list[OutgoingRun] = []
         index = 0
         while index < run.count:
             end = index
@@ -280,7 +280,7 @@ class Outbox:
             if index == 0 and end == run.count:
                 part = run
             else:
-                part = Run(pick(run.content, range(index, end)), run.durable, run.stamp, run.owner)
+                part = OutgoingRun(pick(run.content, range(index, end)), run.durable, run.stamp, run.owner)
                 part.first, part.start, part.sent = run.first + index, run.start + index, True
             if ids[index]:
                 parts.append(part)
@@ -291,20 +291,20 @@ class Outbox:
 
     def fail_all(self, error: MeshqError) -> None:
         """Nothing of this will be sent or confirmed any more."""
-        runs = [*self.sent, *self.gated, *self.held]
+        runs = [*self.sent, *self.awaiting_credit, *self.awaiting_channel]
         self.sent.clear()
-        self.gated.clear()
-        self.held.clear()
+        self.awaiting_credit.clear()
+        self.awaiting_channel.clear()
         self.queued = 0
         for run in runs:
             self.settle(run, outcome_of(error, "unknown" if run.sent else "not_done"))
 
 
-def body_lost(losses: Losses) -> MeshqError:
+def body_lost(link_failures: LinkFailures) -> MeshqError:
     """The error of a message whose body was sent in a session that is gone: the message itself was not sent."""
     error = decline("body_missing", "it was sent in a session that is gone")
     error.outcome = "not_done"
-    return caused(error, losses.lost)
+    return caused(error, link_failures.lost)
 
 
 def outcome_of(error: MeshqError, outcome: str) -> MeshqError:

@@ -10,11 +10,11 @@ from meshq.abc import Env
 from meshq.client._change_log import ChangeLog
 from meshq.client._completion import leaf
 from meshq.client._connection import Connection
-from meshq.client._connector import Target
+from meshq.client._connector import ConnectTarget
 from meshq.client._flusher import Flusher
-from meshq.client._link_channel import ForwardedRun, PeerEvents, PeerLine
+from meshq.client._link_channel import ForwardedRun, LinkChannel, PeerEvents
 from meshq.client._login import Login
-from meshq.client._session import Session
+from meshq.client._session import ClientSession
 from meshq.client._settings import ClientSettings
 from meshq.errors import ClosedError, MeshqError
 
@@ -27,7 +27,7 @@ class PeerLink:
 
     def __init__(
         self,
-        targets: Sequence[Target],
+        targets: Sequence[ConnectTarget],
         settings: ClientSettings,
         env: Env,
         events: PeerEvents,
@@ -36,9 +36,9 @@ class PeerLink:
         instance: bytes,
         log: ChangeLog,
     ) -> None:
-        self._session = Session(settings, trio.current_time)
-        self._line = PeerLine(self._session, events)
-        self._session.peers = self._line
+        self._session = ClientSession(settings, trio.current_time)
+        self._line = LinkChannel(self._session, events)
+        self._session.link_channel = self._line
         self._flusher = Flusher(self._session)
         login = Login(env.entropy.token, settings.user, settings.password, role="peer", instance=instance)
         self._events = events

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Final, cast, get_args
 
 from meshq import limits
 from meshq.client._calls import AnyCall, Call
-from meshq.client._link_failures import Losses
+from meshq.client._link_failures import LinkFailures
 from meshq.client._outbox import outcome_of
 from meshq.errors import MeshqError, Outcome
 from meshq.wire import Answer, Frame, error_of, header_of, violation
 
 if TYPE_CHECKING:
-    from meshq.client._session import Session
+    from meshq.client._session import ClientSession
 
 OUTCOMES: Final = get_args(Outcome)
 
 
-class CallLine:
+class PendingCalls:
     """Numbers calls, and finds the one that an answer is for."""
 
     __slots__ = ("_last", "_pending", "_session", "unsent")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._last = 0
         self._pending: dict[int, AnyCall] = {}
@@ -77,12 +77,12 @@ class CallLine:
             raise violation("bad_number", f"a piece for call {frame.first}, which does not wait")
         call.answered({"data": bytes(frame.body)}, None)
 
-    def renew(self, epoch: int, losses: Losses) -> None:
+    def renew(self, epoch: int, link_failures: LinkFailures) -> None:
         """The session was made anew: what was sent is cut off, what was not still waits."""
         calls = [*self._pending.values(), *self.unsent]
         self._pending.clear()
         self.unsent.clear()
-        self.unsent.extend(call for call in calls if call.renewed(epoch, losses))
+        self.unsent.extend(call for call in calls if call.renewed(epoch, link_failures))
 
     def fail(self, error: MeshqError) -> None:
         """No answer will come any more."""

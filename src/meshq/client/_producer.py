@@ -15,11 +15,11 @@ import trio
 
 from meshq import limits
 from meshq.client._block import Block
-from meshq.client._calls import Opening
+from meshq.client._calls import OpenCompletion
 from meshq.client._combined_errors import combined
 from meshq.client._completion import fresh
 from meshq.client._envelope import PLAIN_ROW, Row
-from meshq.client._outbox import Outbox, Run, outcome_of
+from meshq.client._outbox import Outbox, OutgoingRun, outcome_of
 from meshq.errors import ClosedError, MeshqError, UsageError
 from meshq.loops import check_in_trio
 from meshq.message import Message, PropertyValue, check_body, check_durable, keywords_of
@@ -67,7 +67,7 @@ class Producer:
         self._block = Block(f"the producer to {address!r}")
         self._outbox = Outbox(address, client._token(), self._outbox_failed, window=window)
         self._outbox.on_ready = self._opened_now
-        self._opened = Opening(f"opening a producer to {address!r}")
+        self._opened = OpenCompletion(f"opening a producer to {address!r}")
         self._closed = False
         # The run that gathers: its bodies, its envelopes (fewer: the rest are plain), its size, its durability.
         self._bodies: list[bytes] = []
@@ -129,14 +129,14 @@ class Producer:
         self._block.claim()
         self._session.check()
         self._opened.since = trio.current_time()
-        self._session.runs.add(self._outbox)
+        self._session.send_queue.add(self._outbox)
         self._session.flush()
         try:
             await self._client._wait_call(self._opened)
         except BaseException:
             self._closed = True
             self._block.abandon()
-            self._session.runs.close(self._outbox)
+            self._session.send_queue.close(self._outbox)
             self._session.wake()
             raise
         self._block.enter()
@@ -180,7 +180,7 @@ class Producer:
         try:
             await self._settled()
         finally:
-            self._session.runs.close(self._outbox)
+            self._session.send_queue.close(self._outbox)
             self._session.wake()
             self._lot.unpark_all()
 
@@ -357,7 +357,9 @@ class Producer:
         if rows:
             rows.extend([PLAIN_ROW] * (len(bodies) - len(rows)))
             envelopes = cast("list[Envelope]", rows)
-        run = Run(encode_run(bodies, envelopes), self._durable, self._client._now_ms(), self, plain=envelopes is None)
+        run = OutgoingRun(
+            encode_run(bodies, envelopes), self._durable, self._client._now_ms(), self, plain=envelopes is None
+        )
         run.start = self._cut_count
         self._cut_count += run.count
         self._bodies = []
@@ -431,7 +433,7 @@ class Producer:
             results[start - first : start - first + count] = [error] * count
         raise combined(results)
 
-    def run_settled(self, run: Run, error: MeshqError | None) -> None:
+    def run_settled(self, run: OutgoingRun, error: MeshqError | None) -> None:
         """A run is confirmed, or failed."""
         if error is not None:
             self._failures.append((run.start, run.count, error))

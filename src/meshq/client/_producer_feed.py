@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import trio
 
 from meshq.client._client import Client
-from meshq.client._envelope import Encoder, Row
+from meshq.client._envelope import EnvelopeEncoder, Row
 from meshq.client._events import ConnectionEvent, EventSink
 from meshq.client._producer import Producer
 from meshq.errors import MeshqError
@@ -21,7 +21,7 @@ from meshq.errors import MeshqError
 Item: TypeAlias = bytes | tuple[bytes, Row | None, bool]
 
 
-class Feeding:
+class ProducerFeed:
     """One producer, and the line of messages that were taken for it.
 
     ``on_settled`` is called when messages are confirmed or have failed, with their number and the error.
@@ -31,12 +31,12 @@ class Feeding:
         #: Messages taken and not handed over.  The other thread appends, and nothing else.
         self.items: deque[Item] = deque()
         self._producer = producer
-        self._encoder = Encoder()
+        self._encoder = EnvelopeEncoder()
         self._order = trio.Lock()
         producer.on_settled = on_settled
 
     def row(self, *parts: Any) -> Row:
-        """The envelope of a message, as ``Encoder.row``; for one thread at a time.
+        """The envelope of a message, as ``EnvelopeEncoder.row``; for one thread at a time.
 
         Raises:
             SettingsError: a part is not allowed.

@@ -11,12 +11,12 @@ from typing import Any, Final
 import trio
 
 from meshq import limits
-from meshq.client._calls import Call, Opening
-from meshq.client._completion import Waiter, fresh
+from meshq.client._calls import Call, OpenCompletion
+from meshq.client._completion import Completion, fresh
 from meshq.client._delivery import ReceivedMessage
 from meshq.client._inbox import Inbox
 from meshq.client._outbox import outcome_of
-from meshq.client._session import Session
+from meshq.client._session import ClientSession
 from meshq.errors import (
     BrokenError,
     ClosedError,
@@ -34,13 +34,15 @@ _WINDOW: Final = 1_000
 _WINDOW_BYTES: Final = 16 * limits.MIB
 
 
-class Replies:
+class ReplyQueue:
     """The reply queue of one client.  ``wait`` waits for a call, or for an opening.
 
     A request that is not patient enough leaves what it has begun to the next one.
     """
 
-    def __init__(self, session: Session, wait: Callable[[Call | Opening], Awaitable[dict[str, Any]]]) -> None:
+    def __init__(
+        self, session: ClientSession, wait: Callable[[Call | OpenCompletion], Awaitable[dict[str, Any]]]
+    ) -> None:
         self._session = session
         self._wait = wait
         #: The temporary queue that was made last, and whether it is open.
@@ -49,9 +51,9 @@ class Replies:
         #: Answers that came when nobody waited for them any more.
         self.late = 0
         self._last = 0
-        self._waiting: dict[str, Waiter] = {}
+        self._waiting: dict[str, Completion] = {}
         self._inbox: Inbox | None = None
-        self._opened = Opening("opening the reply queue")
+        self._opened = OpenCompletion("opening the reply queue")
         # Set when whoever makes the queue has done so, or failed.
         self._made: trio.Event | None = None
         # What is left of a request that was cancelled meanwhile: the call for a queue, or one that nobody consumes
@@ -97,7 +99,7 @@ class Replies:
             header = WireCall(operation="create_temporary_queue").encode()
             call = Call("create_temporary_queue", lambda number: Frame(FrameType.CALL, first=number, header=header))
             self._session.check()
-            self._session.calls.add(call)
+            self._session.pending_calls.add(call)
             self._session.flush()
         try:
             return str((await self._wait(call))["name"])
@@ -111,7 +113,7 @@ class Replies:
         header = Consume(queue=self.queue, window=_WINDOW, window_bytes=_WINDOW_BYTES).encode()
         inbox = self._inbox = Inbox(self, header, auto=True, temporary=True)
         inbox.on_change = self._arrived
-        opened = self._opened = Opening("opening the reply queue")
+        opened = self._opened = OpenCompletion("opening the reply queue")
         opened.since = trio.current_time()
         self._session.check()
         self._session.open_inbox(inbox)
@@ -128,10 +130,10 @@ class Replies:
             raise
         self._ready = inbox.failed is None
 
-    def expect(self) -> tuple[str, Waiter]:
+    def expect(self) -> tuple[str, Completion]:
         """A correlation id of its own, and what will know of the answer to it."""
         self._last += 1
-        waiter = self._waiting[str(self._last)] = Waiter()
+        waiter = self._waiting[str(self._last)] = Completion()
         return str(self._last), waiter
 
     def forget(self, correlation_id: str) -> None:

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple, cast
 
 from meshq import limits
 from meshq.client._combined_errors import combined
-from meshq.client._completion import Waiter
-from meshq.client._envelope import PLAIN_ROW, Encoder, Row
-from meshq.client._outbox import Run
+from meshq.client._completion import Completion
+from meshq.client._envelope import PLAIN_ROW, EnvelopeEncoder, Row
+from meshq.client._outbox import OutgoingRun
 from meshq.errors import MeshqError, SettingsError, kind_of
 from meshq.message import Message, check_body
 from meshq.wire import HEADER_BRIDGED, KIND_HEADERS, KIND_ID, Envelope, decode_map, encode_map, encode_run
@@ -18,7 +18,7 @@ _ONLY_BYTES: Final = frozenset({bytes})
 _NO_CONTROL: Final = (limits.PRIORITY_DEFAULT, None, None, None)
 
 
-class Batch(Waiter):
+class SendBatch(Completion):
     """Waits for all runs of one ``send_many``."""
 
     __slots__ = ("_messages", "_open", "_results")
@@ -30,11 +30,11 @@ class Batch(Waiter):
         self._open = 0
         self._results: list[MeshqError | None] | None = None
 
-    def expect(self, runs: list[Run]) -> None:
+    def expect(self, runs: list[OutgoingRun]) -> None:
         """What it waits for."""
         self._messages = self._open = sum(run.count for run in runs)
 
-    def run_settled(self, run: Run, error: MeshqError | None) -> None:
+    def run_settled(self, run: OutgoingRun, error: MeshqError | None) -> None:
         """A run is confirmed, or failed, or its time is up; what comes later is ignored."""
         if run.done:
             return
@@ -55,13 +55,13 @@ class Batch(Waiter):
         """A run has left the line."""
 
 
-class Bridged(NamedTuple):
+class BridgedMessage(NamedTuple):
     """A message of a bridge; ``bridge_id``: by what its target knows it again, empty if by nothing."""
 
     message: Message
     bridge_id: bytes
 
-    def row(self, encoder: Encoder) -> Row:
+    def row(self, encoder: EnvelopeEncoder) -> Row:
         """Its envelope: the bridge's id where a duplicate id stands, and the sender's beside it.
 
         Raises:
@@ -76,23 +76,23 @@ class Bridged(NamedTuple):
         return kind, self.bridge_id, beside, properties
 
 
-def _plain_run(bodies: Sequence[bytes], durable: bool, stamp: int, batch: Batch) -> Run | None:
+def _plain_run(bodies: Sequence[bytes], durable: bool, stamp: int, batch: SendBatch) -> OutgoingRun | None:
     """Plain bodies that fit in one run, at a glance; None if they are something else."""
     if not 0 < len(bodies) <= limits.RUN_MESSAGES_MAX or not _ONLY_BYTES.issuperset(map(type, bodies)):
         return None
     if sum(map(len, bodies)) > limits.RUN_BYTES_TARGET:
         return None
-    return Run(encode_run(bodies), durable, stamp, batch, plain=True)
+    return OutgoingRun(encode_run(bodies), durable, stamp, batch, plain=True)
 
 
 def cut_into_runs(
-    messages: Iterable[bytes | Message | Bridged],
-    encoder: Encoder,
+    messages: Iterable[bytes | Message | BridgedMessage],
+    encoder: EnvelopeEncoder,
     stamp: int,
-    batch: Batch,
+    batch: SendBatch,
     *,
     bodies_durable: bool = True,
-) -> list[Run]:
+) -> list[OutgoingRun]:
     """Messages as runs, in order; ``bodies_durable`` is for those that are given as mere bodies.
 
     Raises:
@@ -104,7 +104,7 @@ def cut_into_runs(
         run = _plain_run(cast("list[bytes]", messages), bodies_durable, stamp, batch)
         if run is not None:
             return [run]
-    runs: list[Run] = []
+    runs: list[OutgoingRun] = []
     bodies: list[bytes] = []
     rows: list[Row] = []
     plain, durable, size, start = True, True, 0, 0
@@ -112,7 +112,7 @@ def cut_into_runs(
     def close() -> None:
         nonlocal plain, size, start, bodies, rows
         envelopes = None if plain else cast("list[Envelope]", rows)
-        run = Run(encode_run(bodies, envelopes), durable, stamp, batch, plain=plain)
+        run = OutgoingRun(encode_run(bodies, envelopes), durable, stamp, batch, plain=plain)
         run.start = start
         start += run.count
         runs.append(run)
@@ -124,7 +124,7 @@ def cut_into_runs(
         elif isinstance(message, Message):
             body, is_durable = message.body, message.durable
             row = _row(message, encoder)
-        elif type(message) is Bridged:
+        elif type(message) is BridgedMessage:
             body, is_durable = message.message.body, message.message.durable
             row = message.row(encoder)
         else:
@@ -143,7 +143,7 @@ def cut_into_runs(
     return runs
 
 
-def _row(message: Message, encoder: Encoder) -> Row:
+def _row(message: Message, encoder: EnvelopeEncoder) -> Row:
     extras = (message.duplicate_id, message.correlation_id, message.reply_to, message.content_type)
     control = (message.priority, message.ttl, message.delay, message.group)
     if message.properties is None and extras == (None, None, None, None) and control == _NO_CONTROL:

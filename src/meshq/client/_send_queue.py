@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from meshq.client._calls import InnerCall, Values, opening
-from meshq.client._outbox import Mark, Outbox, Run, body_lost, outcome_of
+from meshq.client._outbox import Outbox, OutgoingRun, SendBarrier, body_lost, outcome_of
 from meshq.errors import MeshqError, NotActiveError
 from meshq.wire import (
     BY_NUMBER,
@@ -32,7 +32,7 @@ from meshq.wire import (
 )
 
 if TYPE_CHECKING:
-    from meshq.client._session import Session
+    from meshq.client._session import ClientSession
 
 #: Runs that were given up may stay in line, but not many more than there are others.
 _VOID_SLACK: Final = 64
@@ -40,7 +40,7 @@ _VOID_SLACK: Final = 64
 _GOING = ("not_active", "stopping")
 
 
-class RunLine:
+class SendQueue:
     """Every outbox of a session, and the line in which their runs wait."""
 
     __slots__ = (
@@ -54,7 +54,7 @@ class RunLine:
         "sent_bytes",
     )
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
         #: Bytes of SEND frames: sent, and granted, both in this session in all.
         self.sent_bytes = 0
@@ -62,7 +62,7 @@ class RunLine:
         #: When the node said that its disk has no room for what waits; inf: as far as is known it has.
         self.refused_at = math.inf
         #: Runs that wait for credit, for the confirmation window or for a link; in the order given.
-        self.backlog: deque[tuple[Outbox, Run]] = deque()
+        self.backlog: deque[tuple[Outbox, OutgoingRun]] = deque()
         #: Open producers, in the order in which they were opened.
         self.outboxes: dict[Outbox, None] = {}
         # Runs that were given up since the lines were last cleared of such, and how many may be.
@@ -82,34 +82,39 @@ class RunLine:
             and (link.lossless or session.outgoing.kept_bytes <= session.settings.confirmation_window)
         )
 
-    def submit(self, outbox: Outbox, run: Run) -> None:
+    def submit(self, outbox: Outbox, run: OutgoingRun) -> None:
         """Send a run, now or in its turn."""
         outbox.unsettled += run.count
         failed = outbox.failed or self._session.failure
         if failed is not None:
             outbox.settle(run, outcome_of(failed, "not_done"))
-        elif outbox.ready and not self.backlog and outbox.passed < outbox.until and self.open:
+        elif outbox.ready and not self.backlog and outbox.sent_on_channel < outbox.credit_until and self.open:
             self._send(outbox, run)
         else:
             outbox.queued += run.count
             run.since = self._session.now()
-            self._line_up(outbox, run)
+            self._enqueue(outbox, run)
 
-    def _line_up(self, outbox: Outbox, run: Run) -> None:
-        run.in_line = outbox.ready
-        if outbox.ready and not self.backlog and (outbox.gated or outbox.passed >= outbox.until) and outbox.gate(run):
+    def _enqueue(self, outbox: Outbox, run: OutgoingRun) -> None:
+        run.queued = outbox.ready
+        if (
+            outbox.ready
+            and not self.backlog
+            and (outbox.awaiting_credit or outbox.sent_on_channel >= outbox.credit_until)
+            and outbox.wait_for_credit(run)
+        ):
             # Its address is full: in the line it would keep others waiting, and nothing else may come to move that.
             return
         if outbox.ready:
             self.backlog.append((outbox, run))
         else:
-            outbox.held.append(run)
+            outbox.awaiting_channel.append(run)
 
-    def mark(self, outbox: Outbox) -> Run:
+    def add_barrier(self, outbox: Outbox) -> OutgoingRun:
         """A run without messages at the end of an outbox's line: settled when everything before it was sent."""
-        run = Mark(RunBytes(0, b"", 0, b""), False, 0)
+        run = SendBarrier(RunBytes(0, b"", 0, b""), False, 0)
         run.since = self._session.now()
-        self._line_up(outbox, run)
+        self._enqueue(outbox, run)
         return run
 
     def pump(self) -> None:
@@ -117,7 +122,9 @@ class RunLine:
         backlog = self.backlog
         while backlog and self.open:
             outbox, run = backlog.popleft()
-            if (outbox.gated or outbox.passed >= outbox.until) and outbox.gate(run):
+            if (outbox.awaiting_credit or outbox.sent_on_channel >= outbox.credit_until) and outbox.wait_for_credit(
+                run
+            ):
                 # Its address is full: it keeps nobody else waiting.
                 continue
             outbox.queued -= run.count
@@ -132,7 +139,7 @@ class RunLine:
                 if run.owner is not None:
                     run.owner.run_sent()
 
-    def left(self, runs: Iterable[Run]) -> None:
+    def forget(self, runs: Iterable[OutgoingRun]) -> None:
         """Nobody waits for these any more; those that were given up must not pile up while nothing goes out."""
         timed = self._session.timed
         for run in runs:
@@ -140,7 +147,9 @@ class RunLine:
             self._void += run.given_up
         if self._void <= self._void_max:
             return
-        lines = [(outbox, line) for outbox in self.outboxes for line in (outbox.gated, outbox.held)]
+        lines = [
+            (outbox, line) for outbox in self.outboxes for line in (outbox.awaiting_credit, outbox.awaiting_channel)
+        ]
         pairs = [*self.backlog, *((outbox, run) for outbox, line in lines for run in line)]
         for outbox, run in pairs:
             if run.given_up:
@@ -157,14 +166,14 @@ class RunLine:
         for outbox in list(self.outboxes):
             self._leave_if_done(outbox)
 
-    def _send(self, outbox: Outbox, run: Run) -> None:
+    def _send(self, outbox: Outbox, run: OutgoingRun) -> None:
         resent = run.sent
         header = b""
         flags = (FLAG_DURABLE if run.durable else 0) | (FLAG_RESENT if resent else 0)
         if run.upload is not None:
             channel, epoch = run.upload
             if not resent and epoch != self._session.epoch:
-                outbox.settle(run, body_lost(self._session.losses))
+                outbox.settle(run, body_lost(self._session.link_failures))
                 return
             # Sent again, it asks only whether it was stored.
             header = Send(upload=0 if resent else channel).encode()
@@ -172,9 +181,9 @@ class RunLine:
         if not run.first:
             run.first = outbox.next
             outbox.next += run.count
-        outbox.passed += run.count
+        outbox.sent_on_channel += run.count
         run.sent = True
-        run.again = run.in_line = False
+        run.again = run.queued = False
         content = run.content
         frame = Frame(
             FrameType.SEND,
@@ -232,24 +241,24 @@ class RunLine:
                 self._produced(outbox, int(values.get("number", 0)), int(values.get("until", COUNTER_MAX)))
 
         header = Produce(producer=outbox.producer, address=outbox.address, window=outbox.window).encode()
-        self._session.calls.add(InnerCall(opening(FrameType.PRODUCE, channel, header), produced))
+        self._session.pending_calls.add(InnerCall(opening(FrameType.PRODUCE, channel, header), produced))
 
-    def _produced(self, outbox: Outbox, number: int, until: int) -> None:
+    def _produced(self, outbox: Outbox, number: int, credit_until: int) -> None:
         node_id = self._session.node_id
         same_node = outbox.node_id in (b"", node_id)
         outbox.node_id = node_id
         outbox.ready = True
-        if not outbox.told:
-            outbox.until = until
+        if not outbox.credit_told:
+            outbox.credit_until = credit_until
         session = self._session
-        again = outbox.reopened(number, session.losses, same_node=same_node, resend=session.settings.resend)
-        held, outbox.held = outbox.held, deque()
+        again = outbox.reopened(number, session.link_failures, same_node=same_node, resend=session.settings.resend)
+        awaiting_channel, outbox.awaiting_channel = outbox.awaiting_channel, deque()
         outbox.queued += sum(run.count for run in again)
-        for run in (*again, *held):
-            run.in_line = True
+        for run in (*again, *awaiting_channel):
+            run.queued = True
         # What was sent before goes first, and before what others have in line.
         self.backlog.extendleft((outbox, run) for run in reversed(again))
-        self.backlog.extend((outbox, run) for run in held)
+        self.backlog.extend((outbox, run) for run in awaiting_channel)
         outbox.on_ready()
         self._leave_if_done(outbox)
 
@@ -273,7 +282,7 @@ class RunLine:
         if outbox.closing:
             self._leave_if_done(outbox)
 
-    def _stored(self, outbox: Outbox, run: Run) -> None:
+    def _stored(self, outbox: Outbox, run: OutgoingRun) -> None:
         """A broker in this process has stored a run: it says so of each, in the middle of a turn of its own."""
         if not outbox.take_stored(run):
             return
@@ -309,12 +318,12 @@ class RunLine:
             self.refused_at = self._session.now()
             self._session.look_at(self.refused_at)
 
-    def allow(self, outbox: Outbox, until: int) -> None:
+    def set_producer_credit(self, outbox: Outbox, credit_until: int) -> None:
         """A producer may send so many messages in all."""
-        outbox.until, outbox.told = until, True
-        gated, outbox.gated = outbox.gated, deque()
+        outbox.credit_until, outbox.credit_told = credit_until, True
+        awaiting_credit, outbox.awaiting_credit = outbox.awaiting_credit, deque()
         # They have waited longer than what is in line.
-        self.backlog.extendleft((outbox, run) for run in reversed(gated))
+        self.backlog.extendleft((outbox, run) for run in reversed(awaiting_credit))
 
     # -- life
 
@@ -338,13 +347,13 @@ class RunLine:
         for outbox in self.outboxes:
             outbox.renew()
         for outbox, run in backlog:
-            run.in_line = False
+            run.queued = False
             if run.sent:
                 # It is judged, like all that was sent, when the channel is open.
                 outbox.queued -= run.count
                 outbox.keep(run)
             else:
-                outbox.held.append(run)
+                outbox.awaiting_channel.append(run)
         for outbox in list(self.outboxes):
             if outbox.closing and not outbox.unsettled:
                 del self.outboxes[outbox]
@@ -355,7 +364,7 @@ class RunLine:
         """Nothing will be sent or confirmed any more."""
         backlog, self.backlog = self.backlog, deque()
         for outbox, run in backlog:
-            outbox.held.append(run)
+            outbox.awaiting_channel.append(run)
         outboxes, self.outboxes = self.outboxes, {}
         for outbox in outboxes:
             outbox.fail_all(error)

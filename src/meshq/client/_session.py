@@ -13,18 +13,18 @@ from collections.abc import Callable
 from typing import Any
 
 from meshq import limits
-from meshq.client._body_reads import ReadLine
-from meshq.client._calls import Call, InnerCall, LeaveCall, Opening, Values, opening
-from meshq.client._completion import Bell, Waiter
+from meshq.client._body_reads import BodyReads
+from meshq.client._calls import Call, InnerCall, LeaveCall, OpenCompletion, Values, opening
+from meshq.client._completion import Completion, Wakeup
 from meshq.client._inbox import Inbox
-from meshq.client._link_channel import PeerLine
-from meshq.client._link_failures import Losses
-from meshq.client._outbox import Outbox, Run, outcome_of
-from meshq.client._pending_calls import CallLine
-from meshq.client._send_queue import RunLine
+from meshq.client._link_channel import LinkChannel
+from meshq.client._link_failures import LinkFailures
+from meshq.client._outbox import Outbox, OutgoingRun, outcome_of
+from meshq.client._pending_calls import PendingCalls
+from meshq.client._send_queue import SendQueue
 from meshq.client._settings import ClientSettings
-from meshq.client._slots import Turns
-from meshq.client._transaction_table import Transacting
+from meshq.client._slots import Slots
+from meshq.client._transaction_table import TransactionTable
 from meshq.errors import MeshqError, NotActiveError, RemoteProtocolError
 from meshq.wire import (
     Attach,
@@ -51,13 +51,13 @@ def nothing() -> None:
     """For a callback that nobody has set."""
 
 
-class Session:
+class ClientSession:
     """One session.  ``now`` is the monotonic clock."""
 
     def __init__(self, settings: ClientSettings, now: Callable[[], float]) -> None:
         self.settings = settings
         #: A peer's line to the other node.
-        self.peers: PeerLine | None = None
+        self.link_channel: LinkChannel | None = None
         self.now = now
         self.link: Link | None = None
         self.outgoing, self.incoming = Outgoing(), Incoming()
@@ -70,23 +70,23 @@ class Session:
         self.resumable = False
         #: Why nothing works here any more.
         self.failure: MeshqError | None = None
-        self.losses = Losses()
-        self.calls = CallLine(self)
-        self.runs = RunLine(self)
-        self.reads = ReadLine(self)
+        self.link_failures = LinkFailures()
+        self.pending_calls = PendingCalls(self)
+        self.send_queue = SendQueue(self)
+        self.body_reads = BodyReads(self)
         #: Of the large bodies that the broker takes from a session at a time.
-        self.uploads = Turns(limits.UPLOADS_MAX)
+        self.upload_slots = Slots(limits.UPLOADS_MAX)
         #: Decided when the session has been made anew, or has failed.
-        self.renewals: list[Waiter] = []
+        self.renewals: list[Completion] = []
         #: Open consumers, in the order in which they were opened.
         self.inboxes: dict[Inbox, None] = {}
-        self.transacting = Transacting()
+        self.transactions = TransactionTable()
         #: Consumers with acknowledgements that were not sent yet.
         self.settling: dict[Inbox, None] = {}
         #: What has a timeout.
-        self.timed: dict[Call | Opening | Run, None] = {}
+        self.timed: dict[Call | OpenCompletion | OutgoingRun, None] = {}
         #: Bells to be rung at a time.
-        self.alarms: dict[Bell, float] = {}
+        self.wakeups: dict[Wakeup, float] = {}
         #: When the link was got or lost; when bytes came last, which whoever reads them says; when some went.
         self.changed_at = self.heard_at = self.flushed_at = 0.0
         #: Wakes the task that sends what was gathered.
@@ -99,14 +99,14 @@ class Session:
         # Something was put in line since the last flush.
         self._unflushed = False
         self._channel = 0
-        self._by_channel: dict[int, Outbox | Inbox | PeerLine] = {}
+        self._by_channel: dict[int, Outbox | Inbox | LinkChannel] = {}
         self._handlers: dict[FrameType, Callable[[Frame], None]] = {
             FrameType.DELIVER: self._deliver,
             FrameType.CONFIRM: self._confirm,
             FrameType.REFUSE: self._refuse,
-            FrameType.ANSWER: self.calls.answer,
+            FrameType.ANSWER: self.pending_calls.answer,
             FrameType.CREDIT: self._credit,
-            FrameType.PIECE: self.calls.piece,
+            FrameType.PIECE: self.pending_calls.piece,
             FrameType.CONSUMER_LOST: self._consumer_lost,
             FrameType.BINDING: self._binding,
             FrameType.SNAPSHOT: self._snapshot,
@@ -118,7 +118,7 @@ class Session:
 
     def __repr__(self) -> str:
         where = self.link.peer if self.link is not None else "nowhere"
-        return f"<Session {self.number} epoch={self.epoch} at {where} backlog={len(self.runs.backlog)}>"
+        return f"<Session {self.number} epoch={self.epoch} at {where} backlog={len(self.send_queue.backlog)}>"
 
     @property
     def _report_bytes(self) -> int:
@@ -132,18 +132,18 @@ class Session:
 
     # -- out
 
-    def submit(self, outbox: Outbox, run: Run) -> None:
+    def submit(self, outbox: Outbox, run: OutgoingRun) -> None:
         """Send a run, now or in its turn."""
-        self.runs.submit(outbox, run)
+        self.send_queue.submit(outbox, run)
 
     def pump(self) -> None:
         """Send what waits, as far as it may go."""
-        if self.runs.backlog:
-            self.runs.pump()
-        if self.calls.unsent:
-            self.calls.pump()
-        if self.peers is not None:
-            self.peers.pump()
+        if self.send_queue.backlog:
+            self.send_queue.pump()
+        if self.pending_calls.unsent:
+            self.pending_calls.pump()
+        if self.link_channel is not None:
+            self.link_channel.pump()
 
     def out(self, frame: Frame) -> None:
         """Number a frame and put it in line; there is a link."""
@@ -199,7 +199,7 @@ class Session:
             return frames[-1]
 
         call = Call("an acknowledgement", make, epoch=self.epoch)
-        self.calls.add(call)
+        self.pending_calls.add(call)
         return call
 
     def flush(self) -> None:
@@ -213,7 +213,7 @@ class Session:
 
     # -- channels
 
-    def new_channel(self, owner: Outbox | Inbox | PeerLine | None) -> int:
+    def new_channel(self, owner: Outbox | Inbox | LinkChannel | None) -> int:
         """A channel of this session; without an owner, one on which the node says nothing."""
         self._channel += 1
         if owner is not None:
@@ -227,13 +227,13 @@ class Session:
             self._by_channel.pop(channel, None)
 
         call = LeaveCall(channel, Leave(handed=handed).encode(), self.epoch, left)
-        self.calls.add(call)
+        self.pending_calls.add(call)
         return call
 
     def open_inbox(self, inbox: Inbox) -> None:
         """A consumer begins."""
         self.inboxes[inbox] = None
-        inbox.reads = self.reads
+        inbox.body_reads = self.body_reads
         if self.link is not None:
             self._consume(inbox)
 
@@ -265,7 +265,7 @@ class Session:
                 if inbox.closing:
                     self.close_inbox(inbox)
 
-        self.calls.add(InnerCall(opening(FrameType.CONSUME, channel, inbox.header), consumed))
+        self.pending_calls.add(InnerCall(opening(FrameType.CONSUME, channel, inbox.header), consumed))
 
     # -- in
 
@@ -312,30 +312,30 @@ class Session:
         inbox.deliver(frame)
 
     def _binding(self, frame: Frame) -> None:
-        line: PeerLine = self._find(frame, PeerLine)
+        line: LinkChannel = self._find(frame, LinkChannel)
         line.binding(frame)
 
     def _snapshot(self, frame: Frame) -> None:
-        line: PeerLine = self._find(frame, PeerLine)
+        line: LinkChannel = self._find(frame, LinkChannel)
         line.snapshot(frame)
 
     def _confirm(self, frame: Frame) -> None:
-        if self.peers is not None and frame.channel == self.peers.channel:
-            self.peers.confirm(frame)
+        if self.link_channel is not None and frame.channel == self.link_channel.channel:
+            self.link_channel.confirm(frame)
             return
-        self.runs.confirm(self._find(frame, Outbox), frame)
+        self.send_queue.confirm(self._find(frame, Outbox), frame)
 
     def _refuse(self, frame: Frame) -> None:
-        self.runs.refuse(self._find(frame, Outbox), frame)
+        self.send_queue.refuse(self._find(frame, Outbox), frame)
 
     def _credit(self, frame: Frame) -> None:
         if frame.channel:
             outbox = self._by_channel.get(frame.channel)
             if isinstance(outbox, Outbox):
-                self.runs.allow(outbox, frame.first)
+                self.send_queue.set_producer_credit(outbox, frame.first)
             # Else it has left meanwhile.
         else:
-            self.runs.credit(frame.first)
+            self.send_queue.credit(frame.first)
 
     def _consumer_lost(self, frame: Frame) -> None:
         inbox: Inbox = self._find(frame, Inbox)
@@ -385,14 +385,14 @@ class Session:
             raise violation("bad_header", "a session was resumed that was not asked for")
         self.resumable = not link.lossless and self.settings.window_bytes > 0
         self.changed_at = self.heard_at = self.now()
-        self.losses.attached()
+        self.link_failures.attached()
         self.ttl = min(self.settings.connection_ttl, attached.ttl_ms / 1000)
         if attached.resumed:
             again = self.outgoing.resume(attached.received)
             self.link = link
             for frame in again:
                 self._put(link, frame)
-            self.runs.resume()
+            self.send_queue.resume()
             for inbox in list(self.inboxes):
                 if not inbox.channel:
                     self._consume(inbox)
@@ -412,24 +412,24 @@ class Session:
         self._channel = 0
         self._by_channel.clear()
         self.settling.clear()
-        self.transacting.renew()
+        self.transactions.renew()
         # Calls that were not sent go before producers and consumers: one may create what another one uses.
-        self.calls.renew(self.epoch, self.losses)
-        self.runs.renew()
-        self.reads.renew()
+        self.pending_calls.renew(self.epoch, self.link_failures)
+        self.send_queue.renew()
+        self.body_reads.renew()
         self._end_renewals(None)
-        if self.peers is not None:
-            self.peers.renew()
+        if self.link_channel is not None:
+            self.link_channel.renew()
         for inbox in list(self.inboxes):
             if inbox.closing:
                 del self.inboxes[inbox]
             elif inbox.temporary:
                 del self.inboxes[inbox]
-                inbox.fail(self.losses.cut_off("its temporary queue is gone with its session"))
+                inbox.fail(self.link_failures.cut_off("its temporary queue is gone with its session"))
             elif inbox.browse and inbox.ready:
                 # From its beginning it would show again what was seen.
                 del self.inboxes[inbox]
-                inbox.fail(self.losses.cut_off("the browse is gone with its session: begin another one"))
+                inbox.fail(self.link_failures.cut_off("the browse is gone with its session: begin another one"))
             else:
                 self._consume(inbox)
 
@@ -452,10 +452,10 @@ class Session:
             return
         self.failure = error
         self.link = None
-        self.calls.fail(error)
-        self.runs.fail(error)
-        self.reads.fail(error)
-        self.uploads.fail(error)
+        self.pending_calls.fail(error)
+        self.send_queue.fail(error)
+        self.body_reads.fail(error)
+        self.upload_slots.fail(error)
         self._end_renewals(error)
         inboxes, self.inboxes = self.inboxes, {}
         for inbox in inboxes:

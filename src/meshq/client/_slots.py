@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from meshq.client._calls import Opening
+from meshq.client._calls import OpenCompletion
 from meshq.client._outbox import outcome_of
 from meshq.errors import CallTimeoutError, ClosedError, MeshqError, caused
 
 
-class Turn(Opening):
+class SlotWait(OpenCompletion):
     """The wait of one task for its turn.
 
     While there is a connection it has no timeout: it waits for what others wait for, as a run in line does.
     """
 
-    __slots__ = ("had", "in_line")
+    __slots__ = ("acquired", "queued")
 
     def __init__(self, what: str, since: float) -> None:
         super().__init__(what)
         self.since = since
         #: It is its turn, or was.
-        self.had = False
-        self.in_line = True
+        self.acquired = False
+        self.queued = True
 
     def expired(self, why: BaseException) -> None:
         """The time is up."""
@@ -31,44 +31,44 @@ class Turn(Opening):
         self.fail(ClosedError(f"{self.what} was given up"))
 
 
-class Turns:
+class Slots:
     """Gives ``most`` turns at a time."""
 
     __slots__ = ("_free", "_waiting")
 
     def __init__(self, most: int) -> None:
         self._free = most
-        self._waiting: dict[Turn, None] = {}
+        self._waiting: dict[SlotWait, None] = {}
 
-    def take(self, what: str, now: float) -> Turn:
+    def acquire(self, what: str, now: float) -> SlotWait:
         """A turn, which is had at once or waits; whatever becomes of it, it is to be given back."""
-        turn = Turn(what, now)
+        slot = SlotWait(what, now)
         if self._free:
             self._free -= 1
-            self._give(turn)
+            self._grant(slot)
         else:
-            self._waiting[turn] = None
-        return turn
+            self._waiting[slot] = None
+        return slot
 
-    def give_back(self, turn: Turn) -> None:
+    def release(self, slot: SlotWait) -> None:
         """Let the next one have it, or wait no longer."""
-        if not turn.had:
-            self._waiting.pop(turn, None)
+        if not slot.acquired:
+            self._waiting.pop(slot, None)
             return
         for other in list(self._waiting):
             del self._waiting[other]
             if not other.done:
-                self._give(other)
+                self._grant(other)
                 return
         self._free += 1
 
     def fail(self, error: MeshqError) -> None:
         """Nobody gets a turn any more."""
         waiting, self._waiting = self._waiting, {}
-        for turn in waiting:
-            turn.fail(outcome_of(error, "not_done"))
+        for slot in waiting:
+            slot.fail(outcome_of(error, "not_done"))
 
-    def _give(self, turn: Turn) -> None:
-        turn.had = True
-        turn.in_line = False
-        turn.succeed()
+    def _grant(self, slot: SlotWait) -> None:
+        slot.acquired = True
+        slot.queued = False
+        slot.succeed()

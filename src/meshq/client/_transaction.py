@@ -109,7 +109,7 @@ class Transaction:
         self._client._check()
         await trio.lowlevel.checkpoint()
         self._state = "active"
-        self._number = self._session.transacting.begin(self, self._xid)
+        self._number = self._session.transactions.begin(self, self._xid)
         self._used_at = trio.current_time()
         return self
 
@@ -317,7 +317,7 @@ class Transaction:
             transaction=self._number,
             address=self._address,
             producer=self._client._transacting_as(),
-            number=self._session.transacting.number(run.rows),
+            number=self._session.transactions.number(run.rows),
             sent=self._sent - run.rows,
         ).encode()
         flags = FLAG_DURABLE if self._durable else 0
@@ -338,7 +338,7 @@ class Transaction:
         self._bodies, self._rows, self._size, self._seen = [], [], 0, 0
         call = RunCall("a send of a transaction", make, self._session.epoch, self._fail)
         self._runs.append(call)
-        self._session.calls.add(call)
+        self._session.pending_calls.add(call)
         self._session.wake()
 
     # -- how it ends
@@ -468,7 +468,7 @@ class Transaction:
     def _end(self, state: str) -> None:
         self._state = state
         self._bodies, self._rows = [], []
-        self._session.transacting.end(self)
+        self._session.transactions.end(self)
 
     def _call(self, operation: str, **arguments: int | bytes) -> Call:
         """Say something about it, in this session only."""
@@ -483,14 +483,14 @@ class Transaction:
             return Frame(FrameType.CALL, first=number, header=header)
 
         call = Call("a transaction", make, epoch)
-        self._session.calls.add(call)
+        self._session.pending_calls.add(call)
         self._session.flush()
         return call
 
     def _asked_to_prepare(self) -> None:
         assert self._xid is not None
         self._epoch, self._node_id = self._session.epoch, self._session.node_id
-        self._session.transacting.prepares(self._xid, self._node_id)
+        self._session.transactions.prepares(self._xid, self._node_id)
 
     def renewed(self) -> None:
         """The session was made anew: what the broker had of it is gone."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from meshq.client._transaction import Transaction
 
 
-class Transacting:
+class TransactionTable:
     """Numbers transactions and what they send; tells them when the session is made anew."""
 
     __slots__ = ("_last", "_last_message", "_nodes", "_open")

@@ -17,7 +17,7 @@ from meshq.wire import Call, Frame, FrameType
 _PREPARED_KEYS: Final = ("xid", "user", "age", "sent", "acked")
 
 
-class TwoPhase(Administration):
+class TwoPhaseCalls(Administration):
     """The calls of a client that know transactions by their xids.
 
     A user sees and decides what the same user has prepared; a program that has its broker inside, everything.  Ask the
@@ -67,8 +67,8 @@ class TwoPhase(Administration):
     async def _decide(self, operation: str, xid: bytes) -> None:
         """Ask the node at which the transaction was prepared, as far as this client knows."""
         self._check()
-        self._session.transacting.check_prepared(xid)
-        node_id = self._session.transacting.node_of(xid)
+        self._session.transactions.check_prepared(xid)
+        node_id = self._session.transactions.node_of(xid)
         if node_id is None:
             await self._ask(operation, xid=xid)
             return
@@ -82,7 +82,7 @@ class TwoPhase(Administration):
             lambda number: Frame(FrameType.CALL, first=number, header=header),
             lambda: self._elsewhere(xid, node_id),
         )
-        self._session.calls.add(call)
+        self._session.pending_calls.add(call)
         self._session.flush()
         await self._wait_call(call)
 

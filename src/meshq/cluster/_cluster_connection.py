@@ -12,7 +12,7 @@ import trio
 
 from meshq.abc import Env, LocalBroker, NodeControl, Service
 from meshq.client import ClientFactory, PeerLink, factory_of, shown_url
-from meshq.cluster._peer import Peer, SpareError
+from meshq.cluster._peer import Peer, RedundantLinkError
 from meshq.cluster._settings import ClusterSettings
 from meshq.cluster._wait_conditions import check_wanted
 from meshq.errors import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, SettingsError
@@ -223,7 +223,7 @@ class ClusterConnection(Service):
                 # may be gone later.
                 await trio.sleep(settings.check_period)
                 continue
-            if isinstance(error, SpareError):
+            if isinstance(error, RedundantLinkError):
                 # Another node may be there one day.
                 with trio.move_on_after(settings.check_period):
                     while peer.spare:
@@ -259,7 +259,7 @@ class ClusterConnection(Service):
     async def _run(self, link: PeerLink) -> MeshqError | None:
         try:
             return await link.run()
-        except SpareError as error:
+        except RedundantLinkError as error:
             return error
         except AddressFullError as error:
             # There is no room for the definition of the store-and-forward queue; later there may be.

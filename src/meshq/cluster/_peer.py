@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from meshq.abc import FormerPeer, Forwarding, HeldRun, LocalBroker, RemoteQueue
+from meshq.abc import ForwardRun, KnownPeer, LocalBroker, RemoteQueue, StoreAndForwardQueue
 from meshq.client import ForwardedRun, PeerLink
 from meshq.cluster._settings import ClusterSettings
 from meshq.errors import MeshqError, RefusedError, invariant
@@ -23,7 +23,7 @@ _log: Final = logger("cluster")
 _GONE: Final = {"left": "has left", "away": "is away"}
 
 
-class SpareError(RefusedError):
+class RedundantLinkError(RefusedError):
     """The node is linked by another connector: this one is for when that fails."""
 
 
@@ -64,7 +64,7 @@ class Peer:
         self.error: MeshqError | None = None
         self._name = ""
         self._called = trio.Event()
-        self._forwarding: Forwarding | None = None
+        self._forwarding: StoreAndForwardQueue | None = None
         self._queues: dict[int, RemoteQueue] = {}
         # Runs handed over: the link's last number, and their tags.
         self._under_way: deque[tuple[int, int, int]] = deque()
@@ -89,7 +89,7 @@ class Peer:
         """There is a session with this node.
 
         Raises:
-            SpareError: the node is linked by another connector.
+            RedundantLinkError: the node is linked by another connector.
         """
         control = self._broker.control
         self._let_go()
@@ -125,7 +125,7 @@ class Peer:
         if (reached := self._claims.setdefault(node_id, self)) is not self:
             text = f"the connector {self._url} is used when the other one of {reached.label} fails"
             self._warn("peer_twice", text, node_id.hex())
-            self.error, self.state = SpareError(text), "spare"
+            self.error, self.state = RedundantLinkError(text), "spare"
             raise self.error
         self._forwarding = self._broker.routes.forwarding(f"{self._settings.prefix}{node_id.hex()}")
 
@@ -145,7 +145,7 @@ class Peer:
         self._yield()
         self.node_id, self._forwarding = b"", None
 
-    def was(self, former: FormerPeer) -> None:
+    def was(self, former: KnownPeer) -> None:
         """An earlier life of this node was linked with this one."""
         self._lead_to(bytes.fromhex(former.name.removeprefix(self._settings.prefix)))
         if former.left:
@@ -252,7 +252,7 @@ class Peer:
         """How logs name the other node: by its name once that is known, and by where it is."""
         return f"node {self.name} at {self._url}" if self.name else f"the node at {self._url}"
 
-    def _take(self, held: HeldRun) -> None:
+    def _take(self, held: ForwardRun) -> None:
         link = self.link
         invariant(link is not None, "a link that reads a queue exists")
         assert link is not None

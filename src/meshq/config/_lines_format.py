@@ -18,7 +18,7 @@ _GAPS = " \t\r\n"
 _ENDS = ",]}#\r\n"
 
 
-class Lines:
+class KeyLines:
     """The lines of the keys of a text that is TOML."""
 
     def __init__(self, text: str) -> None:

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from meshq.config._lines_format import Lines
+from meshq.config._lines_format import KeyLines
 from meshq.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _load(file: str, environ: Mapping[str, str], *, files: bool) -> Broker:
     return broker
 
 
-def _read(file: str) -> tuple[Lines, dict[str, object]]:
+def _read(file: str) -> tuple[KeyLines, dict[str, object]]:
     try:
         text = pathlib.Path(file).read_bytes().decode()
     except OSError as error:
@@ -64,7 +64,7 @@ def _read(file: str) -> tuple[Lines, dict[str, object]]:
         raise ConfigError([(file, line, "", "is not UTF-8")]) from error
     try:
         table = tomllib.loads(text)
-        return Lines(text.replace("\r\n", "\n")), table
+        return KeyLines(text.replace("\r\n", "\n")), table
     except RecursionError as error:
         raise ConfigError([(file, 1, "", "is no TOML that can be read: it is nested too deeply")]) from error
     except tomllib.TOMLDecodeError as error:

@@ -15,7 +15,7 @@ import cattrs
 from meshq.abc import Service
 from meshq.config._files import read_secret
 from meshq.config._keys import SERVICES, Key, is_class, is_table, keys_of
-from meshq.config._lines_format import Lines, Path, shown
+from meshq.config._lines_format import KeyLines, Path, shown
 from meshq.config._units_format import in_units
 from meshq.directories import StoreDirectories
 from meshq.env import real_env
@@ -30,14 +30,14 @@ _SECRET = '{ env = "NAME" }, { file = "PATH" } or a text'
 _SECRETS = (Secret, EncryptionKey)
 
 
-class Wrong(Exception):
+class WrongTypeError(Exception):
     """A value that is not of the type that its key has."""
 
 
 class Reader:
     """Reads one file; ``problems`` are (line, key, text)."""
 
-    def __init__(self, lines: Lines, environ: Mapping[str, str], *, files: bool = False) -> None:
+    def __init__(self, lines: KeyLines, environ: Mapping[str, str], *, files: bool = False) -> None:
         # Whether the files of TLS are looked at, too.
         self._files = files
         self._lines = lines
@@ -78,7 +78,7 @@ class Reader:
         self._path = (*before, part)
         try:
             return self._converter.structure(value, kind)
-        except (Wrong, SettingsError) as error:
+        except (WrongTypeError, SettingsError) as error:
             self._problem(_said(error))
             return MISSING
         finally:
@@ -89,7 +89,7 @@ class Reader:
     def table(self, value: object, kind: type[Any]) -> Any:
         """A settings object from a table."""
         if not isinstance(value, dict):
-            raise Wrong(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
+            raise WrongTypeError(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
         keys = keys_of(kind)
         found = {name: self._value(name, item, keys) for name, item in value.items()}
         given = {name: item for name, item in found.items() if item is not MISSING}
@@ -216,7 +216,7 @@ class Reader:
 
     def _service(self, value: object, kind: Any) -> Any:
         if not isinstance(value, dict):
-            raise Wrong(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
+            raise WrongTypeError(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
         rest = dict(value)
         name = rest.pop("kind", None)
         if not isinstance(name, str) or name not in SERVICES:
@@ -229,7 +229,7 @@ class Reader:
 
     def _sequence(self, value: object, kind: Any) -> Any:
         if not isinstance(value, list):
-            raise Wrong(f"{_seen_as(kind, value)} is not allowed; allowed: a list")
+            raise WrongTypeError(f"{_seen_as(kind, value)} is not allowed; allowed: a list")
         found = [self._item(at, item, typing.get_args(kind)[0]) for at, item in enumerate(value)]
         return MISSING if MISSING in found else tuple(found)
 
@@ -239,7 +239,7 @@ class Reader:
 
     def _mapping(self, value: object, kind: Any) -> Any:
         if not isinstance(value, dict):
-            raise Wrong(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
+            raise WrongTypeError(f"{_seen_as(kind, value)} is not allowed; allowed: a table")
         found = {name: self._item(name, item, typing.get_args(kind)[1]) for name, item in value.items()}
         return MISSING if MISSING in found.values() else found
 
@@ -254,7 +254,7 @@ class Reader:
             if value is False:
                 return None
             if not isinstance(value, str) or not value or "\0" in value:
-                raise Wrong(f"{_seen(value)} is not allowed; allowed: a directory, or false for memory only")
+                raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: a directory, or false for memory only")
             return value
         if Acceptor in kinds and isinstance(value, str):
             return Acceptor(value)
@@ -266,20 +266,20 @@ class Reader:
         if isinstance(value, str):
             return kind(value)
         if not isinstance(value, dict) or len(value) != 1 or not isinstance(next(iter(value.values())), str):
-            raise Wrong(f"allowed: {_SECRET}")
+            raise WrongTypeError(f"allowed: {_SECRET}")
         ((where, name),) = value.items()
         if where == "env":
             if name not in self._environ:
-                raise Wrong(f"the environment has no {name}")
+                raise WrongTypeError(f"the environment has no {name}")
             return kind(self._environ[name])
         if where == "file":
             return kind(_read_text(name).removesuffix("\n"))
-        raise Wrong(f"allowed: {_SECRET}")
+        raise WrongTypeError(f"allowed: {_SECRET}")
 
 
 def _read_text(name: str) -> str:
     if "\0" in name:
-        raise Wrong(f"{name!r} can't be read: no file has such a name")
+        raise WrongTypeError(f"{name!r} can't be read: no file has such a name")
     try:
         return read_secret(name)
     except OSError as error:
@@ -288,7 +288,7 @@ def _read_text(name: str) -> str:
         name, reason = repr(name), "no file has such a name"
     except ValueError as error:
         reason = error
-    raise Wrong(f"{name} can't be read: {reason}")
+    raise WrongTypeError(f"{name} can't be read: {reason}")
 
 
 def _exposed(service: Service) -> bool:
@@ -334,7 +334,7 @@ def _strict(kind: type[Any], allowed: str) -> Callable[[Any, Any], Any]:
 
     def structure(value: object, _: object) -> Any:
         if type(value) not in kinds:
-            raise Wrong(f"{_seen(value)} is not allowed; allowed: {allowed}")
+            raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: {allowed}")
         return value
 
     return structure
@@ -344,7 +344,7 @@ def _bytes(value: object, _: object) -> bytes:
     try:
         return bytes.fromhex(value if isinstance(value, str) else "-")
     except ValueError:
-        raise Wrong(f"{_seen(value)} is not allowed; allowed: hexadecimal digits, two for each byte") from None
+        raise WrongTypeError(f"{_seen(value)} is not allowed; allowed: hexadecimal digits, two for each byte") from None
 
 
 def _is_union(kind: Any) -> bool:

@@ -10,7 +10,7 @@ import trio
 from meshq.client import Client
 from meshq.cluster import ClusterConnection
 from meshq.demo._parent import Parent
-from meshq.demo._report_format import Ask, Freeze, Frozen, Meet, Met, Numbers, Ready, Taken
+from meshq.demo._report_format import AskNumbers, AwaitMesh, Freeze, Frozen, MeshReady, Numbers, PortTaken, Ready
 from meshq.demo._settings import CLUSTER, CONNECTOR, LINKS, QUEUE, node_name
 from meshq.errors import ConnectionBrokenError
 from meshq.node import Broker
@@ -66,13 +66,13 @@ async def run_broker(parent: Parent, data_dir: str, number: str, *ports: str) ->
 
             async def meet(nodes: int, consumers: int) -> None:
                 await broker.cluster(CLUSTER).wait_for(nodes=nodes, queue=QUEUE, consumers=consumers)
-                await parent.say(Met())
+                await parent.say(MeshReady())
 
             await parent.say(Ready(broker.urls[0]))
             while (command := await parent.hear()) is not None:
-                if isinstance(command, Meet):
+                if isinstance(command, AwaitMesh):
                     nursery.start_soon(meet, command.nodes, command.consumers)
-                elif isinstance(command, Ask):
+                elif isinstance(command, AskNumbers):
                     await parent.say(await numbers(broker, client, clustered))
                 elif isinstance(command, Freeze):
                     await parent.say(Frozen())
@@ -81,4 +81,4 @@ async def run_broker(parent: Parent, data_dir: str, number: str, *ports: str) ->
     except ConnectionBrokenError as error:
         if not port_is_taken(error):
             raise
-        await parent.say(Taken())
+        await parent.say(PortTaken())

@@ -20,6 +20,7 @@ from meshq.demo._report_format import (
     ALTERED,
     REDELIVERED,
     Acknowledging,
+    AckQuota,
     Connection,
     Delivered,
     End,
@@ -28,7 +29,6 @@ from meshq.demo._report_format import (
     Ready,
     Report,
     Settled,
-    Tickets,
 )
 from meshq.demo._settings import CLIENT, QUEUE
 from meshq.errors import BrokenError, StaleDeliveryError
@@ -85,7 +85,7 @@ class Receiver:
 
     def obey(self, command: Report) -> None:
         """The parent wants something."""
-        if isinstance(command, Tickets):
+        if isinstance(command, AckQuota):
             self._tickets = math.inf if command.batches < 0 else command.batches
             self._say_holding = command.batches == 0
             self._change()

@@ -113,9 +113,9 @@ class Director:
             self._view.show(said.confirmed, self._tally.delivered)
         elif isinstance(said, report.Ready):
             self._ready[child] = said.url
-        elif isinstance(said, report.Taken):
+        elif isinstance(said, report.PortTaken):
             self._taken[child] = self._leaving[child] = None
-        elif isinstance(said, report.Met):
+        elif isinstance(said, report.MeshReady):
             self._met[child] = None
         elif isinstance(said, report.Frozen):
             self._frozen[child] = None
@@ -271,7 +271,7 @@ class Director:
         self._met.clear()
         brokers = [member.broker for member in self.members]
         for broker in brokers:
-            await broker.tell(report.Meet(len(self.members), len(self.members)))
+            await broker.tell(report.AwaitMesh(len(self.members), len(self.members)))
         await self._until(lambda: all(broker in self._met for broker in brokers), "all nodes know each other")
 
     # -- kills
@@ -289,7 +289,7 @@ class Director:
         unconfirmed = self._progress.sent - self._progress.confirmed
         batches = [batch for batch in self._tally.open_batches() if batch[0] in member.names]
         for consumer in member.consumers:
-            await consumer.tell(report.Tickets(-1))
+            await consumer.tell(report.AckQuota(-1))
         self._acknowledging = 0
         self._holding.clear()
         await self._restart(member)
@@ -314,7 +314,7 @@ class Director:
         """Let the node's consumers hold and its queue fill up; returns how many messages are then ready, at least."""
         names = member.names
         for consumer in member.consumers:
-            await consumer.tell(report.Tickets(0))
+            await consumer.tell(report.AckQuota(0))
         await self._until(lambda: len(self._holding) == len(names), f"all consumers of node {kill.node} hold")
         self._phase_ended(f"until kill {len(self._kills) + 1}")
         await producer.tell(report.Limit(kill.check_at))
@@ -336,7 +336,7 @@ class Director:
 
     async def _catch(self, kill: Kill, member: Member, producer: Child) -> int:
         """Return in the moment of the kill, with how many messages the producer's node then holds for that node."""
-        await member.consumers[-1].tell(report.Tickets(1))
+        await member.consumers[-1].tell(report.AckQuota(1))
         if not kill.freezes:
             await producer.tell(report.Limit(kill.go_on_to))
         await self._until(
@@ -383,7 +383,7 @@ class Director:
         """What the node says of what it holds."""
         broker = member.broker
         self._numbers.pop(broker, None)
-        await broker.tell(report.Ask())
+        await broker.tell(report.AskNumbers())
         await self._until(lambda: broker in self._numbers, f"the {broker.name} says what it holds")
         return self._numbers.pop(broker)
 

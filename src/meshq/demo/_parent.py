@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from meshq.demo._report_format import Connect, Reader, Report, pack
+from meshq.demo._report_format import Connect, Report, ReportReader, pack
 from meshq.errors import invariant
 
 #: Bytes read at a time; commands are short.
@@ -25,7 +25,7 @@ class Parent:
         self._commands = commands
         self._reports = reports
         self._lock = trio.Lock()
-        self._reader = Reader()
+        self._reader = ReportReader()
         self._waiting: deque[Report] = deque()
 
     async def say(self, report: Report) -> None:

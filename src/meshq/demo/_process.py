@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from meshq.demo._report_format import Reader, Report, pack
+from meshq.demo._report_format import Report, ReportReader, pack
 from meshq.errors import MeshqError
 
 #: Bytes read at a time: a few batches of reports.
@@ -42,7 +42,7 @@ class Child:
         self._errors = trio.lowlevel.FdStream(os.dup(stderr.fileno()))
         for pipe in (stdin, stdout, stderr):
             pipe.close()
-        self._reader = Reader()
+        self._reader = ReportReader()
         self._tail = b""
         #: Set when it has ended and everything it said was heard.
         self.ended = trio.Event()

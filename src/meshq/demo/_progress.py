@@ -46,7 +46,7 @@ class ProgressView(ABC):
         """So far these are confirmed to the producer and delivered to a consumer."""
 
 
-class Lines(ProgressView):
+class PlainProgress(ProgressView):
     """Plain lines."""
 
     def __init__(self, out: TextIO) -> None:
@@ -74,7 +74,7 @@ class Lines(ProgressView):
             self._next = min(following, self._rows) if delivered < self._rows else following
 
 
-class Bars(ProgressView):
+class BarProgress(ProgressView):
     """Two bars on a terminal."""
 
     def __init__(self, out: TextIO) -> None:
@@ -127,4 +127,4 @@ def progress_view(out: TextIO | None = None) -> ProgressView:
         UsageError: it is a terminal, and what draws the bar isn't installed.
     """
     out = sys.stderr if out is None else out
-    return Bars(out) if out.isatty() else Lines(out)
+    return BarProgress(out) if out.isatty() else PlainProgress(out)

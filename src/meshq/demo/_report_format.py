@@ -29,14 +29,14 @@ class Ready(Report):
 
 
 @attrs.frozen
-class Taken(Report):
+class PortTaken(Report):
     """The broker's port belongs to somebody else: it ends."""
 
     kind = "taken"
 
 
 @attrs.frozen
-class Met(Report):
+class MeshReady(Report):
     """The broker knows all nodes and consumers that it was to wait for."""
 
     kind = "met"
@@ -143,7 +143,7 @@ class Limit(Report):
 
 
 @attrs.frozen
-class Tickets(Report):
+class AckQuota(Report):
     """To a consumer: acknowledge so many more batches (0: hold, -1: all)."""
 
     kind = "tickets"
@@ -151,7 +151,7 @@ class Tickets(Report):
 
 
 @attrs.frozen
-class Meet(Report):
+class AwaitMesh(Report):
     """To a broker: wait until so many nodes are known, this one included, and so many consumers of the queue."""
 
     kind = "meet"
@@ -160,7 +160,7 @@ class Meet(Report):
 
 
 @attrs.frozen
-class Ask(Report):
+class AskNumbers(Report):
     """To a broker: say what it holds."""
 
     kind = "ask"
@@ -184,8 +184,8 @@ _KINDS: Final = {
     cls.kind: cls
     for cls in (
         *(Ready, Progress, Delivered, Settled, Holding, Acknowledging, Connection, Idle),
-        *(Taken, Met, Numbers, Frozen),
-        *(Connect, Limit, Tickets, Meet, Ask, Freeze, End),
+        *(PortTaken, MeshReady, Numbers, Frozen),
+        *(Connect, Limit, AckQuota, AwaitMesh, AskNumbers, Freeze, End),
     )
 }
 
@@ -197,7 +197,7 @@ def pack(report: Report) -> bytes:
     return packed
 
 
-class Reader:
+class ReportReader:
     """Reports from bytes that arrive in pieces."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import trio
 from meshq.client import Block, leaf
 
 
-class Hosted:
+class BackgroundBlock:
     """Runs something behind a block: it starts before the body and ends after it, even if the body is cancelled.
 
     If it fails, the body is cancelled, and its one error leaves the block, as it was raised and in no group.

@@ -20,7 +20,7 @@ from meshq.ids import NodeId
 from meshq.logs import logger
 from meshq.loops import check_in_trio, check_on_clock
 from meshq.message import PropertyValue
-from meshq.node._background_block import Hosted
+from meshq.node._background_block import BackgroundBlock
 from meshq.node._broker_in_thread import BrokerInThread
 from meshq.node._node import Node
 from meshq.node._settings import check_settings, refuse_later
@@ -95,7 +95,7 @@ class Broker:
         self._env = env
         self._state = "new"
         self._event_bus = EventBus()
-        self._hosted = Hosted(f"the broker {name!r}")
+        self._block = BackgroundBlock(f"the broker {name!r}")
         self._stop = trio.Event()
         self._stopped = trio.Event()
         # Where it runs, or has run.
@@ -231,7 +231,7 @@ class Broker:
             node.listeners.take(stream)
 
     def _connect_local(self) -> Link:
-        return self._active().door.connect_local("in process")
+        return self._active().inproc.connect_local("in process")
 
     def _active(self) -> Node:
         if self._node is None:
@@ -247,13 +247,13 @@ class Broker:
 
     async def __aenter__(self) -> Self:
         check_in_trio("Broker")
-        await self._hosted.open(self.run)
+        await self._block.open(self.run)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        return await self._hosted.close(error, self.stop)
+        return await self._block.close(error, self.stop)
 
     async def stop(self, failover: bool = False) -> None:
         """Stop in peace: accept nothing new, finish what is committed, tell the clients; within ``stop_timeout``.
@@ -298,7 +298,7 @@ class Broker:
             async with trio.open_nursery() as nursery:
                 await node.start(nursery)
                 self._node = node
-                env.local[self.name] = node.door
+                env.local[self.name] = node.inproc
                 self._change_state("active")
                 task_status.started()
                 await self._stop.wait()
@@ -315,7 +315,7 @@ class Broker:
         finally:
             self._node = None
             if node is not None:
-                if env.local.get(self.name) is node.door:
+                if env.local.get(self.name) is node.inproc:
                     del env.local[self.name]
                 with trio.CancelScope(shield=True):
                     await node.close()

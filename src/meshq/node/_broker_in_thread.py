@@ -18,7 +18,7 @@ from meshq.errors import ClosedError, NotActiveError, UsageError
 from meshq.ids import NodeId
 from meshq.loops import check_in_trio
 from meshq.message import PropertyValue
-from meshq.node._background_block import Hosted
+from meshq.node._background_block import BackgroundBlock
 from meshq.node._cluster_in_thread import ClusterConnectionInThread
 from meshq.notifications import Notification
 from meshq.portal import PipeStream
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Promise(portal.Promise):
+class _TaskCompletion(portal.PortalCompletion):
     """One that a task of the host's loop waits for."""
 
     __slots__ = ("_event", "_token")
@@ -41,7 +41,7 @@ class _Promise(portal.Promise):
         self._token = trio.lowlevel.current_trio_token()
         self._event = trio.Event()
 
-    def _tell(self) -> None:
+    def _wake_waiter(self) -> None:
         # A host whose loop has ended waits for nothing.
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._event.set)
@@ -52,28 +52,28 @@ class _Promise(portal.Promise):
         return self.result()
 
 
-class _Loop(portal.Loop):
+class _BrokerLoopThread(portal.LoopThread):
     """The broker's loop, as the host's tasks see it."""
 
     WITH = "async with"
 
-    def promise(self) -> _Promise:
-        """A promise that a task of the host waits for."""
-        return _Promise()
+    def completion(self) -> _TaskCompletion:
+        """A completion that a task of the host waits for."""
+        return _TaskCompletion()
 
     def _refuse_tasks(self) -> None:
         """The host's tasks wait without stopping their loop; what they may not wait for is their own."""
 
 
 @attrs.frozen
-class _Asking:
+class _BrokerCalls:
     """How the host asks what runs beside the broker."""
 
     _broker: BrokerInThread
 
-    def look(self, function: Callable[[], T]) -> T:
+    def run_sync(self, function: Callable[[], T]) -> T:
         """Call a plain function in the broker's loop."""
-        return self._broker._look(function)
+        return self._broker._run_sync(function)
 
     async def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
         """Call an async function in the broker's loop."""
@@ -91,8 +91,8 @@ class BrokerInThread:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         name = f"the broker {broker.name!r}"
-        self._hosted = Hosted(name)
-        self._loop = _Loop(name, broker._environment().clock)
+        self._block = BackgroundBlock(name)
+        self._loop = _BrokerLoopThread(name, broker._environment().clock)
         self._scope = trio.CancelScope()
 
     def __repr__(self) -> str:
@@ -133,7 +133,7 @@ class BrokerInThread:
         Raises:
             NotFoundError: the broker has none.
         """
-        return ClusterConnectionInThread(self._broker.cluster(name), _Asking(self))
+        return ClusterConnectionInThread(self._broker.cluster(name), _BrokerCalls(self))
 
     def statistics(self) -> BrokerStatistics:
         """What the broker holds and has done; ``loop_lag`` is that of its own loop, for one turn of which this waits.
@@ -141,7 +141,7 @@ class BrokerInThread:
         Raises:
             NotActiveError: it has not started, or has stopped.
         """
-        return self._look(self._broker.statistics)
+        return self._run_sync(self._broker.statistics)
 
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
@@ -152,31 +152,31 @@ class BrokerInThread:
             SettingsError: a part of the message is not allowed.
             NotActiveError: it has not started, or has stopped.
         """
-        return self._look(partial(self._broker.explain_route, address, properties, user=user))
+        return self._run_sync(partial(self._broker.explain_route, address, properties, user=user))
 
-    def _look(self, function: Callable[[], T]) -> T:
+    def _run_sync(self, function: Callable[[], T]) -> T:
         if self._loop.state != "open":
             raise NotActiveError(f"the broker {self.name!r} is {self.state}")
-        return self._loop.look(function)
+        return self._loop.run_sync(function)
 
     async def _call(self, function: Callable[[], Awaitable[Any]]) -> Any:
         loop, scope = self._loop, trio.CancelScope()
         if loop.state != "open":
             raise NotActiveError(f"the broker {self.name!r} is {self.state}")
-        promise = loop.promise()
+        completion = loop.completion()
         try:
-            loop.ask(promise, loop.run_call, promise, scope, function)
-            return await promise.wait()
+            loop.start_task(completion, loop.run_call, completion, scope, function)
+            return await completion.wait()
         except ClosedError:
             raise NotActiveError(f"the broker {self.name!r} has stopped") from None
         except trio.Cancelled:
             with suppress(ClosedError):
-                loop.soon(scope.cancel)
+                loop.call_soon(scope.cancel)
             raise
 
     def events(self) -> EventStream[Notification]:
         """An async iterator, for tasks of the host, of what happens in the broker from now on; as ``Broker.events``."""
-        return self._loop.look_if_open(self._broker.events)
+        return self._loop.run_sync_if_open(self._broker.events)
 
     def client(self, **settings: Any) -> Client:
         """A client in this process, without a socket, for tasks of the host; ``settings`` as for ``connect``."""
@@ -188,7 +188,7 @@ class BrokerInThread:
         here = trio.lowlevel.current_trio_token()
         near, far = PipeStream.pair(f"inproc://{self.name}", here, self._loop.token)
         try:
-            self._loop.soon(self._broker._serve_stream, far)
+            self._loop.call_soon(self._broker._serve_stream, far)
         except ClosedError:
             raise NotActiveError(f"the broker {self.name!r} has stopped") from None
         return StreamLink(near, local=True)
@@ -205,7 +205,7 @@ class BrokerInThread:
             ConnectionBrokenError: an acceptor can't be bound.
         """
         check_in_trio("Broker")
-        await self._hosted.open(self._run)
+        await self._block.open(self._run)
         return self
 
     async def __aexit__(
@@ -215,7 +215,7 @@ class BrokerInThread:
 
         Checkpoint: always.  Cancellation: it stops all the same.
         """
-        return await self._hosted.close(error, self.stop)
+        return await self._block.close(error, self.stop)
 
     async def stop(self, failover: bool = False) -> None:
         """Stop in peace; as ``Broker.stop``.
@@ -229,22 +229,22 @@ class BrokerInThread:
         # Not whether there is a thread: it runs a moment before its broker has begun to start.
         if self.state == "new":
             raise UsageError(f"the broker {self.name!r} has not started")
-        loop, stopped = self._loop, self._loop.promise()
+        loop, stopped = self._loop, self._loop.completion()
         await trio.lowlevel.checkpoint()
         # A loop that has ended, or that ends meanwhile, has no broker that runs.
         with suppress(ClosedError):
-            loop.ask(stopped, loop.run_call, stopped, trio.CancelScope(), partial(self._broker.stop, failover))
+            loop.start_task(stopped, loop.run_call, stopped, trio.CancelScope(), partial(self._broker.stop, failover))
             await stopped.wait()
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         loop = self._loop
-        running = cast("_Promise", loop.launch())
-        gone = cast("_Promise", loop.gone)
+        running = cast("_TaskCompletion", loop.launch())
+        gone = cast("_TaskCompletion", loop.gone)
         try:
             await running.wait()
-            active, ended = loop.promise(), loop.promise()
+            active, ended = loop.completion(), loop.completion()
             loop.expect(active)
-            loop.ask(ended, loop.run_call, ended, self._scope, partial(self._serve, active))
+            loop.start_task(ended, loop.run_call, ended, self._scope, partial(self._serve, active))
             await active.wait()
             task_status.started()
             await ended.wait()
@@ -257,16 +257,16 @@ class BrokerInThread:
 
     # -- in the broker's loop
 
-    async def _serve(self, active: portal.Promise) -> None:
+    async def _serve(self, active: portal.PortalCompletion) -> None:
         """Run the broker; ``active`` is kept when it has started, or has failed to."""
         loop = self._loop
 
         class Status:
             def started(self, value: None = None) -> None:
-                loop.keep(active, outcome.Value(None))
+                loop.complete(active, outcome.Value(None))
 
         try:
             await self._broker.run(task_status=Status())
         except BaseException as error:
-            loop.keep(active, outcome.Error(error))
+            loop.complete(active, outcome.Error(error))
             raise

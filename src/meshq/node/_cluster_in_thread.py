@@ -13,10 +13,10 @@ from meshq.loops import check_in_trio
 T = TypeVar("T")
 
 
-class Asks(Protocol):
+class LoopCalls(Protocol):
     """How another loop is asked; both raise ``NotActiveError`` where nothing runs there."""
 
-    def look(self, function: Callable[[], T]) -> T:
+    def run_sync(self, function: Callable[[], T]) -> T:
         """Call a plain function there."""
 
     async def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
@@ -29,7 +29,7 @@ class ClusterConnectionInThread:
     What a broker is given as a service is ``meshq.ClusterConnection``.
     """
 
-    def __init__(self, inner: ClusterConnection, broker: Asks) -> None:
+    def __init__(self, inner: ClusterConnection, broker: LoopCalls) -> None:
         self.name = inner.name
         self._inner = inner
         self._broker = broker
@@ -43,7 +43,7 @@ class ClusterConnectionInThread:
         Raises:
             NotActiveError: the broker isn't active.
         """
-        return self._broker.look(self._inner.peers)
+        return self._broker.run_sync(self._inner.peers)
 
     def nodes(self) -> int:
         """Nodes that are connected and known, this one included.
@@ -51,7 +51,7 @@ class ClusterConnectionInThread:
         Raises:
             NotActiveError: the broker isn't active.
         """
-        return self._broker.look(self._inner.nodes)
+        return self._broker.run_sync(self._inner.nodes)
 
     def consumers(self, queue: str) -> int:
         """Consumers of a queue of this name, here and on the nodes that are known.
@@ -59,7 +59,7 @@ class ClusterConnectionInThread:
         Raises:
             NotActiveError: the broker isn't active.
         """
-        return self._broker.look(partial(self._inner.consumers, queue))
+        return self._broker.run_sync(partial(self._inner.consumers, queue))
 
     async def wait_for(
         self,

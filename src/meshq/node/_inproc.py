@@ -9,7 +9,7 @@ from meshq.errors import ClosedError, ConnectionBrokenError, UsageError
 from meshq.wire import BY_NAME, DirectLink, Link
 
 
-class LocalDoor:
+class InprocAcceptor:
     """Opens links to a broker in the same process.  ``inproc://NAME`` finds it in ``env.local``."""
 
     def __init__(self, name: str, core: Core, sessions: SessionRegistry, counts: ConnectionCounts) -> None:

@@ -31,7 +31,7 @@ class _Waiting:
         self.whole = whole
 
 
-class ForwardQueue(abc.Forwarding):
+class ForwardQueue(abc.StoreAndForwardQueue):
     """A store-and-forward queue: it has one consumer, the link."""
 
     def __init__(self, core: Core, queue: Queue) -> None:
@@ -39,7 +39,7 @@ class ForwardQueue(abc.Forwarding):
         self.queue = queue
         self.number = queue.number
         self._consumer: ConsumerState | None = None
-        self._take: Callable[[abc.HeldRun], None] = _nobody
+        self._take: Callable[[abc.ForwardRun], None] = _nobody
         # Grants that wait for their large body, or for that of one before them.
         self._line: deque[_Waiting] = deque()
 
@@ -48,7 +48,7 @@ class ForwardQueue(abc.Forwarding):
         """Messages held, given or not."""
         return self.queue.ready + self.queue.held
 
-    def attach(self, take: Callable[[abc.HeldRun], None], stored: int) -> None:
+    def attach(self, take: Callable[[abc.ForwardRun], None], stored: int) -> None:
         """Begin to give."""
         self.detach()
         self._take = take
@@ -93,7 +93,7 @@ class ForwardQueue(abc.Forwarding):
         view = grant.view
         run = view.run
         self._take(
-            abc.HeldRun(
+            abc.ForwardRun(
                 tag=grant.tag,
                 rows=content.rows,
                 number=view.first + grant.start,
@@ -139,7 +139,7 @@ class ForwardQueue(abc.Forwarding):
             self.queue.remove_consumer(consumer)
 
 
-class LocalRoutes(abc.Routes):
+class LocalRemoteBindings(abc.RemoteBindings):
     """The remote bindings of a node's links."""
 
     def __init__(self, core: Core) -> None:
@@ -149,14 +149,16 @@ class LocalRoutes(abc.Routes):
         """The store-and-forward queue of this name."""
         return ForwardQueue(self._core, self._core.definitions.forward_queue(name))
 
-    def replace(self, link: abc.Forwarding, mode: str, queues: Sequence[abc.RemoteQueue], store: bytes = b"") -> None:
+    def replace(
+        self, link: abc.StoreAndForwardQueue, mode: str, queues: Sequence[abc.RemoteQueue], store: bytes = b""
+    ) -> None:
         """All queues of a peer."""
         if store:
             self._begun(link, queues, store)
         self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues])
         self._core.peers.replace(link.number, {queue.number: _kept(queue) for queue in queues if queue.durable})
 
-    def _begun(self, link: abc.Forwarding, queues: Sequence[abc.RemoteQueue], store: bytes) -> None:
+    def _begun(self, link: abc.StoreAndForwardQueue, queues: Sequence[abc.RemoteQueue], store: bytes) -> None:
         """A peer says which store it has: what waits is not for whatever has the old numbers in a new one."""
         core = self._core
         forward = core.router.by_number[link.number]
@@ -165,13 +167,13 @@ class LocalRoutes(abc.Routes):
         placed = [view for queue, view in core.release_queue.pending() if queue is forward]
         core.peers.begun(link.number, store, told, there, (forward.last, [*forward.runs(), *placed]))
 
-    def describe(self, link: abc.Forwarding, mode: str, queue: abc.RemoteQueue) -> None:
+    def describe(self, link: abc.StoreAndForwardQueue, mode: str, queue: abc.RemoteQueue) -> None:
         """One queue of a peer."""
         self._core.router.bind(_key(link), self._binding(link, mode, queue))
         if queue.durable:
             self._core.peers.put(link.number, queue.number, _kept(queue))
 
-    def mark(self, link: abc.Forwarding, gone: str) -> None:
+    def mark(self, link: abc.StoreAndForwardQueue, gone: str) -> None:
         """A peer is gone, and how, or is there again."""
         self._core.router.mark(_key(link), gone)
         known = self._core.peers.peers.get(link.number)
@@ -179,23 +181,23 @@ class LocalRoutes(abc.Routes):
             known.gone = gone
             self._core.peers.met(link.number, known.connector, left=gone == "left")
 
-    def met(self, link: abc.Forwarding, connector: str) -> None:
+    def met(self, link: abc.StoreAndForwardQueue, connector: str) -> None:
         """A peer is at a URL."""
         self._core.peers.met(link.number, connector)
 
-    def former(self, prefix: str) -> list[abc.FormerPeer]:
+    def former(self, prefix: str) -> list[abc.KnownPeer]:
         """Nodes of an earlier life."""
         by_number = self._core.router.by_number
         known = [
             (by_number[number].name, peer) for number, peer in self._core.peers.peers.items() if number in by_number
         ]
         return [
-            abc.FormerPeer(name=name, connector=peer.connector, left=peer.left)
+            abc.KnownPeer(name=name, connector=peer.connector, left=peer.left)
             for name, peer in known
             if name.startswith(prefix)
         ]
 
-    def take_up(self, link: abc.Forwarding, mode: str) -> None:
+    def take_up(self, link: abc.StoreAndForwardQueue, mode: str) -> None:
         """What an earlier life knew of a peer holds on, unless it left and nothing waits for it."""
         peers = self._core.peers
         known = peers.peers.get(link.number)
@@ -208,14 +210,14 @@ class LocalRoutes(abc.Routes):
         self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues])
         self._core.router.mark(_key(link), "left" if known.left else "away")
 
-    def withdraw(self, link: abc.Forwarding) -> None:
+    def withdraw(self, link: abc.StoreAndForwardQueue) -> None:
         """Nothing more goes to a peer."""
         self._core.router.replace(_key(link), [])
         known = self._core.peers.peers.get(link.number)
         if known is not None:
             known.gone = "down"
 
-    def remove(self, link: abc.Forwarding, number: int) -> None:
+    def remove(self, link: abc.StoreAndForwardQueue, number: int) -> None:
         """A queue of a peer is gone."""
         self._core.router.unbind(_key(link), number)
         self._core.peers.drop(link.number, number)
@@ -225,7 +227,7 @@ class LocalRoutes(abc.Routes):
         found = self._core.router.queues.get(queue)
         return len(found.consumers) if found is not None else 0
 
-    def _binding(self, link: abc.Forwarding, mode: str, queue: abc.RemoteQueue) -> RemoteBinding:
+    def _binding(self, link: abc.StoreAndForwardQueue, mode: str, queue: abc.RemoteQueue) -> RemoteBinding:
         return RemoteBinding(
             forward=self._core.router.by_number[link.number],
             mode=mode,
@@ -245,11 +247,11 @@ def _kept(queue: abc.RemoteQueue) -> dict[str, str]:
     return {"name": queue.name, "address": queue.address, "routing": queue.routing, "filter": queue.filter}
 
 
-def _key(link: abc.Forwarding) -> bytes:
+def _key(link: abc.StoreAndForwardQueue) -> bytes:
     return link.number.to_bytes(8, "big")
 
 
-def _nobody(run: abc.HeldRun) -> None:
+def _nobody(run: abc.ForwardRun) -> None:
     """For a callback that nobody has set."""
 
 

@@ -32,10 +32,10 @@ from meshq.cluster import ClusterConnection, overlaps
 from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.logs import Warnings, logger
-from meshq.node._inproc import LocalDoor
-from meshq.node._local_broker import LocalRoutes
+from meshq.node._inproc import InprocAcceptor
+from meshq.node._local_broker import LocalRemoteBindings
 from meshq.node._loop_lag import LoopLag
-from meshq.node._paging import Paging
+from meshq.node._paging import PagingTask
 from meshq.node._queue_declarer import QueueDeclarer
 from meshq.node._settings import BrokerSettings
 from meshq.notifications import StoreDamaged
@@ -123,7 +123,7 @@ class Node:
             self.core, trio.current_time, settings.max_session_ttl, per_user=bounds.sessions_per_user
         )
         self.counts = ConnectionCounts()
-        self.door = LocalDoor(settings.name, self.core, self.sessions, self.counts)
+        self.inproc = InprocAcceptor(settings.name, self.core, self.sessions, self.counts)
         self.listeners = Listeners(
             self.core, self.sessions, env.network, self.counts, tls=env.tls, credentials=credentials, bounds=bounds
         )
@@ -223,15 +223,15 @@ class Node:
         self._warn_of_overlaps()
         for service in self._settings.services:
             service.announce(control)
-            if isinstance(service, abc.Controlled):
+            if isinstance(service, abc.Controllable):
                 core.settings.controlled[service.name] = service
         broker = abc.LocalBroker(
             control=control,
-            routes=LocalRoutes(core),
+            routes=LocalRemoteBindings(core),
             on_demand_changed=core.demand.watchers.append,
             on_peer=core.demand.on_peer.append,
             say=core.event_bus.say,
-            open_link=partial(self.door.connect_local, "a service"),
+            open_link=partial(self.inproc.connect_local, "a service"),
         )
         for service in self._settings.services:
             service.take_up(broker)
@@ -351,7 +351,7 @@ class Node:
     async def _page(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Leave to the disk what memory has no room for, and get it back."""
         if self._journal is not None:
-            paging = Paging(self.core, self._journal, self._env, self._journal.paging_directory)
+            paging = PagingTask(self.core, self._journal, self._env, self._journal.paging_directory)
             paging.on_failed = self._journal_failed
             await paging.run(task_status=task_status)
 
@@ -419,7 +419,7 @@ class Node:
                 continue
 
     def _close_links(self, refusal: str, text: str) -> None:
-        self.door.close(refusal, text)
+        self.inproc.close(refusal, text)
         for connection in self.listeners.connections:
             connection.server.say_close(BY_NAME[refusal].number, text)
 
@@ -431,7 +431,7 @@ class Node:
         """
         self.listeners.close()
         # Whoever stops in peace has said it before.
-        self.door.close("stopping", "the node has stopped", goodbye=False)
+        self.inproc.close("stopping", "the node has stopped", goodbye=False)
         if self._journal is not None:
             # What becomes durable from here on is told to nobody, and must not lead to more that is to be written.
             self._journal.on_durable = None
@@ -463,7 +463,7 @@ class Node:
             queues=len(queues),
             consumers=sum(len(queue.consumers) for queue in queues),
             sessions=len(core.sessions),
-            connections=len(self.listeners.connections) + len(self.door.connections),
+            connections=len(self.listeners.connections) + len(self.inproc.connections),
             ready=sum(queue.ready for queue in queues),
             delivering=sum(queue.held for queue in queues),
             duplicates=core.ingress.duplicates,

@@ -17,7 +17,7 @@ from meshq.wire import RunBytes
 POOL: Final = "pages"
 
 
-class Paging:
+class PagingTask:
     """The task of one node that pages."""
 
     def __init__(self, core: Core, journal: Journal, env: abc.Env, directory: str) -> None:

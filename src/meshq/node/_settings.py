@@ -10,7 +10,7 @@ from typing import TypeVar
 import attrs
 
 from meshq import limits
-from meshq.abc import Controlled, Service
+from meshq.abc import Controllable, Service
 from meshq.address import check_name, check_place
 from meshq.cluster import ClusterConnection
 from meshq.directories import StoreDirectories
@@ -170,7 +170,7 @@ def _services(value: Sequence[Service]) -> tuple[Service, ...]:
     for service in _several("services", value):
         if not isinstance(service, Service):
             raise SettingsError("services", service, "services, such as ClusterConnection(...)")
-        if isinstance(service, Controlled):
+        if isinstance(service, Controllable):
             # By its name an operator pauses it.
             if service.name in bridges:
                 raise SettingsError("services", service, "bridges of different names")

@@ -10,15 +10,15 @@ import outcome
 import trio
 
 from meshq.errors import ClosedError, UsageError
-from meshq.portal._completion import Promise
-from meshq.portal._loop_thread import Loop
+from meshq.portal._completion import PortalCompletion
+from meshq.portal._loop_thread import LoopThread
 
 
 async def _at_once() -> None:
     """For a block with nothing to do before it is left."""
 
 
-class Host:
+class BlockRunner:
     """One block; how it is waited for is for those who derive from it to say.
 
     ``before_leaving`` runs in the loop when the body has ended, before the async block is left.
@@ -31,7 +31,7 @@ class Host:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: LoopThread,
         manager: AbstractAsyncContextManager[Any, bool | None],
         name: str,
         *,
@@ -50,8 +50,8 @@ class Host:
         self._shut = False
         #: Whether the body runs.
         self.open = False
-        self._entered: Promise
-        self._left: Promise
+        self._entered: PortalCompletion
+        self._left: PortalCompletion
         self._leave = trio.Event()
         self._gone = trio.Event()
         self._scope = trio.CancelScope()
@@ -67,7 +67,7 @@ class Host:
         """Raise unless the body runs and its loop may be called.
 
         Raises:
-            UsageError: it was not entered yet; or see ``Loop.check``.
+            UsageError: it was not entered yet; or see ``LoopThread.check``.
             ClosedError: its loop has ended, or it was closed.
         """
         if self._shut:
@@ -82,14 +82,14 @@ class Host:
         """Have the loop enter the block; ``entered`` is kept when it has, or has failed to.
 
         Raises:
-            UsageError, ClosedError: see ``Loop.check``.
+            UsageError, ClosedError: see ``LoopThread.check``.
         """
         self._loop.check()
         self._used = True
         # Whoever closed it did so while the loop was starting.
         self._check_shut()
-        self._entered, self._left = self._loop.promise(), self._loop.promise()
-        self._loop.ask(self._entered, self._live)
+        self._entered, self._left = self._loop.completion(), self._loop.completion()
+        self._loop.start_task(self._entered, self._live)
 
     def claim(self) -> None:
         """The block is about to be entered.
@@ -114,9 +114,9 @@ class Host:
     def depart(self, error: BaseException | None) -> None:
         """The body has ended with ``error``: have the loop leave the block; ``left`` is kept when it has."""
         self._error = error
-        # A loop that has ended has kept the promise before.
+        # A loop that has ended has completed it before.
         with suppress(ClosedError):
-            self._loop.soon(self._leave.set)
+            self._loop.call_soon(self._leave.set)
 
     def departed(self) -> None:
         """The block is left."""
@@ -130,19 +130,19 @@ class Host:
             entered = await outcome.acapture(manager.__aenter__)
             if isinstance(entered, outcome.Error):
                 self._gone.set()
-                loop.keep(self._entered, entered)
+                loop.complete(self._entered, entered)
                 return
-            loop.add_guest(self._asked_to_leave)
+            loop.add_block(self._asked_to_leave)
             loop.expect(self._left)
-            loop.keep(self._entered, outcome.Value(None))
+            loop.complete(self._entered, outcome.Value(None))
             await self._body()
             left = await outcome.acapture(self._end)
             if isinstance(left, outcome.Error) and self._scope.cancel_called:
                 # Whoever interrupted it goes on with that; it is left all the same.
                 left = outcome.Value(False)
-            loop.remove_guest(self._asked_to_leave)
+            loop.remove_block(self._asked_to_leave)
             self._gone.set()
-            loop.keep(self._left, left)
+            loop.complete(self._left, left)
 
     async def _body(self) -> None:
         """While the body runs, outside: nothing here may end before it."""

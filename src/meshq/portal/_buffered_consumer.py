@@ -16,18 +16,18 @@ from itertools import repeat
 import attrs
 
 from meshq import client as trio_client
-from meshq.client import ConsumerStatistics, DeliveredRun, Lending, ReceivedMessage, Span, Transaction
+from meshq.client import ConsumerStatistics, ConsumerTap, DeliveredRun, DeliverySpan, ReceivedMessage, Transaction
 from meshq.errors import BusyError, ClosedError, SettingsError
-from meshq.portal._block_runner import Host
-from meshq.portal._loop_thread import Loop
+from meshq.portal._block_runner import BlockRunner
+from meshq.portal._loop_thread import LoopThread
 
 
-class Borrowing(ABC):
+class BufferedConsumer(ABC):
     """The part of a consumer that does not depend on how its callers wait."""
 
-    _host: Host
+    _block: BlockRunner
 
-    def __init__(self, loop: Loop, inner: trio_client.Consumer) -> None:
+    def __init__(self, loop: LoopThread, inner: trio_client.Consumer) -> None:
         #: The queue, as it was asked for.
         self.queue = inner.queue
         self._inner = inner
@@ -41,15 +41,15 @@ class Borrowing(ABC):
         self._position = 0
         self._reported = 0
         # What the loop is to be told: handed over, settled; and whether it was asked to come for it.
-        self._handed: list[Span] = []
-        self._settled: list[tuple[int, Span]] = []
+        self._handed: list[DeliverySpan] = []
+        self._settled: list[tuple[int, DeliverySpan]] = []
         self._armed = False
         # Somebody waits for messages.
         self._busy = False
         self._closed = False
         self._received = 0
-        self._lending = Lending(inner, self._changed)
-        self._auto = self._lending.auto
+        self._tap = ConsumerTap(inner, self._changed)
+        self._auto = self._tap.auto
 
     def __repr__(self) -> str:
         statistics = self.statistics()
@@ -58,13 +58,13 @@ class Borrowing(ABC):
     def statistics(self) -> ConsumerStatistics:
         """What it has now."""
         with self._lock:
-            ready = sum(run.rows for run in self._runs if self._lending.current(run))
-            if self._run is not None and self._lending.current(self._run):
+            ready = sum(run.rows for run in self._runs if self._tap.current(run))
+            if self._run is not None and self._tap.current(self._run):
                 ready += self._run.rows - self._position
             return attrs.evolve(self._inner.statistics(), ready=ready, received=self._received)
 
     @abstractmethod
-    def _stirred(self) -> None:
+    def _wake_waiters(self) -> None:
         """With the lock: messages have arrived, or there will be no more; wake whoever waits for it."""
 
     # -- handing over, with the lock
@@ -73,12 +73,12 @@ class Borrowing(ABC):
         """Whether a message is here to be handed over; what belongs to a session that is gone comes again."""
         run = self._run
         if run is not None:
-            if self._lending.current(run):
+            if self._tap.current(run):
                 return True
             self._run = None
         while self._runs:
             run = self._runs.popleft()
-            if self._lending.current(run):
+            if self._tap.current(run):
                 self._run, self._position, self._reported = run, 0, 0
                 return True
         return False
@@ -87,10 +87,10 @@ class Borrowing(ABC):
         """The messages up to ``end`` of a run go to the caller."""
         start = self._position
         if self._auto:
-            span = Span(run, start, end - start)
+            span = DeliverySpan(run, start, end - start)
             self._arm()
             run.settled |= span.mask
-            self._settled.append((Lending.ACK, span))
+            self._settled.append((ConsumerTap.ACK, span))
         self._position = end
         self._received += end - start
         if end == run.rows:
@@ -101,7 +101,7 @@ class Borrowing(ABC):
         """Note down what was handed over of the present run."""
         run = self._run
         if run is not None and self._position > self._reported:
-            self._handed.append(Span(run, self._reported, self._position - self._reported))
+            self._handed.append(DeliverySpan(run, self._reported, self._position - self._reported))
             self._reported = self._position
 
     def _check_waiting(self, timeout: float | None, who: str) -> None:
@@ -119,26 +119,26 @@ class Borrowing(ABC):
 
     def _waited(self) -> bool:
         """Whether there is an end of waiting."""
-        return self._ready() or self._closed or self._lending.ended or self._lending.failure is not None
+        return self._ready() or self._closed or self._tap.ended or self._tap.failure is not None
 
     def _check(self) -> None:
-        failure = self._lending.failure
+        failure = self._tap.failure
         if failure is not None:
             raise failure
         if self._closed:
             raise ClosedError(f"{self._name} is closed")
-        self._host.check()
+        self._block.check()
 
     # -- settling
 
     def _settle(self, deliveries: Sequence[ReceivedMessage], fate: int) -> None:
         if self._loop.forked:
             self._loop.check_thread()
-        self._lending.check_settling()
+        self._tap.check_settling()
         if not deliveries:
             return
         with self._lock:
-            spans, stale = self._lending.mark(deliveries)
+            spans, stale = self._tap.mark(deliveries)
             if spans:
                 self._arm()
                 self._settled += zip(repeat(fate), spans)
@@ -148,25 +148,25 @@ class Borrowing(ABC):
     def _hand_back(self, delivery: ReceivedMessage) -> None:
         """Whoever got a message could do nothing with it: it goes back uncounted when the consumer is closed."""
         with self._lock:
-            self._lending.hand_back(delivery)
+            self._tap.hand_back(delivery)
 
     def _arm(self) -> None:
         """Have the loop come for what it is to be told.  Whatever it is asked for later, it comes for this first."""
         if not self._armed:
-            self._loop.soon(self._report)
+            self._loop.call_soon(self._report)
             self._armed = True
 
     # -- in the loop
 
     def _changed(self) -> None:
         """Messages have arrived, or the consumer has failed."""
-        runs = self._lending.take()
+        runs = self._tap.take()
         with self._lock:
             if not self._closed:
                 # What comes later goes back, not handed over, when the consumer is closed.
                 self._runs += runs
             if self._busy:
-                self._stirred()
+                self._wake_waiters()
 
     def _report(self) -> None:
         with self._lock:
@@ -175,14 +175,14 @@ class Borrowing(ABC):
             handed, self._handed = self._handed, []
             settled, self._settled = self._settled, []
         # Without the lock: a broker in this loop answers at once.
-        self._lending.report(handed, settled)
+        self._tap.report(handed, settled)
 
     async def _ack_and_confirm(self, deliveries: Sequence[ReceivedMessage]) -> None:
         self._report()
         with self._lock:
-            stale = self._lending.settle(deliveries)
+            stale = self._tap.settle(deliveries)
         if stale is None or None in stale.results:
-            await self._lending.confirm()
+            await self._tap.confirm()
         if stale is not None:
             raise stale
 
@@ -207,4 +207,4 @@ class Borrowing(ABC):
             self._closed = True
             self._run = None
             self._runs.clear()
-            self._stirred()
+            self._wake_waiters()

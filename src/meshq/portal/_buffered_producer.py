@@ -11,22 +11,22 @@ from abc import ABC, abstractmethod
 import attrs
 
 from meshq import client as trio_client
-from meshq.client import Feeding, ProducerStatistics
+from meshq.client import ProducerFeed, ProducerStatistics
 from meshq.errors import MeshqError
-from meshq.portal._loop_thread import Loop
+from meshq.portal._loop_thread import LoopThread
 
 
-class Gathering(ABC):
+class BufferedProducer(ABC):
     """The part of a producer that does not depend on how its callers wait."""
 
-    def __init__(self, loop: Loop, inner: trio_client.Producer, *, window: int) -> None:
+    def __init__(self, loop: LoopThread, inner: trio_client.Producer, *, window: int) -> None:
         self.address = inner.address
         self._inner = inner
         self._window = window
         self._name = f"the producer to {inner.address!r}"
         self._loop = loop
-        self._feeding = Feeding(inner, self._settled)
-        self._items = self._feeding.items
+        self._feeder = ProducerFeed(inner, self._settled)
+        self._items = self._feeder.items
         self._lock = threading.Lock()
         # All below is touched with that lock only.  Messages taken, and those of them that are not decided.
         self._sent = 0
@@ -52,12 +52,12 @@ class Gathering(ABC):
             return attrs.evolve(self._inner.statistics(), sent=self._sent, unconfirmed=self._unconfirmed)
 
     @abstractmethod
-    def _stirred(self) -> None:
+    def _wake_waiters(self) -> None:
         """With the lock: there may be room, or an error to be raised; wake whoever waits for it."""
 
     def _arm(self) -> None:
         """With the lock: have the loop come for what gathers."""
-        self._loop.soon(self._loop.task, self._feed_all)
+        self._loop.call_soon(self._loop.task, self._feed_all)
         self._armed = True
 
     # -- in the loop
@@ -67,16 +67,16 @@ class Gathering(ABC):
             self._unconfirmed -= count
             if error is not None:
                 self._failing = True
-            self._stirred()
+            self._wake_waiters()
 
     async def _feed(self) -> None:
         """Hand over what has gathered so far."""
-        await self._feeding.feed()
+        await self._feeder.feed()
 
     async def _feed_all(self) -> None:
         """Hand over what gathers, until nothing does any more."""
         while True:
-            await self._feeding.feed()
+            await self._feeder.feed()
             with self._lock:
                 if not self._items:
                     self._armed = False
@@ -86,7 +86,7 @@ class Gathering(ABC):
         # What fails from here on sets it again.
         self._failing = False
         try:
-            await self._feeding.report()
+            await self._feeder.report()
         except BaseException:
             # There may be more, or the producer is gone for good: the next call looks again.
             self._failing = True
@@ -100,9 +100,9 @@ class Gathering(ABC):
 
     async def _last(self) -> None:
         self._end()
-        await self._feeding.last()
+        await self._feeder.last()
 
     def _end(self) -> None:
         with self._lock:
             self._open = False
-            self._stirred()
+            self._wake_waiters()

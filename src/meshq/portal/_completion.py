@@ -21,35 +21,35 @@ def flat(error: BaseException) -> BaseException:
     return error
 
 
-class Promise(ABC):
+class PortalCompletion(ABC):
     """Kept once by the loop's thread."""
 
-    __slots__ = ("_error", "_value", "kept")
+    __slots__ = ("_error", "_value", "done")
 
     def __init__(self) -> None:
         self._value: Any = None
         self._error: BaseException | None = None
         #: Whether it is decided.
-        self.kept = False
+        self.done = False
 
     @property
-    def fulfilled(self) -> bool:
+    def succeeded(self) -> bool:
         """Whether it is decided, and not by an error."""
-        return self.kept and self._error is None
+        return self.done and self._error is None
 
-    def keep(self, result: outcome.Outcome[Any]) -> None:
+    def complete(self, result: outcome.Outcome[Any]) -> None:
         """It is decided; what comes later is ignored."""
-        if self.kept:
+        if self.done:
             return
         if isinstance(result, outcome.Error):
             self._error = flat(result.error)
         else:
             self._value = result.unwrap()
-        self.kept = True
-        self._tell()
+        self.done = True
+        self._wake_waiter()
 
     @abstractmethod
-    def _tell(self) -> None:
+    def _wake_waiter(self) -> None:
         """Wake whoever waits for it."""
 
     def result(self) -> Any:
@@ -61,7 +61,7 @@ class Promise(ABC):
         raise self._error
 
 
-class ThreadPromise(Promise):
+class ThreadCompletion(PortalCompletion):
     """One that a thread waits for."""
 
     __slots__ = ("_lock",)
@@ -71,7 +71,7 @@ class ThreadPromise(Promise):
         self._lock = threading.Lock()
         self._lock.acquire()
 
-    def _tell(self) -> None:
+    def _wake_waiter(self) -> None:
         self._lock.release()
 
     def wait(self, cancel: Callable[[], None]) -> Any:
@@ -89,5 +89,5 @@ class ThreadPromise(Promise):
 
     def _decided(self) -> None:
         # The lock may have been got by a wait that was interrupted in the next moment.
-        while not self.kept:
+        while not self.done:
             self._lock.acquire()

@@ -14,7 +14,7 @@ import trio
 
 from meshq.env import forks
 from meshq.errors import ClosedError, MeshqError, UsageError
-from meshq.portal._completion import Promise, ThreadPromise, flat
+from meshq.portal._completion import PortalCompletion, ThreadCompletion, flat
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class Closes(Protocol):
         """Nothing more will come."""
 
 
-class Loop(ABC):
+class LoopThread(ABC):
     """A thread with a trio loop.  It starts and ends with the block of the one object that owns it.
 
     How its owner and callers wait is for those who derive from it to say: threads on a lock, tasks on a future.
@@ -48,20 +48,20 @@ class Loop(ABC):
         self._thread: threading.Thread | None = None
         self._forks = forks()
         #: Kept by the thread as the last thing that it does; there from `launch` on.
-        self.gone: Promise
+        self.gone: PortalCompletion
         # What is waited for outside: a loop that dies leaves nobody waiting.
-        self._promises: dict[Promise, None] = {}
+        self._completions: dict[PortalCompletion, None] = {}
         # What lives in the loop, in the order in which it came; and what is told when the thread has ended.
-        self._guests: dict[Callable[[], Awaitable[None]], None] = {}
-        self._farewells: dict[Callable[[], None], None] = {}
+        self._blocks: dict[Callable[[], Awaitable[None]], None] = {}
+        self._end_callbacks: dict[Callable[[], None], None] = {}
 
     # -- life, by its owner
 
     @abstractmethod
-    def promise(self) -> Promise:
-        """A new promise, of the kind that callers of this loop wait for."""
+    def completion(self) -> PortalCompletion:
+        """A new completion, of the kind that callers of this loop wait for."""
 
-    def launch(self) -> Promise:
+    def launch(self) -> PortalCompletion:
         """Start the thread; what is returned is kept when its loop runs.
 
         Raises:
@@ -72,8 +72,8 @@ class Loop(ABC):
             raise UsageError(f"{self.name} was used before; make another one")
         self.state = "open"
         self._forks = forks()
-        started, self.gone = self.promise(), self.promise()
-        self._promises[started] = None
+        started, self.gone = self.completion(), self.completion()
+        self._completions[started] = None
         self._thread = threading.Thread(target=self._run, args=(started,), name=f"meshq: {self.name}", daemon=True)
         self._thread.start()
         return started
@@ -91,7 +91,7 @@ class Loop(ABC):
         if self._thread is not None and not self.forked:
             self._thread.join()
 
-    def _run(self, started: Promise) -> None:
+    def _run(self, started: PortalCompletion) -> None:
         ended: MeshqError = ClosedError(f"{self.name} is closed", outcome="unknown")
         try:
             trio.run(self._main, started, clock=self._clock)
@@ -100,24 +100,24 @@ class Loop(ABC):
             raise
         finally:
             self.state = "closed"
-            for promise in list(self._promises):
-                promise.keep(outcome.Error(ended))
-            for farewell in list(self._farewells):
-                farewell()
-            self.gone.keep(outcome.Value(None))
+            for completion in list(self._completions):
+                completion.complete(outcome.Error(ended))
+            for callback in list(self._end_callbacks):
+                callback()
+            self.gone.complete(outcome.Value(None))
 
-    async def _main(self, started: Promise) -> None:
+    async def _main(self, started: PortalCompletion) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._end = trio.Event()
         if self._asked:
             self._end.set()
         async with trio.open_nursery() as self._nursery:
-            self.keep(started, outcome.Value(None))
+            self.complete(started, outcome.Value(None))
             try:
                 await self._end.wait()
             finally:
                 # The end, or a defect in the loop, after which nobody shall wait either.
-                for leave in reversed(list(self._guests)):
+                for leave in reversed(list(self._blocks)):
                     await leave()
                 self._nursery.cancel_scope.cancel()
                 self.state = "closed"
@@ -169,7 +169,7 @@ class Loop(ABC):
         if trio.lowlevel.in_trio_run():
             raise UsageError(f"{self.name} was called from a trio task, whose loop it would stop: use meshq itself")
 
-    def soon(self, function: Callable[..., object], *arguments: Any) -> None:
+    def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Have the loop call a function, after what it was asked for before; it must not raise.
 
         Raises:
@@ -183,24 +183,24 @@ class Loop(ABC):
         except trio.RunFinishedError:
             raise ClosedError(f"{self.name} is closed") from None
 
-    def look(self, function: Callable[[], T]) -> T:
+    def run_sync(self, function: Callable[[], T]) -> T:
         """Call a plain function in the loop; the calling thread waits for the loop's next turn.
 
         Raises:
             UsageError, ClosedError: see ``check``.
         """
         self.check()
-        promise = ThreadPromise()
-        self._promises[promise] = None
+        completion = ThreadCompletion()
+        self._completions[completion] = None
         try:
-            self.soon(self._look, promise, function)
+            self.call_soon(self._run_sync, completion, function)
         except ClosedError:
-            self._promises.pop(promise, None)
+            self._completions.pop(completion, None)
             raise
-        result: T = promise.wait(_nothing)
+        result: T = completion.wait(_nothing)
         return result
 
-    def look_if_open(self, function: Callable[[], T]) -> T:
+    def run_sync_if_open(self, function: Callable[[], T]) -> T:
         """Call a plain function in the loop; or here, if the loop does not run, or ends before it gets to that.
 
         The state of the thing that is looked at, and not whether a body runs yet, says where it may be touched: it
@@ -211,79 +211,81 @@ class Loop(ABC):
         """
         if self.state == "open" and self._token is not None:
             with suppress(ClosedError):
-                return self.look(function)
+                return self.run_sync(function)
         return function()
 
-    def ask(self, promise: Promise, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        """Have the loop start a task that keeps ``promise``.
+    def start_task(self, completion: PortalCompletion, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """Have the loop start a task that keeps ``completion``.
 
         Raises:
             ClosedError: the loop has ended.
         """
-        self._promises[promise] = None
+        self._completions[completion] = None
         try:
-            self.soon(self._start, promise, task, *arguments)
+            self.call_soon(self._start, completion, task, *arguments)
         except ClosedError:
-            self._promises.pop(promise, None)
+            self._completions.pop(completion, None)
             raise
 
     # -- in the loop
 
-    def keep(self, promise: Promise, result: outcome.Outcome[Any]) -> None:
+    def complete(self, completion: PortalCompletion, result: outcome.Outcome[Any]) -> None:
         """What was asked for has ended, or has got as far as somebody waits for."""
-        self._promises.pop(promise, None)
-        promise.keep(result)
+        self._completions.pop(completion, None)
+        completion.complete(result)
 
     def task(self, function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """Start a task that nobody waits for; an error of it is a defect, and ends the loop."""
         if self._nursery is not None and self.state == "open":
             self._nursery.start_soon(function, *arguments)
 
-    def _start(self, promise: Promise, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+    def _start(self, completion: PortalCompletion, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         if self._nursery is None or self.state != "open":
-            self.keep(promise, outcome.Error(ClosedError(f"{self.name} is closed")))
+            self.complete(completion, outcome.Error(ClosedError(f"{self.name} is closed")))
         else:
             self._nursery.start_soon(task, *arguments)
 
-    async def run_call(self, promise: Promise, scope: trio.CancelScope, function: Callable[[], Awaitable[Any]]) -> None:
-        """A task that keeps ``promise`` by what ``function`` returns or raises; ``scope`` cancels it."""
+    async def run_call(
+        self, completion: PortalCompletion, scope: trio.CancelScope, function: Callable[[], Awaitable[Any]]
+    ) -> None:
+        """A task that keeps ``completion`` by what ``function`` returns or raises; ``scope`` cancels it."""
         with scope:
             result = await outcome.acapture(function)
-        self.keep(promise, result)
+        self.complete(completion, result)
 
-    def _look(self, promise: Promise, function: Callable[[], Any]) -> None:
-        self.keep(promise, outcome.capture(function))
+    def _run_sync(self, completion: PortalCompletion, function: Callable[[], Any]) -> None:
+        self.complete(completion, outcome.capture(function))
 
-    def expect(self, promise: Promise) -> None:
+    def expect(self, completion: PortalCompletion) -> None:
         """Somebody may come to wait for this one: it is kept, if by nobody else, when the thread ends."""
-        self._promises[promise] = None
+        self._completions[completion] = None
 
-    def add_guest(self, leave: Callable[[], Awaitable[None]]) -> None:
+    def add_block(self, leave: Callable[[], Awaitable[None]]) -> None:
         """Something lives in the loop; ``leave`` ends it if it is still there when the loop ends."""
-        self._guests[leave] = None
+        self._blocks[leave] = None
 
-    def remove_guest(self, leave: Callable[[], Awaitable[None]]) -> None:
+    def remove_block(self, leave: Callable[[], Awaitable[None]]) -> None:
         """It has left."""
-        self._guests.pop(leave, None)
+        self._blocks.pop(leave, None)
 
-    def at_end(self, farewell: Callable[[], None]) -> None:
+    def at_end(self, callback: Callable[[], None]) -> None:
         """Have this called by the thread when it ends, whatever ended it."""
-        self._farewells[farewell] = None
+        self._end_callbacks[callback] = None
 
     def close_at_end(self, thing: Closes) -> None:
         """Have this closed by the thread when it ends, if somebody still holds on to it then."""
-        found = weakref.ref(thing, lambda _: self.not_at_end(farewell))
+        found = weakref.ref(thing, lambda _: self.cancel_at_end(callback))
 
-        def farewell() -> None:
+        def callback() -> None:
             left = found()
             if left is not None:
                 left.close()
 
-        self.at_end(farewell)
+        self.at_end(callback)
 
-    def not_at_end(self, farewell: Callable[[], None]) -> None:
+    def cancel_at_end(self, callback: Callable[[], None]) -> None:
         """Nobody waits for that any more."""
-        self._farewells.pop(farewell, None)
+        self._end_callbacks.pop(callback, None)
 
 
 def _nothing() -> None:

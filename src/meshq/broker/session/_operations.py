@@ -33,7 +33,7 @@ from meshq.settings import AddressSettings
 from meshq.wire import COUNTER_MAX, decline
 
 if TYPE_CHECKING:
-    from meshq.abc import Controlled
+    from meshq.abc import Controllable
     from meshq.broker._core import Core
     from meshq.broker.queue._queue_machine import Queue
     from meshq.broker.queue._run import StoredRun
@@ -423,7 +423,7 @@ def resume_bridge(core: Core, name: str) -> Values:
     return {}
 
 
-def _bridge(core: Core, name: str) -> Controlled:
+def _bridge(core: Core, name: str) -> Controllable:
     found = core.settings.controlled.get(check_name("name", name))
     if found is None:
         raise NotFoundError(f"there is no bridge {name!r}")
