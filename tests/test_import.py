@@ -17,7 +17,7 @@ import pytest
 import meshq
 from meshq import aio, blocking, errors
 from meshq.client._delivery import DeliveredRun
-from meshq.client._envelope import Encoder
+from meshq.client._envelope import EnvelopeEncoder
 from meshq.wire import Deliver, Frame, FrameType, encode_run
 
 
@@ -178,7 +178,7 @@ def made(name: str) -> typing.Any:
 
 def run_of(body: bytes) -> Frame:
     """A frame that delivers one message."""
-    run = encode_run([body], [Encoder().row(None, None, None, "answers", None)])
+    run = encode_run([body], [EnvelopeEncoder().row(None, None, None, "answers", None)])
     header = Deliver(address="q", producer=bytes(16), number=1, sequence=1).encode()
     return Frame(FrameType.DELIVER, first=1, header=header, count=1, table=run.table, body=run.body)
 

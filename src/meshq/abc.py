@@ -36,31 +36,31 @@ class File(ABC):
 
     @abstractmethod
     def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Write all buffers, one after the other, from ``offset`` (bytes) on; short writes are continued."""
+        """Write all buffers one after the other, starting at ``offset`` (bytes); short writes are continued."""
 
     @abstractmethod
     def read_at(self, offset: int, size: int) -> bytes:
-        """Up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
+        """Read up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
 
     @abstractmethod
     def size(self) -> int:
-        """The length of the file in bytes."""
+        """Return the length of the file in bytes."""
 
     @abstractmethod
     def truncate(self, size: int) -> None:
-        """Give back what lies behind the first ``size`` bytes; durable with the next sync, of a file that has them."""
+        """Cut the file to its first ``size`` bytes; durable with the next sync.  The file is at least that long."""
 
     @abstractmethod
     def sync(self) -> float:
-        """Make every completed write durable; returns how long that took, in seconds."""
+        """Make every completed write durable; return the duration in seconds."""
 
     @abstractmethod
     def lock(self) -> bool:
-        """Take the file's exclusive lock, kept until ``close``; False if somebody else has it."""
+        """Take the file's exclusive lock, kept until ``close``; False if another process has the lock."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close; nothing is synced by it.  Closing twice is silent."""
+        """Close the file without a sync.  Closing twice is silent."""
 
 
 class Disk(ABC):
@@ -79,7 +79,7 @@ class Disk(ABC):
 
     @abstractmethod
     def replace(self, old: str, new: str) -> None:
-        """Give the file ``old`` the name ``new``, in place of a file that has it."""
+        """Rename the file ``old`` to ``new``, replacing a file of that name."""
 
     @abstractmethod
     def remove(self, path: str) -> None:
@@ -87,7 +87,7 @@ class Disk(ABC):
 
     @abstractmethod
     def names(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; ``FileNotFoundError`` if there is none."""
+        """List the names in a directory, sorted; ``FileNotFoundError`` if the directory is missing."""
 
     @abstractmethod
     def make_directory(self, path: str) -> None:
@@ -99,7 +99,7 @@ class Disk(ABC):
 
     @abstractmethod
     def mode(self, directory: str) -> int:
-        """The permission bits of a directory, as ``chmod`` takes them; ``FileNotFoundError`` if there is none."""
+        """Return the permission bits of a directory, as for ``chmod``; ``FileNotFoundError`` if missing."""
 
 
 class Threads(ABC):
@@ -115,7 +115,7 @@ class Threads(ABC):
 
     @abstractmethod
     def idle(self) -> bool:
-        """Whether no task of this loop could run now: a short blocking call made inline then delays nobody."""
+        """Whether no other task of this loop can run now, so that a short blocking call in the loop delays no task."""
 
 
 class Stream(ABC):
@@ -123,7 +123,7 @@ class Stream(ABC):
 
     @abstractmethod
     def send_nowait(self, data: Buffer) -> int:
-        """Take all of ``data``; returns how many bytes wait here unsent.
+        """Take all of ``data``; return the number of bytes that wait to be sent.
 
         Raises:
             ConnectionBrokenError: the stream is broken or closed.
@@ -131,46 +131,46 @@ class Stream(ABC):
 
     @abstractmethod
     async def flush(self) -> None:
-        """Return when nothing waits unsent.
+        """Wait until all taken bytes are sent.
 
-        Checkpoint: when something waits.  Cancellation: what waits stays in line.
+        Checkpoint: when bytes wait.  Cancellation: these bytes still wait.
         Raises: ConnectionBrokenError.
         """
 
     @abstractmethod
     async def receive(self, size_max: int) -> bytes:
-        """At least one and at most ``size_max`` bytes; ``b""`` when the peer has closed in an orderly way.
+        """Receive at least one and at most ``size_max`` bytes; ``b""`` when the peer has closed in an orderly way.
 
         Checkpoint: when nothing has arrived yet, and at least every 64th call.  Cancellation: nothing is lost.
         Raises: ConnectionBrokenError; SecurityError if the other side says under TLS that it does not believe us.
         """
 
     def gone(self) -> bool:
-        """Whether the peer has ended the stream, or it is broken, as far as is known without reading what has come."""
+        """Whether the stream is known to be broken or ended by the peer, without reading the received bytes."""
         return False
 
     @abstractmethod
     def close(self) -> None:
-        """Close at once; what waits unsent is dropped, ``flush`` and ``receive`` raise.  Closing twice is silent."""
+        """Close at once: unsent bytes are dropped, ``flush`` and ``receive`` raise.  Closing twice is silent."""
 
     @property
     @abstractmethod
     def peer(self) -> str:
-        """The other side's address, ``host:port``, for logs and errors."""
+        """The address of the peer, ``host:port``, for logs and errors."""
 
     @property
     def binding(self) -> bytes:
-        """SHA-256 of the server's certificate, the same at both ends; empty if there is no TLS."""
+        """The SHA-256 of the server's certificate, the same at both ends; empty without TLS."""
         return b""
 
     @property
     def identities(self) -> tuple[str, ...]:
-        """At a server: who the client is by the certificate that was shown and believed, such as ``CN=app``."""
+        """At a server: the names in the client's verified certificate, such as ``CN=app``."""
         return ()
 
     @property
     def server_name(self) -> str:
-        """At a server under TLS: the host name that the client has asked for (SNI); empty if it named none."""
+        """At a server under TLS: the host name that the client asked for (SNI), or empty."""
         return ""
 
 
@@ -179,13 +179,13 @@ class Listener(ABC):
 
     @abstractmethod
     async def accept(self) -> Stream:
-        """The next connection.  Checkpoint: always.  Cancellation: no connection is lost.
+        """Accept the next connection.  Checkpoint: always.  Cancellation: no connection is lost.
         Raises: ClosedError once closed; OSError if the system refuses for the moment (too many open files)."""
 
     @property
     @abstractmethod
     def port(self) -> int:
-        """The port that is really bound."""
+        """The port that is bound, also where port 0 was asked for."""
 
     @abstractmethod
     def close(self) -> None:
@@ -193,11 +193,11 @@ class Listener(ABC):
 
 
 class TlsSide(ABC):
-    """One side of TLS connections: certificates and keys, read and ready."""
+    """One side of TLS connections, with certificates and keys that are loaded."""
 
     @abstractmethod
     async def wrap(self, stream: Stream, host: str | None = None) -> Stream:
-        """Shake hands over ``stream``; what comes back is used in its place, and closes it.
+        """Run the TLS handshake over ``stream`` and return an encrypted stream, which replaces and closes ``stream``.
 
         ``host``: at a client, the name that the certificate of the other side must have.
 
@@ -210,12 +210,12 @@ class Tls(ABC):
 
     @abstractmethod
     def server(self, tls: object) -> TlsSide:
-        """The side of an acceptor.  Blocks for as long as it takes to read the files.
+        """Load the side of an acceptor.  Blocks while the files are read.
         Raises: SettingsError if they can't be used, or a context allows less than TLS 1.3."""
 
     @abstractmethod
     def client(self, tls: object) -> TlsSide:
-        """The side that connects, and sees to it that the other one is who it says.
+        """Load the side that connects, which verifies the server's certificate.
         Raises: SettingsError, as ``server``; also if a context would believe everybody."""
 
 
@@ -232,11 +232,11 @@ class Network(ABC):
 
 
 class WallClock(ABC):
-    """The time of day, for timestamps and expiry only; never for intervals."""
+    """The time of day, for timestamps and expiry only, never for intervals."""
 
     @abstractmethod
     def now_ms(self) -> int:
-        """Milliseconds since 1970, UTC."""
+        """Return the milliseconds since 1970, UTC."""
 
 
 class Entropy(ABC):
@@ -244,21 +244,21 @@ class Entropy(ABC):
 
     @abstractmethod
     def token(self, size: int) -> bytes:
-        """``size`` random bytes that nobody can guess."""
+        """Return ``size`` random bytes for secrets."""
 
     @abstractmethod
     def generator(self) -> random.Random:
-        """A new generator for jitter and choices that need not be secret."""
+        """Return a new generator for jitter and choices that need not be secret."""
 
 
 def no_chaos(name: str) -> bool:
-    """The chaos of production: none."""
+    """Say False at every point: the default outside the simulation."""
     return False
 
 
 @attrs.frozen(kw_only=True)
 class Env:
-    """All of the outside world that one node or client can reach."""
+    """The environment of one node or client: disk, threads, network, TLS, clocks, randomness."""
 
     disk: Disk
     threads: Threads
@@ -284,15 +284,13 @@ class Env:
 
 @attrs.frozen(kw_only=True)
 class ForwardRun:
-    """Messages that a store-and-forward queue holds, given to whoever forwards them.
+    """Messages of a store-and-forward queue, dispatched to the link that forwards them.
 
-    ``tag``: what ``StoreAndForwardQueue.done`` is told, of the first message; they rise by one. ``number``: in the
+    ``tag``: what ``StoreAndForwardQueue.done`` is told, of the first message; they rise by one.  ``number``: in the
     queue, of the first message, which rises by ``step``; ``message``: its producer's number for it, which rises by
-    ``step`` times ``stride``. ``table`` and ``body`` are the messages as they were encoded; ``queues`` the numbers of
-    the other node's queues that they are for; ``topic``: of a multicast address. ``arrival``: when the first broker
-    took them (its clock, ms); 0: that doesn't matter. ``waited()``: how long that is ago by now, ms, whatever clocks
-    show.
-    """
+    ``step`` times ``stride``.  ``table`` and ``body`` are the messages as they were encoded; ``queues`` the numbers of
+    the other node's queues that they are for; ``topic``: of a multicast address.  ``arrival``: when the first broker
+    took them (its clock, ms); 0: that doesn't matter.  ``waited()``: how long ago that is, ms, whatever clocks show."""
 
     tag: int
     rows: int
@@ -314,7 +312,7 @@ class ForwardRun:
 
 @attrs.frozen(kw_only=True)
 class RemoteQueue:
-    """A queue of another node, as that node has described it.
+    """A queue of another node, as described by that node.
 
     ``filters``: if each of its consumers has one.  ``filter``: what the queue itself takes; empty for everything.
     ``durable``: it outlives its node.
@@ -332,7 +330,7 @@ class RemoteQueue:
 
 @attrs.frozen(kw_only=True)
 class KnownPeer:
-    """A node that an earlier life was linked with, at the URL ``connector``; ``left``: it said goodbye."""
+    """A node at the URL ``connector``, linked with this node before its restart; ``left``: it said goodbye."""
 
     name: str
     connector: str
@@ -340,78 +338,78 @@ class KnownPeer:
 
 
 class StoreAndForwardQueue(ABC):
-    """A store-and-forward queue, as the one link that reads it sees it."""
+    """A store-and-forward queue, with the calls of the one link that reads its messages."""
 
     #: The queue's own number, which is never used again.
     number: int
 
     @abstractmethod
     def attach(self, take: Callable[[ForwardRun], None], stored: int) -> None:
-        """Give ``take`` what the queue holds, and what comes, in order, as far as the window goes.  Of what was given
-        before, the other node has ``stored`` what has numbers up to this one, and will store nothing more."""
+        """Dispatch the queue's messages to ``take``, in order, as far as the window allows.  Of the messages dispatched
+        before, the other node has stored those with numbers up to ``stored``, and will store no others."""
 
     @abstractmethod
     def done(self, first_tag: int, last_tag: int) -> None:
-        """The other node has stored these messages."""
+        """Acknowledge messages that the other node has stored."""
 
     @abstractmethod
     def detach(self) -> None:
-        """The link is gone; what was given and not done is given again to whoever attaches.  Twice is silent."""
+        """Detach the lost link: unacked messages are dispatched again to the next link.  Twice is silent."""
 
     @property
     @abstractmethod
     def waiting(self) -> int:
-        """Messages held, given or not."""
+        """The number of messages in the queue, dispatched or not."""
 
 
 class RemoteBindings(ABC):
-    """The remote bindings of links.  A link is named by its store-and-forward queue."""
+    """The remote bindings of links: the queues of other nodes.  A link is named by its store-and-forward queue."""
 
     @abstractmethod
     def forwarding(self, name: str) -> StoreAndForwardQueue:
-        """The store-and-forward queue of this name; made unless it exists."""
+        """Return the store-and-forward queue of this name, created if missing."""
 
     @abstractmethod
     def replace(self, link: StoreAndForwardQueue, mode: str, queues: Sequence[RemoteQueue], store: bytes = b"") -> None:
-        """All queues of a link's peer, instead of what was known; ``mode``: off, strict or on_demand.  What waits for
-        another ``store`` than this one is for the queues of the same names; empty: the peer doesn't say."""
+        """Replace all bindings of a link's peer; ``mode``: off, strict or on_demand.  Messages that wait for another
+        ``store`` of the peer go to the queues of the same names; empty: the peer doesn't say which store."""
 
     @abstractmethod
     def describe(self, link: StoreAndForwardQueue, mode: str, queue: RemoteQueue) -> None:
-        """One queue of a link's peer, as it is now."""
+        """Add or update one queue of a link's peer."""
 
     @abstractmethod
     def met(self, link: StoreAndForwardQueue, connector: str) -> None:
-        """A link's peer is at this URL: what it has is kept over restarts with that."""
+        """Note the URL of a link's peer, which is kept over restarts with the peer's bindings."""
 
     @abstractmethod
     def former(self, prefix: str) -> Sequence[KnownPeer]:
-        """Nodes of an earlier life whose store-and-forward queue's name, ``name``, begins so."""
+        """List the nodes known before the restart whose store-and-forward queue's ``name`` begins with ``prefix``."""
 
     @abstractmethod
     def take_up(self, link: StoreAndForwardQueue, mode: str) -> None:
-        """Send what is for a node of an earlier life there again; nothing is known of one that left and has all."""
+        """Restore the bindings of a node known before the restart, or forget a node that left with all its messages."""
 
     @abstractmethod
     def withdraw(self, link: StoreAndForwardQueue) -> None:
-        """Nothing more goes to a link's peer, as long as it is not described anew."""
+        """Remove the bindings of a link's peer, until ``replace`` or ``describe`` adds them again."""
 
     @abstractmethod
     def mark(self, link: StoreAndForwardQueue, gone: str) -> None:
-        """A link's peer is gone: "away", or "left"; empty: it is there.  What it has is still known."""
+        """Set the state of a link's peer: "away", "left", or empty if the peer is linked.  Its bindings stay."""
 
     @abstractmethod
     def remove(self, link: StoreAndForwardQueue, number: int) -> None:
-        """A queue of a link's peer is gone."""
+        """Remove one queue of a link's peer."""
 
     @abstractmethod
     def consumers(self, queue: str) -> int:
-        """Consumers of a queue of this node; 0 if there is none."""
+        """Return the number of consumers of a queue of this node; 0 if the queue is missing."""
 
 
 @attrs.frozen(kw_only=True)
 class NodeControl:
-    """Who the node is that a service belongs to.
+    """The node that a service belongs to.
 
     ``instance``: this life of it; ``store``: for as long as what it holds is known, so the same as ``instance`` in
     memory only; ``connectors``: URLs by name.
@@ -427,7 +425,7 @@ class NodeControl:
 
 @attrs.frozen(kw_only=True)
 class LocalBroker:
-    """An active broker, as its services see it.
+    """An active broker, with everything that its services may use.
 
     ``on_demand_changed``: register a callback for whenever a queue or its consumers have changed.  ``on_peer``: the
     same for whenever another node has linked to this one; it is told that node's id, and the URL where it says it is.
@@ -444,52 +442,52 @@ class LocalBroker:
 
 
 class Controllable(ABC):
-    """A service that an operator can look at, pause and resume, from wherever operators are."""
+    """A service that operators can inspect, pause and resume, in process and over a connection."""
 
     name: str
 
     @abstractmethod
     def statistics(self) -> BridgeStatistics:
-        """What it is doing, and has done."""
+        """Return the state and counters of the service."""
 
     @abstractmethod
     def pause(self) -> None:
-        """Do nothing more until ``resume``; twice is silent."""
+        """Pause the service until ``resume``; twice is silent."""
 
     @abstractmethod
     def resume(self) -> None:
-        """Go on; twice is silent."""
+        """Resume the service; twice is silent."""
 
 
 class Service(ABC):
-    """Something that a broker is given, with two phases: known while the node is passive, served while it is active."""
+    """A service of a broker, in two phases: announced while the node is passive, served while the node is active."""
 
     name: str
 
     @property
     def credentials(self) -> Mapping[str, Secret]:
-        """Names and passwords of nodes that may connect to the broker as peers because of this service."""
+        """The names and passwords with which nodes may connect to the broker as peers of this service."""
         return {}
 
     def check_exposure(self, *, loopback: bool) -> None:
-        """Where the broker listens: on this machine only, or not.  Raises: SettingsError: the service forbids it."""
+        """Check where the broker listens: on loopback or not.  Raises: SettingsError: the service forbids it."""
         return
 
     def wrong_connectors(self, connectors: Mapping[str, str], env: Env) -> list[SettingsError]:
-        """What is wrong with the connectors and URLs that the service is to use: with any of it no node starts."""
+        """Return the errors of the connectors and URLs that the service uses; a node with errors does not start."""
         return []
 
     def take_up(self, broker: LocalBroker) -> None:
-        """The node is about to listen: what an earlier life knew holds from the first message on."""
+        """Restore the state of the service from before the restart; called before the node listens."""
         return
 
     @abstractmethod
     def announce(self, control: NodeControl) -> None:
-        """The node has its identity.  Raises: SettingsError: the service does not fit the node."""
+        """Learn the identity of the node.  Raises: SettingsError: the service does not fit the node."""
 
     @abstractmethod
     async def serve(self, broker: LocalBroker, *, task_status: TaskStatus[None]) -> None:
-        """Serve until cancelled; reports started once it does.
+        """Serve until cancelled; report started once the service runs.
 
         Whatever it raises ends the node, and leaves the broker's block as it was raised: the body is cancelled, the
         block raises that one error, in no group.  What must not end the node the service handles itself.

@@ -39,7 +39,7 @@ def _is_directory(instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
 
 @attrs.frozen(kw_only=True)
 class StoreDirectories:
-    """Directories of a store that are not in its ``data_dir``, on another disk for example; None: it is there.
+    """The directories of a store that are not in its ``data_dir``, for example on another disk; None: in ``data_dir``.
 
     ``journal``: the log of all that is durable, whose writes and syncs everything waits for.  ``bindings``: who the
     node is.  ``paging``: what memory has no room for; of no account to the next start.  ``large_messages``: bodies
@@ -63,5 +63,5 @@ class StoreDirectories:
 
     @property
     def outside(self) -> dict[str, str]:
-        """The parts that have a directory of their own, and which."""
+        """The parts that have a directory of their own, with these directories."""
         return {part: path for part in PARTS if (path := getattr(self, part)) is not None}

@@ -65,7 +65,7 @@ class UsageError(MeshqError):
 
 
 class SettingsError(UsageError, ValueError):
-    """A setting has a value that is not allowed: names the setting, the value and what is allowed.
+    """A setting has a value that is not allowed: the error names the setting, the value and the allowed values.
 
     A value that is part of a message is not shown: ``<str>`` stands for one of that type.
     """
@@ -83,7 +83,7 @@ class SettingsError(UsageError, ValueError):
 
 
 class ConfigError(UsageError):
-    """A file of settings says what is not allowed: ``problems`` has every one of them, in the order of the file.
+    """A configuration file has problems: ``problems`` lists all of them, in the order of the file.
 
     Each is ``(file, line, key, text)``; ``key`` is the path of the key from the top, empty for the file itself.
     """
@@ -270,7 +270,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class DamagedError(MeshqError):
-    """Bytes on disk fail their check: which file, where, what was expected and what was found."""
+    """Bytes on disk fail their check: the error names file, offset, expected and found bytes."""
 
     code = "damaged"
 

@@ -23,7 +23,7 @@ IDENTITY_BYTES = 16
 
 
 class NodeId(bytes):
-    """Sixteen random bytes in the first file of a node's store: who the node is, for life."""
+    """The identity of a node for life: sixteen random bytes in the first file of its store."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class NodeId(bytes):
 
 
 class MessageId(NamedTuple):
-    """Who sent a message, and its number among all that this producer sent; kept for life."""
+    """The id of a message, kept for life: its producer, and its number among the messages of that producer."""
 
     producer: bytes
     number: int
@@ -50,7 +50,7 @@ class MessageId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> MessageId:
-        """The id that is written so.
+        """Parse the text of an id.
 
         Raises:
             ValueError: none is.

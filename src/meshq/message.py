@@ -158,7 +158,7 @@ def check_group(value: object) -> str:
 
 
 class MessageOrigin(NamedTuple):
-    """Where a message was before it was moved to where it is, and why.
+    """The address and queue from which a message was moved, and the reason.
 
     ``reason``: "rejected", "attempts" (delivered too often), "expired", "moved" or "redriven".
     """

@@ -15,19 +15,19 @@ from meshq.message import PropertyValue
 
 @attrs.frozen(kw_only=True)
 class Notification:
-    """Something that happened.  ``timestamp``: when, in seconds since 1970, by the broker's clock."""
+    """An event in a broker.  ``timestamp``: when, in seconds since 1970, by the broker's clock."""
 
     kind: ClassVar[str] = ""
     timestamp: float
 
     def properties(self) -> dict[str, PropertyValue]:
-        """The properties of the message that tells of it."""
+        """Return the properties of the notification's message."""
         return {"notification": self.kind, **attrs.asdict(self)}
 
 
 @attrs.frozen(kw_only=True)
 class BrokerStateChanged(Notification):
-    """The broker is in another state; only ``Broker.events()`` tells of it."""
+    """The broker has changed its state; only ``Broker.events()`` reports it."""
 
     kind = "broker_state_changed"
     state: str
@@ -35,7 +35,7 @@ class BrokerStateChanged(Notification):
 
 @attrs.frozen(kw_only=True)
 class QueueCreated(Notification):
-    """There is a new queue."""
+    """A queue was created."""
 
     kind = "queue_created"
     address: str
@@ -48,7 +48,7 @@ class QueueCreated(Notification):
 
 @attrs.frozen(kw_only=True)
 class QueueDeleted(Notification):
-    """A queue is gone, with whatever was in it."""
+    """A queue was deleted with its messages."""
 
     kind = "queue_deleted"
     address: str
@@ -57,7 +57,7 @@ class QueueDeleted(Notification):
 
 @attrs.frozen(kw_only=True)
 class ConsumerCreated(Notification):
-    """Somebody consumes from a queue, or looks at it."""
+    """A consumer or a browser of a queue was created."""
 
     kind = "consumer_created"
     address: str
@@ -73,7 +73,7 @@ class ConsumerCreated(Notification):
 
 @attrs.frozen(kw_only=True)
 class ConsumerClosed(Notification):
-    """A consumer is gone; what it held is back."""
+    """A consumer was closed, and its unacked messages are back in the queue."""
 
     kind = "consumer_closed"
     address: str
@@ -86,7 +86,7 @@ class ConsumerClosed(Notification):
 
 @attrs.frozen(kw_only=True)
 class SessionCreated(Notification):
-    """A client, or a node, has a new session.  Its user is empty if nobody was asked.
+    """A client or a node has opened a session.  Its user is empty if nobody was asked.
 
     ``label`` is its ``client_id``, ``server_name`` the host name that it asked for under TLS; empty if there is none.
     """
@@ -102,7 +102,7 @@ class SessionCreated(Notification):
 
 @attrs.frozen(kw_only=True)
 class SessionClosed(Notification):
-    """A session has ended: by its client, or because that did not come back."""
+    """A session has ended: closed by its client, or expired."""
 
     kind = "session_closed"
     session: int
@@ -113,7 +113,7 @@ class SessionClosed(Notification):
 
 @attrs.frozen(kw_only=True)
 class LoginRefused(Notification):
-    """Somebody could not show who they are."""
+    """A login was refused: name, password or certificate were wrong."""
 
     kind = "login_refused"
     role: str
@@ -122,7 +122,7 @@ class LoginRefused(Notification):
 
 @attrs.frozen(kw_only=True)
 class SecurityRefused(Notification):
-    """A user asked for something for which it lacks the permission."""
+    """A request was refused because its user lacks the permission."""
 
     kind = "security_refused"
     user: str
@@ -133,7 +133,7 @@ class SecurityRefused(Notification):
 
 @attrs.frozen(kw_only=True)
 class MessageDeadLettered(Notification):
-    """Messages were rejected, or delivered too often in vain, and left their queue together.
+    """Messages were dead-lettered together: rejected, or delivered too often.
 
     ``target``: the address to which they went; empty: they are gone.  ``reason``: ``rejected`` or ``attempts``.
     """
@@ -148,7 +148,7 @@ class MessageDeadLettered(Notification):
 
 @attrs.frozen(kw_only=True)
 class MessageExpired(Notification):
-    """The time of messages was over, and they left their queue together; ``target`` as for dead letters."""
+    """Messages have expired together; ``target`` as for dead letters."""
 
     kind = "message_expired"
     address: str
@@ -159,7 +159,7 @@ class MessageExpired(Notification):
 
 @attrs.frozen(kw_only=True)
 class TransactionPrepared(Notification):
-    """A transaction waits for its decision; ``sent`` and ``acked`` are its messages."""
+    """A transaction was prepared and waits for its decision; ``sent`` and ``acked`` count its messages."""
 
     kind = "transaction_prepared"
     xid: bytes
@@ -170,7 +170,7 @@ class TransactionPrepared(Notification):
 
 @attrs.frozen(kw_only=True)
 class TransactionDecided(Notification):
-    """A transaction that was prepared is ``committed``, or else rolled back."""
+    """A prepared transaction was ``committed``, or rolled back."""
 
     kind = "transaction_decided"
     xid: bytes
@@ -180,7 +180,7 @@ class TransactionDecided(Notification):
 
 @attrs.frozen(kw_only=True)
 class AddressFull(Notification):
-    """An address has reached a bound of its settings, after it had room; ``policy`` says what becomes of more.
+    """An address has reached a limit of its settings; ``policy`` is what happens to further messages.
 
     ``page``: it goes to the disk only; ``block``: producers wait; ``drop`` and ``fail``: it is dropped or refused.
     """
@@ -192,7 +192,7 @@ class AddressFull(Notification):
 
 @attrs.frozen(kw_only=True)
 class MemoryFull(Notification):
-    """So much of the node's memory is used, after it had room, that addresses with this full policy feel it.
+    """The node's memory is so full that addresses with this full policy are limited.
 
     ``page``, from half of it on: what is not needed next goes to the disk only; ``drop`` and ``fail``, when a quarter
     is left: it is dropped or refused; ``block``, when nothing is left: whoever sends waits.  There is room again when
@@ -207,7 +207,7 @@ class MemoryFull(Notification):
 
 @attrs.frozen(kw_only=True)
 class StoreDamaged(Notification):
-    """A part of the store that the start took by its index is not what was written; the next start refuses it."""
+    """The store is damaged in a part that its index vouched for at the start; the next start refuses the store."""
 
     kind = "store_damaged"
     file: str
@@ -227,8 +227,8 @@ class NodeJoined(Notification):
 
 @attrs.frozen(kw_only=True)
 class NodeLeft(Notification):
-    """Another node of a cluster is gone: it said goodbye (``left``), nobody answers there (``away``), or all attempts
-    to reach it are used up (``down``), which ``reason`` says.
+    """Another node of a cluster is gone; ``reason``: ``left`` (said goodbye), ``away`` (does not answer) or ``down``
+    (all attempts failed).
 
     ``successor``: the node that has taken over what it had; empty if there is none.
     """

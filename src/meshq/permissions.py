@@ -39,7 +39,8 @@ def _is_role(role: object) -> bool:
 
 @attrs.frozen(kw_only=True)
 class Permissions:
-    """The roles that may do something at the addresses of a pattern; what names no role, nobody may.
+    """The roles that have each permission at the addresses of a pattern; a permission without roles is granted to no
+    user.
 
     ``send``: send messages there.  ``consume``: take messages from its queues, and subscribe.  ``create``: bring the
     address, its queues and its durable subscriptions into being, by a call or by first use, and end a subscription.
@@ -54,7 +55,7 @@ class Permissions:
 
     @property
     def named(self) -> Roles:
-        """All roles that may do anything."""
+        """All roles that have any permission."""
         return self.send | self.consume | self.create | self.manage | self.browse
 
 
@@ -129,7 +130,7 @@ def fitting_patterns(patterns: Iterable[str], address: str) -> list[str]:
 
 @attrs.frozen(kw_only=True)
 class PermissionExplanation:
-    """What one user may do at one address, and why."""
+    """The permissions of one user at one address, with the roles and the pattern that grant them."""
 
     user: str
     address: str

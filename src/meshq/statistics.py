@@ -13,7 +13,7 @@ _JOURNAL: Final = "journal_"
 
 @attrs.frozen(kw_only=True)
 class JournalStatistics:
-    """A snapshot; counts are since the journal was opened."""
+    """The state and counters of a journal; the counters began at 0 when the journal was opened."""
 
     state: str
     full: bool
@@ -46,7 +46,7 @@ class JournalStatistics:
 
 @attrs.frozen(kw_only=True)
 class BrokerStatistics:
-    """A broker at one moment; times in seconds, sizes in bytes."""
+    """The state and counters of a broker at one moment; times in seconds, sizes in bytes."""
 
     name: str
     state: str
@@ -96,15 +96,15 @@ class BrokerStatistics:
     journal: JournalStatistics | None
 
     def values(self) -> dict[str, Any]:
-        """All of them side by side, as an answer holds them; those of the journal have its name before their own."""
+        """Return all values in one dict, as an answer holds them; the journal's values have the prefix ``journal_``."""
         values = attrs.asdict(self, recurse=False)
         journal = values.pop("journal")
         return values if journal is None else {**values, **_prefixed(attrs.asdict(journal))}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> BrokerStatistics:
-        """From the values of an answer.  What it says beyond what is known here is left out: it may be of a newer
-        broker.  A ``KeyError`` says what it lacks.
+        """Build the record from the values of an answer.  What it says beyond what is known here is left out: it may be
+        of a newer broker.  A ``KeyError`` says what it lacks.
         """
         journal = None
         if f"{_JOURNAL}state" in values:
@@ -120,7 +120,7 @@ def _prefixed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @attrs.frozen(kw_only=True)
 class BridgeStatistics:
-    """A bridge now; counts are of this life of its broker."""
+    """The state and counters of a bridge; the counters began at 0 when its broker started."""
 
     name: str
     queue: str
@@ -145,5 +145,5 @@ class BridgeStatistics:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], index: int) -> BridgeStatistics:
-        """From a broker's answer, by its place there."""
+        """Build the record from a broker's answer, by its index there."""
         return cls(**{field.name: values[f"{field.name}{index}"] for field in attrs.fields(cls)})

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Client:
-    """One session at a broker, for tasks of asyncio.  Made by ``connect``, ``ClientFactory.connect`` or
+    """A client: one session at a broker, for tasks of asyncio.  Made by ``connect``, ``ClientFactory.connect`` or
     ``broker.client``.
 
     ``async with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back
@@ -55,7 +55,7 @@ class Client:
         return await self._loop.call(function, *arguments, **keywords)
 
     def statistics(self) -> ClientStatistics:
-        """The client now."""
+        """Return the state and counters of the client."""
         return self._loop.run_sync_if_open(self._inner.statistics)
 
     # -- life
@@ -89,7 +89,8 @@ class Client:
         return await self._block.leave(error)
 
     async def close(self) -> None:
-        """Close: what is in line goes out, unsettled deliveries go back, waiting calls raise ``ClosedError``.
+        """Close the client: queued messages are sent, unsettled deliveries go back, waiting calls raise
+        ``ClosedError``.
 
         Twice is silent.
 
@@ -102,7 +103,8 @@ class Client:
             await self._loop.call(self._inner.close)
 
     def transaction(self, xid: bytes | None = None) -> Transaction:
-        """Sends and acknowledgements that count together, or not at all: for an ``async with``.
+        """Create a transaction, to be used as ``async with``: sends and acknowledgements are applied together or not at
+        all.
 
         ``xid``: 1 to 128 bytes by which it is known once it is prepared.
 
@@ -112,11 +114,11 @@ class Client:
         return Transaction(self, self._inner.transaction(xid))
 
     def session(self) -> Client:
-        """Another session, on a connection of its own, with the same settings."""
+        """Create another session, on a connection of its own, with the same settings."""
         return Client(self._inner.session(), self._shared)
 
     def events(self) -> EventStream[ConnectionEvent]:
-        """An async iterator of what happens to the connection from now on."""
+        """Return an async iterator of the connection's events from now on."""
         stream: EventStream[ConnectionEvent] = EventStream(self._loop)
         self._loop.run_sync_if_open(lambda: watch(self._inner, stream))
         return stream
@@ -158,7 +160,7 @@ class Client:
     # -- sending
 
     async def send_many(self, address: str, messages: Iterable[bytes | Message], *, durable: bool = True) -> None:
-        """Send bodies or ``Message`` objects together; on return the broker has all of them.
+        """Send bodies or ``Message`` objects together; on return the broker has stored all of them.
 
         ``durable`` is for what is given as a mere body; a ``Message`` says it itself.
 
@@ -177,7 +179,7 @@ class Client:
         await self._call(self._inner.send_many, address, messages, durable=durable)
 
     def producer(self, address: str, *, window: int = limits.PRODUCER_WINDOW_MESSAGES) -> Producer:
-        """A pipelined producer to an address; at most ``window`` messages of it are unconfirmed at a time.
+        """Create a pipelined producer to an address, with at most ``window`` unconfirmed messages.
 
         Raises:
             SettingsError: a setting is not allowed.
@@ -214,7 +216,7 @@ class Client:
         priority: int = 0,
         exclusive: bool = False,
     ) -> Consumer:
-        """A consumer of a queue: an async iterator of ``Delivery``, in an ``async with``.
+        """Create a consumer of a queue, an async iterator of ``Delivery``, to be used as ``async with``.
 
         Raises:
             SettingsError: a setting is not allowed.
@@ -244,7 +246,7 @@ class Client:
         window_bytes: int = 16 * limits.MIB,
         ack: str = "explicit",
     ) -> Consumer:
-        """A consumer of a multicast address, with a queue of its own; used as any other, in an ``async with``.
+        """Create a consumer of a multicast address with a queue of its own, to be used as ``async with``.
 
         Without a ``name`` the queue comes and goes with the consumer.  With one it is ``address::name``: a second
         consumer is refused unless both are ``shared``, when they share the messages.  It goes with its last consumer,
@@ -286,7 +288,7 @@ class Client:
         priority: int = 0,
         exclusive: bool = False,
     ) -> None:
-        """Be a worker: call ``handler`` with each message of a queue, at most ``concurrency`` of them at a time.
+        """Run a worker: call ``handler`` with each message of a queue, at most ``concurrency`` at a time.
 
         A message is settled when its handler ends, unless the handler has settled it: acknowledged; or given back,
         when the handler raises, to be delivered again as the settings of its address say.  The worker goes on after
@@ -322,7 +324,7 @@ class Client:
                 del self._workers[worker]
 
     def stop_serving(self) -> None:
-        """End every ``serve`` of this client, also one that begins later.
+        """End every ``serve`` of this client, and every later one.
 
         Each returns when the handlers that have begun have ended.
 

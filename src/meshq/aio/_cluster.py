@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class ClusterConnection:
-    """Joins a broker to others; handed out by ``broker.cluster``.
+    """A cluster connection of a broker, returned by ``broker.cluster``.
 
     What a broker is given as a service is ``meshq.ClusterConnection``.
     """
@@ -30,15 +30,15 @@ class ClusterConnection:
         return await self._loop.call(function, *arguments, **keywords)
 
     def peers(self) -> list[PeerStatistics]:
-        """The other nodes now."""
+        """Return a record of each other node."""
         return self._loop.run_sync(self._inner.peers)
 
     def nodes(self) -> int:
-        """Nodes that are connected and known, this one included."""
+        """The number of connected and known nodes, including this node."""
         return self._loop.run_sync(self._inner.nodes)
 
     def consumers(self, queue: str) -> int:
-        """Consumers of a queue of this name, here and on the nodes that are known.
+        """The number of consumers of a queue of this name, on this node and on the known nodes.
 
         Raises:
             NotActiveError: the broker isn't active.

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class Consumer(BufferedConsumer):
-    """Deliveries from one queue.  Made by ``client.consumer``; used as ``async with``, by one receiving task at a time.
+    """A consumer: receives deliveries from one queue.  Made by ``client.consumer``; used as ``async with``, by one
+    receiving task at a time.
 
     ``window`` and ``window_bytes`` bound what is here, handed over or not, and not settled.  *Delivered* means
     handed to the application: what is only waiting here goes back uncounted when the consumer is closed.
@@ -73,7 +74,8 @@ class Consumer(BufferedConsumer):
             self._loop.cancel_at_end(self._end)
 
     async def close(self) -> None:
-        """Close it: what was handed over and not settled goes back marked, the rest unmarked.  Twice is silent.
+        """Close the consumer: received messages that are not settled go back marked as redelivered, prefetched ones
+        unmarked.  Twice is silent.
 
         Checkpoint: always, the first time.
         Cancellation: it is closed all the same; when messages are back is not waited for.
@@ -85,7 +87,7 @@ class Consumer(BufferedConsumer):
     # -- receiving
 
     async def receive(self, timeout: float | None = None) -> Delivery | None:  # noqa: ASYNC109
-        """The next message; None when the time is up, or a browse at its end.
+        """Receive the next message; None at the timeout, or at the end of a browse.
 
         Checkpoint: when nothing is waiting here, else at least every 64th call.
         Cancellation: no message is lost.
@@ -108,8 +110,7 @@ class Consumer(BufferedConsumer):
                 return None
 
     async def receive_many(self, n: int, timeout: float | None = None) -> list[Delivery]:  # noqa: ASYNC109
-        """Up to ``n`` messages: as soon as there is one, all that are here; ``[]`` when the time is up, or a browse at
-        its end.
+        """Receive up to ``n`` messages, as soon as one is here; ``[]`` at the timeout, or at the end of a browse.
 
         Checkpoint: when nothing is waiting here, else at least once for every 64 messages handed over.
         Cancellation: no message is lost.
@@ -192,7 +193,7 @@ class Consumer(BufferedConsumer):
     # -- settling
 
     async def ack(self, *deliveries: Delivery, confirm: bool = False) -> None:
-        """Acknowledge: these messages are done with.
+        """Acknowledge messages: the broker removes them from the queue.
 
         Returns when it is in the session's ordered stream; with ``confirm`` when it is stored.
 
@@ -214,7 +215,7 @@ class Consumer(BufferedConsumer):
                 await self._turns.others()
 
     async def nack(self, *deliveries: Delivery, delay: float | None = None) -> None:
-        """Give messages back: they are delivered again, in their old place, here or to somebody else.
+        """Give messages back: the queue delivers them again in their old place, to this or another consumer.
 
         ``delay``: seconds after which that may be; None: as the settings of the address have it.  A message that was
         delivered as often as these allow goes to their dead-letter address.
@@ -229,7 +230,7 @@ class Consumer(BufferedConsumer):
             await self._turns.others()
 
     async def reject(self, *deliveries: Delivery) -> None:
-        """Refuse messages for good: they go to the dead-letter address, and are gone where there is none.
+        """Reject messages for good: the broker moves them to the dead-letter address, or drops them if none is set.
 
         Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
         Raises:

@@ -33,7 +33,7 @@ class Delivery(ReceivedMessage):
 
     @property
     def consumer(self) -> Consumer:
-        """Who received it."""
+        """The consumer that received the message."""
         return self._consumer
 
     async def __aenter__(self) -> Self:
@@ -65,7 +65,7 @@ class Delivery(ReceivedMessage):
             await self.nack(None if isinstance(error, Exception) else 0.0)
 
     async def ack(self, *, confirm: bool = False) -> None:
-        """Acknowledge: as ``consumer.ack``.
+        """Acknowledge the message; as ``consumer.ack``.
 
         Checkpoint: with ``confirm`` always, else at least every 64th call.
         Cancellation: without ``confirm`` it is in line or not touched; with it, unknown.
@@ -73,28 +73,28 @@ class Delivery(ReceivedMessage):
         await self._consumer.ack(self, confirm=confirm)
 
     async def nack(self, delay: float | None = None) -> None:
-        """Give it back: it is delivered again, here or to somebody else; as ``consumer.nack``.
+        """Give the message back: the queue delivers it again, to this or another consumer; as ``consumer.nack``.
 
         Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
         """
         await self._consumer.nack(self, delay=delay)
 
     async def reject(self) -> None:
-        """Refuse it for good; as ``consumer.reject``.
+        """Reject the message for good; as ``consumer.reject``.
 
         Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
         """
         await self._consumer.reject(self)
 
     def open(self) -> BodyStream:
-        """The body as a stream of chunks, for ``async with message.open() as stream: async for chunk in stream``.
+        """Open the body as a stream of chunks, for ``async with message.open() as stream: async for chunk in stream``.
 
         It can be read as long as the message is held: until it is settled.
         """
         return BodyStream(trio_client.Delivery(self._run, self._index).open(), self._consumer.client._loop)
 
     async def read(self) -> bytes:
-        """The whole body; of a large message, it is fetched now.
+        """Return the whole body; the body of a large message is fetched now.
 
         Checkpoint: always.  Cancellation: nothing changed.
         Raises:

@@ -31,7 +31,7 @@ class EventStream(Generic[E]):
         loop.close_at_end(self)
 
     def put(self, event: E) -> None:
-        """Something has happened."""
+        """Add an event to the stream."""
         with self._lock:
             if self._closed:
                 return
@@ -42,7 +42,7 @@ class EventStream(Generic[E]):
             self._wakeup.wake()
 
     def close(self) -> None:
-        """Nothing more will happen, or nobody wants to know of it."""
+        """End the stream: iteration stops after the events that are waiting."""
         with self._lock:
             self._closed = True
             self._wakeup.wake()

@@ -25,7 +25,7 @@ _PRIORITY: Final = limits.PRIORITY_DEFAULT
 
 
 class Producer(BufferedProducer):
-    """Pipelined sends to one address.  Made by ``client.producer``; used as ``async with``.
+    """A producer: pipelined sends to one address.  Made by ``client.producer``; used as ``async with``.
 
     ``send`` returns when the message is taken; confirms are collected in the background.  Leaving the block means
     that every message is confirmed, or raises the error that says what became of them.
@@ -80,7 +80,7 @@ class Producer(BufferedProducer):
             self._loop.cancel_at_end(self._end)
 
     async def close(self) -> None:
-        """Send what gathers, wait until all is confirmed, and close.  Twice is silent.
+        """Send the gathered messages, wait until all of them are confirmed, and close the producer.  Twice is silent.
 
         Checkpoint: always, the first time.
         Cancellation: it is closed all the same; what the trio loop has taken goes on its way, the rest is not sent.
@@ -113,7 +113,7 @@ class Producer(BufferedProducer):
         group: str | None = None,
         content_type: str | None = None,
     ) -> None:
-        """Take a message; it is sent with its neighbours, and confirmed later.
+        """Send a message; the producer sends it together with others, and the confirm comes later.
 
         ``body``: bytes, or a ``Message``, which says all of it: no keyword goes beside it.
 
@@ -190,7 +190,7 @@ class Producer(BufferedProducer):
             await self._wakeup.wait(future)
 
     async def flush(self) -> None:
-        """Send what gathers, and return when every message taken so far is confirmed.
+        """Send the gathered messages, and return when every message taken so far is confirmed.
 
         Checkpoint: always.  Cancellation: what was taken goes on its way.
         Raises:

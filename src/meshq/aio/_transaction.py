@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """Sends and acknowledgements that count together, or not at all.  Made by ``client.transaction``; used as
-    ``async with``, by one task at a time.
+    """A transaction: sends and acknowledgements are applied together or not at all.  Made by ``client.transaction``;
+    used as ``async with``, by one task at a time.
 
     Leaving the block commits; when the body raises, all is rolled back: what was sent never was, what was acknowledged
     is delivered again.  ``commit`` and ``rollback`` do so before.
@@ -88,7 +88,7 @@ class Transaction:
         group: str | None = None,
         content_type: str | None = None,
     ) -> None:
-        """Send a message, to be seen by nobody before the commit.
+        """Send a message that no consumer sees before the commit.
 
         Checkpoint: always.  Cancellation: it was taken or not: roll back.
         Raises:
@@ -114,8 +114,8 @@ class Transaction:
         )
 
     async def ack(self, *deliveries: Delivery) -> None:
-        """Acknowledge messages of any consumer of this client: they are done with if the transaction is committed, and
-        are delivered again if it is not.
+        """Acknowledge messages of any consumer of this client as part of the transaction; a rollback delivers them
+        again.
 
         They make room in their consumer's window at once.
 
@@ -136,13 +136,13 @@ class Transaction:
         part[0]._consumer._settle_in(self._inner, part)
 
     def mark_rollback_only(self) -> None:
-        """Whatever comes, this transaction is not to be committed: ``commit`` raises."""
+        """Mark the transaction as never to be committed: ``commit`` raises."""
         self._client._loop.run_sync(self._inner.mark_rollback_only)
 
     # -- how it ends
 
     async def prepare(self) -> None:
-        """From here on it is stored and certain to be committed if somebody asks for it, and waits for that.
+        """Prepare the transaction: store its work, which waits for ``commit`` or ``rollback`` and can no longer fail.
 
         What is not durable waits in memory, and is lost if the broker ends before the decision.
 
@@ -160,7 +160,7 @@ class Transaction:
         await self._call(self._inner.prepare)
 
     async def commit(self) -> None:
-        """All of it counts from here on; on return it is stored.
+        """Commit the transaction; on return its work is stored.
 
         Checkpoint: always.
         Cancellation: it may have been committed or not: repeat the work with the same duplicate ids; or, if it was
@@ -177,7 +177,7 @@ class Transaction:
         await self._call(self._inner.commit)
 
     async def rollback(self) -> None:
-        """None of it counts: what was sent never was, what was acknowledged is delivered again.
+        """Roll the transaction back: its sends are dropped, its acknowledged messages are delivered again.
 
         Checkpoint: always.
         Cancellation: it is rolled back all the same; if it was prepared, perhaps.

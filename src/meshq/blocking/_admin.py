@@ -31,7 +31,7 @@ class Administration(ABC):
         """Call a coroutine function in the client's loop."""
 
     def create_address(self, name: str, routing: str = "anycast") -> None:
-        """Create an address, or do nothing if it is there already.
+        """Create an address, or do nothing if the address exists.
 
         Interrupted: it may exist afterwards or not.
         Raises:
@@ -49,7 +49,7 @@ class Administration(ABC):
         durable: bool = True,
         filter: str | None = None,
     ) -> None:
-        """Create a queue on ``address`` (the queue's own name unless given), or do nothing if it is there already.
+        """Create a queue on ``address`` (the queue's own name unless given), or do nothing if the queue exists.
 
         ``filter``: a condition on properties and headers; the queue takes only messages of which it is true.  What no
         queue of its address takes is counted as unrouted, and gone.
@@ -65,7 +65,7 @@ class Administration(ABC):
         self._call(create, name, address=address, routing=routing, durable=durable, filter=filter)
 
     def create_temporary_queue(self) -> str:
-        """Create a queue that goes with this session, on an address of its own; returns its name, which is both.
+        """Create a queue that ends with this session, on an address of the same name; return that name.
 
         Anybody may send to it, only this client may consume from it.  Nothing of it is on disk.
 
@@ -77,7 +77,7 @@ class Administration(ABC):
         return self._call(self._inner.create_temporary_queue)
 
     def unsubscribe(self, address: str, name: str) -> int:
-        """Delete a named subscription with everything in its queue; returns how many messages that were.
+        """Delete a named subscription with the messages in its queue; return their number.
 
         Interrupted: it may exist afterwards or not.
         Raises:
@@ -100,7 +100,7 @@ class Administration(ABC):
         self._call(self._inner.delete_queue, name)
 
     def purge_queue(self, name: str) -> int:
-        """Remove every message that waits in a queue; returns how many.
+        """Remove every waiting message of a queue; return their number.
 
         Interrupted: they may be gone or not.
         Raises:
@@ -110,7 +110,7 @@ class Administration(ABC):
         return self._call(self._inner.purge_queue, name)
 
     def set_address_settings(self, pattern: str, settings: AddressSettings) -> None:
-        """Say how the addresses that fit a pattern behave, from now on and after a restart of the broker.
+        """Set how the addresses that match a pattern behave, from now on and after a restart of the broker.
 
         It takes the place of all that the pattern said before, in the broker's own settings too; other patterns hold as
         they did.  When each setting takes effect is said with ``AddressSettings``.
@@ -125,7 +125,7 @@ class Administration(ABC):
         self._call(self._inner.set_address_settings, pattern, settings)
 
     def remove_address_settings(self, pattern: str) -> None:
-        """Forget what was set for a pattern while the broker ran; what it was built with holds again.
+        """Remove the settings of a pattern that were set at run time; the settings given at the start apply again.
 
         Interrupted: it may hold afterwards or not.
         Raises:
@@ -136,7 +136,7 @@ class Administration(ABC):
         self._call(self._inner.remove_address_settings, pattern)
 
     def address_settings(self, address: str) -> AddressSettings:
-        """What holds for an address now, all patterns taken together.
+        """Return the settings in force for an address, merged from all patterns.
 
         Interrupted: nothing has changed.
         Raises:
@@ -181,7 +181,7 @@ class Administration(ABC):
         return self._call(self._inner.redrive, name, filter=filter, limit=limit)
 
     def give_back(self, node_id: str | NodeId, force: bool = False) -> int:
-        """Route anew what waits here for another node that does not come back; returns how many messages.
+        """Route the messages again that wait for a node that does not come back; return their number.
 
         Each goes where it would go if that node had no queues, in its order, with its id; what no other queue may have
         stays: a subscription that only that node has.  The node itself gets the rest if it comes back meanwhile.
@@ -199,7 +199,8 @@ class Administration(ABC):
         return self._call(self._inner.give_back, node_id, force)
 
     def pause_queue(self, name: str) -> None:
-        """Have a queue take messages and deliver none, until ``resume_queue``; a durable queue also after a restart.
+        """Pause a queue: it stores messages and delivers none until ``resume_queue``; a durable queue also after a
+        restart.
 
         What is delivered already can be settled; what comes back waits.
 
@@ -211,7 +212,7 @@ class Administration(ABC):
         self._call(self._inner.pause_queue, name)
 
     def resume_queue(self, name: str) -> None:
-        """Have a queue that was paused deliver again, from where it stopped; nothing happens if it was not.
+        """Resume a paused queue: it delivers again from where it stopped.  Nothing happens if the queue is not paused.
 
         Interrupted: it may deliver or not.
         Raises:
@@ -221,7 +222,7 @@ class Administration(ABC):
         self._call(self._inner.resume_queue, name)
 
     def queue(self, name: str) -> QueueStatistics:
-        """What a queue has now.
+        """Return the message counts and state of a queue.
 
         Raises:
             NotFoundError: there is no such queue.
@@ -230,7 +231,7 @@ class Administration(ABC):
         return self._call(self._inner.queue, name)
 
     def queues(self) -> list[str]:
-        """The names of all queues, in alphabetical order.
+        """List the names of all queues, in alphabetical order.
 
         Raises:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
@@ -246,7 +247,8 @@ class Administration(ABC):
         filter: str | None = None,
         exclusive: bool = False,
     ) -> None:
-        """Have what is sent to ``address`` go to ``forwarding_address``, too, or do nothing if it does already.
+        """Create a divert: messages to ``address`` go to ``forwarding_address``, too.  Nothing happens if the divert
+        exists.
 
         ``filter``: only messages of which this condition is true.  ``exclusive``: they go there only.  Diverts may
         follow each other; an address gets a message once, however many ways lead there.
@@ -262,7 +264,7 @@ class Administration(ABC):
         self._call(self._inner.create_divert, name, **about, filter=filter, exclusive=exclusive)
 
     def delete_divert(self, name: str) -> None:
-        """Delete a divert; what went through it stays where it is.
+        """Delete a divert; the messages that were diverted stay where they are.
 
         Interrupted: it may exist afterwards or not.
         Raises:
@@ -273,7 +275,8 @@ class Administration(ABC):
         self._call(self._inner.delete_divert, name)
 
     def bridges(self) -> list[BridgeStatistics]:
-        """The bridges of the broker now, by name in alphabetical order; as ``Bridge.statistics()`` in process.
+        """Return the statistics of the broker's bridges, by name in alphabetical order; as ``Bridge.statistics()`` in
+        process.
 
         Raises:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
@@ -281,7 +284,7 @@ class Administration(ABC):
         return self._call(self._inner.bridges)
 
     def pause_bridge(self, name: str) -> None:
-        """Have a bridge carry nothing more until ``resume_bridge``, or until its broker starts again.
+        """Pause a bridge until ``resume_bridge``, or until its broker starts again.
 
         What is being sent is finished first.
 
@@ -293,7 +296,7 @@ class Administration(ABC):
         self._call(self._inner.pause_bridge, name)
 
     def resume_bridge(self, name: str) -> None:
-        """Have a bridge carry again.
+        """Resume a paused bridge.
 
         Interrupted: it may be paused afterwards or not.
         Raises:
@@ -303,7 +306,7 @@ class Administration(ABC):
         self._call(self._inner.resume_bridge, name)
 
     def broker(self) -> BrokerStatistics:
-        """The state of the broker at this moment, and what it has counted; as ``Broker.statistics()`` in process.
+        """Return the state and counters of the broker; as ``Broker.statistics()`` in process.
 
         Raises:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
@@ -311,7 +314,7 @@ class Administration(ABC):
         return self._call(self._inner.broker)
 
     def diverts(self) -> list[Divert]:
-        """All diverts, by name in alphabetical order.
+        """List all diverts, by name in alphabetical order.
 
         Raises:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
@@ -330,7 +333,7 @@ class Administration(ABC):
         content_type: str | None = None,
         user: str | None = None,
     ) -> MessageRoute:
-        """Where a message to ``address`` would go on this node, and why; nothing is sent.
+        """Explain where a message to ``address`` would go on this node, and why; nothing is sent.
 
         Without ``properties`` and the other parts of a message it is asked of any message: filters then may or may
         not accept it.  ``user``: who would send it; None: this client.
@@ -352,7 +355,7 @@ class Administration(ABC):
         )
 
     def trace(self, message_id: MessageId) -> MessageTrace:
-        """Where a message is on this node: in which queues, in which state, and with whom.
+        """Find a message on this node: its queues, its state there, and its consumers.
 
         Every run that the node holds is asked, in steps between which others have their turn.
 

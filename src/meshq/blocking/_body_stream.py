@@ -10,7 +10,7 @@ from meshq.blocking._loop_thread import ThreadLoop
 
 
 class BodyStream:
-    """The chunks of one body, each of at most 1 MiB; used as ``with``, by one thread at a time.
+    """A stream of the chunks of one body, each of at most 1 MiB; used as ``with``, by one thread at a time.
 
     No more is in memory than a few chunks, however large the body is.
     """

@@ -98,7 +98,7 @@ class Broker:
 
     @property
     def security(self) -> Security | None:
-        """Who may use the broker, and for what, as it was given; None: everybody, for everything."""
+        """The users, roles and permissions as given; None: every client may do everything."""
         return self._inner.security
 
     @property
@@ -113,7 +113,7 @@ class Broker:
 
     @property
     def node_id(self) -> NodeId:
-        """Who the node is, for life; it stands in the first file of its store.
+        """The identity of the node, kept for life in the first file of its store.
 
         Raises:
             NotActiveError: it isn't known before the broker has started.
@@ -129,7 +129,7 @@ class Broker:
         return repr(self._inner)
 
     def cluster(self, name: str) -> ClusterConnection:
-        """The cluster connection of this name.
+        """Return the cluster connection of this name.
 
         Raises:
             NotFoundError: the broker has none.
@@ -137,7 +137,7 @@ class Broker:
         return ClusterConnection(self._inner.cluster(name), self._loop)
 
     def statistics(self) -> BrokerStatistics:
-        """What the broker holds and has done, as a frozen record.
+        """Return the contents and counters of the broker as a frozen record.
 
         Raises:
             NotActiveError: it has not started, or has stopped.
@@ -147,7 +147,7 @@ class Broker:
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
     ) -> MessageRoute:
-        """Where a message to ``address`` would go on this node, and why; nothing is sent.
+        """Explain where a message to ``address`` would go on this node, and why; nothing is sent.
 
         Without ``properties`` it is asked of any message: filters then may or may not accept it.  ``user``: who would
         send it; None: a client in this process.
@@ -159,7 +159,7 @@ class Broker:
         return self._loop.run_sync_if_open(partial(self._inner.explain_route, address, properties, user=user))
 
     def events(self) -> EventStream[Notification]:
-        """An iterator of what happens in the broker from now on, also before it has started.
+        """Return an iterator of the broker's notifications from now on, also before the broker has started.
 
         Of what nobody takes the oldest go, and are counted in ``missed``.
         """
@@ -197,7 +197,7 @@ class Broker:
             self._over.set()
 
     def stop(self, failover: bool = False) -> None:
-        """Stop in peace: accept nothing new, finish what is committed, tell the clients; within ``stop_timeout``.
+        """Stop the node cleanly within ``stop_timeout``: accept nothing new, finish committed work, tell the clients.
 
         ``failover``: let a backup take over; this version has none, so it makes no difference.
 

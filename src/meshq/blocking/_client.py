@@ -34,7 +34,8 @@ T = TypeVar("T")
 
 
 class Client(TwoPhaseCalls):
-    """One session at a broker, for any thread.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
+    """A client: one session at a broker, for any thread.  Made by ``connect``, ``ClientFactory.connect`` or
+    ``broker.client``.
 
     ``with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back by
     itself; when it can't, calls raise ``ConnectionBrokenError``, and so does the block when its body has ended.
@@ -62,7 +63,7 @@ class Client(TwoPhaseCalls):
         return self._loop.call(function, *arguments, **keywords)
 
     def statistics(self) -> ClientStatistics:
-        """The client now."""
+        """Return the state and counters of the client."""
         return self._loop.run_sync_if_open(self._inner.statistics)
 
     # -- life
@@ -92,7 +93,8 @@ class Client(TwoPhaseCalls):
         return self._block.leave(error)
 
     def close(self) -> None:
-        """Close: what is in line goes out, unsettled deliveries go back, waiting calls raise ``ClosedError``.
+        """Close the client: queued messages are sent, unsettled deliveries go back, waiting calls raise
+        ``ClosedError``.
 
         Twice is silent.
 
@@ -105,11 +107,11 @@ class Client(TwoPhaseCalls):
             self._loop.call(self._inner.close)
 
     def session(self) -> Client:
-        """Another session, on a connection of its own, with the same settings."""
+        """Create another session, on a connection of its own, with the same settings."""
         return Client(self._inner.session(), self._shared)
 
     def events(self) -> EventStream[ConnectionEvent]:
-        """An iterator of what happens to the connection from now on."""
+        """Return an iterator of the connection's events from now on."""
         stream: EventStream[ConnectionEvent] = EventStream(self._loop)
         self._loop.run_sync_if_open(lambda: watch(self._inner, stream))
         return stream
@@ -132,7 +134,7 @@ class Client(TwoPhaseCalls):
         group: str | None = None,
         content_type: str | None = None,
     ) -> None:
-        """Send one message; on return the broker has it: a durable one on disk.
+        """Send one message; on return the broker has stored the message, on disk if durable.
 
         A duplicate id that the broker knows is success: the message is stored once.
 
@@ -165,7 +167,7 @@ class Client(TwoPhaseCalls):
         )
 
     def send_many(self, address: str, messages: Iterable[bytes | Message], *, durable: bool = True) -> None:
-        """Send bodies or ``Message`` objects together; on return the broker has all of them.
+        """Send bodies or ``Message`` objects together; on return the broker has stored all of them.
 
         ``durable`` is for what is given as a mere body; a ``Message`` says it itself.
 
@@ -183,7 +185,7 @@ class Client(TwoPhaseCalls):
         self._call(self._inner.send_many, address, messages, durable=durable)
 
     def producer(self, address: str, *, window: int = limits.PRODUCER_WINDOW_MESSAGES) -> Producer:
-        """A pipelined producer to an address; at most ``window`` messages of it are unconfirmed at a time.
+        """Create a pipelined producer to an address, with at most ``window`` unconfirmed messages.
 
         Raises:
             SettingsError: a setting is not allowed.
@@ -250,7 +252,7 @@ class Client(TwoPhaseCalls):
         priority: int = 0,
         exclusive: bool = False,
     ) -> None:
-        """Be a worker: call ``handler`` with each message of a queue, at most ``concurrency`` of them at a time.
+        """Run a worker: call ``handler`` with each message of a queue, at most ``concurrency`` at a time.
 
         A message is settled when its handler ends, unless the handler has settled it: acknowledged; or given back,
         when the handler raises, to be delivered again as the settings of its address say.  The worker goes on after
@@ -286,7 +288,7 @@ class Client(TwoPhaseCalls):
                 del self._workers[worker]
 
     def stop_serving(self) -> None:
-        """End every ``serve`` of this client, also one that begins later.
+        """End every ``serve`` of this client, and every later one.
 
         Each returns when the handlers that have begun have ended.
 
@@ -354,7 +356,7 @@ class Client(TwoPhaseCalls):
         group: str | None = None,
         content_type: str | None = None,
     ) -> ReceivedMessage:
-        """Send one message and return the answer to it, which whoever receives it sends with ``delivery.reply``.
+        """Send one message and return the answer that its receiver sends with ``delivery.reply``.
 
         Answers come over one temporary queue of this client, made with the first request; any number of threads may
         ask at a time.  An answer that comes when nobody waits for it any more is dropped, and counted in

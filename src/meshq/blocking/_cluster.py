@@ -10,7 +10,7 @@ from meshq.cluster import PeerStatistics
 
 
 class ClusterConnection:
-    """Joins a broker to others; handed out by ``broker.cluster``.
+    """A cluster connection of a broker, returned by ``broker.cluster``.
 
     What a broker is given as a service is ``meshq.ClusterConnection``.
     """
@@ -24,7 +24,7 @@ class ClusterConnection:
         return repr(self._inner)
 
     def peers(self) -> list[PeerStatistics]:
-        """The other nodes now."""
+        """Return a record of each other node."""
 
         async def look() -> list[PeerStatistics]:
             return self._inner.peers()
@@ -32,7 +32,7 @@ class ClusterConnection:
         return self._loop.call(look)
 
     def nodes(self) -> int:
-        """Nodes that are connected and known, this one included."""
+        """The number of connected and known nodes, including this node."""
 
         async def look() -> int:
             return self._inner.nodes()
@@ -40,7 +40,7 @@ class ClusterConnection:
         return self._loop.call(look)
 
     def consumers(self, queue: str) -> int:
-        """Consumers of a queue of this name, here and on the nodes that are known.
+        """The number of consumers of a queue of this name, on this node and on the known nodes.
 
         Raises:
             NotActiveError: the broker isn't active.

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class Consumer(BufferedConsumer):
-    """Deliveries from one queue.  Made by ``client.consumer``; used as ``with``, by one receiving thread at a time.
+    """A consumer: receives deliveries from one queue.  Made by ``client.consumer``; used as ``with``, by one receiving
+    thread at a time.
 
     ``window`` and ``window_bytes`` bound what is here, handed over or not, and not settled.  *Delivered* means
     handed to the application: what is only waiting here goes back uncounted when the consumer is closed.  Any
@@ -67,7 +68,8 @@ class Consumer(BufferedConsumer):
             self._loop.cancel_at_end(self._end)
 
     def close(self) -> None:
-        """Close it: what was handed over and not settled goes back marked, the rest unmarked.  Twice is silent.
+        """Close the consumer: received messages that are not settled go back marked as redelivered, prefetched ones
+        unmarked.  Twice is silent.
 
         Interrupted: it is closed all the same; when messages are back is not waited for.
         """
@@ -78,7 +80,7 @@ class Consumer(BufferedConsumer):
     # -- receiving
 
     def receive(self, timeout: float | None = None) -> Delivery | None:
-        """The next message; None when the time is up, or a browse at its end.  Interrupted: no message is lost.
+        """Receive the next message; None at the timeout, or at the end of a browse.  Interrupted: no message is lost.
 
         Raises:
             BusyError: another thread is receiving.
@@ -95,8 +97,7 @@ class Consumer(BufferedConsumer):
         return Delivery(run, index, self)
 
     def receive_many(self, n: int, timeout: float | None = None) -> list[Delivery]:
-        """Up to ``n`` messages: as soon as there is one, all that are here; ``[]`` when the time is up, or a browse at
-        its end.
+        """Receive up to ``n`` messages, as soon as one is here; ``[]`` at the timeout, or at the end of a browse.
 
         Interrupted: no message is lost.
         Raises:
@@ -161,7 +162,7 @@ class Consumer(BufferedConsumer):
     # -- settling
 
     def ack(self, *deliveries: Delivery, confirm: bool = False) -> None:
-        """Acknowledge: these messages are done with.
+        """Acknowledge messages: the broker removes them from the queue.
 
         Returns when it is in the session's ordered stream; with ``confirm`` when it is stored.
 
@@ -180,7 +181,7 @@ class Consumer(BufferedConsumer):
             self._settle(deliveries, ConsumerTap.ACK)
 
     def nack(self, *deliveries: Delivery, delay: float | None = None) -> None:
-        """Give messages back: they are delivered again, in their old place, here or to somebody else.
+        """Give messages back: the queue delivers them again in their old place, to this or another consumer.
 
         ``delay``: seconds after which that may be; None: as the settings of the address have it.  A message that was
         delivered as often as these allow goes to their dead-letter address.
@@ -193,7 +194,7 @@ class Consumer(BufferedConsumer):
         self._settle(deliveries, ConsumerTap.returning(delay))
 
     def reject(self, *deliveries: Delivery) -> None:
-        """Refuse messages for good: they go to the dead-letter address, and are gone where there is none.
+        """Reject messages for good: the broker moves them to the dead-letter address, or drops them if none is set.
 
         Interrupted: it is in line or not touched.
 

@@ -32,7 +32,7 @@ class Delivery(ReceivedMessage):
 
     @property
     def consumer(self) -> Consumer:
-        """Who received it."""
+        """The consumer that received the message."""
         return self._consumer
 
     def __enter__(self) -> Self:
@@ -63,29 +63,29 @@ class Delivery(ReceivedMessage):
             self.nack(None if isinstance(error, Exception) else 0.0)
 
     def ack(self, *, confirm: bool = False) -> None:
-        """Acknowledge: as ``consumer.ack``.
+        """Acknowledge the message; as ``consumer.ack``.
 
         Interrupted: without ``confirm`` it is in line or not touched; with it, unknown.
         """
         self._consumer.ack(self, confirm=confirm)
 
     def nack(self, delay: float | None = None) -> None:
-        """Give it back: it is delivered again, here or to somebody else; as ``consumer.nack``."""
+        """Give the message back: the queue delivers it again, to this or another consumer; as ``consumer.nack``."""
         self._consumer.nack(self, delay=delay)
 
     def reject(self) -> None:
-        """Refuse it for good; as ``consumer.reject``."""
+        """Reject the message for good; as ``consumer.reject``."""
         self._consumer.reject(self)
 
     def open(self) -> BodyStream:
-        """The body as a stream of chunks, for ``with message.open() as stream: for chunk in stream``.
+        """Open the body as a stream of chunks, for ``with message.open() as stream: for chunk in stream``.
 
         It can be read as long as the message is held: until it is settled.
         """
         return BodyStream(trio_client.Delivery(self._run, self._index).open(), self._consumer.client._loop)
 
     def read(self) -> bytes:
-        """The whole body; of a large message, it is fetched now.
+        """Return the whole body; the body of a large message is fetched now.
 
         Interrupted: nothing changed.
         Raises:

@@ -28,7 +28,7 @@ class EventStream(Generic[E]):
         loop.close_at_end(self)
 
     def put(self, event: E) -> None:
-        """Something has happened."""
+        """Add an event to the stream."""
         with self._changed:
             if self._closed:
                 return
@@ -39,7 +39,7 @@ class EventStream(Generic[E]):
             self._changed.notify()
 
     def close(self) -> None:
-        """Nothing more will happen, or nobody wants to know of it."""
+        """End the stream: iteration stops after the events that are waiting."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -13,7 +13,7 @@ from meshq.settings import takes_settings
 
 
 class ClientFactory:
-    """Makes clients of one broker, or of one of several tried in turn.
+    """A factory of clients of one broker, or of one of several brokers tried in turn.
 
     ``url``: ``tcp://host:port``, ``tls://host:port`` or ``(tcp://a:1,tcp://b:2)``, each with options after a ``?``.  A
     broker in this process has clients of its own: ``meshq.blocking.Broker.client``.
@@ -41,7 +41,7 @@ class ClientFactory:
 
 @takes_settings(ClientSettings)
 def connect(url: str, *, env: Env | None = None, **settings: Any) -> Client:
-    """A client of the broker at ``url``, to be used as ``with``: a factory used once.
+    """Create a client of the broker at ``url``, to be used as ``with``: a factory used once.
 
     Raises:
         SettingsError: the URL or a setting is not allowed.

@@ -32,7 +32,7 @@ class TwoPhaseCalls(Administration):
         self._call(self._inner.commit, xid)
 
     def rollback(self, xid: bytes) -> None:
-        """Roll a prepared transaction back: what it sends never was, what it has acknowledged is delivered again.
+        """Roll a prepared transaction back: its sends are dropped, its acknowledged messages are delivered again.
 
         Returns, too, if it was rolled back before, or if nobody knows it.
 
@@ -48,7 +48,7 @@ class TwoPhaseCalls(Administration):
         self._call(self._inner.rollback, xid)
 
     def recover(self) -> list[bytes]:
-        """The xids of all transactions that are prepared and not decided, in order.
+        """List the xids of all prepared transactions that are not decided, in order.
 
         Interrupted: nothing has changed.
         Raises:
@@ -57,7 +57,7 @@ class TwoPhaseCalls(Administration):
         return self._call(self._inner.recover)
 
     def prepared(self) -> list[PreparedTransaction]:
-        """What is prepared and waits for a decision, whoever's it is, the oldest first: for operators.
+        """List the prepared transactions of all users that wait for a decision, the oldest first: for operators.
 
         Interrupted: nothing has changed.
         Raises:

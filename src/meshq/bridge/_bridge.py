@@ -22,7 +22,7 @@ from meshq.statistics import BridgeStatistics
 
 
 class Bridge(Service, Controllable):
-    """Carries messages from a queue here to another broker, one of a broker's ``services``.
+    """A bridge, one of a broker's ``services``: forwards the messages of a local queue to another broker.
 
     ``target``: a URL, or the name of one of the broker's connectors.  Messages go to ``forwarding_address``, or to the
     address that they were sent to.  ``filter``: which ones; ``transformer``: a function from a ``Message`` to another
@@ -71,7 +71,7 @@ class Bridge(Service, Controllable):
         return f"<Bridge {self.name!r} {self.settings.queue!r} to {self.settings.target!r} {self._shown_state()}>"
 
     def statistics(self) -> BridgeStatistics:
-        """What it has done, as a frozen record."""
+        """Return the counters of the bridge as a frozen record."""
         counts, settings = self._counts, self.settings
         return BridgeStatistics(
             name=self.name,
@@ -99,7 +99,7 @@ class Bridge(Service, Controllable):
         return "connecting" if self._state == "carrying" and lost else self._state
 
     def pause(self) -> None:
-        """Carry nothing more until ``resume``, and leave the queue to its other consumers; twice is silent.
+        """Pause the bridge until ``resume``, and leave the queue to its other consumers; twice is silent.
 
         The state is ``paused`` from now on; what is being sent is finished first.  It holds for this life of the
         broker.
@@ -111,7 +111,7 @@ class Bridge(Service, Controllable):
                 self._state = "paused"
 
     def resume(self) -> None:
-        """Carry again; twice is silent."""
+        """Resume the bridge; twice is silent."""
         if self._paused:
             self._paused = False
             self._resumed.set()

@@ -31,7 +31,7 @@ class ForwardedDelivery(Protocol):
 
     @property
     def body(self) -> bytes:
-        """What was sent."""
+        """The body of the message."""
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class ForwardedDelivery(Protocol):
 
     @property
     def reply_to(self) -> str | None:
-        """Where an answer is wanted."""
+        """The address to which an answer is to be sent."""
 
     @property
     def content_type(self) -> str | None:

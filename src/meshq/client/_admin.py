@@ -53,7 +53,7 @@ class Administration(ABC):
         return await self._wait_call(call)
 
     async def create_address(self, name: str, routing: str = "anycast") -> None:
-        """Create an address, or do nothing if it is there already.
+        """Create an address, or do nothing if the address exists.
 
         Checkpoint: always.  Cancellation: it may exist afterwards or not.
         Raises:
@@ -71,7 +71,7 @@ class Administration(ABC):
         durable: bool = True,
         filter: str | None = None,
     ) -> None:
-        """Create a queue on ``address`` (the queue's own name unless given), or do nothing if it is there already.
+        """Create a queue on ``address`` (the queue's own name unless given), or do nothing if the queue exists.
 
         ``filter``: a condition on properties and headers; the queue takes only messages of which it is true.  What no
         queue of its address takes is counted as unrouted, and gone.
@@ -94,7 +94,7 @@ class Administration(ABC):
         await self._ask("create_queue", name=name, address=address, routing=routing, durable=durable, **more)
 
     async def create_temporary_queue(self) -> str:
-        """Create a queue that goes with this session, on an address of its own; returns its name, which is both.
+        """Create a queue that ends with this session, on an address of the same name; return that name.
 
         Anybody may send to it, only this client may consume from it.  Nothing of it is on disk.
 
@@ -106,7 +106,7 @@ class Administration(ABC):
         return str((await self._ask("create_temporary_queue"))["name"])
 
     async def unsubscribe(self, address: str, name: str) -> int:
-        """Delete a named subscription with everything in its queue; returns how many messages that were.
+        """Delete a named subscription with the messages in its queue; return their number.
 
         Checkpoint: always.  Cancellation: it may exist afterwards or not.
         Raises:
@@ -130,7 +130,7 @@ class Administration(ABC):
         await self._ask("delete_queue", name=_check_queue(name))
 
     async def purge_queue(self, name: str) -> int:
-        """Remove every message that waits in a queue; returns how many.
+        """Remove every waiting message of a queue; return their number.
 
         Checkpoint: always.  Cancellation: they may be gone or not.
         Raises:
@@ -141,7 +141,7 @@ class Administration(ABC):
         return int(values.get("removed", 0))
 
     async def set_address_settings(self, pattern: str, settings: AddressSettings) -> None:
-        """Say how the addresses that fit a pattern behave, from now on and after a restart of the broker.
+        """Set how the addresses that match a pattern behave, from now on and after a restart of the broker.
 
         It takes the place of all that the pattern said before, in the broker's own settings too; other patterns hold as
         they did.  When each setting takes effect is said with ``AddressSettings``.
@@ -158,7 +158,7 @@ class Administration(ABC):
         await self._ask("set_address_settings", pattern=pattern, **fields)
 
     async def remove_address_settings(self, pattern: str) -> None:
-        """Forget what was set for a pattern while the broker ran; what it was built with holds again.
+        """Remove the settings of a pattern that were set at run time; the settings given at the start apply again.
 
         Checkpoint: always.  Cancellation: it may hold afterwards or not.
         Raises:
@@ -169,7 +169,7 @@ class Administration(ABC):
         await self._ask("remove_address_settings", pattern=check_pattern(pattern))
 
     async def address_settings(self, address: str) -> AddressSettings:
-        """What holds for an address now, all patterns taken together.
+        """Return the settings in force for an address, merged from all patterns.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
@@ -221,7 +221,7 @@ class Administration(ABC):
         return int(values.get("moved", 0))
 
     async def give_back(self, node_id: str | NodeId, force: bool = False) -> int:
-        """Route anew what waits here for another node that does not come back; returns how many messages.
+        """Route the messages again that wait for a node that does not come back; return their number.
 
         Each goes where it would go if that node had no queues, in its order, with its id; what no other queue may have
         stays: a subscription that only that node has.  The node itself gets the rest if it comes back meanwhile.
@@ -244,7 +244,8 @@ class Administration(ABC):
         return int((await self._ask("give_back", node_id=text, force=force)).get("moved", 0))
 
     async def pause_queue(self, name: str) -> None:
-        """Have a queue take messages and deliver none, until ``resume_queue``; a durable queue also after a restart.
+        """Pause a queue: it stores messages and delivers none until ``resume_queue``; a durable queue also after a
+        restart.
 
         What is delivered already can be settled; what comes back waits.
 
@@ -256,7 +257,7 @@ class Administration(ABC):
         await self._ask("pause_queue", name=_check_queue(name))
 
     async def resume_queue(self, name: str) -> None:
-        """Have a queue that was paused deliver again, from where it stopped; nothing happens if it was not.
+        """Resume a paused queue: it delivers again from where it stopped.  Nothing happens if the queue is not paused.
 
         Checkpoint: always.  Cancellation: it may deliver or not.
         Raises:
@@ -266,7 +267,7 @@ class Administration(ABC):
         await self._ask("resume_queue", name=_check_queue(name))
 
     async def queue(self, name: str) -> QueueStatistics:
-        """What a queue has now.
+        """Return the message counts and state of a queue.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
@@ -277,7 +278,7 @@ class Administration(ABC):
         return QueueStatistics.of({"name": name, **values})
 
     async def queues(self) -> list[str]:
-        """The names of all queues, in alphabetical order.
+        """List the names of all queues, in alphabetical order.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
@@ -301,7 +302,8 @@ class Administration(ABC):
         filter: str | None = None,
         exclusive: bool = False,
     ) -> None:
-        """Have what is sent to ``address`` go to ``forwarding_address``, too, or do nothing if it does already.
+        """Create a divert: messages to ``address`` go to ``forwarding_address``, too.  Nothing happens if the divert
+        exists.
 
         ``filter``: only messages of which this condition is true.  ``exclusive``: they go there only.  Diverts may
         follow each other; an address gets a message once, however many ways lead there.
@@ -324,7 +326,7 @@ class Administration(ABC):
         await self._ask("create_divert", **names, filter=text, exclusive=exclusive)
 
     async def delete_divert(self, name: str) -> None:
-        """Delete a divert; what went through it stays where it is.
+        """Delete a divert; the messages that were diverted stay where they are.
 
         Checkpoint: always.  Cancellation: it may exist afterwards or not.
         Raises:
@@ -335,7 +337,7 @@ class Administration(ABC):
         await self._ask("delete_divert", name=check_name("name", name))
 
     async def diverts(self) -> list[Divert]:
-        """All diverts, by name in alphabetical order.
+        """List all diverts, by name in alphabetical order.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
@@ -351,7 +353,8 @@ class Administration(ABC):
         return found
 
     async def bridges(self) -> list[BridgeStatistics]:
-        """The bridges of the broker now, by name in alphabetical order; as ``Bridge.statistics()`` in process.
+        """Return the statistics of the broker's bridges, by name in alphabetical order; as ``Bridge.statistics()`` in
+        process.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
@@ -367,7 +370,7 @@ class Administration(ABC):
         return found
 
     async def pause_bridge(self, name: str) -> None:
-        """Have a bridge carry nothing more until ``resume_bridge``, or until its broker starts again.
+        """Pause a bridge until ``resume_bridge``, or until its broker starts again.
 
         What is being sent is finished first.
 
@@ -379,7 +382,7 @@ class Administration(ABC):
         await self._ask("pause_bridge", name=check_name("name", name))
 
     async def resume_bridge(self, name: str) -> None:
-        """Have a bridge carry again.
+        """Resume a paused bridge.
 
         Checkpoint: always.  Cancellation: it may be paused afterwards or not.
         Raises:
@@ -389,7 +392,7 @@ class Administration(ABC):
         await self._ask("resume_bridge", name=check_name("name", name))
 
     async def broker(self) -> BrokerStatistics:
-        """The state of the broker at this moment, and what it has counted; as ``Broker.statistics()`` in process.
+        """Return the state and counters of the broker; as ``Broker.statistics()`` in process.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
@@ -413,7 +416,7 @@ class Administration(ABC):
         content_type: str | None = None,
         user: str | None = None,
     ) -> MessageRoute:
-        """Where a message to ``address`` would go on this node, and why; nothing is sent.
+        """Explain where a message to ``address`` would go on this node, and why; nothing is sent.
 
         Without ``properties`` and the other parts of a message it is asked of any message: filters then may or may
         not accept it.  ``user``: who would send it; None: this client.
@@ -432,7 +435,7 @@ class Administration(ABC):
         return MessageRoute.of(values, steps)
 
     async def trace(self, message_id: MessageId) -> MessageTrace:
-        """Where a message is on this node: in which queues, in which state, and with whom.
+        """Find a message on this node: its queues, its state there, and its consumers.
 
         Every run that the node holds is asked, in steps between which others have their turn.
 

@@ -22,7 +22,7 @@ AHEAD: Final = 4
 
 
 class BodyStream:
-    """The chunks of one body, each of at most 1 MiB; used as ``async with``, by one task at a time.
+    """A stream of the chunks of one body, each of at most 1 MiB; used as ``async with``, by one task at a time.
 
     No more is in memory than a few chunks, however large the body is.
     """

@@ -41,7 +41,7 @@ from meshq.wire import Link, encode_one
 
 
 class Client(MessagingPatterns):
-    """One session at a broker.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
+    """A client: one session at a broker.  Made by ``connect``, ``ClientFactory.connect`` or ``broker.client``.
 
     ``async with`` connects at its begin and closes at its end.  When the connection is lost, the client comes back
     by itself; when it can't, the body is cancelled and the block raises ``ConnectionBrokenError``.
@@ -93,7 +93,7 @@ class Client(MessagingPatterns):
         return "connected" if self._session.link is not None else "reconnecting"
 
     def statistics(self) -> ClientStatistics:
-        """The client now."""
+        """Return the state and counters of the client."""
         session, connection = self._session, self._connection
         return ClientStatistics(
             state=self._state,
@@ -193,7 +193,8 @@ class Client(MessagingPatterns):
             await manager.__aexit__(None, None, None)
 
     async def close(self) -> None:
-        """Close: what is in line goes out, unsettled deliveries go back, waiting calls raise ``ClosedError``.
+        """Close the client: queued messages are sent, unsettled deliveries go back, waiting calls raise
+        ``ClosedError``.
 
         Twice is silent.
 
@@ -214,11 +215,11 @@ class Client(MessagingPatterns):
             self._end_events()
 
     def session(self) -> Client:
-        """Another session, on a connection of its own, with the same settings."""
+        """Create another session, on a connection of its own, with the same settings."""
         return Client(self._targets, self._settings, self._env)
 
     def events(self) -> EventStream[ConnectionEvent]:
-        """An async iterator of what happens to the connection from now on."""
+        """Return an async iterator of the connection's events from now on."""
         stream: EventStream[ConnectionEvent] = EventStream()
         self._watch(stream)
         return stream
@@ -253,7 +254,7 @@ class Client(MessagingPatterns):
         group: str | None = None,
         content_type: str | None = None,
     ) -> None:
-        """Send one message; on return the broker has it: a durable one on disk.
+        """Send one message; on return the broker has stored the message, on disk if durable.
 
         A duplicate id that the broker knows is success: the message is stored once.
 
@@ -316,7 +317,7 @@ class Client(MessagingPatterns):
         run.result()
 
     async def send_many(self, address: str, messages: Iterable[bytes | Message], *, durable: bool = True) -> None:
-        """Send bodies or ``Message`` objects together; on return the broker has all of them.
+        """Send bodies or ``Message`` objects together; on return the broker has stored all of them.
 
         ``durable`` is for what is given as a mere body; a ``Message`` says it itself.
 
@@ -351,7 +352,7 @@ class Client(MessagingPatterns):
             self._untime(runs)
 
     def producer(self, address: str, *, window: int = limits.PRODUCER_WINDOW_MESSAGES) -> Producer:
-        """A pipelined producer to an address; at most ``window`` messages of it are unconfirmed at a time.
+        """Create a pipelined producer to an address, with at most ``window`` unconfirmed messages.
 
         Raises:
             SettingsError: a setting is not allowed.
@@ -362,7 +363,8 @@ class Client(MessagingPatterns):
         return Producer(self, address, window=window)
 
     def transaction(self, xid: bytes | None = None) -> Transaction:
-        """Sends and acknowledgements that count together, or not at all: for an ``async with``.
+        """Create a transaction, to be used as ``async with``: sends and acknowledgements are applied together or not at
+        all.
 
         ``xid``: 1 to 128 bytes by which it is known once it is prepared.
 
@@ -385,7 +387,7 @@ class Client(MessagingPatterns):
         priority: int = 0,
         exclusive: bool = False,
     ) -> Consumer:
-        """A consumer of a queue: an async iterator of ``Delivery``, in an ``async with``.
+        """Create a consumer of a queue, an async iterator of ``Delivery``, to be used as ``async with``.
 
         ``filter``: a condition on properties and headers; messages of which it is not true stay for others.
         ``priority``: from -128 to 127; who has a higher one is served first, until its window is full.

@@ -30,7 +30,7 @@ ACKS: Final = ("explicit", "auto")
 
 @attrs.frozen(kw_only=True)
 class ConsumerStatistics:
-    """A consumer at one moment."""
+    """The state and counters of a consumer at one moment."""
 
     queue: str
     state: str
@@ -85,7 +85,8 @@ def check_consumer(
 
 
 class Consumer:
-    """Deliveries from one queue.  Made by ``client.consumer``; used as ``async with``, by one task at a time.
+    """A consumer: receives deliveries from one queue.  Made by ``client.consumer``; used as ``async with``, by one task
+    at a time.
 
     ``window`` and ``window_bytes`` bound what is here, handed over or not, and not settled.  *Delivered* means
     handed to the application: what is only waiting here goes back uncounted when the consumer is closed.
@@ -145,7 +146,7 @@ class Consumer:
         return "open" if self._block.open else "closed"
 
     def statistics(self) -> ConsumerStatistics:
-        """What it has now."""
+        """Return the state of the consumer and its message counts."""
         return ConsumerStatistics(
             queue=self.queue, state=self._state, ready=self._inbox.waiting, received=self._received
         )
@@ -191,7 +192,8 @@ class Consumer:
         return self._block.conclude(error, left)
 
     async def close(self) -> None:
-        """Close it: what was handed over and not settled goes back marked, the rest unmarked.  Twice is silent.
+        """Close the consumer: received messages that are not settled go back marked as redelivered, prefetched ones
+        unmarked.  Twice is silent.
 
         Checkpoint: when the broker has to be told.
         Cancellation: it is closed all the same; when messages are back is not waited for.
@@ -227,7 +229,7 @@ class Consumer:
     # -- receiving
 
     async def receive(self, timeout: float | None = None) -> Delivery | None:  # noqa: ASYNC109
-        """The next message; None when the time is up, or a browse at its end.
+        """Receive the next message; None at the timeout, or at the end of a browse.
 
         Checkpoint: when nothing is waiting here, else at least every 64th call.
         Cancellation: no message is lost.
@@ -247,8 +249,7 @@ class Consumer:
         return delivery
 
     async def receive_many(self, n: int, timeout: float | None = None) -> list[Delivery]:  # noqa: ASYNC109
-        """Up to ``n`` messages: as soon as there is one, all that are here; ``[]`` when the time is up, or a browse at
-        its end.
+        """Receive up to ``n`` messages, as soon as one is here; ``[]`` at the timeout, or at the end of a browse.
 
         Checkpoint: when nothing is waiting here, else at least once for every 64 messages handed over.
         Cancellation: no message is lost.
@@ -340,7 +341,7 @@ class Consumer:
     # -- settling
 
     async def ack(self, *deliveries: Delivery, confirm: bool = False) -> None:
-        """Acknowledge: these messages are done with.
+        """Acknowledge messages: the broker removes them from the queue.
 
         Returns when it is in the session's ordered stream; with ``confirm`` when it is stored.
 
@@ -373,7 +374,7 @@ class Consumer:
         await self.client._wait_call(call)
 
     async def nack(self, *deliveries: Delivery, delay: float | None = None) -> None:
-        """Give messages back: they are delivered again, in their old place, here or to somebody else.
+        """Give messages back: the queue delivers them again in their old place, to this or another consumer.
 
         ``delay``: seconds after which that may be; None: as the settings of the address have it.  A message that was
         delivered as often as these allow goes to their dead-letter address.
@@ -386,7 +387,7 @@ class Consumer:
         await self._settle(deliveries, returning(delay))
 
     async def reject(self, *deliveries: Delivery) -> None:
-        """Refuse messages for good: they go to the dead-letter address, and are gone where there is none.
+        """Reject messages for good: the broker moves them to the dead-letter address, or drops them if none is set.
 
         Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
         Raises:

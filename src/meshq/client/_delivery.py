@@ -117,7 +117,7 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """What was sent.
+        """The body of the message.
 
         Raises:
             UsageError: it is larger than what is fetched unasked: read it by ``open``.
@@ -138,7 +138,7 @@ class ReceivedMessage:
         raise UsageError(f"a body of {large.size} bytes has to be read by open() or read()")
 
     def json(self) -> Any:
-        """The body, decoded from JSON text in UTF-8, whatever the content type is; read as by ``body``.
+        """Decode the body from JSON text in UTF-8, for any content type; read as by ``body``.
 
         Raises:
             BodyFormatError: the body is no JSON text.
@@ -147,7 +147,7 @@ class ReceivedMessage:
 
     @property
     def size(self) -> int:
-        """Bytes of the body."""
+        """The size of the body in bytes."""
         large = self._run.large
         return self._run.view.size(self._index) if large is None else large.size
 
@@ -165,48 +165,48 @@ class ReceivedMessage:
 
     @property
     def address(self) -> str:
-        """The address that it was sent to."""
+        """The address that the message was sent to."""
         return self._run.header.address
 
     @property
     def queue(self) -> str:
-        """The queue that it was received from."""
+        """The queue that delivered the message."""
         return self._run.consumer.queue
 
     @property
     def timestamp(self) -> float:
-        """When it was sent by its producer's clock: seconds since 1970."""
+        """The time of sending by the producer's clock: seconds since 1970."""
         return self._run.stamp_ms / 1000
 
     @property
     def sequence(self) -> int:
-        """Its number in its queue."""
+        """The number of the message in its queue."""
         header = self._run.header
         return header.sequence + self._index * header.step
 
     @property
     def delivery_count(self) -> int:
-        """How often it was delivered, this time included."""
+        """The number of deliveries of the message, with the present delivery counted."""
         return self._run.counts.get(self._index, 1)
 
     @property
     def redelivered(self) -> bool:
-        """Whether it may have been delivered before."""
+        """Whether the message may have been delivered before."""
         return self._run.counts.get(self._index, 1) > 1
 
     @property
     def durable(self) -> bool:
-        """Whether it survives a crash of the broker."""
+        """Whether the message survives a crash of the broker."""
         return self._run.durable
 
     @property
     def priority(self) -> int:
-        """0 to 9."""
+        """The priority, 0 to 9."""
         return self._run.view.priority(self._index)
 
     @property
     def duplicate_id(self) -> bytes | None:
-        """Its sender's duplicate id, as bytes; None if it has none."""
+        """The duplicate id that the sender set, as bytes; None: no duplicate id."""
         own = self._header(HEADER_BRIDGED)
         if type(own) is bytes:
             # It came over a bridge, and what stands in its place is the bridge's.
@@ -215,27 +215,27 @@ class ReceivedMessage:
 
     @property
     def correlation_id(self) -> str | None:
-        """What it answers, by the sender's word."""
+        """The correlation id, as the sender set it: the id of the request that the message answers."""
         return self._optional("c")
 
     @property
     def reply_to(self) -> str | None:
-        """Where an answer is wanted."""
+        """The address to which an answer is to be sent."""
         return self._optional("r")
 
     @property
     def content_type(self) -> str | None:
-        """What its body is, by the sender's word."""
+        """The content type of the body, as the sender set it."""
         return self._optional("t")
 
     @property
     def group(self) -> str | None:
-        """The group that it belongs to; None if to none."""
+        """The group of the message; None: no group."""
         return self._optional("g")
 
     @property
     def expiration(self) -> float | None:
-        """When it is of no use any more, by the clock of the broker that took it: seconds since 1970; None: never."""
+        """The time at which the message expires, by the clock of the first broker: seconds since 1970; None: never."""
         ttl_ms, arrival_ms = self._header("x"), self._run.header.arrival
         if type(ttl_ms) is not int or not arrival_ms:
             return None
@@ -243,7 +243,7 @@ class ReceivedMessage:
 
     @property
     def origin(self) -> MessageOrigin | None:
-        """Where it was before it was moved to this queue, and why; None if it was sent here."""
+        """The place of the message before it was moved to this queue, and the reason; None: not moved."""
         parts = self._run.header.origin
         return MessageOrigin(*parts) if len(parts) == len(MessageOrigin._fields) else None
 
@@ -295,7 +295,7 @@ class Delivery(ReceivedMessage):
 
     @property
     def consumer(self) -> Consumer:
-        """Who received it."""
+        """The consumer that received the message."""
         return self._run.consumer
 
     async def __aenter__(self) -> Self:
@@ -329,7 +329,7 @@ class Delivery(ReceivedMessage):
             await self.nack(None if isinstance(error, Exception) else 0.0)
 
     async def ack(self, *, confirm: bool = False) -> None:
-        """Acknowledge: as ``consumer.ack``.
+        """Acknowledge the message; as ``consumer.ack``.
 
         Checkpoint: with ``confirm`` always, else at least every 64th call.
         Cancellation: without ``confirm`` it is in line or not touched; with it, unknown.
@@ -337,28 +337,28 @@ class Delivery(ReceivedMessage):
         await self._run.consumer.ack(self, confirm=confirm)
 
     async def nack(self, delay: float | None = None) -> None:
-        """Give it back: it is delivered again, here or to somebody else; as ``consumer.nack``.
+        """Give the message back: the queue delivers it again, to this or another consumer; as ``consumer.nack``.
 
         Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
         """
         await self._run.consumer.nack(self, delay=delay)
 
     async def reject(self) -> None:
-        """Refuse it for good; as ``consumer.reject``.
+        """Reject the message for good; as ``consumer.reject``.
 
         Checkpoint: at least every 64th call.  Cancellation: it is in line or not touched.
         """
         await self._run.consumer.reject(self)
 
     def open(self) -> BodyStream:
-        """The body as a stream of chunks, for ``async with message.open() as stream: async for chunk in stream``.
+        """Open the body as a stream of chunks, for ``async with message.open() as stream: async for chunk in stream``.
 
         It can be read as long as the message is held: until it is settled.
         """
         return BodyStream(self)
 
     async def read(self) -> bytes:
-        """The whole body; of a large message, it is fetched now.
+        """Return the whole body; the body of a large message is fetched now.
 
         Checkpoint: always.  Cancellation: nothing changed.
         Raises:

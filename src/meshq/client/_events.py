@@ -19,7 +19,7 @@ EVENTS_MAX: Final = 256
 
 @attrs.frozen(kw_only=True)
 class ConnectionEvent:
-    """Something that happened to the connection.  ``at`` is seconds of trio's clock.
+    """An event of a client's connection.  ``at`` is seconds of trio's clock.
 
     ``code`` is beside those of errors: ``failover`` means connected again, ``disconnect`` that there is no connection.
     """
@@ -32,7 +32,7 @@ class ConnectionEvent:
 
 @attrs.frozen(kw_only=True)
 class Connected(ConnectionEvent):
-    """The first connection is made."""
+    """The client has made its first connection."""
 
     code: ClassVar[str] = "connected"
 
@@ -42,7 +42,7 @@ class Connected(ConnectionEvent):
 
 @attrs.frozen(kw_only=True)
 class Disconnected(ConnectionEvent):
-    """The connection is lost; the client goes on trying unless ``final``."""
+    """The client has lost its connection, and tries to reconnect unless ``final``."""
 
     code: ClassVar[str] = "disconnect"
 
@@ -52,7 +52,7 @@ class Disconnected(ConnectionEvent):
 
 @attrs.frozen(kw_only=True)
 class Reattached(ConnectionEvent):
-    """Connected to the same node again, and the session with all that was under way was resumed."""
+    """The client has reconnected to the same node and resumed its session, with everything in flight."""
 
     code: ClassVar[str] = "failover"
 
@@ -62,7 +62,7 @@ class Reattached(ConnectionEvent):
 
 @attrs.frozen(kw_only=True)
 class FailedOver(ConnectionEvent):
-    """Connected again, to the same node or another one, with a new session."""
+    """The client has reconnected, to the same node or another node, with a new session."""
 
     code: ClassVar[str] = "failover"
 
@@ -80,7 +80,7 @@ class EventSink(Protocol[E_in]):
     """Something that is told what happens."""
 
     def put(self, event: E_in) -> None:
-        """Something has happened."""
+        """Add an event to the stream."""
 
     def close(self) -> None:
         """Nothing more will happen."""
@@ -99,7 +99,7 @@ class EventSinks(Generic[E]):
         self._sinks.append(weakref.ref(sink))
 
     def put(self, event: E) -> None:
-        """Something has happened."""
+        """Add an event to the stream."""
         for one in tuple(self._sinks):
             sink = one()
             if sink is not None:
@@ -131,7 +131,7 @@ class EventStream(Generic[E]):
         self.missed = 0
 
     def put(self, event: E) -> None:
-        """Something has happened."""
+        """Add an event to the stream."""
         if self._closed:
             return
         if len(self._events) == self._most:
@@ -141,7 +141,7 @@ class EventStream(Generic[E]):
         self._wake()
 
     def close(self) -> None:
-        """Nothing more will happen, or nobody wants to know of it."""
+        """End the stream: iteration stops after the events that are waiting."""
         self._closed = True
         self._wake()
 

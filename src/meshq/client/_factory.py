@@ -21,7 +21,7 @@ from meshq.settings import takes_settings
 
 
 class ClientFactory:
-    """Makes clients of one broker, or of one of several tried in turn.
+    """A factory of clients of one broker, or of one of several brokers tried in turn.
 
     ``url``: ``tcp://host:port``, ``tls://host:port``, ``inproc://name`` or ``(tcp://a:1,tcp://b:2)``, each
     with options after a ``?``.
@@ -56,7 +56,7 @@ class ClientFactory:
         return TcpTarget(endpoint, self._env, insecure=self.settings.insecure)
 
     def connect(self) -> Client:
-        """A client, to be used as ``async with``; it connects when its block is entered."""
+        """Create a client, to be used as ``async with``; the client connects when its block is entered."""
         return Client(self._targets, self.settings, self._env)
 
     def link(self, events: PeerEvents, *, label: str, instance: bytes) -> PeerLink:
@@ -82,7 +82,7 @@ def factory_of(url: str, setting: str, *, env: Env, **settings: Any) -> ClientFa
 
 @takes_settings(ClientSettings)
 def connect(url: str, *, env: Env | None = None, **settings: Any) -> Client:
-    """A client of the broker at ``url``, to be used as ``async with``: a factory used once.
+    """Create a client of the broker at ``url``, to be used as ``async with``: a factory used once.
 
     Raises:
         SettingsError: the URL or a setting is not allowed.

@@ -17,7 +17,7 @@ class Flushable(Protocol):
         """Look; returns whether to look again in the next turn."""
 
     def gather(self) -> None:
-        """Send what has gathered, grown or not."""
+        """Send the gathered messages now."""
 
 
 class Flusher:

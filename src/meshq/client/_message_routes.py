@@ -50,7 +50,7 @@ def told_of(
 
 @attrs.frozen(kw_only=True)
 class MessageRouteStep:
-    """A queue, a divert, or a queue of another node, on the way of a message.
+    """One step of a message's route: a queue, a divert, or a queue of another node.
 
     ``kind``: ``queue``, ``divert`` or ``remote``.  ``address``: where it stands.  ``via``: the queue that keeps the
     messages for another node.  ``gets``: ``yes``, ``no`` or ``maybe``, and ``why``.
@@ -70,7 +70,7 @@ class MessageRouteStep:
 
 @attrs.frozen(kw_only=True)
 class MessageRoute:
-    """Where a message to ``address`` would go.
+    """The route of a message to ``address``: the steps that it would take.
 
     ``routing``: of the address, or of the one that would come into being.  ``exists``: it is there.  ``creates``: it
     would be made by the first message.  ``permitted``: whoever was asked about may send there.  ``waits``: why senders
@@ -87,12 +87,12 @@ class MessageRoute:
 
     @property
     def nowhere(self) -> bool:
-        """No queue gets the message, and none would be made for it."""
+        """Whether no queue gets the message, and none would be created for it."""
         return not self.creates and not any(step.gets != "no" for step in self.steps if step.kind != "divert")
 
     @classmethod
     def of(cls, values: Mapping[str, Any], steps: list[dict[str, Any]]) -> MessageRoute:
-        """From a broker's answer; a newer broker may say more."""
+        """Build the record from a broker's answer; unknown values of a newer broker are ignored."""
         known = {field.name for field in attrs.fields(cls)}
         about = {name: value for name, value in values.items() if name in known}
         made = [MessageRouteStep(**{**step, "filter": step["filter"] or None}) for step in steps]
@@ -101,7 +101,7 @@ class MessageRoute:
 
 @attrs.frozen(kw_only=True)
 class MessageLocation:
-    """A message in one queue.
+    """The location of a message in one queue.
 
     ``state``: ``storing`` (not durable yet), ``scheduled``, ``ready``, ``delayed`` (handed back, and waiting),
     ``delivering`` (with a consumer, whose ``session``, ``user`` and ``peer`` are named) or ``forwarding`` (on its way
@@ -121,7 +121,7 @@ class MessageLocation:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> MessageLocation:
-        """From a broker's answer."""
+        """Build the record from a broker's answer."""
         origin = MessageOrigin(*(row[f"origin_{part}"] for part in MessageOrigin._fields))
         about = {name: value for name, value in row.items() if not name.startswith("origin_")}
         return cls(**about, origin=origin if origin.reason else None)
@@ -129,7 +129,7 @@ class MessageLocation:
 
 @attrs.frozen(kw_only=True)
 class MessageTrace:
-    """Where a message is on one node.
+    """The locations of a message on one node.
 
     ``accepted``: the node remembers that its producer has sent it this message, whatever became of it.
     """

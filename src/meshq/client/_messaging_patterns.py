@@ -44,7 +44,7 @@ class MessagingPatterns(TwoPhaseCalls):
         window_bytes: int = 16 * limits.MIB,
         ack: str = "explicit",
     ) -> Consumer:
-        """A consumer of a multicast address, with a queue of its own; used as any other, in an ``async with``.
+        """Create a consumer of a multicast address with a queue of its own, to be used as ``async with``.
 
         Without a ``name`` the queue comes and goes with the consumer.  With one it is ``address::name``: a second
         consumer is refused unless both are ``shared``, when they share the messages.  It goes with its last consumer,
@@ -87,7 +87,7 @@ class MessagingPatterns(TwoPhaseCalls):
         priority: int = 0,
         exclusive: bool = False,
     ) -> None:
-        """Be a worker: call ``handler`` with each message of a queue, at most ``concurrency`` of them at a time.
+        """Run a worker: call ``handler`` with each message of a queue, at most ``concurrency`` at a time.
 
         A message is settled when its handler ends, unless the handler has settled it: acknowledged; or given back,
         when the handler raises, to be delivered again as the settings of its address say.  The worker goes on after
@@ -124,7 +124,7 @@ class MessagingPatterns(TwoPhaseCalls):
                 del self._workers[worker]
 
     def stop_serving(self) -> None:
-        """End every ``serve`` of this client, also one that begins later.
+        """End every ``serve`` of this client, and every later one.
 
         Each returns when the handlers that have begun have ended.
 
@@ -149,7 +149,7 @@ class MessagingPatterns(TwoPhaseCalls):
         group: str | None = None,
         content_type: str | None = None,
     ) -> ReceivedMessage:
-        """Send one message and return the answer to it, which whoever receives it sends with ``delivery.reply``.
+        """Send one message and return the answer that its receiver sends with ``delivery.reply``.
 
         Answers come over one temporary queue of this client, made with the first request; any number of tasks may ask
         at a time.  An answer that comes when nobody waits for it any more is dropped, and counted in

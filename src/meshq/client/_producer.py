@@ -38,7 +38,7 @@ _PRIORITY: Final = limits.PRIORITY_DEFAULT
 
 @attrs.frozen(kw_only=True)
 class ProducerStatistics:
-    """A producer at one moment."""
+    """The state and counters of a producer at one moment."""
 
     address: str
     state: str
@@ -48,7 +48,7 @@ class ProducerStatistics:
 
 
 class Producer:
-    """Pipelined sends to one address.  Made by ``client.producer``; used as ``async with``.
+    """A producer: pipelined sends to one address.  Made by ``client.producer``; used as ``async with``.
 
     ``send`` returns when the message is taken; confirms are collected in the background.  Leaving the block means
     that every message is confirmed, or raises the error that says what became of them.
@@ -103,11 +103,11 @@ class Producer:
 
     @property
     def unconfirmed(self) -> int:
-        """Messages taken and not confirmed yet."""
+        """The number of messages taken and not confirmed yet."""
         return self._outbox.unsettled + len(self._bodies)
 
     def statistics(self) -> ProducerStatistics:
-        """What it has done."""
+        """Return the counters of the producer."""
         return ProducerStatistics(
             address=self.address,
             state=self._state,
@@ -165,7 +165,7 @@ class Producer:
         return self._block.conclude(error, left)
 
     async def close(self) -> None:
-        """Send what gathers, wait until all is confirmed, and close.  Twice is silent.
+        """Send the gathered messages, wait until all of them are confirmed, and close the producer.  Twice is silent.
 
         Checkpoint: when something is unconfirmed.
         Cancellation: it is closed all the same; what was taken goes on its way.
@@ -201,7 +201,7 @@ class Producer:
         group: str | None = None,
         content_type: str | None = None,
     ) -> None:
-        """Take a message; it is sent with its neighbours, and confirmed later.
+        """Send a message; the producer sends it together with others, and the confirm comes later.
 
         ``body``: bytes, or a ``Message``, which says all of it: no keyword goes beside it.
 
@@ -369,7 +369,7 @@ class Producer:
         self._session.wake()
 
     def gather(self) -> None:
-        """Send what has gathered, grown or not."""
+        """Send the gathered messages now."""
         if self._bodies:
             self._cut()
             self._room = 0
@@ -399,7 +399,7 @@ class Producer:
     # -- what becomes of it
 
     async def flush(self) -> None:
-        """Send what gathers, and return when every message taken so far is confirmed.
+        """Send the gathered messages, and return when every message taken so far is confirmed.
 
         Checkpoint: always.
         Cancellation: what was taken goes on its way.

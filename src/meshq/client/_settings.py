@@ -62,7 +62,7 @@ def _tls(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 
 @attrs.frozen(kw_only=True)
 class ClientSettings:
-    """How a client connects, waits and comes back.  Times are seconds, sizes bytes.
+    """The settings of a client: connecting, waiting, reconnecting.  Times are seconds, sizes bytes.
 
     ``user`` and ``password``: who the client is; both or neither.  ``tls``: ``TLS(...)`` or an ``ssl.SSLContext`` for
     ``tls://`` URLs; None believes whom the system believes.

@@ -10,7 +10,8 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class QueueStatistics:
-    """A queue at its broker.  Counts are messages, since the node started where they only rise."""
+    """The state and message counts of a queue at its broker.  Counts are messages, since the node started where they
+    only rise."""
 
     name: str
     address: str = ""
@@ -56,14 +57,14 @@ class QueueStatistics:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> QueueStatistics:
-        """From a broker's answer; a newer broker may say more."""
+        """Build the record from a broker's answer; unknown values of a newer broker are ignored."""
         known = {field.name for field in attrs.fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in known})
 
 
 @attrs.frozen(kw_only=True)
 class Divert:
-    """What is sent to ``address`` goes to ``forwarding_address``, too, or only there."""
+    """A divert: messages to ``address`` go to ``forwarding_address`` too, or only there if ``exclusive``."""
 
     name: str
     address: str
@@ -74,14 +75,14 @@ class Divert:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], index: int) -> Divert:
-        """From a broker's answer, by its place there."""
+        """Build the record from a broker's answer, by its index there."""
         about = {name.name: values[f"{name.name}{index}"] for name in attrs.fields(cls)}
         return cls(**{**about, "filter": about["filter"] or None})
 
 
 @attrs.frozen(kw_only=True)
 class PreparedTransaction:
-    """A transaction that waits for somebody to commit it or to roll it back."""
+    """A prepared transaction that waits for ``commit`` or ``rollback``."""
 
     xid: bytes
     #: Whose it is; empty if nobody was asked.
@@ -95,7 +96,7 @@ class PreparedTransaction:
 
 @attrs.frozen(kw_only=True)
 class ClientStatistics:
-    """A client at one moment."""
+    """The state and counters of a client at one moment."""
 
     state: str
     peer: str

@@ -42,8 +42,8 @@ _FATE_SHIFT: Final = 8
 
 
 class Transaction:
-    """Sends and acknowledgements that count together, or not at all.  Made by ``client.transaction``; used as
-    ``async with``, by one task at a time.
+    """A transaction: sends and acknowledgements are applied together or not at all.  Made by ``client.transaction``;
+    used as ``async with``, by one task at a time.
 
     Leaving the block commits; when the body raises, all is rolled back: what was sent never was, what was acknowledged
     is delivered again.  ``commit`` and ``rollback`` do so before.
@@ -147,7 +147,7 @@ class Transaction:
         group: str | None = None,
         content_type: str | None = None,
     ) -> None:
-        """Send a message, to be seen by nobody before the commit.
+        """Send a message that no consumer sees before the commit.
 
         Checkpoint: when it has to wait, and at least every 64th call.
         Cancellation: the message was not taken.
@@ -191,8 +191,8 @@ class Transaction:
             self._client._flusher.arm(self)
 
     async def ack(self, *deliveries: Delivery) -> None:
-        """Acknowledge messages of any consumer of this client: they are done with if the transaction is committed, and
-        are delivered again if it is not.
+        """Acknowledge messages of any consumer of this client as part of the transaction; a rollback delivers them
+        again.
 
         They make room in their consumer's window at once.
 
@@ -207,7 +207,7 @@ class Transaction:
         self.settle(deliveries)
 
     def settle(self, deliveries: Sequence[ReceivedMessage]) -> None:
-        """Acknowledge what was received, when it is ``ready``; as ``ack``."""
+        """Acknowledge received messages while the transaction is ``ready``; as ``ack``."""
         settle_by_consumer(deliveries, lambda delivery: delivery._run.consumer, self._settle_part)
 
     def _settle_part(self, part: Sequence[ReceivedMessage]) -> None:
@@ -226,7 +226,7 @@ class Transaction:
             raise stale
 
     def mark_rollback_only(self) -> None:
-        """Whatever comes, this transaction is not to be committed: ``commit`` raises."""
+        """Mark the transaction as never to be committed: ``commit`` raises."""
         self._check()
         self._fail(TransactionRolledBackError("the transaction was marked as rollback-only"))
 
@@ -291,7 +291,7 @@ class Transaction:
     # -- what the flusher does
 
     def turn(self) -> bool:
-        """The flusher's look at the end of a loop turn: what no longer grows is sent."""
+        """Send the gathered messages if their number no longer grows; called at the end of each loop turn."""
         count = len(self._bodies)
         if count and count != self._seen:
             self._seen = count
@@ -301,7 +301,7 @@ class Transaction:
         return False
 
     def gather(self) -> None:
-        """Send what has gathered, grown or not."""
+        """Send the gathered messages now."""
         if self._bodies and self._state == "active":
             self._cut()
 
@@ -344,7 +344,7 @@ class Transaction:
     # -- how it ends
 
     async def prepare(self) -> None:
-        """From here on it is stored and certain to be committed if somebody asks for it, and waits for that.
+        """Prepare the transaction: store its work, which waits for ``commit`` or ``rollback`` and can no longer fail.
 
         What is not durable waits in memory, and is lost if the broker ends before the decision.
 
@@ -365,7 +365,7 @@ class Transaction:
         await self._conclude("prepare", "prepared", xid=self._xid)
 
     async def commit(self) -> None:
-        """All of it counts from here on; on return it is stored.
+        """Commit the transaction; on return its work is stored.
 
         Checkpoint: always.
         Cancellation: it may have been committed or not: repeat the work with the same duplicate ids; or, if it was
@@ -440,7 +440,7 @@ class Transaction:
             )
 
     async def rollback(self) -> None:
-        """None of it counts: what was sent never was, what was acknowledged is delivered again.
+        """Roll the transaction back: its sends are dropped, its acknowledged messages are delivered again.
 
         Checkpoint: always.
         Cancellation: it is rolled back all the same; if it was prepared, perhaps.
@@ -493,7 +493,7 @@ class Transaction:
         self._session.transactions.prepares(self._xid, self._node_id)
 
     def renewed(self) -> None:
-        """The session was made anew: what the broker had of it is gone."""
+        """The session was made anew, and the broker has dropped the work of the transaction."""
         if (self._sent or self._acked) and not self._busy:
             # Whoever waits is told by what it waits for.
             self._fail(lost())

@@ -48,7 +48,7 @@ class TwoPhaseCalls(Administration):
             raise RetryTransactionError("the commit was cut off: commit it again", outcome="unknown") from error
 
     async def rollback(self, xid: bytes) -> None:
-        """Roll a prepared transaction back: what it sends never was, what it has acknowledged is delivered again.
+        """Roll a prepared transaction back: its sends are dropped, its acknowledged messages are delivered again.
 
         Returns, too, if it was rolled back before, or if the node does not know it: it is taken for rolled back, and
         the node tells everybody so from then on.
@@ -98,7 +98,7 @@ class TwoPhaseCalls(Administration):
         )
 
     async def recover(self) -> list[bytes]:
-        """The xids of all transactions that are prepared and not decided, in order.
+        """List the xids of all prepared transactions that are not decided, in order.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
@@ -114,7 +114,7 @@ class TwoPhaseCalls(Administration):
                 return found
 
     async def prepared(self) -> list[PreparedTransaction]:
-        """What is prepared and waits for a decision, whoever's it is, the oldest first: for operators.
+        """List the prepared transactions of all users that wait for a decision, the oldest first: for operators.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:

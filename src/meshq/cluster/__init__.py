@@ -1,4 +1,4 @@
-"""Clusters: who is there, who consumes what, and how messages get there."""
+"""Clusters: membership, remote bindings, and the forwarding of messages between nodes."""
 
 from meshq.cluster._cluster_connection import ClusterConnection, PeerStatistics
 from meshq.cluster._overlaps import overlaps

@@ -26,7 +26,7 @@ DEFAULT_PASSWORD = "CHANGE ME!!"
 
 @attrs.frozen(kw_only=True)
 class PeerStatistics:
-    """Another node, as a cluster connection knows it now."""
+    """The state and counters of another node in a cluster connection."""
 
     connector: str
     #: Empty before the first connection.
@@ -45,7 +45,8 @@ class PeerStatistics:
 
 
 class ClusterConnection(Service):
-    """Joins a broker to others: each message goes to a queue of its name on one of the nodes.
+    """A cluster connection, one of a broker's ``services``: joins the broker to others, so that each message goes to a
+    queue of its name on one of the nodes.
 
     One of a broker's ``services``.  ``connector`` names this node's own address among the broker's ``connectors``;
     ``static_connectors`` are the other nodes: names from there, or URLs.  ``load_balancing``: ``"on_demand"`` sends a
@@ -104,7 +105,7 @@ class ClusterConnection(Service):
 
     @property
     def credentials(self) -> dict[str, Secret]:
-        """Other nodes come with the same name and password as this one."""
+        """The name and password with which other nodes log in, the same as this node's."""
         return {self._user: self._password}
 
     def check_exposure(self, *, loopback: bool) -> None:
@@ -117,8 +118,8 @@ class ClusterConnection(Service):
             raise SettingsError("password", "***", "another one than the default: the broker listens to other machines")
 
     def wrong_connectors(self, connectors: Mapping[str, str], env: Env) -> list[SettingsError]:
-        """The node's own connector, and those of other nodes, that are not among the broker's or can't be dialed; and
-        the default password, if others could reach them from elsewhere."""
+        """Return the errors of the connectors: unknown names, URLs that can't be dialed, or the default password beyond
+        loopback."""
         known = ", ".join(sorted(connectors)) or "none"
         found = []
         if self.settings.connector not in connectors:
@@ -161,7 +162,7 @@ class ClusterConnection(Service):
             self._warnings.say("default_cluster_password", f"{text}: change them")
 
     def take_up(self, broker: LocalBroker) -> None:
-        """What an earlier life knew of other nodes holds until they are heard of."""
+        """Restore the bindings of other nodes as known before the restart; they apply until each node is linked."""
         claims: dict[bytes, Peer] = {}
         self._peers = [
             Peer(self.settings, broker, url, self._something_changed, claims, warn=self._warnings.say)
@@ -273,7 +274,7 @@ class ClusterConnection(Service):
     # -- what it knows
 
     def peers(self) -> list[PeerStatistics]:
-        """The other nodes now."""
+        """Return a record of each other node."""
         return [
             PeerStatistics(
                 connector=url,
@@ -289,12 +290,13 @@ class ClusterConnection(Service):
         ]
 
     def nodes(self) -> int:
-        """Nodes that are known and neither left, away nor down, this one included."""
+        """The number of known nodes that are not left, away or down, including this node."""
         found = {peer.node_id for peer in self._peers if peer.connected}
         return len(found) + 1
 
     def consumers(self, queue: str) -> int:
-        """Consumers of a queue of this name, here and on the nodes that are known and neither left, away nor down.
+        """The number of consumers of a queue of this name, on this node and on the known nodes that are not left, away
+        or down.
 
         Raises:
             NotActiveError: the broker isn't active.

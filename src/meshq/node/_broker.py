@@ -112,7 +112,7 @@ class Broker:
 
     @property
     def security(self) -> Security | None:
-        """Who may use the broker, and for what, as it was given; None: everybody, for everything."""
+        """The users, roles and permissions as given; None: every client may do everything."""
         return self._settings.security
 
     @property
@@ -127,7 +127,7 @@ class Broker:
 
     @property
     def node_id(self) -> NodeId:
-        """Who the node is, for life; it stands in the first file of its store.
+        """The identity of the node, kept for life in the first file of its store.
 
         Raises:
             NotActiveError: it isn't known before the broker has started.
@@ -145,7 +145,7 @@ class Broker:
         return f"<Broker {self.name!r} {self._state} durable={self.durable}>"
 
     def cluster(self, name: str) -> ClusterConnection:
-        """The cluster connection of this name.
+        """Return the cluster connection of this name.
 
         Raises:
             NotFoundError: the broker has none.
@@ -158,7 +158,7 @@ class Broker:
         raise NotFoundError(f"the broker {self.name!r} has no cluster connection {name!r}; known: {known}")
 
     def statistics(self) -> BrokerStatistics:
-        """What the broker holds and has done, as a frozen record.
+        """Return the contents and counters of the broker as a frozen record.
 
         Raises:
             NotActiveError: it has not started, or has stopped.
@@ -168,7 +168,7 @@ class Broker:
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
     ) -> MessageRoute:
-        """Where a message to ``address`` would go on this node, and why; nothing is sent.
+        """Explain where a message to ``address`` would go on this node, and why; nothing is sent.
 
         Without ``properties`` it is asked of any message: filters then may or may not accept it.  ``user``: who would
         send it; None: a client in this process.
@@ -180,7 +180,7 @@ class Broker:
         return self._active().explain_route(address, properties, user)
 
     def events(self) -> EventStream[Notification]:
-        """An async iterator of what happens in the broker from now on, also before it has started.
+        """Return an async iterator of the broker's notifications from now on, also before the broker has started.
 
         Of what nobody takes the oldest go, and are counted in ``missed``.
         """
@@ -207,7 +207,8 @@ class Broker:
         self._event_bus.say(BrokerStateChanged, state=state)
 
     def client(self, **settings: Any) -> Client:
-        """A client in this process, without a socket; an async context manager.  ``settings`` as for ``connect``."""
+        """Create a client in this process, without a socket, to be used as ``async with``.  ``settings`` as for
+        ``connect``."""
         return self._client_over(self._connect_local, settings)
 
     def run_in_thread(self) -> BrokerInThread:
@@ -256,7 +257,7 @@ class Broker:
         return await self._block.close(error, self.stop)
 
     async def stop(self, failover: bool = False) -> None:
-        """Stop in peace: accept nothing new, finish what is committed, tell the clients; within ``stop_timeout``.
+        """Stop the node cleanly within ``stop_timeout``: accept nothing new, finish committed work, tell the clients.
 
         ``failover``: let a backup take over; this version has none, so it makes no difference.
 

@@ -115,7 +115,7 @@ class BrokerInThread:
 
     @property
     def node_id(self) -> NodeId:
-        """Who the node is, for life.
+        """The identity of the node, kept for life.
 
         Raises:
             NotActiveError: it isn't known before the broker has started.
@@ -128,7 +128,7 @@ class BrokerInThread:
         return self._broker.urls
 
     def cluster(self, name: str) -> ClusterConnectionInThread:
-        """The cluster connection of this name, for tasks of the host: asked as that of a ``Broker``.
+        """Return the cluster connection of this name, with the methods of ``ClusterConnection`` for tasks of the host.
 
         Raises:
             NotFoundError: the broker has none.
@@ -136,7 +136,8 @@ class BrokerInThread:
         return ClusterConnectionInThread(self._broker.cluster(name), _BrokerCalls(self))
 
     def statistics(self) -> BrokerStatistics:
-        """What the broker holds and has done; ``loop_lag`` is that of its own loop, for one turn of which this waits.
+        """Return the contents and counters of the broker; ``loop_lag`` is that of the broker's loop, for one turn of
+        which the call waits.
 
         Raises:
             NotActiveError: it has not started, or has stopped.
@@ -146,7 +147,7 @@ class BrokerInThread:
     def explain_route(
         self, address: str, properties: Mapping[str, PropertyValue] | None = None, *, user: str | None = None
     ) -> MessageRoute:
-        """Where a message to ``address`` would go on this node, and why; as ``Broker.explain_route``.
+        """Explain where a message to ``address`` would go on this node, and why; as ``Broker.explain_route``.
 
         Raises:
             SettingsError: a part of the message is not allowed.
@@ -175,11 +176,11 @@ class BrokerInThread:
             raise
 
     def events(self) -> EventStream[Notification]:
-        """An async iterator, for tasks of the host, of what happens in the broker from now on; as ``Broker.events``."""
+        """Return an async iterator of the broker's notifications, for tasks of the host; as ``Broker.events``."""
         return self._loop.run_sync_if_open(self._broker.events)
 
     def client(self, **settings: Any) -> Client:
-        """A client in this process, without a socket, for tasks of the host; ``settings`` as for ``connect``."""
+        """Create a client in this process, without a socket, for tasks of the host; ``settings`` as for ``connect``."""
         return self._broker._client_over(self._open_link, settings)
 
     def _open_link(self) -> Link:
@@ -211,14 +212,14 @@ class BrokerInThread:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Stop in peace, within ``stop_timeout``.
+        """Stop the node cleanly within ``stop_timeout``.
 
         Checkpoint: always.  Cancellation: it stops all the same.
         """
         return await self._block.close(error, self.stop)
 
     async def stop(self, failover: bool = False) -> None:
-        """Stop in peace; as ``Broker.stop``.
+        """Stop the node cleanly; as ``Broker.stop``.
 
         Checkpoint: always.
         Cancellation: the stop goes on.

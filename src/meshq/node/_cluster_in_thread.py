@@ -24,7 +24,7 @@ class LoopCalls(Protocol):
 
 
 class ClusterConnectionInThread:
-    """Joins a broker in a thread to others; handed out by ``cluster`` of what ``run_in_thread`` has given.
+    """A cluster connection of a ``BrokerInThread``, returned by its ``cluster``.
 
     What a broker is given as a service is ``meshq.ClusterConnection``.
     """
@@ -38,7 +38,7 @@ class ClusterConnectionInThread:
         return repr(self._inner)
 
     def peers(self) -> list[PeerStatistics]:
-        """The other nodes now.
+        """Return a record of each other node.
 
         Raises:
             NotActiveError: the broker isn't active.
@@ -46,7 +46,7 @@ class ClusterConnectionInThread:
         return self._broker.run_sync(self._inner.peers)
 
     def nodes(self) -> int:
-        """Nodes that are connected and known, this one included.
+        """The number of connected and known nodes, including this node.
 
         Raises:
             NotActiveError: the broker isn't active.
@@ -54,7 +54,7 @@ class ClusterConnectionInThread:
         return self._broker.run_sync(self._inner.nodes)
 
     def consumers(self, queue: str) -> int:
-        """Consumers of a queue of this name, here and on the nodes that are known.
+        """The number of consumers of a queue of this name, on this node and on the known nodes.
 
         Raises:
             NotActiveError: the broker isn't active.

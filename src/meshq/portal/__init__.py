@@ -1,4 +1,4 @@
-"""A trio loop in a thread of its own, and the way into it: what the faces for threads and for asyncio share."""
+"""A trio loop in a thread of its own, and calls into it: the common part of the faces for threads and for asyncio."""
 
 from meshq.portal._block_runner import BlockRunner
 from meshq.portal._buffered_consumer import BufferedConsumer

@@ -60,7 +60,7 @@ def _property_name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -
 
 @attrs.frozen(kw_only=True)
 class AddressSettings:
-    """How the addresses that fit a pattern behave.
+    """The settings of the addresses that match a pattern.
 
     ``duplicate_id_cache_size``: duplicate ids remembered per address; a producer whose window has more messages is
     refused, because not all that it may have to repeat would be known.  0: none are, and a window may be of any size.

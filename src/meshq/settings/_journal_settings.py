@@ -1,4 +1,4 @@
-"""How a broker's journal is kept."""
+"""The settings of a broker's journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meshq.settings._validators import in_range
 
 @attrs.frozen(kw_only=True)
 class JournalSettings:
-    """How a broker's journal is kept.
+    """The settings of a broker's journal.
 
     ``segment_bytes``: the size of its files.
     ``encryption_keys``: with the first one everything that is written from now on is encrypted; all of them read.

@@ -10,7 +10,7 @@ from meshq.errors import SettingsError
 
 
 class Secret:
-    """A password: whoever prints, formats or logs it sees ``***``; only ``reveal()`` gives the text."""
+    """A password, printed, formatted and logged as ``***``; only ``reveal()`` returns the text."""
 
     __slots__ = ("_text",)
 
@@ -40,7 +40,7 @@ class Secret:
 
 
 class EncryptionKey:
-    """A key of 32 random bytes, given as they are or as 64 hexadecimal digits; whoever prints it sees ``***``."""
+    """A key of 32 random bytes, given as bytes or as 64 hexadecimal digits, and printed as ``***``."""
 
     __slots__ = ("_key",)
 

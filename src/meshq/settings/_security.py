@@ -93,7 +93,7 @@ def _identity(value: object) -> str:
 
 @attrs.frozen(kw_only=True)
 class Security:
-    """Who may use a broker, and for what: ``Security(users={"app": "secret"})``.
+    """The users, roles and permissions of a broker: ``Security(users={"app": "secret"})``.
 
     Every acceptor then asks for a user and the password; only clients in the broker's own process are not asked.
 
@@ -119,7 +119,7 @@ class Security:
         check_together([*self.users, *self.certificates.values()], self.roles, self.permissions)
 
     def explain(self, user: str, address: str) -> PermissionExplanation:
-        """What a user may do at an address, and by which roles and pattern.
+        """Explain the permissions of a user at an address, and the roles and the pattern that grant them.
 
         Raises:
             SettingsError: there is no such user, or the address is no name, or a pattern of names.

@@ -25,7 +25,8 @@ def _certificates(instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
 
 @attrs.frozen(kw_only=True)
 class TLS:
-    """What one side of a TLS connection shows and whom it believes; always TLS 1.3.  Paths are of files in PEM format.
+    """The certificates, key and authorities of one side of a TLS connection; always TLS 1.3.  Paths are of files in PEM
+    format.
 
     ``certificate``: this side's certificate, with those between it and its authority; a broker needs one.  ``key``:
     its private key, not encrypted; None: it stands in the same file.  ``authorities``: who may vouch for the other
