@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import attrs
-import trio
 
 from meshq.abc import Disk, Env, Threads
 from meshq.env import OpenSslTls
@@ -19,29 +18,12 @@ from meshq.store._layout_format import Layout
 from meshq.store._recovered_records import recovered_records
 from meshq.store._recovery import Recovery, recover
 from meshq.store._segment_format import NO_KEYS
-from meshq.testing import SimEntropy, SimWallClock
+from meshq.testing import InlineThreads, SimEntropy, SimWallClock
 from meshq.testing._node import NoNetwork
 
 T = TypeVar("T")
 ROOT_DIRECTORY = "/store"
 CHECKPOINT_KIND = 200
-
-
-class InlineThreads(Threads):
-    """Threads of a test: a turn of the loop, the call, a turn of the loop."""
-
-    def __init__(self, idle: Callable[[], bool] = lambda: False) -> None:
-        self._idle = idle
-
-    async def run(self, function: Callable[..., T], *arguments: Any, pool: str = "default") -> T:
-        await trio.lowlevel.checkpoint()
-        try:
-            return function(*arguments)
-        finally:
-            await trio.lowlevel.cancel_shielded_checkpoint()
-
-    def idle(self) -> bool:
-        return self._idle()
 
 
 def journal_env(

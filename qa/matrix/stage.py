@@ -13,12 +13,12 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
-from meshq.abc import Env, Threads
+from meshq.abc import Env
 from meshq.client import Client, Consumer, connect
 from meshq.env import real_env
 from meshq.node import Broker
 from meshq.settings import AddressSettings
-from meshq.testing import SimDisk, SimEntropy, SimWallClock
+from meshq.testing import InlineThreads, SimDisk, SimEntropy, SimWallClock
 from qa.matrix.clients import Connecting
 
 T = TypeVar("T")
@@ -28,17 +28,6 @@ NAME: Final = "matrix"
 QUIET_S: Final = 0.5
 #: How a life ends while its clients are there: in peace, or with everything that was not synced.
 ENDINGS: Final = ("restart", "power cut")
-
-
-class InlineThreads(Threads):
-    """Calls are made where they stand."""
-
-    async def run(self, function: Callable[..., T], *arguments: Any, pool: str = "default") -> T:
-        await trio.lowlevel.checkpoint()
-        return function(*arguments)
-
-    def idle(self) -> bool:
-        return False
 
 
 @attrs.define(eq=False, kw_only=True)

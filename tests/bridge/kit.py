@@ -14,9 +14,8 @@ import trio
 from meshq import Bridge, Broker, Client, abc, connect
 from meshq.env import real_env
 from meshq.message import Message
-from meshq.testing import MemoryNetwork, SimDisk
+from meshq.testing import InlineThreads, MemoryNetwork, SimDisk
 from tests.process import Process
-from tests.wire.test_refusals_of_a_node import InlineThreads
 
 #: Nothing here takes as long; whatever does is stuck.
 PATIENCE_S = 300

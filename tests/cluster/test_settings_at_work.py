@@ -17,9 +17,8 @@ import trio.lowlevel
 from meshq import Broker, ClientFactory, ClusterConnection, ConnectionBrokenError, SettingsError, abc
 from meshq.env import real_env
 from meshq.settings import Acceptor
-from meshq.testing import MemoryNetwork, NetworkSettings, SimDisk
+from meshq.testing import InlineThreads, MemoryNetwork, NetworkSettings, SimDisk
 from tests.cluster.kit import bodies, mesh, until
-from tests.wire.test_refusals_of_a_node import InlineThreads
 
 NETWORK = NetworkSettings(latency_s_min=0.001, latency_s_max=0.001, split_chance=0.0, short_read_chance=0.0)
 LOGIN = {"user": "u", "password": "p"}

@@ -12,8 +12,7 @@ import trio
 from meshq import Broker, Client, ClusterConnection, NodeJoined
 from meshq.env import real_env
 from meshq.settings import Acceptor
-from meshq.testing import MemoryNetwork, NetworkSettings, SimDisk
-from tests.wire.test_refusals_of_a_node import InlineThreads
+from meshq.testing import InlineThreads, MemoryNetwork, NetworkSettings, SimDisk
 
 NETWORK = NetworkSettings(latency_s_min=0.001, latency_s_max=0.001, split_chance=0.0, short_read_chance=0.0)
 URLS = {name: f"tcp://{name}:5000?insecure=true" for name in "ab"}

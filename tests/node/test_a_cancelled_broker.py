@@ -13,8 +13,7 @@ from meshq import Broker, JournalBrokenError, abc
 from meshq.env import real_env
 from meshq.node._background_block import BackgroundBlock
 from meshq.notifications import BrokerStateChanged
-from meshq.testing import SimDisk
-from tests.wire.test_refusals_of_a_node import InlineThreads
+from meshq.testing import InlineThreads, SimDisk
 
 #: More than it takes to start.
 CHECKPOINTS_MAX = 200

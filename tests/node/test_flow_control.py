@@ -25,8 +25,7 @@ from meshq import (
 )
 from meshq.env import real_env
 from meshq.settings import Acceptor
-from meshq.testing import MemoryNetwork, NetworkSettings, SimDisk
-from tests.wire.test_refusals_of_a_node import InlineThreads
+from meshq.testing import InlineThreads, MemoryNetwork, NetworkSettings, SimDisk
 
 KIB = 1024
 #: Every segment takes as long, so that something is always under way.

@@ -13,8 +13,7 @@ from meshq import AddressFullError, Broker, Client, MeshqError, RefusedError, ab
 from meshq.env import real_env
 from meshq.errors import DamagedError
 from meshq.settings import JournalSettings
-from meshq.testing import SimDisk, SimulatedCrash
-from tests.wire.test_refusals_of_a_node import InlineThreads
+from meshq.testing import InlineThreads, SimDisk, SimulatedCrash
 
 BLOCK = limits.LARGE_BLOCK_BYTES
 BODY = random.Random(1).randbytes(2 * BLOCK + 5)

@@ -15,8 +15,8 @@ from meshq.store._layout_format import INDEX_SUFFIX, Layout
 from meshq.store._manifest_format import Manifest
 from meshq.store._recovered_records import recovered_records
 from meshq.store._recovery import read_manifest
-from meshq.testing import SimDisk
-from qa.journal.model import ROOT_DIRECTORY, InlineThreads, journal_env, recover_store
+from meshq.testing import InlineThreads, SimDisk
+from qa.journal.model import ROOT_DIRECTORY, journal_env, recover_store
 from qa.journal.model import recover_and_check as recover_and_check
 
 SEGMENT_BYTES = 16 * 1024

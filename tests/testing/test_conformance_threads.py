@@ -1,4 +1,4 @@
-"""Simulated threads keep the promises of threads."""
+"""Simulated threads, and threads that are none, keep the promises of threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from meshq.abc import Threads
-from meshq.testing import THREADS_CHECKS, Simulation, simulate
+from meshq.testing import THREADS_CHECKS, InlineThreads, Simulation, simulate
 
 
 @pytest.mark.parametrize("check", THREADS_CHECKS)
@@ -17,3 +17,8 @@ def test_simulated_threads_conform(check: Callable[[Threads], Awaitable[None]]) 
 
     for seed in range(10):
         simulate(seed, main).check()
+
+
+@pytest.mark.parametrize("check", THREADS_CHECKS)
+async def test_calls_that_the_loop_makes_itself_conform(check: Callable[[Threads], Awaitable[None]]) -> None:
+    await check(InlineThreads())

@@ -295,9 +295,9 @@ def test_a_removed_file_stays_readable_by_those_who_have_it_open() -> None:
     file = disk.open("/a")
     disk.remove("/a")
     assert file.read_at(0, 100) == b"x" * 100
-    assert disk.room_bytes() == 0
+    assert disk.free_bytes() == 0
     file.close()
-    assert disk.room_bytes() == 100
+    assert disk.free_bytes() == 100
 
 
 def test_the_fuse_cuts_the_power_right_after_the_call_it_was_set_to() -> None:

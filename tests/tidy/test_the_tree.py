@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 
 import pytest
 
@@ -155,6 +156,13 @@ def test_every_fragment_of_the_changelog_is_of_a_known_kind() -> None:
     names = [name.split("/")[-1] for name in tracked() if name.startswith("docs/changelog.d/")]
     fragments = [name for name in names if name != "README.md"]
     assert [name for name in fragments if not re.fullmatch(r"\+[\w-]+\.(added|changed|fixed|removed)\.md", name)] == []
+
+
+def test_the_wheel_has_the_package_alone_and_the_source_archive_everything() -> None:
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]
+    assert targets["wheel"] == {"packages": ["src/meshq"]}
+    folders = {name.split("/")[0] for name in tracked() if name.endswith(".py") and "/" in name}
+    assert folders <= set(targets["sdist"]["include"])
 
 
 def test_the_table_of_layers_itself_goes_down() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 import pytest
 import trio
 
-from meshq import Broker, abc, limits
+from meshq import Broker, limits
 from meshq.broker import Credentials
 from meshq.broker.session._access import Rights
 from meshq.broker.session._connection import HANDSHAKE_S
@@ -19,7 +18,7 @@ from meshq.endpoint import Endpoint
 from meshq.env import real_env
 from meshq.errors import AddressFullError, JournalBrokenError
 from meshq.settings import Secret, Security
-from meshq.testing import MemoryNetwork, SimDisk
+from meshq.testing import InlineThreads, MemoryNetwork, SimDisk
 from meshq.wire import (
     BY_NAME,
     BY_NUMBER,
@@ -365,17 +364,6 @@ def test_every_refusal_of_the_registry_is_met() -> None:
     parts = [BY_FRAMES, set(SCENES), BY_TASKS, BY_DISKS]
     assert set.union(*map(set, parts)) == set(BY_NAME)
     assert sum(map(len, parts)) == len(BY_NAME)
-
-
-class InlineThreads(abc.Threads):
-    """Calls are made where they stand."""
-
-    async def run(self, function: Callable[..., Any], *arguments: Any, pool: str = "default") -> Any:
-        await trio.lowlevel.checkpoint()
-        return function(*arguments)
-
-    def idle(self) -> bool:
-        return False
 
 
 class World:

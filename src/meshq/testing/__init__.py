@@ -34,6 +34,7 @@ from meshq.testing._simulation import (
     simulate,
 )
 from meshq.testing._swarm import Swarm
+from meshq.testing._threads import InlineThreads
 from meshq.testing._tripwires import TripwireError
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "DiskCall",
     "DiskFaults",
     "DiskOperation",
+    "InlineThreads",
     "MakeNetworkSides",
     "MemoryNetwork",
     "MovableClock",

@@ -164,7 +164,7 @@ class SimDisk(Disk):
 
     # -- what it holds ---------------------------------------------------------------------------------------
 
-    def room_bytes(self) -> float:
+    def free_bytes(self) -> float:
         """The bytes that are free."""
         if self.capacity_bytes == math.inf:
             return math.inf

@@ -52,7 +52,7 @@ class SimFile(File):
         device = mount.device
         error = mount.begin("write", self.path)
         reaches = device.faults.rng.randrange(len(data) + 1) if error and data else len(data)
-        room = device.room_bytes() + max(len(inode.cache) - offset, 0)
+        room = device.free_bytes() + max(len(inode.cache) - offset, 0)
         if reaches > room:
             error, reaches = errno.ENOSPC, max(int(room), 0)
             device.faults.count("disk.full")

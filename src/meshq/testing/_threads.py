@@ -1,4 +1,4 @@
-"""Worker threads of a simulation: time passes, the call is made inline, time passes."""
+"""Worker threads without threads: those of a simulation, in which calls take time, and those of a plain test."""
 
 from __future__ import annotations
 
@@ -109,3 +109,24 @@ class SimThreads(Threads):
             await self._clock.wait(share * self.wait_s_max)
         else:
             await trio.lowlevel.cancel_shielded_checkpoint()
+
+
+class InlineThreads(Threads):
+    """Worker threads of a test: each call is made by the loop itself, between two of its turns.
+
+    ``idle`` answers whether no task could run now; without it the answer is always no.
+    """
+
+    def __init__(self, idle: Callable[[], bool] = lambda: False) -> None:
+        self._idle = idle
+
+    async def run(self, function: Callable[..., T], *arguments: Any, pool: str = "default") -> T:
+        await trio.lowlevel.checkpoint()
+        result = outcome.capture(function, *arguments)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        value: T = result.unwrap()
+        return value
+
+    def idle(self) -> bool:
+        return self._idle()
