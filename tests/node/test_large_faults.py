@@ -102,7 +102,7 @@ async def test_a_body_that_is_gone_refuses_the_start_by_its_name() -> None:
     disk = SimDisk(random.Random(0))
     path = await damaged_store(disk)
     disk.remove(path)
-    with pytest.raises(DamagedError, match="of which a record speaks"):
+    with pytest.raises(DamagedError, match="which a record refers to"):
         async with broker_on(env_on(disk)):
             raise AssertionError("it must not start")
 

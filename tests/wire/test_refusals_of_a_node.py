@@ -240,7 +240,7 @@ class FullLog:
 
     durable = last = 0
 
-    def place(self, kind: int, parts: object, **options: object) -> int:
+    def append_nowait(self, kind: int, parts: object, **options: object) -> int:
         raise AddressFullError("the disk has no room for new messages")
 
     def hurry(self) -> None:
