@@ -34,8 +34,8 @@ class Ablation:
 ABLATIONS: Final = (
     Ablation(
         features=("priority",),
-        function="meshq.broker:Queue.level_for",
-        old="    return self._main if traits is None or self.forwards else self.level(traits.priority)\n",
+        function="meshq.broker:Queue.list_for",
+        old="    return self._main if options is None or self.forwards else self.priority_list(options.priority)\n",
         new="    return self._main\n",
     ),
     Ablation(
@@ -102,7 +102,7 @@ ABLATIONS: Final = (
     Ablation(
         features=("delivery counts",),
         function="meshq.broker:delivery",
-        old="        counts = _delivery_counts(grant)\n",
+        old="        counts = _delivery_counts(dispatch)\n",
         new="        counts = ()\n",
     ),
     Ablation(
@@ -121,7 +121,7 @@ ABLATIONS: Final = (
     Ablation(
         features=("queue filter",),
         function="meshq.broker:deal",
-        old="    if any(queue.terms.filter is not None for queue in queues):\n",
+        old="    if any(queue.spec.filter is not None for queue in queues):\n",
         new="    if False:\n",
     ),
     Ablation(
@@ -146,8 +146,8 @@ ABLATIONS: Final = (
     Ablation(
         features=("named subscription",),
         function="meshq.broker:check_free",
-        old='    if terms.subscription in ("own", "single") and queue.consumers and not browse:\n',
-        new='    if terms.subscription == "own" and queue.consumers and not browse:\n',
+        old='    if spec.subscription in ("own", "single") and queue.consumers and not browse:\n',
+        new='    if spec.subscription == "own" and queue.consumers and not browse:\n',
     ),
     Ablation(
         features=("durable subscription",),
@@ -159,7 +159,7 @@ ABLATIONS: Final = (
         features=("durable subscription",),
         lasting=True,
         function="meshq.broker:_definition_of",
-        old='        "subscription": queue.terms.subscription,\n',
+        old='        "subscription": queue.spec.subscription,\n',
         new='        "subscription": "",\n',
     ),
     Ablation(
@@ -171,8 +171,8 @@ ABLATIONS: Final = (
     Ablation(
         features=("temporary queue",),
         function="meshq.broker:Queue.__init__",
-        old="    self.passing = terms.owner is not None or (bool(terms.subscription) and not durable)\n",
-        new="    self.passing = bool(terms.subscription) and not durable\n",
+        old="    self.auto_delete = spec.owner is not None or (bool(spec.subscription) and not durable)\n",
+        new="    self.auto_delete = bool(spec.subscription) and not durable\n",
     ),
     Ablation(
         features=("request and reply",),
@@ -183,14 +183,14 @@ ABLATIONS: Final = (
     Ablation(
         features=("auto-delete",),
         function="meshq.broker:Router._rule",
-        old="        queue.passing = queue.settings.auto_delete_queues\n",
-        new="        queue.passing = False\n",
+        old="        queue.auto_delete = queue.settings.auto_delete_queues\n",
+        new="        queue.auto_delete = False\n",
     ),
     Ablation(
         features=("auto-delete",),
         lasting=True,
         function="meshq.broker:_definition_of",
-        old='        "on_use": queue.terms.on_use,\n',
+        old='        "on_use": queue.spec.auto_created,\n',
         new='        "on_use": False,\n',
     ),
     Ablation(
@@ -221,8 +221,8 @@ ABLATIONS: Final = (
     Ablation(
         features=("pause and resume",),
         function="meshq.broker:Queue.dispatch",
-        old="    if self.paused or (self._handing_over and self._held_by_others()):\n",
-        new="    if self._handing_over and self._held_by_others():\n",
+        old="    if self.paused or (self._handing_over and self._others_have_unacked()):\n",
+        new="    if self._handing_over and self._others_have_unacked():\n",
     ),
     Ablation(
         features=("pause and resume",),
@@ -245,7 +245,7 @@ ABLATIONS: Final = (
     ),
     Ablation(
         features=("group rebalance",),
-        function="meshq.broker:Queue._begin",
+        function="meshq.broker:Queue._start_serving",
         old="        if self.settings.default_group_rebalance:\n",
         new="        if False:\n",
     ),

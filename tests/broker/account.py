@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 #: States of a message in the queue; anywhere else it has a place and no state.
-SCHEDULED, READY, HELD, DELAYED = "scheduled", "ready", "held", "delayed"
+SCHEDULED, READY, UNACKED, DELAYED = "scheduled", "ready", "held", "delayed"
 HERE: Final = "q"
 DEAD, OLD, OTHER, NOWHERE = "dead", "old", "other", "nowhere"
 
@@ -119,7 +119,7 @@ class Account:
         message = self.messages[uid]
         assert (message.place, message.state) == (HERE, READY), f"{message} was delivered"
         assert reader.wants(message) and len(reader.tags) < reader.window and not self.paused
-        message.state, message.holder = HELD, reader
+        message.state, message.holder = UNACKED, reader
         reader.tags[tag] = message
         return message
 
@@ -199,7 +199,7 @@ class Account:
     def _look_at(self, message: Message) -> None:
         if message.place == OTHER and 0 < message.expires <= self.now:
             message.place = NOWHERE
-        if message.place != HERE or message.state == HELD:
+        if message.place != HERE or message.state == UNACKED:
             return
         if message.state == SCHEDULED and message.due <= self.now:
             message.state, message.due = READY, 0
@@ -247,13 +247,13 @@ class Account:
         for message in self.messages.values():
             if not message.durable and message.place != NOWHERE:
                 message.place = NOWHERE
-            elif message.place == HERE and message.state == HELD:
+            elif message.place == HERE and message.state == UNACKED:
                 message.perhaps = True
                 if message.uid not in held:
                     self._wait(message, 0)
             message.holder = None
         self.counts.clear()
-        self.counts["added"] = len(self.here(READY, DELAYED, HELD))
+        self.counts["added"] = len(self.here(READY, DELAYED, UNACKED))
         self.pass_time(0)
 
     def copy(self) -> Account:
@@ -277,7 +277,7 @@ class Account:
     def conserves(self, statistics: dict[str, Any]) -> None:
         """What came in is what went out and what is there, and the queue says so."""
         states = Counter(message.state for message in self.messages.values() if message.place == HERE)
-        there = {"ready": READY, "delivering": HELD, "delayed": DELAYED, "scheduled": SCHEDULED}
+        there = {"ready": READY, "delivering": UNACKED, "delayed": DELAYED, "scheduled": SCHEDULED}
         for name, state in there.items():
             assert statistics[name] == states[state], (name, statistics[name], states)
         for name in ("added", "redelivered", *FATES):

@@ -62,14 +62,14 @@ def _messages(queue: Queue, *, bodies: bool) -> list[tuple[Any, ...]]:
 
 def _asked(queue: Queue, view: QueueRun, row: int) -> tuple[Any, ...]:
     """What a message asks for; of what waits for another node only its expiry is looked at."""
-    traits = view.run.traits
-    if traits is None:
+    options = view.run.options
+    if options is None:
         return (0,) if queue.forwards else ()
-    expires = traits.expires[row] if traits.expires else 0
+    expires = options.expires[row] if options.expires else 0
     if queue.forwards:
         return (expires,)
-    group = traits.groups[row] if traits.groups else None
-    return traits.priority, traits.due, expires, group, traits.arrival, traits.origin
+    group = options.groups[row] if options.groups else None
+    return options.priority, options.due, expires, group, options.arrival, options.origin
 
 
 def _same(before: Any, after: Any) -> bool:

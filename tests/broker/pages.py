@@ -39,7 +39,7 @@ class FakePages:
 
     def press(self) -> None:
         """Whatever can go is to go, though nothing came."""
-        for room in self.house.core.router.rooms.values():
+        for room in self.house.core.router.quotas.values():
             room.pressed = room.limited
         self.busy = True
 

@@ -18,7 +18,7 @@ PRODUCER = b"p" * 16
 def make_queue(*, mark: float | None = None) -> Queue:
     """A durable queue; without a mark it may grant everything."""
     queue = Queue(1, "q", "q", durable=True)
-    queue.mark = float("inf") if mark is None else mark
+    queue.high_watermark = float("inf") if mark is None else mark
     return queue
 
 
@@ -52,7 +52,7 @@ def put(
     """Append a run of ``rows`` messages, or one of these sizes, or of these properties or groups."""
     run = make_run(sizes or [size] * len(values or groups or range(rows)), durable=durable, values=values)
     if groups or priority != 4:
-        run.traits = DeliveryOptions(0, priority, groups=tuple(groups) or None)
+        run.options = DeliveryOptions(0, priority, groups=tuple(groups) or None)
     view = QueueRun(run, queue.number_rows(run.content.rows))
     queue.append(view)
     return view
@@ -76,17 +76,17 @@ def join(
     return consumer
 
 
-def numbers(grant: Dispatch | RowSpan) -> list[int]:
+def numbers(dispatch: Dispatch | RowSpan) -> list[int]:
     """The queue's numbers of the messages of a grant or a span."""
-    return [grant.view.first + row for row in range(grant.start, grant.stop, grant.step)]
+    return [dispatch.view.first + row for row in range(dispatch.start, dispatch.stop, dispatch.step)]
 
 
 def dealt(queue: Queue) -> dict[int, list[int]]:
     """Dispatch until nothing more is granted: message numbers by the consumer's number."""
     found: dict[int, list[int]] = {consumer.number: [] for consumer in queue.consumers}
-    while (grants := queue.dispatch()) or queue.unfinished:
-        for consumer, grant in grants:
-            found[consumer.number] += numbers(grant)
+    while (dispatches := queue.dispatch()) or queue.unfinished:
+        for consumer, dispatch in dispatches:
+            found[consumer.number] += numbers(dispatch)
         queue.check()
     return found
 
@@ -97,7 +97,7 @@ def settle(consumer: ConsumerState, first: int, last: int, *, rejected: bool = F
     for span in consumer.take(first, last):
         done += numbers(span)
         if rejected:
-            consumer.queue.take_out(span, "rejected")
+            consumer.queue.remove(span, "rejected")
         else:
             consumer.queue.settled(span)
     return done

@@ -267,10 +267,10 @@ def test_two_never_hold_messages_at_once_while_an_exclusive_consumer_is_there(se
             assert got in ([], [best.number])
             if got:
                 served += 1
-                assert all(not consumer.held for consumer in there if consumer is not best)
+                assert all(not consumer.unacked for consumer in there if consumer is not best)
         for consumer in there:
-            if consumer.held and dice.random() < 0.5:
-                tag = consumer.grants[0].tag + consumer.grants[0].rows - consumer.grants[0].left
+            if consumer.unacked and dice.random() < 0.5:
+                tag = consumer.dispatches[0].tag + consumer.dispatches[0].rows - consumer.dispatches[0].left
                 settle(consumer, tag, tag)
     assert served > 60
 

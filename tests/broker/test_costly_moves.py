@@ -182,7 +182,7 @@ def test_who_has_no_filter_is_not_held_up_by_one_that_looks_at_groups(steps: Ste
     for _ in range(3):
         # The mark of what may be delivered moves with the disk.
         steps.one(house)
-    assert house.queue("q").grouped.looks  # type: ignore[union-attr]
+    assert house.queue("q").grouped.filter_scan  # type: ignore[union-attr]
     assert len(other.bodies(plain)) + len(client.bodies(channel)) == 5 * ROWS
     steps.all(house)
 
@@ -196,7 +196,7 @@ def test_a_filter_that_goes_while_it_looks_at_groups_leaves_nothing(steps: Steps
     steps.one(house)
     client.leave(channel)
     grouped = house.queue("q").grouped
-    assert grouped is not None and not grouped.looks
+    assert grouped is not None and not grouped.filter_scan
     house.check()
     channel = client.consume("q", filter="k = 1")
     steps.all(house)

@@ -37,7 +37,7 @@ def ring(
     made = ClusteredQueue(name)
     takes = [parse_filter(text) if text else None for text in own] + [None] * len(remotes)
     if local is not None:
-        made.local = Queue(number, name, "a", durable=True, terms=QueueSpec(filter=takes[0]))
+        made.local = Queue(number, name, "a", durable=True, spec=QueueSpec(filter=takes[0]))
         for _ in range(local):
             join(made.local)
     for index, consumers in enumerate(remotes):
@@ -236,7 +236,7 @@ def test_here_each_message_goes_to_all_that_take_it_or_to_the_next_of_them(
     filters: list[str | None], rows: int, turn: int, anycast: bool
 ) -> None:
     queues = [
-        Queue(number, f"q{number}", "a", durable=True, terms=QueueSpec(filter=parse_filter(text) if text else None))
+        Queue(number, f"q{number}", "a", durable=True, spec=QueueSpec(filter=parse_filter(text) if text else None))
         for number, text in enumerate(filters)
     ]
     shares = sift(queues, range(rows), anycast=anycast, turn=turn, wants=wants)

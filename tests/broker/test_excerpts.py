@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshq.broker import Recovery, records
-from meshq.broker.queue._arriving import paged_of
+from meshq.broker.queue._run_loading import paged_of
 from meshq.errors import DamagedError, InvariantError
 from meshq.settings import AddressSettings
 from meshq.store import JournalRecord
@@ -108,7 +108,7 @@ def test_a_queue_that_is_not_paged_has_its_content_at_once() -> None:
     bodies = [RunView(view.run.content).body(row) for view in house.queue().runs() for row in range(4)]
     assert bodies == BODIES * 3
     assert house.core.memory.used_bytes == whole.core.memory.used_bytes
-    (mine,), (other,) = (list(one.core.router.rooms.values()) for one in (house, whole))
+    (mine,), (other,) = (list(one.core.router.quotas.values()) for one in (house, whole))
     assert mine.bytes == other.bytes > 3 * 4 * 300
 
 

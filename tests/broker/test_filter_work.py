@@ -35,7 +35,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def step(queue: Queue) -> list[int]:
-    return [number for _, grant in queue.dispatch() for number in numbers(grant)]
+    return [number for _, dispatch in queue.dispatch() for number in numbers(dispatch)]
 
 
 def test_a_step_of_a_filter_that_costs_much_is_one_message(looks: Counter[str]) -> None:

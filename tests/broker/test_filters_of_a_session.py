@@ -83,7 +83,7 @@ def test_a_session_that_is_away_gets_nothing_and_goes_on_when_it_is_back() -> No
     assert found(client, channel) == [1, 1, 1]
     house.check()
     client.close()
-    assert (house.queue().ready, house.queue().held) == (4, 0)
+    assert (house.queue().ready, house.queue().unacked) == (4, 0)
     house.check()
 
 

@@ -46,7 +46,7 @@ def test_each_queue_gets_what_it_takes_and_what_none_takes_is_counted() -> None:
     assert (house.queue("short").last, house.queue("x").last) == (2, 1)
     house = again(house)
     assert contents(house) == {"short": [b"1", b"2"], "x": [b"12345"]}
-    assert house.queue("short").terms.filter == parse_filter(SHORT)
+    assert house.queue("short").spec.filter == parse_filter(SHORT)
     house.check()
 
 

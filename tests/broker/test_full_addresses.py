@@ -41,7 +41,7 @@ def test_what_a_consumer_holds_or_is_not_released_yet_takes_room() -> None:
     client.put(sender, b"1")
     house.auto = False
     client.put(sender, b"2")
-    assert house.queue().held == 1 and house.queue().ready == 0
+    assert house.queue().unacked == 1 and house.queue().ready == 0
     client.put(sender, b"3")
     assert len(client.refused()) == 1
 
@@ -61,7 +61,7 @@ def test_bytes_are_those_of_runs_until_every_queue_is_done_with_them() -> None:
         client.settle(reader, (1, 1))
     assert len(client.refused()) == 3
     client.put(sender, b"yes")
-    room = house.core.router.rooms["q"]
+    room = house.core.router.quotas["q"]
     assert len(client.refused()) == 3 and room.bytes == house.core.memory.used_bytes > 0
 
 
@@ -153,7 +153,7 @@ def test_a_producer_that_waited_leaves_and_gives_its_promise_back() -> None:
     first = client.produce()
     client.put(first, b"x")
     second = other.produce(producer=b"s" * 16)
-    room = house.core.router.rooms["q"]
+    room = house.core.router.quotas["q"]
     assert room.waiting == 2 and other.untils[second] == 0
     client.leave(first)
     assert room.waiting == 1
@@ -188,10 +188,10 @@ def test_what_is_recovered_takes_its_room() -> None:
     sender = client.produce()
     client.put(sender, b"1")
     client.put(sender, b"2")
-    taken = house.core.router.rooms["q"].bytes
+    taken = house.core.router.quotas["q"].bytes
     later = log.after_crash()
     house = house_of(later, later.recovered(), full_policy="fail", max_size_messages=2, max_size_bytes=10_000)
-    assert house.core.router.rooms["q"].bytes == taken > 0
+    assert house.core.router.quotas["q"].bytes == taken > 0
     client = house.client()
     client.put(client.produce(producer=b"n" * 16), b"3")
     assert len(client.refused()) == 1
@@ -247,12 +247,12 @@ def test_nothing_is_kept_of_an_address_that_is_gone_once_its_last_producer_has_l
     client.put(sender, b"answer", durable=False)
     owner.close()
     house.rest()
-    assert house.core.router.addresses == {} and list(house.core.router.rooms) == [made["name"]]
+    assert house.core.router.addresses == {} and list(house.core.router.quotas) == [made["name"]]
     if leaves:
         client.leave(sender)
     else:
         client.close()
-    assert house.core.router.rooms == {}
+    assert house.core.router.quotas == {}
 
 
 def test_whoever_waits_behind_what_went_with_its_queue_goes_on() -> None:

@@ -50,12 +50,12 @@ class Model:
     def dispatch(self) -> None:
         last: dict[int, tuple[int, int]] = {}
         while (
-            grants := self.queue.dispatch(self.dice.choice([1, 3, limits.STEP_MESSAGES_MAX]))
+            dispatches := self.queue.dispatch(self.dice.choice([1, 3, limits.STEP_MESSAGES_MAX]))
         ) or self.queue.unfinished:
             self.queue.check()
-            for consumer, grant in grants:
-                for index, row in enumerate(range(grant.start, grant.stop, grant.step)):
-                    self.check_grant(consumer, grant.view.first + row, grant.tag + index, last)
+            for consumer, dispatch in dispatches:
+                for index, row in enumerate(range(dispatch.start, dispatch.stop, dispatch.step)):
+                    self.check_grant(consumer, dispatch.view.first + row, dispatch.tag + index, last)
         for number, (group, key, _) in self.ready.items():
             self.check_left(number, group, key)
 
@@ -78,7 +78,7 @@ class Model:
         owner = self.owners.get(group) if group is not None else None
         busy = group is not None and owner is None and any(name == group for _, _, (name, _, _) in self.held.values())
         for consumer in self.queue.consumers:
-            if consumer.room() and self.wants(consumer, key) and not busy:
+            if consumer.credit() and self.wants(consumer, key) and not busy:
                 assert owner not in (None, consumer), (number, group, consumer.number)
 
     def finish(self) -> None:
@@ -93,7 +93,7 @@ class Model:
             self.ready[number] = message
         self.forget(message[0])
 
-    def put_off(self) -> None:
+    def delay(self) -> None:
         """A message that is held, or ready, waits."""
         if self.held and self.dice.random() < 0.5:
             number = self.dice.choice(list(self.held))
@@ -105,7 +105,7 @@ class Model:
             message = self.ready.pop(number)
             (view,) = [view for view in self.queue.runs() if view.first <= number < view.first + len(view.states)]
             span = RowSpan(view, number - view.first, number - view.first + 1, 1)
-            self.queue.put_off(span)
+            self.queue.delay(span)
         else:
             return
         self.delayed[number] = span, message
@@ -153,7 +153,7 @@ def test_any_history_keeps_groups_together_and_in_order(seed: int) -> None:
         model.join: 1,
         model.leave: 0.7,
         model.purge: 0.05,
-        model.put_off: 0.7,
+        model.delay: 0.7,
         model.wake: 0.6,
     }
     for step in model.dice.choices(list(steps), list(steps.values()), k=400):
@@ -168,6 +168,6 @@ def test_any_history_keeps_groups_together_and_in_order(seed: int) -> None:
     join(model.queue, 100_000)
     dealt(model.queue)
     assert model.queue.ready == 0
-    settle(model.queue.consumers[0], 1, model.queue.held)
+    settle(model.queue.consumers[0], 1, model.queue.unacked)
     grouped = model.queue.grouped
     assert isinstance(grouped, GroupedMessages) and not grouped.table and model.queue.live_runs == 0

@@ -95,7 +95,7 @@ def test_a_group_without_messages_is_forgotten() -> None:
         assert dealt(queue) == {1: [number + 1]}
         settle(first, number + 1, number + 1)
     assert table(queue) == {}
-    assert queue.grouped is not None and not queue.grouped._places
+    assert queue.grouped is not None and not queue.grouped._backlogs
     assert sum(map(len, queue.grouped._offers.values())) == 0
 
 
@@ -214,12 +214,12 @@ def test_durable_messages_of_groups_wait_for_the_mark() -> None:
     join(queue)
     put(queue, groups=list("ab"))
     put(queue, 1)
-    assert dealt(queue) == {1: []} and queue.levels[0].mark_wanted == 3
-    queue.mark = 1
+    assert dealt(queue) == {1: []} and queue.priority_lists[0].wanted_watermark == 3
+    queue.high_watermark = 1
     assert dealt(queue) == {1: [1]}
-    queue.mark = 3
+    queue.high_watermark = 3
     assert dealt(queue) == {1: [2, 3]}
-    assert queue.granted == {4: 3}
+    assert queue.delivered_up_to == {4: 3}
 
 
 def test_what_is_urgent_and_waits_for_its_mark_is_not_overtaken() -> None:
@@ -227,9 +227,9 @@ def test_what_is_urgent_and_waits_for_its_mark_is_not_overtaken() -> None:
     join(queue)
     put(queue, groups=["a"], priority=9)
     put(queue, 1, durable=False)
-    queue.level(9).mark = 0
-    assert dealt(queue) == {1: []} and queue.level(9).mark_wanted == 1
-    queue.mark = 1
+    queue.priority_list(9).high_watermark = 0
+    assert dealt(queue) == {1: []} and queue.priority_list(9).wanted_watermark == 1
+    queue.high_watermark = 1
     assert dealt(queue) == {1: [1, 2]}
 
 
@@ -238,7 +238,7 @@ def test_what_was_handed_out_ahead_of_others_counts_as_delivered() -> None:
     join(queue, filter="k = 1")
     put(queue, groups=[None, "a", None], values=[{"k": 2}, {"k": 1}, {"k": 2}])
     assert dealt(queue) == {1: [2]}
-    assert queue.granted == {4: 2}
+    assert queue.delivered_up_to == {4: 2}
 
 
 def test_a_purge_takes_what_waits_for_its_group_too() -> None:
@@ -254,7 +254,7 @@ def test_a_purge_takes_what_waits_for_its_group_too() -> None:
     for _ in range(500):
         put(queue, groups=["a"])
         queue.purge(10)
-    (place,) = queue.grouped._places.values()  # type: ignore[union-attr]
+    (place,) = queue.grouped._backlogs.values()  # type: ignore[union-attr]
     assert len(place._heap) <= 66
     settle(first, 1, 1)
     assert table(queue) == {} and queue.live_runs == 0
@@ -270,7 +270,7 @@ def test_a_backlog_that_waits_for_its_owners_is_not_looked_through_again(monkeyp
         put(queue, groups=["a"] * 250)
     dealt(queue)
     looked: Counter[str] = Counter()
-    for place in queue.grouped._places.values():  # type: ignore[union-attr]
+    for place in queue.grouped._backlogs.values():  # type: ignore[union-attr]
         rows = type(place).next_row
 
         def next_row(self: Any, view: Any, table: Any, rows: Any = rows) -> Any:
@@ -284,7 +284,7 @@ def test_a_backlog_that_waits_for_its_owners_is_not_looked_through_again(monkeyp
         assert queue.dispatch()[0][0] is free
         settle(free, tag, tag)
     assert looked["runs"] < 500
-    assert full.held == 1
+    assert full.unacked == 1
 
 
 def test_a_queue_without_groups_has_none_of_this() -> None:
@@ -398,7 +398,7 @@ def test_what_the_owner_of_a_group_is_done_with_is_not_kept_for_its_filter() -> 
         dealt(queue)
         settle(consumer, tag, tag)
     assert queue.grouped is not None
-    (place,) = queue.grouped._places.values()
+    (place,) = queue.grouped._backlogs.values()
     # What it does not accept is found when it can be had by somebody else.
     assert len(place._passed) == 1 and len(place._queued) <= 2 and queue.live_runs == 2
     leave(consumer)
@@ -415,7 +415,7 @@ def test_offers_that_are_void_do_not_pile_up_while_nobody_has_room() -> None:
     for number in range(500):
         view = put(queue, groups=[f"g{number}"])
         assert dealt(queue) == {1: []}
-        queue.take_out(RowSpan(view, 0, 1, 1), "expired")
+        queue.remove(RowSpan(view, 0, 1, 1), "expired")
     assert queue.grouped is not None and list(queue.grouped.table) == ["held", "kept"]
     assert [len(offers) < 100 for offers in queue.grouped._offers.values()] == [True]
     join(queue, number=2)

@@ -51,7 +51,7 @@ def test_one_consumer_gets_half_of_what_may_be_held_and_the_next_ones_what_is_le
     # What is settled makes room, and in the end everything has come.
     open_tags = dict.fromkeys([first, *others], 1)
     for _ in range(1_000):
-        if house.queue().ready + house.queue().held == 0:
+        if house.queue().ready + house.queue().unacked == 0:
             break
         for channel, tag in open_tags.items():
             if len(client.bodies(channel)) >= tag:
@@ -121,7 +121,7 @@ def test_several_consumers_of_a_run_count_it_once() -> None:
     house, client = filled(10, rows=10)
     for _ in range(5):
         client.consume(window=2)
-    assert house.queue().held == 10
+    assert house.queue().unacked == 10
     assert SIZE * 10 <= house.core.unacked_memory.used_bytes < SIZE * 10 + 10_000
 
 
@@ -135,11 +135,11 @@ def test_a_consumer_counts_a_run_once_however_many_parts_of_it_it_holds() -> Non
             client.settle(first, (tag, tag))
         house.check()
         for share in shares:
-            assert 0 < share.held <= 3
+            assert 0 < share.unacked <= 3
             assert SIZE * 10 <= share.pinned_bytes < SIZE * 10 + 10_000, "each has the run, and has it once"
         assert house.core.unacked_memory.used_bytes == shares[0].pinned_bytes
     for channel, share in zip((first, second), shares, strict=True):
-        left = range(share.next_tag - share.held, share.next_tag)
+        left = range(share.next_tag - share.unacked, share.next_tag)
         client.settle(channel, (left[0], left[-1]))
     house.check()
     client.leave(first)
@@ -153,7 +153,7 @@ def test_parts_of_runs_in_any_order_leave_nothing_counted() -> None:
         draw = random.Random(seed)
         open_tags: dict[int, list[int]] = {client.consume(window=draw.randrange(1, 40)): [] for _ in range(3)}
         given = dict.fromkeys(open_tags, 0)
-        while house.queue().ready + house.queue().held:
+        while house.queue().ready + house.queue().unacked:
             for channel, tags in open_tags.items():
                 total = len(client.bodies(channel))
                 tags += range(given[channel] + 1, total + 1)

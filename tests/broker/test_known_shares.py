@@ -31,8 +31,8 @@ def test_dealing_by_what_is_known_is_dealing_by_asking(seed: int) -> None:
     queues = []
     for number in range(1, rng.randrange(2, 12)):
         filter = parse_filter(f"k = {rng.randrange(5)} OR k > {rng.randrange(6)}") if rng.random() < 0.8 else None
-        queues.append(Queue(number, f"q{number}", "a", durable=False, terms=QueueSpec(filter=filter)))
-    filters = list(dict.fromkeys(queue.terms.filter for queue in queues if queue.terms.filter is not None))
+        queues.append(Queue(number, f"q{number}", "a", durable=False, spec=QueueSpec(filter=filter)))
+    filters = list(dict.fromkeys(queue.spec.filter for queue in queues if queue.spec.filter is not None))
     rows = range(run.content.rows) if rng.random() < 0.5 else sorted(rng.sample(range(run.content.rows), 1))
     anycast, turn = rng.random() < 0.5, rng.randrange(20)
     told = sift(queues, rows, anycast=anycast, turn=turn, wants=wants_of(run))
@@ -52,7 +52,7 @@ def test_of_messages_that_were_not_asked_nothing_is_known() -> None:
     some = parse_filter("k >= 0")
     for _ in judging(run, [some], AskedFilters([some]), range(5)):
         pass
-    queue = Queue(1, "q", "a", durable=False, terms=QueueSpec(filter=some))
+    queue = Queue(1, "q", "a", durable=False, spec=QueueSpec(filter=some))
     assert deal_known(run, [queue], range(10), anycast=False, turn=0) is None
     assert unasked(run, [some], range(5)) == [] and unasked(run, [some]) == [some]
     (share,) = sift([queue], range(10), anycast=False, turn=0, wants=wants_of(run))

@@ -63,11 +63,11 @@ def test_what_somebody_holds_stays_until_it_is_settled_or_comes_back() -> None:
     assert dealt(queue) == {1: [1, 2]}
     put(queue, values=keys(1, 2, 1))
     queue.check()
-    assert (queue.ready, queue.held, queue.removed["replaced"]) == (2, 2, 1)
+    assert (queue.ready, queue.unacked, queue.removed["replaced"]) == (2, 2, 1)
     settle(reader, 1, 1)
     give_back(reader, 2, 2)
     queue.check()
-    assert (queue.held, queue.removed["replaced"]) == (0, 2)
+    assert (queue.unacked, queue.removed["replaced"]) == (0, 2)
     assert dealt(queue) == {1: [4, 5]}
 
 
@@ -332,10 +332,10 @@ def test_any_history_keeps_what_the_rule_says(seed: int) -> None:
             del there[number]
         replaced += len(gone)
         queue.outdated.clear()
-        while grants := queue.dispatch():
-            for consumer, grant in grants:
-                for index, row in enumerate(range(grant.start, grant.stop, grant.step)):
-                    held[grant.view.first + row] = consumer, grant.tag + index
+        while dispatches := queue.dispatch():
+            for consumer, dispatch in dispatches:
+                for index, row in enumerate(range(dispatch.start, dispatch.stop, dispatch.step)):
+                    held[dispatch.view.first + row] = consumer, dispatch.tag + index
         queue.check()
         found = {view.first + row for view in queue.runs() for row, state in enumerate(view.states) if state != 2}
         assert found == set(there) and queue.removed["replaced"] == replaced

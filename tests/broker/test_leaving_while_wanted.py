@@ -114,7 +114,7 @@ def test_what_is_not_due_is_purged_on_its_way_to_the_disk(hops: int, deleted: bo
     place.pages.press()
     place.rest()
     assert place.house.core.memory.used_bytes == 0
-    assert not place.house.core.pager.strays and not place.pages.written
+    assert not place.house.core.pager.resident and not place.pages.written
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -132,7 +132,7 @@ def test_nothing_is_kept_of_what_was_read_back_and_acknowledged(durable: bool) -
         place.rest()
         place.client.settle(reader, (1, len(place.bodies(reader))))
         place.rest()
-    assert place.house.core.memory.used_bytes == 0 and not place.house.core.pager.strays
+    assert place.house.core.memory.used_bytes == 0 and not place.house.core.pager.resident
 
 
 def test_what_is_too_large_for_the_room_of_a_consumer_expires() -> None:

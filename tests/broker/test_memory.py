@@ -66,12 +66,12 @@ def test_a_session_starts_small_and_earns_more() -> None:
     bound = MemoryBound(1_000 * MIB)
     (sender,) = opened(bound, 1)
     assert sender.granted_bytes == GRANT_BYTES_MIN
-    grants = []
+    dispatches = []
     for _ in range(200):
         bound.used_bytes -= send(bound, sender, 60_000)
-        grants.append(sender.granted_bytes - sender.sent_bytes)
-    assert max(grants) > limits.SEND_CREDIT_BYTES
-    assert min(grants[-50:]) > 0
+        dispatches.append(sender.granted_bytes - sender.sent_bytes)
+    assert max(dispatches) > limits.SEND_CREDIT_BYTES
+    assert min(dispatches[-50:]) > 0
     assert bound.reserved_bytes == sender.granted_bytes - sender.sent_bytes
     assert sender.told < 60
 

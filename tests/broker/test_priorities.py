@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from meshq.broker.ingress._high_watermarks import MARK_BLOCK
+from meshq.broker.ingress._high_watermarks import WATERMARK_BLOCK
 from meshq.broker.queue._queue_machine import Queue
 from meshq.wire import FLAG_RETURN, KIND_PROPERTIES, Envelope, encode_map
 from tests.broker.kit import House, RawClient, make_house, with_ids
@@ -142,8 +142,8 @@ def test_a_mark_of_one_priority_says_nothing_of_another() -> None:
     house.rest()
     assert client.bodies(reader) == [b"now"]
     queue = house.queue()
-    marks = {level.priority: level.mark for level in queue.levels}
-    assert marks[9] == 201 + MARK_BLOCK and marks[4] == 0
+    marks = {priority_list.priority: priority_list.high_watermark for priority_list in queue.priority_lists}
+    assert marks[9] == 201 + WATERMARK_BLOCK and marks[4] == 0
     house = next_life(house)
     assert [view.maybe for view in house.queue().runs()] == [1, 0]
 
@@ -215,4 +215,4 @@ def take(house: House, client: RawClient, account: list[tuple[int, int]], count:
 
 
 def assert_empty(queue: Queue) -> None:
-    assert (queue.ready, queue.held, queue.live_runs) == (0, 0, 0)
+    assert (queue.ready, queue.unacked, queue.live_runs) == (0, 0, 0)

@@ -59,7 +59,7 @@ def test_a_consumer_gets_what_its_filter_accepts_in_order_and_the_rest_stays() -
     assert dealt(queue) == {1: [1, 4, 5]}
     put(queue, values=keys(2, 1))
     assert dealt(queue) == {1: [7]}
-    assert (queue.ready, queue.held) == (3, 4)
+    assert (queue.ready, queue.unacked) == (3, 4)
     join(queue, number=2)
     assert dealt(queue) == {1: [], 2: [2, 3, 6]}
 
@@ -107,22 +107,22 @@ def test_rows_of_equal_distance_are_one_grant() -> None:
     queue = make_queue()
     join(queue, filter="k = 0")
     put(queue, values=keys(*[row % 3 for row in range(30)]))
-    ((_, grant),) = queue.dispatch()
-    assert numbers(grant) == list(range(1, 31, 3))
+    ((_, dispatch),) = queue.dispatch()
+    assert numbers(dispatch) == list(range(1, 31, 3))
 
 
 def test_a_durable_message_waits_for_the_mark_and_only_what_is_wanted_asks_for_it() -> None:
     queue = make_queue(mark=0)
     join(queue, filter="k = 1")
     put(queue, values=keys(2, 2, 2))
-    assert dealt(queue) == {1: []} and queue.levels[0].mark_wanted == 0
+    assert dealt(queue) == {1: []} and queue.priority_lists[0].wanted_watermark == 0
     put(queue, values=keys(1, 2, 1))
-    assert dealt(queue) == {1: []} and queue.levels[0].mark_wanted == 6
-    queue.mark = 4
+    assert dealt(queue) == {1: []} and queue.priority_lists[0].wanted_watermark == 6
+    queue.high_watermark = 4
     assert dealt(queue) == {1: [4]}
-    queue.mark = 10
+    queue.high_watermark = 10
     assert dealt(queue) == {1: [6]}
-    assert queue.granted == {4: 6}
+    assert queue.delivered_up_to == {4: 6}
 
 
 def test_a_message_that_nobody_wants_is_looked_at_once(looks: Counter[str]) -> None:
@@ -185,9 +185,9 @@ def test_five_thousand_filters_on_one_property_are_looked_up(looks: Counter[str]
         put(queue, values=keys(*[f"c-{number}" for number in wanted[start : start + 200]]))
         queue.check()
     got: dict[int, list[int]] = {}
-    while grants := queue.dispatch():
-        for consumer, grant in grants:
-            got.setdefault(consumer.number, []).extend(numbers(grant))
+    while dispatches := queue.dispatch():
+        for consumer, dispatch in dispatches:
+            got.setdefault(consumer.number, []).extend(numbers(dispatch))
     assert got == {number: [place + 1] for place, number in enumerate(wanted)}
     assert looks == {"moved": 2_000, "decoded": 2_000}
     # Another term is asked only where the value fits.
@@ -220,7 +220,7 @@ def test_a_late_filter_looks_alone_up_to_where_the_others_are(
         put(queue, values=keys(*[2] * 9, 1))
     assert dealt(queue)[1] == [10, 20, 30, 40, 50]
     join(queue, 3, number=2, filter="k = 2")
-    assert [numbers(grant) for _, grant in queue.dispatch()] == [[1, 2, 3]]
+    assert [numbers(dispatch) for _, dispatch in queue.dispatch()] == [[1, 2, 3]]
     assert looks["moved"] == 60
     put(queue, values=keys(3))
     late = join(queue, number=3, filter="k = 3")
@@ -293,17 +293,18 @@ def test_nothing_is_kept_of_runs_and_filters_that_are_gone() -> None:
     queue.check()
     # The first one, the one that the full consumer holds.
     assert alive(_filtered_machine.QueueRun) - before[0] < 2 + 64 + 2
-    assert len(queue.levels[0].returned) <= 64 + 2
-    assert queue.levels[0].filtered
+    assert len(queue.priority_lists[0].returned) <= 64 + 2
+    assert queue.priority_lists[0].filtered
     sizes = [
-        (len(lane.runs), len(lane.queued), len(lane._heap)) for lane in queue.levels[0].filtered[0]._lanes.values()
+        (len(filter_group.runs), len(filter_group.queued), len(filter_group._heap))
+        for filter_group in queue.priority_lists[0].filtered[0]._filter_groups.values()
     ]
     assert all(runs <= 2 and queued <= 2 and heap <= 2 * 2 + 64 for runs, queued, heap in sizes)
     leave(full)
     leave(busy)
     queue.check()
     assert alive(_filtered_machine.FilterGroup) == before[1]
-    assert not queue.levels[0].filtered
+    assert not queue.priority_lists[0].filtered
 
 
 def test_a_filter_that_has_no_room_to_go_on_keeps_no_runs_that_are_gone() -> None:

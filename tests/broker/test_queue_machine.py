@@ -68,7 +68,7 @@ def test_a_consumer_that_leaves_takes_nobody_elses_turn() -> None:
     leave(third)
     leave(second)
     queue.check()
-    assert (queue.ready, queue.held, queue.consumers) == (2, 0, [])
+    assert (queue.ready, queue.unacked, queue.consumers) == (2, 0, [])
 
 
 def test_a_consumer_with_a_smaller_window_gets_its_share_and_the_other_one_the_rest() -> None:
@@ -94,7 +94,7 @@ def test_a_step_is_bounded_by_its_budget() -> None:
     for _ in range(10):
         put(queue, 4)
     join(queue)
-    assert sum(grant.rows for _, grant in queue.dispatch(budget=9)) == 12
+    assert sum(dispatch.rows for _, dispatch in queue.dispatch(budget=9)) == 12
     assert queue.ready == 28
 
 
@@ -108,7 +108,7 @@ def test_a_window_bounds_what_is_held_and_a_settle_opens_it_again() -> None:
     assert dealt(queue) == {1: [1, 2, 3, 4]}
     assert settle(consumer, 2, 3) == [2, 3]
     assert dealt(queue) == {1: [5, 6]}
-    assert (consumer.held, queue.held, queue.ready) == (4, 4, 4)
+    assert (consumer.unacked, queue.unacked, queue.ready) == (4, 4, 4)
 
 
 def test_a_window_in_bytes_bounds_what_is_held() -> None:
@@ -156,13 +156,13 @@ def test_room_in_bytes_comes_back_message_by_message_not_grant_by_grant() -> Non
     consumer = join(queue, 1_000, 400)
     assert dealt(queue) == {1: [1, 2, 3, 4]}
     settle(consumer, 2, 4)
-    assert consumer.held_bytes == 100
+    assert consumer.unacked_bytes == 100
     put(queue, 4, size=100)
     # Message 1 is still held: whoever has it may be waiting for these.
     assert dealt(queue) == {1: [5, 6, 7]}
     settle(consumer, 1, 1)
     settle(consumer, 5, 7)
-    assert (consumer.held, consumer.held_bytes) == (0, 0)
+    assert (consumer.unacked, consumer.unacked_bytes) == (0, 0)
 
 
 def test_messages_dealt_by_stride_count_what_they_weigh() -> None:
@@ -170,10 +170,10 @@ def test_messages_dealt_by_stride_count_what_they_weigh() -> None:
     one, two = join(queue, 100, 1_000, number=1), join(queue, 100, 1_000, number=2)
     put(queue, sizes=[200, 1, 200, 1])
     assert dealt(queue) == {1: [1, 3], 2: [2, 4]}
-    assert (one.held_bytes, two.held_bytes) == (400, 2)
+    assert (one.unacked_bytes, two.unacked_bytes) == (400, 2)
     settle(one, 1, 1)
     settle(two, 1, 2)
-    assert (one.held_bytes, two.held_bytes) == (200, 0)
+    assert (one.unacked_bytes, two.unacked_bytes) == (200, 0)
 
 
 def test_the_rows_that_fit_are_counted_from_the_table() -> None:
@@ -193,14 +193,14 @@ def test_durable_messages_beyond_the_mark_wait_and_the_queue_says_how_far_it_wou
     put(queue, 5)
     join(queue)
     assert dealt(queue) == {1: []}
-    assert queue.levels[0].mark_wanted == 5
-    queue.mark = 3
+    assert queue.priority_lists[0].wanted_watermark == 5
+    queue.high_watermark = 3
     assert dealt(queue) == {1: [1, 2, 3]}
-    assert queue.levels[0].mark_wanted == 5
-    queue.mark = 10
+    assert queue.priority_lists[0].wanted_watermark == 5
+    queue.high_watermark = 10
     put(queue, 6)
     assert dealt(queue) == {1: [4, 5, 6, 7, 8, 9, 10]}
-    assert queue.levels[0].mark_wanted == 11
+    assert queue.priority_lists[0].wanted_watermark == 11
 
 
 def test_a_message_that_is_not_durable_needs_no_mark_but_does_not_overtake() -> None:
@@ -210,7 +210,7 @@ def test_a_message_that_is_not_durable_needs_no_mark_but_does_not_overtake() -> 
     put(queue, 1, durable=False)
     join(queue)
     assert dealt(queue) == {1: [1, 2]}
-    queue.mark = 3
+    queue.high_watermark = 3
     assert dealt(queue) == {1: [3, 4]}
 
 
@@ -310,7 +310,7 @@ def test_a_purge_takes_what_is_ready_oldest_first_and_leaves_what_is_held() -> N
     assert [numbers(span) for span in spans] == [[2], [5, 6]]
     assert ended == [False, False]
     queue.check()
-    assert (queue.ready, queue.held, queue.removed["purged"]) == (0, 3, 3)
+    assert (queue.ready, queue.unacked, queue.removed["purged"]) == (0, 3, 3)
     settle(consumer, 1, 1)
     settle(consumer, 3, 4)
     assert queue.live_runs == 0
@@ -353,18 +353,18 @@ def test_numbers_go_on_after_everything_is_gone() -> None:
 
 def test_nothing_above_the_number_granted_was_ever_granted() -> None:
     queue = make_queue()
-    assert queue.granted == {4: 0}
+    assert queue.delivered_up_to == {4: 0}
     put(queue, 3)
     put(queue, 3)
-    assert queue.granted == {4: 0}
+    assert queue.delivered_up_to == {4: 0}
     consumer = join(queue, 2)
     dealt(queue)
-    assert queue.granted == {4: 2}
+    assert queue.delivered_up_to == {4: 2}
     settle(consumer, 1, 2)
     dealt(queue)
-    assert queue.granted == {4: 4}
+    assert queue.delivered_up_to == {4: 4}
     give_back(consumer, 4, 4)
-    assert queue.granted == {4: 4}
+    assert queue.delivered_up_to == {4: 4}
     settle(consumer, 3, 3)
     dealt(queue)
     settle(consumer, 5, 5)
@@ -372,22 +372,22 @@ def test_nothing_above_the_number_granted_was_ever_granted() -> None:
     settle(consumer, 6, 6)
     dealt(queue)
     settle(consumer, 7, 7)
-    assert (queue.granted, queue.ready, queue.held) == ({4: 6}, 0, 0)
+    assert (queue.delivered_up_to, queue.ready, queue.unacked) == ({4: 6}, 0, 0)
 
 
 def test_what_an_earlier_life_may_have_delivered_counts_as_granted() -> None:
     queue = make_queue()
     first, second, third = put(queue, 3), put(queue, 3), put(queue, 3)
     first.maybe, second.maybe, third.maybe = 3, 1, 0
-    assert queue.granted == {4: 4}
+    assert queue.delivered_up_to == {4: 4}
     consumer = join(queue, 2)
     dealt(queue)
-    assert queue.granted == {4: 4}
+    assert queue.delivered_up_to == {4: 4}
     settle(consumer, 1, 2)
     dealt(queue)
     settle(consumer, 3, 4)
     dealt(queue)
-    assert queue.granted == {4: 6}
+    assert queue.delivered_up_to == {4: 6}
 
 
 # -- its own promises
@@ -423,19 +423,19 @@ def test_a_queue_that_is_not_what_its_counts_say_is_found_out() -> None:
         return str(caught.value)
 
     def more_ready(queue: Queue, view: QueueRun) -> None:
-        queue.levels[0].ready += 1
+        queue.priority_lists[0].ready += 1
 
     def less_live(queue: Queue, view: QueueRun) -> None:
         view.live -= 1
 
     def ready_and_forgotten(queue: Queue, view: QueueRun) -> None:
         view.states[0] = 0
-        queue.levels[0].ready += 1
+        queue.priority_lists[0].ready += 1
         queue.ready += 1
-        queue.held -= 1
+        queue.unacked -= 1
 
     def held_by_nobody(queue: Queue, view: QueueRun) -> None:
-        queue.consumers[0].held -= 1
+        queue.consumers[0].unacked -= 1
 
     def lost(queue: Queue, view: QueueRun) -> None:
         queue.added += 1
@@ -457,5 +457,5 @@ def test_a_queue_that_is_not_what_its_counts_say_is_found_out() -> None:
 def test_room_is_never_negative_for_a_consumer_over_its_bytes() -> None:
     queue = make_queue()
     consumer = ConsumerState(queue, None, 1, 10, 5)
-    consumer.held, consumer.held_bytes = 1, 50
-    assert consumer.room() == 0
+    consumer.unacked, consumer.unacked_bytes = 1, 50
+    assert consumer.credit() == 0

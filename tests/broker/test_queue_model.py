@@ -17,7 +17,7 @@ from meshq.broker.queue._consumer_state import ConsumerState
 from meshq.errors import RemoteProtocolError
 from tests.broker.queues import give_back, join, make_queue, numbers, properties, put, settle
 
-READY, HELD, GONE = "ready", "held", "gone"
+READY, UNACKED, GONE = "ready", "held", "gone"
 SCAN_MESSAGES_MAX = limits.SCAN_MESSAGES_MAX
 
 
@@ -151,30 +151,30 @@ class QueueModel(RuleBasedStateMachine):
         while self.take_grants(1_000) or self.queue.unfinished:
             pass
         for filter in {reader.filter: None for reader in self.readers}:
-            lane = [reader for reader in self.readers if reader.filter == filter]
-            wanted = [message for message in self.ready() if lane[0].wants(message)]
-            if wanted and any(reader.has_room_for(wanted[0].size) for reader in lane):
+            filter_group = [reader for reader in self.readers if reader.filter == filter]
+            wanted = [message for message in self.ready() if filter_group[0].wants(message)]
+            if wanted and any(reader.has_room_for(wanted[0].size) for reader in filter_group):
                 # What somebody wants, and has room for, waits only for the mark, and that has been asked for.
                 first = wanted[0]
-                assert first.durable and not first.granted and first.number > self.queue.mark
-                assert self.queue.levels[0].mark_wanted >= first.number
+                assert first.durable and not first.granted and first.number > self.queue.high_watermark
+                assert self.queue.priority_lists[0].wanted_watermark >= first.number
 
     def take_grants(self, budget: int) -> int:
-        grants = self.queue.dispatch(budget)
+        dispatches = self.queue.dispatch(budget)
         given: dict[str | None, list[Message]] = {}
         by_number = {message.number: message for message in self.messages}
-        for consumer, grant in grants:
+        for consumer, dispatch in dispatches:
             (reader,) = [reader for reader in self.readers if reader.state is consumer]
-            assert grant.tag == reader.next_tag
-            for number in numbers(grant):
+            assert dispatch.tag == reader.next_tag
+            for number in numbers(dispatch):
                 message = by_number[number]
                 assert message.state == READY and reader.has_room_for(message.size) and reader.wants(message)
-                assert message.granted or not message.durable or number <= self.queue.mark
-                message.state, message.granted = HELD, True
+                assert message.granted or not message.durable or number <= self.queue.high_watermark
+                message.state, message.granted = UNACKED, True
                 reader.tags[reader.next_tag] = message
                 reader.next_tag += 1
                 given.setdefault(reader.filter, []).append(message)
-            assert grant.size_bytes == sum(by_number[number].size for number in numbers(grant))
+            assert dispatch.size_bytes == sum(by_number[number].size for number in numbers(dispatch))
         # The order among consumers with one filter, or none, is by number, message by message: what they are given is
         # the front of what was ready for them.
         for filter, messages in given.items():
@@ -188,7 +188,7 @@ class QueueModel(RuleBasedStateMachine):
         self.move_mark(data.draw(st.integers(0, self.queue.last + 3)))
 
     def move_mark(self, mark: int) -> None:
-        self.queue.mark = max(self.queue.mark, mark)
+        self.queue.high_watermark = max(self.queue.high_watermark, mark)
 
     @precondition(lambda self: self.readers)
     @rule(data=st.data())
@@ -271,16 +271,16 @@ class QueueModel(RuleBasedStateMachine):
             return
         queue.check()
         states = [message.state for message in self.messages]
-        assert (queue.ready, queue.held, queue.added) == (states.count(READY), states.count(HELD), len(states))
+        assert (queue.ready, queue.unacked, queue.added) == (states.count(READY), states.count(UNACKED), len(states))
         counts = {**queue.removed, "acknowledged": queue.acknowledged, "redelivered": queue.redelivered}
         assert self.out == {name: counts[name] for name in self.out}
         for reader in self.readers:
-            assert (reader.state.held, reader.state.held_bytes) == (len(reader.tags), reader.bytes())
+            assert (reader.state.unacked, reader.state.unacked_bytes) == (len(reader.tags), reader.bytes())
         rows = {view.first + row: view.deliveries(row) for view in queue.runs() for row in range(len(view.states))}
         for message in self.messages:
             if message.state != GONE:
                 assert rows[message.number] == message.delivered
-                assert not message.granted or message.number <= queue.granted[4]
+                assert not message.granted or message.number <= queue.delivered_up_to[4]
 
 
 class Walk:

@@ -16,11 +16,11 @@ def test_tags_that_are_not_out_are_refused_and_nothing_has_changed(tags: tuple[i
     consumer = join(queue)
     dealt(queue)
     settle(consumer, 2, 2)
-    before = (consumer.held, consumer.held_bytes, queue.ready, queue.held, queue.acknowledged)
+    before = (consumer.unacked, consumer.unacked_bytes, queue.ready, queue.unacked, queue.acknowledged)
     with pytest.raises(RemoteProtocolError) as caught:
         consumer.take(*tags)
     assert caught.value.refusal == "bad_tag"
-    assert (consumer.held, consumer.held_bytes, queue.ready, queue.held, queue.acknowledged) == before
+    assert (consumer.unacked, consumer.unacked_bytes, queue.ready, queue.unacked, queue.acknowledged) == before
     queue.check()
     assert settle(consumer, 1, 1) + settle(consumer, 3, 6) == [1, 3, 4, 5, 6]
 
@@ -36,7 +36,7 @@ def test_a_range_over_a_grant_that_is_settled_whole_is_refused() -> None:
         consumer.take(1, 6)
     with pytest.raises(RemoteProtocolError, match="tag 4 is settled already"):
         consumer.take(4, 5)
-    assert consumer.held == 4
+    assert consumer.unacked == 4
 
 
 def test_tags_may_be_settled_in_any_order_and_across_grants() -> None:
@@ -50,7 +50,7 @@ def test_tags_may_be_settled_in_any_order_and_across_grants() -> None:
     assert settle(consumer, 1, 1, rejected=True) == [1]
     assert settle(consumer, 5, 5) == [5]
     queue.check()
-    assert (queue.acknowledged, queue.removed["rejected"], queue.held, queue.live_runs) == (5, 1, 0, 0)
+    assert (queue.acknowledged, queue.removed["rejected"], queue.unacked, queue.live_runs) == (5, 1, 0, 0)
 
 
 def test_a_consumer_without_grants_has_no_tags() -> None:
@@ -70,4 +70,4 @@ def test_what_is_unsettled_is_listed_with_its_tags() -> None:
     settle(consumer, 4, 4)
     parts = consumer.unsettled()
     assert [(tag, numbers(span)) for tag, span in parts] == [(1, [1]), (3, [3]), (5, [5]), (6, [6])]
-    assert (consumer.held, consumer.held_bytes, consumer.unsettled()) == (0, 0, [])
+    assert (consumer.unacked, consumer.unacked_bytes, consumer.unsettled()) == (0, 0, [])

@@ -17,8 +17,8 @@ from tests.broker.lives import Lives
 def small_blocks() -> object:
     """Marks that are passed all the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_high_watermarks, "MARK_BLOCK", 4)
-        patch.setattr(_record_writer, "MARK_BLOCK", 4)
+        patch.setattr(_high_watermarks, "WATERMARK_BLOCK", 4)
+        patch.setattr(_record_writer, "WATERMARK_BLOCK", 4)
         patch.setattr(limits, "SEQUENCE_RESERVE", 5)
         yield
 

@@ -126,8 +126,8 @@ class DiskLives(Lives):
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Marks that are passed all the time."""
-    monkeypatch.setattr(_high_watermarks, "MARK_BLOCK", 4)
-    monkeypatch.setattr(_record_writer, "MARK_BLOCK", 4)
+    monkeypatch.setattr(_high_watermarks, "WATERMARK_BLOCK", 4)
+    monkeypatch.setattr(_record_writer, "WATERMARK_BLOCK", 4)
     monkeypatch.setattr(limits, "SEQUENCE_RESERVE", 5)
     yield
 

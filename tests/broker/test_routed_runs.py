@@ -10,7 +10,7 @@ from meshq.broker import Core
 from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.records import LINKS, PRODUCERS, ROUTED, SETTLED, decode_links, decode_settled
-from meshq.broker.session._deliveries import granted
+from meshq.broker.session._deliveries import dispatched_run
 from meshq.settings import AddressSettings
 from meshq.wire import RunView
 from tests.broker.kit import House, make_house, with_ids
@@ -35,12 +35,14 @@ class Reader:
         assert isinstance(log, FakeLog)
         log.sync()
 
-    def deliver(self, consumer: ConsumerState, grant: Dispatch) -> None:
-        content = granted(grant, whole=True)
+    def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
+        content = dispatched_run(dispatch, whole=True)
         view = RunView(content)
         for row in range(content.rows):
-            self.got.append((grant.view.first + grant.start + row * grant.step, view.body(row), grant.view.remote))
-            self.tags.append(grant.tag + row)
+            self.got.append(
+                (dispatch.view.first + dispatch.start + row * dispatch.step, view.body(row), dispatch.view.remote)
+            )
+            self.tags.append(dispatch.tag + row)
 
     def settle(self, *indexes: int) -> None:
         for index in indexes:

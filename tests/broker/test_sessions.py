@@ -141,10 +141,10 @@ def test_a_resumed_session_goes_on_where_it_was_and_nothing_is_lost_doubled_or_r
     assert [message.delivery_count for message in client.got(consumer)] == [1, 1, 1, 1]
     assert client.confirmed[-1] == (producer, 4)
     queue = house.queue()
-    assert (queue.acknowledged, queue.held, queue.added, queue.redelivered) == (2, 2, 4, 0)
+    assert (queue.acknowledged, queue.unacked, queue.added, queue.redelivered) == (2, 2, 4, 0)
     assert house.sessions.resumed == 1
     client.settle(consumer, (3, 4))
-    assert queue.held == 0
+    assert queue.unacked == 0
 
 
 def test_nothing_is_delivered_while_nobody_is_there_and_everything_afterwards() -> None:
@@ -154,7 +154,7 @@ def test_nothing_is_delivered_while_nobody_is_there_and_everything_afterwards() 
     channel = other.produce(producer=b"q" * 16)
     client.drop()
     other.put(channel, b"1")
-    assert (house.queue().ready, house.queue().held) == (1, 0)
+    assert (house.queue().ready, house.queue().unacked) == (1, 0)
     client.resume()
     assert client.bodies(consumer) == [b"1"]
 
@@ -251,12 +251,12 @@ def test_a_session_that_comes_back_to_more_than_its_window_gets_nothing_new_unti
     client.deaf = True
     for _ in range(10):
         other.put(producer, bytes(20_000))
-    held = house.queue().held
+    held = house.queue().unacked
     assert 3 <= held <= 5
     client.drop()
     client.mute = True
     client.resume()
-    assert (len(client.got(consumer)), house.queue().held) == (held, held)
+    assert (len(client.got(consumer)), house.queue().unacked) == (held, held)
     client.mute = False
     for _ in range(4):
         client.send(FrameType.RECEIVED)
@@ -290,9 +290,9 @@ def test_a_session_ends_when_its_client_does_not_come_back_in_time() -> None:
     assert later(house, 0) == 1.0
     assert later(house, 1.0) == 10.0
     assert later(house, 8.9) == 10.0
-    assert house.queue().held == 1
+    assert house.queue().unacked == 1
     assert later(house, 0.2) is None
-    assert (house.queue().held, house.queue().ready, house.sessions.expired) == (0, 1, 2)
+    assert (house.queue().unacked, house.queue().ready, house.sessions.expired) == (0, 1, 2)
     assert not client.resume(received=0).resumed
     reader = house.client()
     assert [message.delivery_count for message in reader.got(reader.consume())] == [2]

@@ -56,7 +56,7 @@ def test_ranges_before_one_that_was_never_given_stay_settled_and_the_rest_goes_b
     client.settle(consumer, (1, 1), (3, 9))
     assert client.good_bye().code == BY_NAME["bad_tag"].number
     queue = house.queue()
-    assert (queue.acknowledged, queue.ready, queue.held) == (1, 2, 0)
+    assert (queue.acknowledged, queue.ready, queue.unacked) == (1, 2, 0)
     assert again(house).queue().ready == 2
     house.check()
 
@@ -109,7 +109,7 @@ def test_a_purge_leaves_what_is_held_and_what_is_not_on_disk_yet() -> None:
     client.call("purge_queue", name="q")
     house.log.sync()
     queue = house.queue()
-    assert (queue.held, queue.ready, queue.removed["purged"]) == (1, 1, 1)
+    assert (queue.unacked, queue.ready, queue.removed["purged"]) == (1, 1, 1)
     client.settle(consumer, (1, 1))
     house.log.sync()
     assert client.bodies(consumer) == [b"1", b"3"]
@@ -190,7 +190,7 @@ def test_what_may_have_been_delivered_is_marked_after_a_crash_and_nothing_else_a
     # In peace: exactly what was delivered.
     house.core.closing = "the node is stopping"
     queue = house.queue()
-    house.core.marks.settle(queue, queue.granted)
+    house.core.watermarks.settle(queue, queue.delivered_up_to)
     client.settle(consumer, (1, 1))
     assert [message.body for message in client.got(consumer)] == [b"1", b"2"]
     stopped = again(house)
@@ -209,7 +209,7 @@ def test_a_stop_in_which_nobody_consumed_forgets_no_mark_of_an_earlier_life() ->
     client.put(client.produce(), b"1", b"2")
     client.consume()
     second = again(house)
-    second.core.marks.settle(second.queue(), second.queue().granted)
+    second.core.watermarks.settle(second.queue(), second.queue().delivered_up_to)
     client = again(second).client()
     assert [message.delivery_count for message in client.got(client.consume())] == [2, 2]
 
@@ -260,9 +260,9 @@ def test_a_share_of_a_full_run_that_is_settled_to_its_end_can_be_read_again(turn
     client.put(producer, *bodies)
     queue = house.queue()
     # All but the first of them: a piece that goes to the end of a run which then still lives.
-    last = queue.held
+    last = queue.unacked
     client.settle(consumer, (last - RUN_MESSAGES_MAX // 2 + 2, last))
     (row,) = decode_settled(house.log.records[-1].payload)
     assert row.stop <= RUN_MESSAGES_MAX
     left = again(house)
-    assert (left.queue().ready, left.queue("there").ready) == (queue.held, forward.ready)
+    assert (left.queue().ready, left.queue("there").ready) == (queue.unacked, forward.ready)

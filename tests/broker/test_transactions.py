@@ -98,7 +98,7 @@ def clean(house: House) -> None:
     house.check()
     assert len(house.core.transactions) == house.core.transactions.size_bytes == 0
     assert not house.core.transactions.two_phase._sends._by_address
-    assert all(queue.pledged == 0 for queue in house.core.router.queues.values())
+    assert all(queue.acked_in_transaction == 0 for queue in house.core.router.queues.values())
 
 
 def test_what_a_transaction_sends_is_seen_when_it_is_committed_and_durable() -> None:
@@ -121,7 +121,7 @@ def test_a_rollback_leaves_nothing_of_the_sends_and_brings_back_what_was_acknowl
     tx.send("out", b"x")
     tx.ack(channel, 1, 1)
     house.check()
-    assert house.queue("in").pledged == 1
+    assert house.queue("in").acked_in_transaction == 1
     tx.roll_back()
     clean(house)
     assert "out" not in house.core.router.queues or not house.queue("out").added
@@ -206,7 +206,7 @@ def test_an_idle_transaction_is_rolled_back_and_a_used_one_is_not() -> None:
     tx.send("out", b"x")
     for _ in range(300):
         transactions.tick()
-    assert house.queue("in").pledged == 1
+    assert house.queue("in").acked_in_transaction == 1
     transactions.tick()
     clean(house)
     answer = tx.commit()

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from meshq.broker.queue._run import DELAYED as ROW_DELAYED
 from meshq.broker.queue._run import GONE as ROW_GONE
-from meshq.broker.queue._run import HELD as ROW_HELD
+from meshq.broker.queue._run import UNACKED as ROW_HELD
 from meshq.settings import AddressSettings
 from meshq.wire import (
     FLAG_REJECT,
@@ -40,13 +40,13 @@ from tests.broker.account import (
     DELAYED,
     FATES,
     FILTERS,
-    HELD,
     HERE,
     NOWHERE,
     OLD,
     OTHER,
     READY,
     SCHEDULED,
+    UNACKED,
     Account,
     Message,
     Reader,
@@ -65,7 +65,7 @@ STEPS: Final = 100
 YOUNG: Final = 5
 EXAMPLES: Final = 1_000
 PLACES: Final = (DEAD, OLD, OTHER)
-STATES: Final = {ROW_HELD: HELD, ROW_DELAYED: DELAYED}
+STATES: Final = {ROW_HELD: UNACKED, ROW_DELAYED: DELAYED}
 
 #: How many steps there were, and in how many of them the queue had pages, read some, wrote some, and left some on their
 #: way; and the least share of each.

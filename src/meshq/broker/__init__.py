@@ -7,16 +7,16 @@ from meshq.broker.bodies._file_bodies import FileBodies
 from meshq.broker.bodies._whole import read_whole
 from meshq.broker.ingress._distribution_plan import RemoteBinding
 from meshq.broker.paging._reading import run_content
-from meshq.broker.queue._arriving import paged_of
 from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
+from meshq.broker.queue._run_loading import paged_of
 from meshq.broker.records import EXCERPT_FORM, record_prefix
 from meshq.broker.session._connection import StreamConnection
 from meshq.broker.session._connection_bounds_plan import ConnectionBounds, connection_bounds
 from meshq.broker.session._connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.session._credentials import Credentials
-from meshq.broker.session._deliveries import granted
+from meshq.broker.session._deliveries import dispatched_run
 from meshq.broker.session._listener import Listeners
 from meshq.broker.session._long_operations import at_once
 from meshq.broker.session._management import answer_call
@@ -44,7 +44,7 @@ __all__ = [
     "answer_call",
     "at_once",
     "connection_bounds",
-    "granted",
+    "dispatched_run",
     "paged_of",
     "read_whole",
     "record_prefix",

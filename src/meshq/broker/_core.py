@@ -100,8 +100,8 @@ class Core:
         self.release_queue = ReleaseQueue(log, self._release)
         #: What consumers hold in memory.
         self.unacked_memory = UnackedMemory(settings.memory_limit_bytes // UNACKED_SHARE, self.touch)
-        self.marks = HighWatermarks(self.release_queue, settings.chaos)
-        self.definitions = Definitions(self.router, self.release_queue, self.marks, self.event_bus)
+        self.watermarks = HighWatermarks(self.release_queue, settings.chaos)
+        self.definitions = Definitions(self.router, self.release_queue, self.watermarks, self.event_bus)
         self.definitions.check_settings = self.check_windows
         self.producers = ProducerSequences()
         self.memory = MemoryBound(settings.memory_limit_bytes)
@@ -109,15 +109,15 @@ class Core:
         self.timers = TimerService(settings.now_ms, settings.elapsed_ms)
         #: What other nodes have.
         self.peers = KnownPeers(self.release_queue, self._warned)
-        parts = self.release_queue, self.definitions, self.marks, self.producers, self.memory
+        parts = self.release_queue, self.definitions, self.watermarks, self.producers, self.memory
         self.ingress = Ingress(*parts, timers=self.timers, peers=self.peers, warn=self._warned)
-        self.delayed_delivery = DelayedDelivery(self.release_queue, self.marks, self.timers)
+        self.delayed_delivery = DelayedDelivery(self.release_queue, self.watermarks, self.timers)
         #: Tells other nodes which queues there are, and who wants messages.
         self.demand = DemandUpdates()
         self.router.on_queue = self.demand.changed
         #: Called when a node came that has our node id.
         self.on_stranger: Callable[[LinkOpening, MeshqError], None] = _ignore
-        self.acknowledger = Acknowledger(self.release_queue, self.router, self.marks, self.memory)
+        self.acknowledger = Acknowledger(self.release_queue, self.router, self.watermarks, self.memory)
         #: Where large bodies are; without a place for them, in memory.
         self.bodies = bodies if bodies is not None else MemoryBodies(settings.token, self.memory.released)
         self.mover = MessageMover(self.ingress, self.acknowledger, self.release_queue, self.router, self.fair_scheduler)
@@ -162,8 +162,8 @@ class Core:
         self.mover.on_taken = self.redelivery.on_ready = self.expiry.on_ready = self.touch
         self.redelivery.on_back = self.memory.look_again
         self.acknowledger.on_spill_gone = self.pager.ended
-        self.expiry.fetch = self.mover.fetch = self.pager.fetch
-        self.acknowledger.strays = self.pager.strays
+        self.expiry.fault_in = self.mover.fault_in = self.pager.fault_in
+        self.acknowledger.resident = self.pager.resident
         self.expiry.settings_of = self.router.settings
 
     def _tell_of_everything(self) -> None:
@@ -228,7 +228,7 @@ class Core:
             if queue.number in self.router.by_number:
                 if view.first:
                     queue.append(view)
-                    if view.run.traits is not None:
+                    if view.run.options is not None:
                         self.expiry.watch(queue, view)
                     self._dirty[queue] = None
                 else:
@@ -330,7 +330,7 @@ class Core:
                 return
             ended = job.step(self.closing)
         if isinstance(ended, FaultInWait):
-            self.pager.fetch(ended.queue, ended.view, partial(self.pursue, job))
+            self.pager.fault_in(ended.queue, ended.view, partial(self.pursue, job))
         elif not ended:
             self._jobs.append(job)
 
@@ -347,7 +347,7 @@ class Core:
             self.acknowledger.settle_outdated(queue)
         if queue.browsers and not overdue:
             self._show(queue)
-        if queue.passing and not queue.consumers and not queue.browsers and self._is_over(queue):
+        if queue.auto_delete and not queue.consumers and not queue.browsers and self._is_over(queue):
             if self.let_go(queue):
                 self.remove(queue)
             return
@@ -356,21 +356,21 @@ class Core:
             self._look_later(queue)
             return
         held = queue in self.mover.pending_moves.held
-        while queue.ready and not held and ((grants := queue.dispatch()) or queue.unfinished):
-            for consumer, grant in grants:
+        while queue.ready and not held and ((dispatches := queue.dispatch()) or queue.unfinished):
+            for consumer, dispatch in dispatches:
                 session: ServerSession = consumer.owner  # type: ignore[assignment]
-                session.deliver(consumer, grant)
+                session.deliver(consumer, dispatch)
             if queue.unfinished and self.on_unfinished is not None:
                 self._unfinished[queue] = None
                 self.on_unfinished()
                 break
         if queue.ready:
             # What waits for a mark is ready.
-            for level in queue.levels:
-                if level.mark_wanted > level.mark:
-                    self._wait_for_mark(queue, level)
-        if queue.wanted:
-            self.pager.want(queue)
+            for priority_list in queue.priority_lists:
+                if priority_list.wanted_watermark > priority_list.high_watermark:
+                    self._wait_for_watermark(queue, priority_list)
+        if queue.to_fault_in:
+            self.pager.fault_in_all(queue)
 
     def open_credits(self) -> None:
         """Settings have changed by which producers may have to wait, or need not any more."""
@@ -396,9 +396,9 @@ class Core:
         """Go on with those who only look."""
         for browser in list(queue.browsers):
             session: ServerSession = browser.consumer.owner  # type: ignore[assignment]
-            for grant in browser.look():
-                session.deliver(browser.consumer, grant)
-            if browser.ended and not any(grant.view.run.body for grant in browser.consumer.grants):
+            for dispatch in browser.look():
+                session.deliver(browser.consumer, dispatch)
+            if browser.ended and not any(dispatch.view.run.body for dispatch in browser.consumer.dispatches):
                 # Large bodies are read by whoever is still there.
                 session.lose_consumer(browser.consumer, 0, "")
             elif browser.unfinished:
@@ -440,11 +440,17 @@ class Core:
         """Whether a queue without consumers goes by itself."""
         if self.transactions.two_phase.keeps(queue) or queue in self.mover.pending_moves:
             return False
-        owner = queue.terms.owner
+        owner = queue.spec.owner
         if owner is not None:
             return owner.ended
-        empty = not (queue.ready or queue.held or queue.delayed or queue.scheduled or self.release_queue.holds(queue))
-        return queue.used and (empty or not queue.terms.on_use)
+        empty = not (
+            queue.ready
+            or queue.unacked
+            or queue.delayed
+            or queue.scheduled
+            or self.release_queue.has_entries_for(queue)
+        )
+        return queue.used and (empty or not queue.spec.auto_created)
 
     def let_go(self, queue: Queue) -> bool:
         """Roll back what holds messages of a queue that nobody consumes from any more; whether all that is to leave it
@@ -460,14 +466,14 @@ class Core:
         """
         removed = self.acknowledger.purge(queue)
         self.definitions.delete_queue(queue)
-        if queue.terms.owner is not None:
-            queue.terms.owner.owned.pop(queue, None)
+        if queue.spec.owner is not None:
+            queue.spec.owner.owned.pop(queue, None)
         return removed
 
-    def _wait_for_mark(self, queue: Queue, level: PriorityList) -> None:
-        before = level.mark
-        self.marks.cover_delivered(queue, level, level.mark_wanted)
-        if level.mark > before:
+    def _wait_for_watermark(self, queue: Queue, priority_list: PriorityList) -> None:
+        before = priority_list.high_watermark
+        self.watermarks.cover_delivered(queue, priority_list, priority_list.wanted_watermark)
+        if priority_list.high_watermark > before:
             self._dirty[queue] = None
             return
         self.release_queue.when_all_is_durable(lambda: self.touch(queue))

@@ -29,7 +29,7 @@ from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.ingress._router import Address, Router
 from meshq.broker.ingress._settings_table import SettingsTable
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._queue_spec import AUTO_CREATED, PLAIN, SUBSCRIPTIONS, Owner, QueueSpec
+from meshq.broker.queue._queue_spec import AUTO_CREATED, DEFAULT_SPEC, SUBSCRIPTIONS, QueueKind, QueueSpec, SessionOwner
 from meshq.broker.records import DEFINITION, encode_definition
 from meshq.broker.session._subscriptions import check_same
 from meshq.errors import DamagedError, FilterError, NotFoundError, SettingsError, UsageError
@@ -39,45 +39,47 @@ from meshq.settings import address_settings_of, check_pattern, kept_address_sett
 
 
 class Definitions:
-    """What may be made, found or made on first use."""
+    """Creates, finds and deletes addresses, queues, diverts and address settings."""
 
-    def __init__(self, router: Router, release_queue: ReleaseQueue, marks: HighWatermarks, event_bus: EventBus) -> None:
+    def __init__(
+        self, router: Router, release_queue: ReleaseQueue, watermarks: HighWatermarks, event_bus: EventBus
+    ) -> None:
         self._event_bus = event_bus
         self.router = self._router = router
         self._release_queue = release_queue
-        self._marks = marks
-        #: Asked whether settings that somebody wants fit whoever is there.  Raises: UsageError: they don't.
-        self.check_settings: Callable[[SettingsTable], None] = _anything
+        self._watermarks = watermarks
+        #: Checks new settings against the open producers.  Raises: UsageError.
+        self.check_settings: Callable[[SettingsTable], None] = _accept
         self.numbers = QueueNumbers(release_queue)
 
     def create_address(self, name: str, routing: str) -> Address:
-        """The address; made unless it exists.
+        """Return the address; create it unless it exists.
 
         Raises:
-            UsageError: it exists with the other routing type, or the name is not valid.
+            UsageError: the address exists with the other routing type, or the name is not valid.
         """
         check_made(check_name("address", name))
         if check_routing("routing", routing) != "multicast" and name == NOTIFICATIONS:
             raise UsageError(f"the address {name!r} is multicast, and stays it: {routing} is not possible")
         address = self._router.check_address(name, routing)
-        if address is not None and address.on_use:
-            # Now somebody relies on it.
+        if address is not None and address.auto_created:
+            # From now on it was created on purpose.
             values = {"kind": "address", "name": name, "routing": routing}
             address.position = self._write(values, [address.position] if address.position else None)
-            address.on_use = False
+            address.auto_created = False
         return address or self._add_address(name, routing)
 
-    def _add_address(self, name: str, routing: str, *, on_use: bool = False) -> Address:
+    def _add_address(self, name: str, routing: str, *, auto_created: bool = False) -> Address:
         # The journal may refuse: it is asked before anything has changed.
-        position = self._write({"kind": "address", "name": name, "routing": routing, "on_use": on_use})
+        position = self._write({"kind": "address", "name": name, "routing": routing, "on_use": auto_created})
         address = self._router.add_address(name, routing)
-        address.position, address.on_use = position, on_use
+        address.position, address.auto_created = position, auto_created
         return address
 
     def create_queue(
         self, name: str, *, address: str | None, routing: str, durable: bool, filter: Filter | None = None
     ) -> Queue:
-        """The queue; made unless it exists, with its address if need be.
+        """Return the queue; create it, and its address, unless it exists.
 
         Raises:
             UsageError: it, or its address, exists in another way; or a name is not valid.
@@ -89,24 +91,24 @@ class Definitions:
         queue = self._router.check_queue(name, bound_to, durable)
         if queue is not None:
             self._router.check_address(bound_to, routing)
-            if queue.terms.filter != filter:
-                found, wanted = (one.text if one is not None else None for one in (queue.terms.filter, filter))
+            if queue.spec.filter != filter:
+                found, wanted = (one.text if one is not None else None for one in (queue.spec.filter, filter))
                 raise UsageError(f"the queue {name!r} exists with filter={found!r}, and keeps it: not {wanted!r}")
-            if queue.terms.on_use:
-                # Now somebody relies on it.
-                self._rewrite(queue, on_use=False)
-                queue.terms, queue.passing = attrs.evolve(queue.terms, on_use=False), False
+            if queue.spec.auto_created:
+                # From now on it was created on purpose.
+                self._rewrite(queue, {"on_use": False})
+                queue.spec, queue.auto_delete = attrs.evolve(queue.spec, auto_created=False), False
             return queue
-        terms = PLAIN if filter is None else QueueSpec(filter=filter)
-        return self._add_queue(name, self.create_address(bound_to, routing), durable=durable, terms=terms)
+        spec = DEFAULT_SPEC if filter is None else QueueSpec(filter=filter)
+        return self._add_queue(name, self.create_address(bound_to, routing), durable=durable, spec=spec)
 
-    def create_temporary(self, name: str, owner: Owner) -> Queue:
-        """A queue that goes with its owner, on an address of its own; nothing of either is written."""
+    def create_temporary(self, name: str, owner: SessionOwner) -> Queue:
+        """Create a queue that ends with its owner, on an address of its own; neither is written to the journal."""
         address = self._router.add_address(name, "anycast")
-        return self._add_queue(name, address, durable=False, terms=QueueSpec(owner=owner))
+        return self._add_queue(name, address, durable=False, spec=QueueSpec(owner=owner))
 
     def subscription(self, address: str, name: str, *, kind: str, durable: bool, filter: Filter | None) -> Queue:
-        """The queue ``address::name`` of a subscription; made unless it exists, with its address if need be.
+        """Return the queue ``address::name`` of a subscription; create it, and its address, unless it exists.
 
         Raises:
             NotFoundError: the address doesn't exist, and isn't made on first use.
@@ -129,18 +131,18 @@ class Definitions:
         if found is None:
             if not self._router.settings(address).auto_create_queues:
                 raise NotFoundError(f"there is no address {address!r}")
-            found = self._add_address(address, "multicast", on_use=True)
-        return self._add_queue(full, found, durable=durable, terms=QueueSpec(subscription=kind, filter=filter))
+            found = self._add_address(address, "multicast", auto_created=True)
+        return self._add_queue(full, found, durable=durable, spec=QueueSpec(subscription=kind, filter=filter))
 
-    def _add_queue(self, name: str, address: Address, *, durable: bool, terms: QueueSpec = PLAIN) -> Queue:
+    def _add_queue(self, name: str, address: Address, *, durable: bool, spec: QueueSpec = DEFAULT_SPEC) -> Queue:
         if len(address.queues) >= limits.QUEUES_PER_ADDRESS_MAX:
             raise UsageError(f"the address {address.name!r} has its {limits.QUEUES_PER_ADDRESS_MAX} queues")
-        if terms.filter is not None and address.filtered >= limits.FILTERED_QUEUES_PER_ADDRESS_MAX:
+        if spec.filter is not None and address.filtered >= limits.FILTERED_QUEUES_PER_ADDRESS_MAX:
             most = limits.FILTERED_QUEUES_PER_ADDRESS_MAX
             raise UsageError(f"the address {address.name!r} has its {most} queues with filters")
         number = self._router.last_number + 1
         # The journal may refuse: it is asked before anything has changed.
-        made = Queue(number, name, address.name, durable=durable, terms=terms)
+        made = Queue(number, name, address.name, durable=durable, spec=spec)
         position = 0
         if durable:
             position = self._write(_definition_of(made))
@@ -148,19 +150,19 @@ class Definitions:
             self.numbers.reserve(number)
         queue = self._router.add_queue(made, address)
         self._router.positions[number] = self.numbers.given(number, position)
-        self._marks.open(queue)
+        self._watermarks.open(queue)
         self._event_bus.say(
             QueueCreated,
             address=address.name,
             queue=name,
             routing=address.routing,
             durable=durable,
-            temporary=terms.owner is not None,
+            temporary=queue.kind is QueueKind.TEMPORARY,
         )
         return queue
 
     def forward_queue(self, name: str) -> Queue:
-        """A store-and-forward queue; made unless it exists."""
+        """Return a store-and-forward queue; create it unless it exists."""
         queue = self._router.queues.get(name)
         if queue is not None:
             return queue
@@ -168,28 +170,28 @@ class Definitions:
         return self._add_queue(name, address, durable=True)
 
     def pause(self, queue: Queue, paused: bool) -> None:
-        """A queue gives nothing to its consumers from now on, or does so again; a durable one also after a restart.
+        """Pause or resume the deliveries of a queue; for a durable queue also after a restart.
 
         Raises:
             AddressFullError, JournalBrokenError: nothing changed.
         """
         if queue.paused is paused:
             return
-        self._rewrite(queue, paused=paused)
+        self._rewrite(queue, {"paused": paused})
         queue.paused = paused
 
-    def _rewrite(self, queue: Queue, **changed: Any) -> None:
-        """Write the definition of a queue anew; one record ends the old one."""
+    def _rewrite(self, queue: Queue, changed: dict[str, Any]) -> None:
+        """Write the changed definition of a queue; the same record deletes the old one."""
         position = self._router.positions[queue.number]
         if queue.durable:
             values = {**_definition_of(queue), **changed}
             self._router.positions[queue.number] = self._write(values, [position] if position else None)
 
     def delete_queue(self, queue: Queue) -> None:
-        """Forget an empty queue, and its address if that goes with it.  Its number is never given again."""
+        """Delete an empty queue, and its address if that ends with it.  The queue's number is never used again."""
         position = self._router.positions.pop(queue.number)
         self._router.remove_queue(queue)
-        dead = [*self._marks.close(queue), position]
+        dead = [*self._watermarks.close(queue), position]
         address = self._router.addresses.get(queue.address)
         if address is not None and self._router.may_go(address):
             self._router.remove_address(address)
@@ -198,16 +200,16 @@ class Definitions:
         self._event_bus.say(QueueDeleted, address=queue.address, queue=queue.name)
 
     def _forget_at(self, positions: list[int]) -> None:
-        """Have these records die, by the one that keeps the highest queue number that was ever given."""
+        """Delete records, by a new record of the highest queue number that was ever given."""
         self.numbers.write(self._router.last_number, positions)
 
     def create_divert(
         self, name: str, *, address: str, forwarding_address: str, filter: Filter | None, exclusive: bool
     ) -> DivertRule:
-        """The divert; made unless it exists.
+        """Return the divert; create it unless it exists.
 
         Raises:
-            UsageError: it exists in another way, would close a loop, or there is no room; or a name is not valid.
+            UsageError: a name is not valid; or the divert has other settings, would close a loop, or is one too many.
         """
         check_made(check_name("name", name))
         check_made(check_name("address", address), check_name("forwarding_address", forwarding_address))
@@ -236,10 +238,10 @@ class Definitions:
         return rule
 
     def delete_divert(self, name: str) -> None:
-        """Forget a divert.
+        """Delete a divert.
 
         Raises:
-            NotFoundError: there is none of this name.
+            NotFoundError: there is no divert of this name.
         """
         rule = self._router.diverts.by_name.get(name)
         if rule is None:
@@ -248,11 +250,11 @@ class Definitions:
         self._router.diverts.remove(rule)
 
     def set_address_settings(self, pattern: str, fields: dict[str, Any]) -> None:
-        """What a pattern says from here on, in this life and the next ones, instead of all that it said before.
+        """Set the address settings of a pattern, in place of earlier ones, also for later lives of the node.
 
         Raises:
             SettingsError: the pattern, or a setting, is not valid; nothing changed.
-            UsageError: somebody who is there could not go on with it; nothing changed.
+            UsageError: an open producer could not go on with the settings; nothing changed.
         """
         check_own(check_pattern(pattern))
         settings = address_settings_of(fields)
@@ -266,11 +268,11 @@ class Definitions:
         self._release_queue.doom(self._router.settings_changed())
 
     def remove_address_settings(self, pattern: str) -> None:
-        """Forget what was set for a pattern while the node ran.
+        """Delete the settings that were set for a pattern while the node ran.
 
         Raises:
-            NotFoundError: nothing was.
-            UsageError: somebody who is there could not go on without it; nothing changed.
+            NotFoundError: none were set.
+            UsageError: an open producer could not go on without the settings; nothing changed.
         """
         table = self._router.table
         if pattern not in table.set:
@@ -281,11 +283,11 @@ class Definitions:
         self._release_queue.doom(self._router.settings_changed())
 
     def restore(self, values: dict[str, Any], position: int) -> None:
-        """Take up a definition from the journal."""
+        """Restore a definition from the journal."""
         kind = values["kind"]
         if kind == "address":
             made = self._router.add_address(values["name"], values["routing"])
-            made.position, made.on_use = position, values["on_use"]
+            made.position, made.auto_created = position, values["on_use"]
         elif kind == "settings":
             fields = {name: value for name, value in values.items() if name not in ("kind", "pattern")}
             try:
@@ -298,11 +300,11 @@ class Definitions:
             self._router.diverts.add(_divert_of(values, position))
         elif kind == "queue":
             address = self._router.addresses[values["address"]]
-            terms = PLAIN
+            spec = DEFAULT_SPEC
             if values["subscription"] or values["filter"] or values["on_use"]:
                 filter = _kept_filter(values["filter"], position)
-                terms = QueueSpec(subscription=values["subscription"], filter=filter, on_use=values["on_use"])
-            queue = Queue(values["number"], values["name"], address.name, durable=True, terms=terms)
+                spec = QueueSpec(subscription=values["subscription"], filter=filter, auto_created=values["on_use"])
+            queue = Queue(values["number"], values["name"], address.name, durable=True, spec=spec)
             queue.paused = values["paused"]
             self._router.add_queue(queue, address)
             self._router.positions[queue.number] = position
@@ -311,12 +313,11 @@ class Definitions:
             self.numbers.restore(values["last"], position)
 
     def address_for(self, target: Target) -> tuple[Address, Queue | ClusteredQueue | None]:
-        """Where a message to ``target`` goes: an address, and one queue of it or those of one name on several nodes;
-        made on first use if that is allowed.
+        """Find the address of a target, and the queue that the target names; create both on first use if allowed.
 
         Raises:
-            NotFoundError: it doesn't exist, and isn't made on first use.
-            UsageError: it can't be made, as another queue has its name.
+            NotFoundError: the target doesn't exist, and isn't created on first use.
+            UsageError: the queue can't be created: another queue has its name.
         """
         if target.queue is not None or target.address.startswith(INTERNAL):
             check_open(target.address, target.queue)
@@ -329,13 +330,13 @@ class Definitions:
         if address is None and target.address.startswith(TEMPORARY):
             address = self._router.add_address(target.address, use.routing)
         elif address is None:
-            address = self._add_address(check_literal("address", target.address), use.routing, on_use=True)
+            address = self._add_address(check_literal("address", target.address), use.routing, auto_created=True)
         if use.makes:
-            self._add_queue(use.makes, address, durable=True, terms=AUTO_CREATED)
+            self._add_queue(use.makes, address, durable=True, spec=AUTO_CREATED)
         return address, self._router.only(address, use.only)
 
     def would_make(self, target: Target) -> bool:
-        """Whether sending to ``target`` would bring something into being here."""
+        """Whether sending to ``target`` would create an address or a queue."""
         if target.address.startswith(TEMPORARY) or not self._router.settings(target.address).auto_create_queues:
             return False
         try:
@@ -346,7 +347,7 @@ class Definitions:
         return use.address is None or bool(use.makes)
 
     def would_make_to_read(self, target: Target) -> bool:
-        """Whether consuming from ``target`` would bring something into being here."""
+        """Whether consuming from ``target`` would create an address or a queue."""
         if target.address.startswith(TEMPORARY) or not self._router.settings(target.address).auto_create_queues:
             return False
         if target.queue is None and self._routing_of(target.address) == "multicast":
@@ -354,18 +355,18 @@ class Definitions:
         return self._router.find_queue(target) is None
 
     def _routing_of(self, name: str) -> str:
-        """The routing type of an address: its own, or that which it has on other nodes, or would get here."""
+        """The routing type of an address here, or else on other nodes, or else by its settings."""
         address = self._router.addresses.get(name)
         if address is not None:
             return address.routing
         return self._router.remote_routing(name) or self._router.settings(name).default_routing
 
     def address_of_moved(self, target: Target) -> tuple[Address, Queue | None]:
-        """Where messages go that settings, or an operator, send to ``target``; made, whatever its settings say.
+        """Find the address, and the queue, of moved messages; create both if need be, whatever the settings say.
 
         Raises:
-            UsageError: it is a temporary queue that is gone.
-            AddressFullError, JournalBrokenError: it can't be made.
+            UsageError: the target is a temporary queue that is gone.
+            AddressFullError, JournalBrokenError: the disk is full, or has failed.
         """
         address, queue = self.known_of_moved(target)
         if address is not None and queue is not None:
@@ -373,13 +374,13 @@ class Definitions:
         if address is None and target.address.startswith(TEMPORARY):
             raise UsageError(f"the temporary queue {target.address!r} is gone")
         if address is None:
-            address = self._add_address(target.address, "anycast", on_use=True)
+            address = self._add_address(target.address, "anycast", auto_created=True)
         if not address.queues and address.routing == "anycast" and target.address not in self._router.queues:
-            self._add_queue(target.address, address, durable=True, terms=AUTO_CREATED)
+            self._add_queue(target.address, address, durable=True, spec=AUTO_CREATED)
         return address, None
 
     def known_of_moved(self, target: Target) -> tuple[Address | None, Queue | None]:
-        """What of ``target`` is there already."""
+        """Find the address and the queue of a target without creating either."""
         address = self._router.addresses.get(target.address)
         if address is not None and target.queue is not None:
             queues = self._router.queues
@@ -389,12 +390,12 @@ class Definitions:
         return address, None
 
     def queue_for(self, target: Target) -> Queue:
-        """The queue that a consumer of ``target`` reads, made on first use if that is allowed.
+        """Find the queue that a consumer of ``target`` reads; create it on first use if allowed.
 
         Raises:
-            NotFoundError: it doesn't exist, and isn't made on first use.
-            UsageError: it can't be made, as another queue has its name; or the name is a multicast address, of which
-                a consumer needs a queue.
+            NotFoundError: the queue doesn't exist, and isn't created on first use.
+            UsageError: the queue can't be created: another queue has its name; or the name is a multicast address, of
+                which a consumer needs a queue.
         """
         check_open(target.address, target.queue)
         queue = self._router.find_queue(target)
@@ -406,8 +407,8 @@ class Definitions:
         makes = makeable(self._router, target.queue or target.address, target.address)
         address = self._router.addresses.get(target.address)
         if address is None:
-            address = self._add_address(target.address, self._routing_of(target.address), on_use=True)
-        return self._add_queue(makes, address, durable=True, terms=AUTO_CREATED)
+            address = self._add_address(target.address, self._routing_of(target.address), auto_created=True)
+        return self._add_queue(makes, address, durable=True, spec=AUTO_CREATED)
 
     def _write(self, values: dict[str, Any], deletes: list[int] | None = None) -> int:
         record = [encode_definition(values)]  # A full disk takes a record that deletes another one: it is vital.
@@ -415,16 +416,15 @@ class Definitions:
 
 
 def _definition_of(queue: Queue) -> dict[str, Any]:
-    """What the journal keeps of a durable queue."""
     return {
         "kind": "queue",
         "name": queue.name,
         "address": queue.address,
         "number": queue.number,
         "paused": queue.paused,
-        "subscription": queue.terms.subscription,
-        "filter": queue.terms.filter_text,
-        "on_use": queue.terms.on_use,
+        "subscription": queue.spec.subscription,
+        "filter": queue.spec.filter_text,
+        "on_use": queue.spec.auto_created,
     }
 
 
@@ -447,7 +447,7 @@ def _kept_filter(text: str, position: int) -> Filter | None:
 
 
 def check_own(*names: str) -> str:
-    """Names, and patterns of names, that users may speak of; the first.  Raises: UsageError (the broker's own)."""
+    """Check names, and patterns of names, that users may use; return the first.  Raises: UsageError (reserved)."""
     for name in names:
         if name.startswith(TEMPORARY):
             raise UsageError(f"{name!r} can't be made: names that begin with {TEMPORARY!r} are given by the broker")
@@ -455,17 +455,17 @@ def check_own(*names: str) -> str:
 
 
 def check_made(*names: str) -> str:
-    """Names that users may give to what they make; the first.  Raises: UsageError, SettingsError (a pattern)."""
+    """Check names of new objects; return the first.  Raises: UsageError, SettingsError (a pattern)."""
     for name in names:
         check_literal("name", name)
     return check_own(*names)
 
 
 def check_sendable(address: str) -> str:
-    """An address to which others than the broker may send.
+    """Check that users may send to an address; return it.
 
     Raises:
-        UsageError: it is the broker's own.
+        UsageError: the address is reserved for the broker.
     """
     if address == NOTIFICATIONS:
         raise UsageError(f"{address!r} tells what happens in the broker: nobody else sends to it")
@@ -473,20 +473,20 @@ def check_sendable(address: str) -> str:
 
 
 def check_request_target(target: Target) -> None:
-    """See that a request is for the broker as such.
+    """Check that the target of a management request names no queue.
 
     Raises:
-        UsageError: it is for a queue there, and there is none.
+        UsageError: it names a queue.
     """
     if target.queue is not None:
         raise UsageError(f"the address {MANAGEMENT!r} has no queues")
 
 
 def check_open(*names: str | None) -> str:
-    """Names that are given by users; the first of them.
+    """Check names that users give; return the first.
 
     Raises:
-        UsageError: one belongs to the broker.
+        UsageError: a name is reserved for the broker.
     """
     for name in names:
         if name == MANAGEMENT:
@@ -496,5 +496,5 @@ def check_open(*names: str | None) -> str:
     return names[0] or ""
 
 
-def _anything(_: SettingsTable) -> None:
-    """Nobody is there yet."""
+def _accept(_: SettingsTable) -> None:
+    """Accept all settings: no producer is open."""

@@ -23,9 +23,9 @@ from meshq.broker.queue._delivery_options import (
     of_forwarded,
     read_options,
 )
-from meshq.broker.queue._pledging import append_pledged
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, QueueRun, StoredRun, share_of
+from meshq.broker.queue._run_loading import append_with_unacked
 from meshq.broker.records import CountedRow, PlacedRecord, RoutedRecord, RunRecord
 from meshq.broker.transactions import TransactionRecovery
 from meshq.errors import DamagedError, invariant
@@ -76,7 +76,7 @@ class Recovery:
         # Bodies that some record speaks of, by id.
         self._bodies: dict[bytes, Body] = {}
         # Bytes of memory that runs may take, and do.
-        self._room = core.pager.room_at_start
+        self._free_bytes = core.pager.free_bytes_at_start
         self._taken = 0
         #: Messages that were taken up.
         self.messages = 0
@@ -180,13 +180,13 @@ class Recovery:
     def _keep(self, run: StoredRun, views: dict[int, list[QueueRun]]) -> None:
         """What memory has no room for is left on the disk."""
         if run.paged:
-            self._core.pager.left(run, self._own(run, views))
-        elif self._taken + run.size_bytes > self._room and any(map(self._core.pager.pages, views)):
+            self._core.pager.note_evicted(run, self._own(run, views))
+        elif self._taken + run.size_bytes > self._free_bytes and any(map(self._core.pager.pages, views)):
             for parts in views.values():
                 for view in parts:
                     if not view.run.paged:
                         view.run.forget()
-            self._core.pager.left(run, self._own(run, views))
+            self._core.pager.note_evicted(run, self._own(run, views))
             if not run.paged:
                 # Only shares of it were needed.
                 run.strip()
@@ -261,7 +261,7 @@ class Recovery:
         run = self._stored(record.routed, position)
         origin = MessageOrigin(*record.origin) if record.origin is not None else None
         asked = (read_options if origin is None else asked_of_moved)(sent.content, record.arrival)
-        run.traits = DeliveryOptions(record.arrival, origin=origin, begun=record.begun)
+        run.options = DeliveryOptions(record.arrival, origin=origin, begun=record.begun)
         if record.body is not None:
             body_id, size = record.body
             run.body = self._bodies.setdefault(body_id, Body(body_id, size))
@@ -374,7 +374,7 @@ class Recovery:
         for queue in core.router.by_number.values():
             given, delivered, position = self._marks.get(queue.number, (0, {}, 0))
             queue.last = max(given, *delivered.values(), 0)
-            core.marks.open(queue, given, delivered, position)
+            core.watermarks.open(queue, given, delivered, position)
         self._two_phase.hold(self._views_of)
         ended: list[int] = []
         for position, (run, views) in self._runs.items():
@@ -396,11 +396,11 @@ class Recovery:
             else:
                 # Every message was settled, or its queue is gone.
                 ended.append(position)
-        if any(view.run.traits is not None for _, view in self._visible):
+        if any(view.run.options is not None for _, view in self._visible):
             self._visible.sort(key=_by_number)
         for queue, view in self._visible:
             if view in self._two_phase.views:
-                append_pledged(queue, view)
+                append_with_unacked(queue, view)
             else:
                 queue.append(view)
             if view in self._counts:
@@ -456,7 +456,7 @@ class Recovery:
         if not view.first:
             self._core.delayed_delivery.schedule(queue, view)
             return
-        delivered = self._marks.get(queue.number, (0, {}, 0))[1].get(queue.level_for(view.run).priority, 0)
+        delivered = self._marks.get(queue.number, (0, {}, 0))[1].get(queue.list_for(view.run).priority, 0)
         view.maybe = min(max(0, delivered - view.first + 1), len(view.states))
         self._visible.append((queue, view))
 
@@ -464,13 +464,13 @@ class Recovery:
 def _ask(queue: Queue, view: QueueRun, asked: list[RowOptions]) -> None:
     """What the messages of a share ask for is done by their queue; one that forwards them lets them expire."""
     share = view.run
-    if share.traits is not None:
+    if share.options is not None:
         rows = share.rows or range(share.content.rows)
         if queue.forwards:
-            share.traits = of_forwarded(rows, asked, share.traits) or share.traits
+            share.options = of_forwarded(rows, asked, share.options) or share.options
             return
         # The rows of one target ask for the same.
-        ((_, share.traits),) = divide(rows, asked, share.traits)
+        ((_, share.options),) = divide(rows, asked, share.options)
 
 
 def _with_skipped(record: RoutedRecord) -> RunRecord:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from meshq import abc, limits
-from meshq.broker import ConsumerState, Core, Dispatch, Queue, RemoteBinding, StoredRun, granted, read_whole
+from meshq.broker import ConsumerState, Core, Dispatch, Queue, RemoteBinding, StoredRun, dispatched_run, read_whole
 from meshq.errors import ClosedError, JournalBrokenError, MeshqError, SettingsError
 from meshq.selector import Filter, parse_filter
 from meshq.wire import RunBytes, with_body
@@ -22,10 +22,10 @@ FORWARD_SHARE = 16
 class _Waiting:
     """A grant, and its messages as they go out."""
 
-    __slots__ = ("content", "grant", "whole")
+    __slots__ = ("content", "dispatch", "whole")
 
-    def __init__(self, grant: Dispatch, content: RunBytes, *, whole: bool) -> None:
-        self.grant = grant
+    def __init__(self, dispatch: Dispatch, content: RunBytes, *, whole: bool) -> None:
+        self.dispatch = dispatch
         self.content = content
         # Whether nothing is missing of it.
         self.whole = whole
@@ -46,7 +46,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
     @property
     def waiting(self) -> int:
         """Messages held, given or not."""
-        return self.queue.ready + self.queue.held
+        return self.queue.ready + self.queue.unacked
 
     def attach(self, take: Callable[[abc.ForwardRun], None], stored: int) -> None:
         """Begin to give."""
@@ -59,16 +59,16 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         self._core.touch(self.queue)
         self._core.turn()
 
-    def deliver(self, consumer: ConsumerState, grant: Dispatch) -> None:
+    def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
         """The queue has granted messages.
 
         A large body travels as that of an ordinary message, which it is no larger than: whatever is was refused.
         """
-        body = grant.view.run.body
+        body = dispatch.view.run.body
         if body is None and not self._line:
-            self._give(grant, granted(grant, whole=True))
+            self._give(dispatch, dispatched_run(dispatch, whole=True))
             return
-        waiting = _Waiting(grant, granted(grant, whole=True), whole=body is None)
+        waiting = _Waiting(dispatch, dispatched_run(dispatch, whole=True), whole=body is None)
         self._line.append(waiting)
         if body is not None:
             read_whole(self._core.bodies, body, partial(self._got, waiting))
@@ -81,24 +81,24 @@ class ForwardQueue(abc.StoreAndForwardQueue):
             self._line.remove(waiting)
             if self._consumer is not None:
                 # It can't be read: what it is is left to a human.
-                self._core.redelivery.reject(self._consumer, [(waiting.grant.tag, waiting.grant.tag)])
+                self._core.redelivery.reject(self._consumer, [(waiting.dispatch.tag, waiting.dispatch.tag)])
                 self._core.touch(self.queue)
         else:
             waiting.content, waiting.whole = with_body(waiting.content, found), True
         while self._line and self._line[0].whole:
             first = self._line.popleft()
-            self._give(first.grant, first.content)
+            self._give(first.dispatch, first.content)
 
-    def _give(self, grant: Dispatch, content: RunBytes) -> None:
-        view = grant.view
+    def _give(self, dispatch: Dispatch, content: RunBytes) -> None:
+        view = dispatch.view
         run = view.run
         self._take(
             abc.ForwardRun(
-                tag=grant.tag,
+                tag=dispatch.tag,
                 rows=content.rows,
-                number=view.first + grant.start,
-                step=grant.step,
-                message=run.number + grant.start * run.number_step,
+                number=view.first + dispatch.start,
+                step=dispatch.step,
+                message=run.number + dispatch.start * run.number_step,
                 stride=run.number_step,
                 producer=run.producer,
                 address=run.address,
@@ -108,15 +108,15 @@ class ForwardQueue(abc.StoreAndForwardQueue):
                 body=content.body,
                 queues=view.remote,
                 topic=self._core.router.routing_anywhere(run.address) == "multicast",
-                arrival=run.traits.arrival if run.traits is not None else 0,
+                arrival=run.options.arrival if run.options is not None else 0,
                 waited=partial(self._waited, run),
             )
         )
 
     def _waited(self, run: StoredRun) -> int:
-        if run.traits is None or not run.traits.arrival:
+        if run.options is None or not run.options.arrival:
             return 0
-        return run.traits.waited_ms(self._core.timers.elapsed_ms, self._core.timers.now_ms)
+        return run.options.waited_ms(self._core.timers.elapsed_ms, self._core.timers.now_ms)
 
     def done(self, first_tag: int, last_tag: int) -> None:
         """The other node has them."""

@@ -406,7 +406,7 @@ class Node:
             if session.link is None:
                 self.sessions.end(session)
         for queue in core.router.queues.values():
-            core.marks.settle(queue, queue.granted)
+            core.watermarks.settle(queue, queue.delivered_up_to)
         await journal.wait_durable(journal.last)
 
     async def _tell(self, refusal: str) -> None:
@@ -465,11 +465,11 @@ class Node:
             sessions=len(core.sessions),
             connections=len(self.listeners.connections) + len(self.inproc.connections),
             ready=sum(queue.ready for queue in queues),
-            delivering=sum(queue.held for queue in queues),
+            delivering=sum(queue.unacked for queue in queues),
             duplicates=core.ingress.duplicates,
             unrouted=core.ingress.unrouted,
             dropped=core.ingress.dropped,
-            blocked_producers=sum(room.waiting for room in core.router.rooms.values()),
+            blocked_producers=sum(quota.waiting for quota in core.router.quotas.values()),
             paged=sum(messages for messages, _ in paged),
             paged_bytes=sum(size for _, size in paged),
             page_writes=core.pager.paged_bytes,

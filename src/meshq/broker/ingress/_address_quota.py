@@ -37,10 +37,10 @@ GROWTH_SHARE: Final = 16
 class ProducerCredit:
     """One producer at an address where it may have to wait."""
 
-    __slots__ = ("_room", "_tell", "count", "step", "until")
+    __slots__ = ("_quota", "_tell", "count", "step", "until")
 
-    def __init__(self, room: AddressQuota, count: int, tell: Callable[[int], None]) -> None:
-        self._room = room
+    def __init__(self, quota: AddressQuota, count: int, tell: Callable[[int], None]) -> None:
+        self._quota = quota
         # How many messages came, and how many it may send in all.
         self.count = count
         self.until = count
@@ -55,11 +55,11 @@ class ProducerCredit:
 
     def sent(self, count: int) -> None:
         """So many of its messages have come."""
-        self._room.sent(self, count)
+        self._quota.sent(self, count)
 
     def close(self) -> None:
         """It leaves."""
-        self._room.close(self)
+        self._quota.close(self)
 
     def say(self, until: int) -> None:
         """It may send so many in all."""
@@ -72,7 +72,8 @@ class AddressQuota:
 
     __slots__ = (
         "_credits", "_goal", "_reserved", "_routing", "_slack", "_waiting", "body_bytes", "bytes", "dropped",
-        "max_bytes", "max_messages", "on_full", "on_pressure", "policy", "pressed", "queues", "said_full", "unreleased",
+        "max_bytes", "max_messages", "on_full", "on_pressure", "policy", "pressed", "queues", "said_full",
+        "unreleased",
     )  # fmt: skip
 
     def __init__(self, routing: str, queues: Sequence[Queue]) -> None:
@@ -128,7 +129,7 @@ class AddressQuota:
     @property
     def messages(self) -> int:
         """Messages that it holds."""
-        held = [queue.ready + queue.held + queue.delayed + queue.scheduled_messages for queue in self.queues]
+        held = [queue.ready + queue.unacked + queue.delayed + queue.scheduled_messages for queue in self.queues]
         if self._routing == "multicast":
             return max(held, default=0) + self.unreleased
         return sum(held) + self.unreleased
@@ -163,7 +164,7 @@ class AddressQuota:
 
     def charge(self, run: StoredRun) -> None:
         """A run was placed here."""
-        run.room = self
+        run.quota = self
         self.bytes += run.size_bytes
         if run.body is not None:
             self.body_bytes += run.body.size_bytes
@@ -205,7 +206,7 @@ class AddressQuota:
     def recount(self, runs: Iterable[StoredRun]) -> None:
         """Take in what its queues held before it was bounded."""
         for run in runs:
-            if run.room is None:
+            if run.quota is None:
                 self.charge(run)
 
     def placed(self, rows: int, then: Callable[[], None]) -> Callable[[], None]:
@@ -290,18 +291,18 @@ class AddressQuota:
             free = min(free, (self.max_bytes - total) / each) if total < self.max_bytes else 0
         if free <= 0:
             return 0
-        room = free - self._reserved
-        return int(min(limits.PRODUCER_WINDOW_MESSAGES, max(1, room // SHARE)))
+        quota = free - self._reserved
+        return int(min(limits.PRODUCER_WINDOW_MESSAGES, max(1, quota // SHARE)))
 
 
 def _nothing() -> None:
     """For a callback that nobody has set."""
 
 
-def is_refused(room: AddressQuota | None, *, scarce: bool, together: bool = False) -> bool:
+def is_refused(quota: AddressQuota | None, *, scarce: bool, together: bool = False) -> bool:
     """Whether an address refuses or drops a run now, whatever is in it; ``scarce``: the node's memory is.
 
     ``together``: the run is one of a transaction, which is weighed before any of it is dropped.
     """
     policies = ("block", "fail") if together else ("drop", "fail")
-    return room is not None and room.policy in policies and (room.full or scarce)
+    return quota is not None and quota.policy in policies and (quota.full or scarce)

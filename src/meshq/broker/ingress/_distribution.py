@@ -84,7 +84,7 @@ def deal_here(run: StoredRun, address: Address, queues: Sequence[Queue], rows: S
 
 def deal(run: StoredRun, queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, turn: int) -> list[Share]:
     """Deal rows to queues here: to all that take them, or to each queue in turn."""
-    if any(queue.terms.filter is not None for queue in queues):
+    if any(queue.spec.filter is not None for queue in queues):
         known = deal_known(run, queues, rows, anycast=anycast, turn=turn) if run.verdicts else None
         if known is not None:
             return known

@@ -93,7 +93,7 @@ class ClusteredQueue:
     @property
     def judged(self) -> bool:
         """Whether it matters what is in a message."""
-        if self.local is not None and (self.local.terms.filter is not None or filters_of(self.local)):
+        if self.local is not None and (self.local.spec.filter is not None or filters_of(self.local)):
             return True
         return any(remote.filter is not None or remote.filters for remote in self.remotes)
 
@@ -101,7 +101,7 @@ class ClusteredQueue:
         """Whatever its messages may be put to."""
         if self.local is not None:
             yield from filters_of(self.local) or ()
-        for one in (self.local.terms if self.local is not None else None, *self.remotes):
+        for one in (self.local.spec if self.local is not None else None, *self.remotes):
             if one is not None and one.filter is not None:
                 yield one.filter
         for remote in self.remotes:
@@ -180,7 +180,7 @@ def _takes(member: Member, judge: Judge) -> Known:
     """Whether a queue takes the message at all."""
     if isinstance(member, RemoteBinding) and member.mode == "off":
         return False
-    own = member.filter if isinstance(member, RemoteBinding) else member.terms.filter
+    own = member.filter if isinstance(member, RemoteBinding) else member.spec.filter
     return True if own is None else judge((own,))
 
 

@@ -96,7 +96,7 @@ class Explainer:
             return
         queues = list(use.address.queues) if use.address is not None else []
         if use.makes:
-            queues.append(Queue(0, use.makes, target.address, durable=True, terms=AUTO_CREATED))
+            queues.append(Queue(0, use.makes, target.address, durable=True, spec=AUTO_CREATED))
         rings = self._router.rings_of(target.address, use.routing, queues, {})
         if use.only and not (use.only in rings and rings[use.only].remotes):
             # Nobody else has the one that is named.
@@ -108,7 +108,7 @@ class Explainer:
         anycast = use.routing == "anycast"
         groups: list[list[Taker]] = []
         if here:
-            alone = [Taker(ClusteredQueue(queue.name), queue, self._accepts(queue.terms.filter)) for queue in queues]
+            alone = [Taker(ClusteredQueue(queue.name), queue, self._accepts(queue.spec.filter)) for queue in queues]
             groups = [alone] if anycast else [[taker] for taker in alone]
         else:
             groups = [takers(group, self._judge) for group in groups_of(list(rings.values()), anycast=anycast)]
@@ -163,7 +163,7 @@ class Explainer:
         if isinstance(member, RemoteBinding):
             self._row("remote", member.name, member.address, member.filter, gets, why, via=member.forward.name)
         else:
-            self._row("queue", member.name, member.address, member.terms.filter, gets, why)
+            self._row("queue", member.name, member.address, member.spec.filter, gets, why)
 
     def _row(
         self, kind: str, name: str, address: str, filter: Filter | None, gets: Known, why: str, *, via: str = ""

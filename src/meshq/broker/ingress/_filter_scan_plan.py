@@ -19,7 +19,7 @@ def sift(queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, turn: i
     A message that no queue takes is in no share.
     """
     taken: list[list[int]] = [[] for _ in queues]
-    filters = [queue.terms.filter for queue in queues]
+    filters = [queue.spec.filter for queue in queues]
     count = len(queues)
     for index, row in enumerate(rows):
         for step in range(count):

@@ -96,8 +96,8 @@ def _distinct(filters: Iterable[Filter]) -> list[Filter]:
 
 def _of_queues(queues: Iterable[Queue]) -> Iterator[Filter]:
     for queue in queues:
-        if queue.terms.filter is not None:
-            yield queue.terms.filter
+        if queue.spec.filter is not None:
+            yield queue.spec.filter
 
 
 def _of_address(router: Router, name: str) -> Iterator[Filter]:

@@ -14,7 +14,7 @@ from meshq import limits
 from meshq.abc import no_chaos
 from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.queue._priority_list import PriorityList
-from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
+from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
 from meshq.broker.records import MARKS, encode_marks
 
 
@@ -35,47 +35,54 @@ class HighWatermarks:
     def __init__(self, release_queue: ReleaseQueue, chaos: Callable[[str], bool] = no_chaos) -> None:
         self._release_queue = release_queue
         self._chaos = chaos
-        self._marks: dict[int, _QueueWatermarks] = {}
+        self._by_queue: dict[int, _QueueWatermarks] = {}
 
     def open(self, queue: Queue, given: int = 0, delivered: dict[int, int] | None = None, position: int = 0) -> None:
         """A queue was made or restored; ``delivered`` has the marks by priority."""
         if self._release_queue.log is None or not queue.durable:
-            queue.mark = math.inf
+            queue.high_watermark = math.inf
             return
-        self._marks[queue.number] = _QueueWatermarks(given, delivered or {}, position)
-        for priority, mark in (delivered or {}).items():
-            queue.level(priority).mark = mark
+        self._by_queue[queue.number] = _QueueWatermarks(given, delivered or {}, position)
+        for priority, watermark in (delivered or {}).items():
+            queue.priority_list(priority).high_watermark = watermark
 
     def close(self, queue: Queue) -> list[int]:
         """A queue was deleted; returns the records that go with it."""
-        mark = self._marks.pop(queue.number, None)
-        return [mark.position] if mark is not None and mark.position else []
+        watermark = self._by_queue.pop(queue.number, None)
+        return [watermark.position] if watermark is not None and watermark.position else []
 
     def cover_given(self, queue: Queue) -> int:
         """See to it that the queue's last number is covered; returns the position that has to be durable for it."""
-        mark = self._marks.get(queue.number)
-        if mark is None:
+        watermark = self._by_queue.get(queue.number)
+        if watermark is None:
             return 0
-        if queue.last > mark.given:
-            self._write(queue, mark, given=queue.last + self._block(limits.SEQUENCE_RESERVE), delivered=mark.delivered)
-        return mark.position
+        if queue.last > watermark.given:
+            self._write(
+                queue, watermark, given=queue.last + self._block(limits.SEQUENCE_RESERVE), delivered=watermark.delivered
+            )
+        return watermark.position
 
-    def cover_delivered(self, queue: Queue, level: PriorityList, number: int, ahead: int = 0) -> None:
+    def cover_delivered(self, queue: Queue, priority_list: PriorityList, number: int, ahead: int = 0) -> None:
         """See to it that messages of a priority up to ``number`` may be granted; ``ahead``: move before it gets as
         close as this."""
-        mark = self._marks.get(queue.number)
-        if mark is None:
+        watermark = self._by_queue.get(queue.number)
+        if watermark is None:
             return
-        covered = mark.delivered.get(level.priority, 0)
+        covered = watermark.delivered.get(priority_list.priority, 0)
         if number + ahead <= covered:
             return
-        delivered = max(covered, number + self._block(MARK_BLOCK))
-        self._write(queue, mark, given=mark.given, delivered={**mark.delivered, level.priority: delivered})
+        delivered = max(covered, number + self._block(WATERMARK_BLOCK))
+        self._write(
+            queue,
+            watermark,
+            given=watermark.given,
+            delivered={**watermark.delivered, priority_list.priority: delivered},
+        )
 
-        def raise_mark() -> None:
-            level.mark = max(level.mark, delivered)
+        def raise_watermark() -> None:
+            priority_list.high_watermark = max(priority_list.high_watermark, delivered)
 
-        self._release_queue.release_after(mark.position, (), raise_mark)
+        self._release_queue.release_after(watermark.position, (), raise_watermark)
 
     def _block(self, size: int) -> int:
         """How far a mark is moved ahead; with chaos not at all, so that the next message has to wait for another."""
@@ -83,14 +90,14 @@ class HighWatermarks:
 
     def settle(self, queue: Queue, delivered: dict[int, int]) -> None:
         """Write the exact marks, those of delivery by priority: the node stops in peace."""
-        mark = self._marks.get(queue.number)
-        if mark is not None and (mark.given, mark.delivered) != (queue.last, delivered):
-            self._write(queue, mark, given=queue.last, delivered=delivered)
+        watermark = self._by_queue.get(queue.number)
+        if watermark is not None and (watermark.given, watermark.delivered) != (queue.last, delivered):
+            self._write(queue, watermark, given=queue.last, delivered=delivered)
 
-    def _write(self, queue: Queue, mark: _QueueWatermarks, *, given: int, delivered: dict[int, int]) -> None:
-        deletes = [mark.position] if mark.position else []
+    def _write(self, queue: Queue, watermark: _QueueWatermarks, *, given: int, delivered: dict[int, int]) -> None:
+        deletes = [watermark.position] if watermark.position else []
         payload = encode_marks(queue.number, given, delivered)
         # Vital: without it a full disk could not be drained.
-        mark.position = self._release_queue.write(MARKS, [payload], deletes=deletes, vital=True)
-        mark.given = given
-        mark.delivered = delivered
+        watermark.position = self._release_queue.write(MARKS, [payload], deletes=deletes, vital=True)
+        watermark.given = given
+        watermark.delivered = delivered

@@ -54,7 +54,7 @@ class Ingress:
         self,
         release_queue: ReleaseQueue,
         definitions: Definitions,
-        marks: HighWatermarks,
+        watermarks: HighWatermarks,
         producers: ProducerSequences,
         memory: MemoryBound,
         *,
@@ -67,7 +67,7 @@ class Ingress:
         self._release_queue = release_queue
         self._definitions = definitions
         self._diverts = definitions.router.diverts
-        self._entering = RecordWriter(release_queue, marks)
+        self._entering = RecordWriter(release_queue, watermarks)
         self._producers = producers
         self._memory = memory
         #: Where messages go that wait for a node which is gone.
@@ -102,7 +102,7 @@ class Ingress:
                 self.duplicates += len(skipped)
                 self._all_known(then)
                 return
-        if address.room is not None and not self._admit(run, address.room, weighed=weighed):
+        if address.quota is not None and not self._admit(run, address.quota, weighed=weighed):
             self._release_queue.release_after(0, (), then)
             return
         targets = [only] if isinstance(only, Queue) else address.queues
@@ -133,8 +133,8 @@ class Ingress:
         if fresh or skipped:
             self._book(run, address, fresh, skipped)
         self.charge(run, views)
-        if address.room is not None:
-            then = address.room.placed(count - len(skipped), then)
+        if address.quota is not None:
+            then = address.quota.placed(count - len(skipped), then)
         self._release_queue.release_after(position, views, then)
 
     def weigh_turns(self, runs: Iterable[StoredRun]) -> int:
@@ -156,38 +156,38 @@ class Ingress:
         # Only a start from before the next checkpoint reads it, and gets what is dead from there on, too.
         self._release_queue.doom([position])
 
-    def _admit(self, run: StoredRun, room: AddressQuota, *, weighed: bool) -> bool:
+    def _admit(self, run: StoredRun, quota: AddressQuota, *, weighed: bool) -> bool:
         """Whether a run goes on; else it is dropped.
 
         Raises:
             AddressFullError: it has none, and senders are to know.
         """
         rows = run.content.rows
-        if room.policy in ("drop", "fail") and (room.full or self._memory.scarce):
-            if room.full:
-                room.reached()
+        if quota.policy in ("drop", "fail") and (quota.full or self._memory.scarce):
+            if quota.full:
+                quota.reached()
             else:
-                self._memory.reached(room.policy)
-            if room.policy == "fail":
+                self._memory.reached(quota.policy)
+            if quota.policy == "fail":
                 if weighed:
                     # What was placed since it was weighed belongs to the same transaction: it overshoots once.
                     return True
-                raise _full(run, room)
+                raise _full(run, quota)
             self._producers.raise_to(run.producer, run.number, run.number + rows - 1, run.user)
-            self._drop(room, rows)
+            self._drop(quota, rows)
             return False
         return True
 
-    def _drop(self, room: AddressQuota, rows: int) -> None:
-        room.dropped += rows
+    def _drop(self, quota: AddressQuota, rows: int) -> None:
+        quota.dropped += rows
         self.dropped += rows
 
     def charge(self, run: StoredRun, views: Views) -> None:
         """A run that was placed takes memory, of its address, too."""
         self._memory.use(run.size_bytes)
-        rooms = self._definitions.router.rooms
-        if rooms and views and (room := rooms.get(views[0][0].address)) is not None:
-            room.charge(run)
+        quotas = self._definitions.router.quotas
+        if quotas and views and (quota := quotas.get(views[0][0].address)) is not None:
+            quota.charge(run)
 
     def weigh(self, run: StoredRun, target: Target, kinds: int) -> int:
         """The bytes that the records of a run may take if it is placed now; refuses what ``place`` would refuse.
@@ -196,11 +196,11 @@ class Ingress:
             NotFoundError, AddressFullError, JournalBrokenError: as ``place``; at most its address came into being.
         """
         address, only = self._definitions.address_for(target)
-        room = address.room
-        if room is not None and room.policy in ("block", "fail") and (room.full or self._memory.scarce):
-            room.reached()
+        quota = address.quota
+        if quota is not None and quota.policy in ("block", "fail") and (quota.full or self._memory.scarce):
+            quota.reached()
             # Nobody can be made to wait who is in the middle of something.
-            raise _full(run, room)
+            raise _full(run, quota)
         content = run.content
         size = len(content.table) + len(content.body) + RUN_RECORD_BYTES + ROW_RECORD_BYTES * content.rows
         size += len(target.address.encode()) + len((target.queue or "").encode())
@@ -294,23 +294,23 @@ class Ingress:
             judged = [ids[row] for row in sorted(taken) if ids[row]], judged[1]
         self._book(run, address, *judged)
         self.charge(run, views)
-        if address.room is not None:
-            then = address.room.placed(len(taken), then)
+        if address.quota is not None:
+            then = address.quota.placed(len(taken), then)
         self._release_queue.release_after(position, views, then)
 
     def _asked(self, run: StoredRun, kinds: int) -> list[RowOptions] | None:
         """What each message of a run asks for; None: nothing."""
         if not kinds & SPECIAL and run.body is None:
             return None
-        if run.traits is None or not run.verdicts:
+        if run.options is None or not run.verdicts:
             # What filters were told of a run holds for it.
             self.prepare(run, kinds)
-        return read_options(run.content, run.traits.arrival if run.traits is not None else 0)
+        return read_options(run.content, run.options.arrival if run.options is not None else 0)
 
     def prepare(self, run: StoredRun, kinds: int) -> None:
         """Say of a run of a client's when it has come, if that matters: now."""
         if kinds & SPECIAL or run.body is not None:
-            run.traits = DeliveryOptions(self._timers.now_ms, taken=self._timers.elapsed_ms)
+            run.options = DeliveryOptions(self._timers.now_ms, taken=self._timers.elapsed_ms)
 
     def place_forwarded(
         self,
@@ -378,16 +378,16 @@ class Ingress:
             JournalBrokenError: the disk has failed.
         """
         address, queue = self._definitions.address_of_moved(target)
-        if address.room is not None and address.room.policy != "page" and address.room.full:
-            if address.room.policy != "drop":
+        if address.quota is not None and address.quota.policy != "page" and address.quota.full:
+            if address.quota.policy != "drop":
                 raise AddressFullError(f"the address {address.name!r} is full")
-            self._drop(address.room, run.content.rows)
+            self._drop(address.quota, run.content.rows)
             return False
         queues = [queue] if queue is not None else address.queues
-        traits = run.traits
-        invariant(traits is not None and traits.origin is not None, "what is moved has an origin")
-        assert traits is not None and traits.origin is not None
-        asked = asked_of_moved(run.content, traits.arrival)
+        options = run.options
+        invariant(options is not None and options.origin is not None, "what is moved has an origin")
+        assert options is not None and options.origin is not None
+        asked = asked_of_moved(run.content, options.arrival)
         shares = deal_here(run, address, queues, range(run.content.rows))
         if address.routing == "anycast" and len(placed(shares)) < run.content.rows:
             # A topic may have no subscriber; here somebody counts on a queue.
@@ -426,12 +426,12 @@ class Ingress:
         address = self._definitions.router.addresses.get(run.address)
         if address is None or not self.anew.offers(address, waited[0]):
             address, _ = self._definitions.address_of_moved(Target(run.address, None))
-        if address.room is not None and address.room.policy != "page" and address.room.full:
+        if address.quota is not None and address.quota.policy != "page" and address.quota.full:
             raise AddressFullError(f"the address {address.name!r} is full")
         shares = self.anew.shares(waited[0], run, waited[1], address)
         if len(placed(shares)) < run.content.rows:
             raise UsageError(f"no queue of {run.address!r} takes the message")
-        asked = read_options(run.content, run.traits.arrival if run.traits is not None else 0)
+        asked = read_options(run.content, run.options.arrival if run.options is not None else 0)
         logged = run.durable and self._release_queue.log is not None and any(share.queue.durable for share in shares)
         position, views = self._entering.enter_shares(run, shares, (b"", 0), asked, gone)
         self.charge(run, views)
@@ -450,10 +450,10 @@ class Ingress:
         if not kinds & SPECIAL and run.body is None:
             return None
         asked = read_options(run.content, arrival_ms)
-        if run.traits is None:
+        if run.options is None:
             # Else it has waited here, for filters or for room on the disk, since it came.
             begun = max(1, self._timers.now_ms - waited_ms) if any(one.due for one in asked) else 0
-            run.traits = DeliveryOptions(arrival_ms, taken=self._timers.elapsed_ms - waited_ms, begun=begun)
+            run.options = DeliveryOptions(arrival_ms, taken=self._timers.elapsed_ms - waited_ms, begun=begun)
         return asked
 
     def _all_known(self, then: Callable[[], None]) -> None:
@@ -462,9 +462,9 @@ class Ingress:
         self._release_queue.release_after(log.last if log is not None else 0, (), then)
 
 
-def _full(run: StoredRun, room: AddressQuota) -> AddressFullError:
+def _full(run: StoredRun, quota: AddressQuota) -> AddressFullError:
     return AddressFullError(
-        f"the address {run.address!r} has {room.messages} messages in {room.total_bytes} bytes and takes no more"
+        f"the address {run.address!r} has {quota.messages} messages in {quota.total_bytes} bytes and takes no more"
     )
 
 
@@ -472,7 +472,7 @@ def _apart(address: Address, only: Queue | ClusteredQueue | None, targets: Seque
     """Whether the messages of a run may go different ways, or at different times."""
     if (kinds & SPECIAL and targets) or (address.rings and not isinstance(only, Queue)):
         return True
-    return bool(address.filtered) and any(one.terms.filter is not None for one in targets)
+    return bool(address.filtered) and any(one.spec.filter is not None for one in targets)
 
 
 def _nothing() -> None:

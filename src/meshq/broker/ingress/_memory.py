@@ -25,7 +25,7 @@ GRANT_SHARE: Final = 4
 #: When less than such a part of memory is left it is scarce.
 SCARCE_SHARE: Final = 4
 #: When less than such a part of memory is used there is room again.
-ROOM_SHARE: Final = 4
+FREE_SHARE: Final = 4
 #: Bytes of memory for a byte of a frame, at worst: a message without a body (rounded up).
 MEMORY_PER_FRAME: Final = -(-(RUN_OVERHEAD_BYTES + RUN_ROW_BYTES) // (HEAD_BYTES + RUN_ROW_BYTES))
 
@@ -159,7 +159,7 @@ class MemoryBound:
     def released(self, size_bytes: int) -> None:
         """Runs are gone; whoever waits may go on."""
         self.used_bytes -= size_bytes
-        if self._told and self.used_bytes < self.limit_bytes // ROOM_SHARE:
+        if self._told and self.used_bytes < self.limit_bytes // FREE_SHARE:
             self._told.clear()
         if self._waiting:
             self._serve()

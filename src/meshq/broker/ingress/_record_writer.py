@@ -13,7 +13,7 @@ from meshq.broker.ingress._high_watermarks import HighWatermarks
 from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.ingress._router import Address
 from meshq.broker.queue._delivery_options import DeliveryOptions, RowOptions, divide, of_forwarded
-from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
+from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
 from meshq.broker.queue._run import GONE, GONE_ROWS, READY_ROWS, QueueRun, StoredRun, share_of
 from meshq.broker.records import (
     PLACED,
@@ -34,25 +34,25 @@ from meshq.errors import AddressFullError
 
 
 class _Part(NamedTuple):
-    """A share whose messages ask for the same; ``traits`` None: for nothing, or nobody here cares."""
+    """A share whose messages ask for the same; ``options`` None: for nothing, or nobody here cares."""
 
     queue: Queue
     rows: range
     remote: tuple[int, ...]
-    traits: DeliveryOptions | None
+    options: DeliveryOptions | None
 
     @property
     def waits(self) -> bool:
         """Whether its messages are not due yet."""
-        return self.traits is not None and self.traits.due > 0
+        return self.options is not None and self.options.due > 0
 
 
 class RecordWriter:
     """Writes runs into the journal and gives them their places in queues."""
 
-    def __init__(self, release_queue: ReleaseQueue, marks: HighWatermarks) -> None:
+    def __init__(self, release_queue: ReleaseQueue, watermarks: HighWatermarks) -> None:
         self._release_queue = release_queue
-        self._marks = marks
+        self._watermarks = watermarks
 
     def enter(
         self, run: StoredRun, address: Address, queues: list[Queue], skipped: tuple[int, ...]
@@ -75,10 +75,10 @@ class RecordWriter:
             if skipped:
                 skip_rows(view, skipped)
             if not (logged and queue.durable):
-                if (covered := self._marks.cover_given(queue)) > position:
+                if (covered := self._watermarks.cover_given(queue)) > position:
                     position = covered
             elif queue.consumers:
-                self._marks.cover_delivered(queue, queue.level_for(run), queue.last, MARK_BLOCK // 2)
+                self._watermarks.cover_delivered(queue, queue.list_for(run), queue.last, WATERMARK_BLOCK // 2)
             views.append((queue, view))
         if stride > 1 or skipped:
             address.turn = (address.turn + rows) % stride
@@ -111,20 +111,20 @@ class RecordWriter:
         position = self._write_parts(run, parts, link, gone) if logged else 0
         run.position = position
         views = []
-        for queue, rows, remote, traits in parts:
+        for queue, rows, remote, options in parts:
             share = share_of(run, rows)
-            if traits is not None:
-                share.traits = traits
-                if traits.due:
+            if options is not None:
+                share.options = options
+                if options.due:
                     run.share_views += share is not run
                     views.append((queue, QueueRun(share, 0, remote)))
                     continue
             run.share_views += share is not run
             view = QueueRun(share, queue.number_rows(len(rows)), remote)
             if not (logged and queue.durable):
-                position = max(position, self._marks.cover_given(queue))
+                position = max(position, self._watermarks.cover_given(queue))
             elif queue.consumers:
-                self._marks.cover_delivered(queue, queue.level_for(share), queue.last, MARK_BLOCK // 2)
+                self._watermarks.cover_delivered(queue, queue.list_for(share), queue.last, WATERMARK_BLOCK // 2)
             views.append((queue, view))
         run.views = len(views)
         if run.body is not None:
@@ -160,11 +160,11 @@ class RecordWriter:
         content = run.content
         head = RunRecord(run.producer, run.number, run.stamp, run.address, (), (), content)
         record = RoutedRecord(link[0], link[1], run.number_step, head, tuple(targets))
-        traits = run.traits
-        if traits is None:
+        options = run.options
+        if options is None:
             return self._release_queue.write(ROUTED, [encode_routed_head(record), content.table, content.body])
         body = (run.body.body_id, run.body.size_bytes) if run.body is not None else None
-        placed = PlacedRecord(traits.arrival, traits.origin, gone, record, body, traits.begun)
+        placed = PlacedRecord(options.arrival, options.origin, gone, record, body, options.begun)
         refs = list(dict.fromkeys(row.position for row in gone))
         return self._release_queue.write(PLACED, [encode_placed_head(placed), content.table, content.body], refs=refs)
 
@@ -176,15 +176,15 @@ def _check_parts(count: int) -> None:
 
 def _parts(run: StoredRun, shares: Sequence[Share], asked: list[RowOptions] | None) -> list[_Part]:
     """Divide shares so that the messages of each part ask for the same."""
-    traits = run.traits
-    if asked is None or traits is None:
+    options = run.options
+    if asked is None or options is None:
         return [_Part(*share, None) for share in shares]
     parts = []
     for share in shares:
         if share.queue.forwards:
-            parts.append(_Part(*share, of_forwarded(share.rows, asked, traits)))
+            parts.append(_Part(*share, of_forwarded(share.rows, asked, options)))
         else:
-            divided = divide(share.rows, asked, traits)
+            divided = divide(share.rows, asked, options)
             parts += [_Part(share.queue, rows, share.remote, each) for rows, each in divided]
     return parts
 

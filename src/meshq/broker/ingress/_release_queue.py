@@ -109,7 +109,7 @@ class ReleaseQueue:
         """Entries that are not released yet."""
         return len(self._entries)
 
-    def holds(self, queue: Queue) -> bool:
+    def has_entries_for(self, queue: Queue) -> bool:
         """Whether something that was placed in a queue is not released yet."""
         return any(queue is one for _, views, _ in self._entries for one, _ in views)
 

@@ -13,9 +13,10 @@ from meshq.broker.ingress._distribution_plan import ClusteredQueue, RemoteBindin
 from meshq.broker.ingress._diverts import Diverts
 from meshq.broker.ingress._duplicates import DuplicateIds
 from meshq.broker.ingress._settings_table import SettingsTable
-from meshq.broker.queue._arriving import paged_of, views_of
 from meshq.broker.queue._last_value_machine import LastValues
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._queue_spec import QueueKind
+from meshq.broker.queue._run_loading import paged_of, views_of
 from meshq.errors import NotFoundError, UsageError
 from meshq.settings import AddressSettings
 
@@ -24,14 +25,14 @@ class Address:
     """One address: its routing type, its queues, its window of duplicate ids."""
 
     __slots__ = (
+        "auto_created",
         "duplicates",
         "filtered",
         "name",
-        "on_use",
         "position",
         "queues",
+        "quota",
         "rings",
-        "room",
         "routing",
         "turn",
     )
@@ -39,7 +40,7 @@ class Address:
     def __init__(self, name: str, routing: str, settings: AddressSettings) -> None:
         self.name = name
         # It came into being on first use.
-        self.on_use = False
+        self.auto_created = False
         self.routing = routing
         self.queues: list[Queue] = []
         # How many of them take only some messages.
@@ -52,7 +53,7 @@ class Address:
         # Its queues by name, where other nodes have some, too; empty where only this node has.
         self.rings: dict[str, ClusteredQueue] = {}
         # What it may hold; None: as much as there is memory.
-        self.room: AddressQuota | None = None
+        self.quota: AddressQuota | None = None
 
 
 class Router:
@@ -71,7 +72,7 @@ class Router:
         #: The highest queue number ever given.
         self.last_number = 0
         #: By address: what it may hold, if that is bounded or was.
-        self.rooms: dict[str, AddressQuota] = {}
+        self.quotas: dict[str, AddressQuota] = {}
         #: Whether there is a disk for what has no room.
         self.pages = pages
         #: Called when an address holds more than it may in memory.
@@ -101,7 +102,7 @@ class Router:
         self.skip_numbers(queue.number)
         self._rule(queue)
         address.queues.append(queue)
-        if queue.terms.filter is not None:
+        if queue.spec.filter is not None:
             address.filtered += 1
             self.sieves[queue] = None
         self.queues[queue.name] = self.by_number[queue.number] = queue
@@ -118,27 +119,27 @@ class Router:
         elif known is None or known.key != key:
             queue.last_values = LastValues(queue, key)
             queue.last_values.take_up()
-        if queue.terms.on_use:
-            queue.passing = queue.settings.auto_delete_queues
+        if queue.spec.auto_created:
+            queue.auto_delete = queue.settings.auto_delete_queues
 
     def _bound(self, address: Address) -> None:
         """Have an address hold as much as its settings say now."""
         settings = self.settings(address.name)
-        room = self.rooms.get(address.name)
-        if room is None:
+        quota = self.quotas.get(address.name)
+        if quota is None:
             if not bounded(settings) or address.name.startswith(INTERNAL):
                 return
-            room = self.rooms[address.name] = AddressQuota(address.routing, address.queues)
-            room.on_pressure = lambda: self.on_pressure()
-            room.on_full = partial(self._full, address.name)
-            room.recount(view.run.origin or view.run for queue in address.queues for view in views_of(queue))
+            quota = self.quotas[address.name] = AddressQuota(address.routing, address.queues)
+            quota.on_pressure = lambda: self.on_pressure()
+            quota.on_full = partial(self._full, address.name)
+            quota.recount(view.run.origin or view.run for queue in address.queues for view in views_of(queue))
         # The address may have gone and come again, and its producers have stayed.
-        room.queues = address.queues
-        address.room = room
-        room.rule(settings, pages=self.pages)
+        quota.queues = address.queues
+        address.quota = quota
+        quota.rule(settings, pages=self.pages)
 
     def _full(self, name: str) -> None:
-        self.on_full(name, self.rooms[name].policy)
+        self.on_full(name, self.quotas[name].policy)
 
     def settings_changed(self) -> list[int]:
         """The settings of addresses are others; returns records of duplicate ids that nobody needs any more."""
@@ -158,7 +159,7 @@ class Router:
         """Take a queue out of all tables."""
         del self.queues[queue.name], self.by_number[queue.number]
         self.addresses[queue.address].queues.remove(queue)
-        if queue.terms.filter is not None:
+        if queue.spec.filter is not None:
             self.addresses[queue.address].filtered -= 1
             del self.sieves[queue]
         self._form_rings(queue.address)
@@ -271,19 +272,19 @@ class Router:
     def remove_address(self, address: Address) -> None:
         """Forget an address that has no queues."""
         del self.addresses[address.name]
-        self.forget_room(address.name)
+        self.forget_quota(address.name)
 
-    def forget_room(self, name: str) -> None:
+    def forget_quota(self, name: str) -> None:
         """A room is of no use any more if neither its address is there nor a producer that would send to it."""
-        room = self.rooms.get(name)
-        if room is not None and room.idle and name not in self.addresses:
-            del self.rooms[name]
+        quota = self.quotas.get(name)
+        if quota is not None and quota.idle and name not in self.addresses:
+            del self.quotas[name]
 
     def may_go(self, address: Address) -> bool:
         """Whether an address without queues goes by itself."""
         settings = self.settings(address.name)
         return (
-            address.on_use
+            address.auto_created
             and settings.auto_delete_queues
             # On its next use it would be another one.
             and address.routing == settings.default_routing
@@ -340,16 +341,16 @@ class Router:
             "routing": self.addresses[queue.address].routing,
             "durable": queue.durable,
             "paused": queue.paused,
-            "temporary": queue.terms.owner is not None,
-            "subscription": queue.terms.subscription,
-            "filter": queue.terms.filter_text,
+            "temporary": queue.kind is QueueKind.TEMPORARY,
+            "subscription": queue.spec.subscription,
+            "filter": queue.spec.filter_text,
             "ready": queue.ready,
-            "delivering": queue.held,
+            "delivering": queue.unacked,
             "delayed": queue.delayed,
             "scheduled": queue.scheduled_messages,
             "paged": paged[0],
             "paged_bytes": paged[1],
-            "dropped": room.dropped if (room := self.rooms.get(queue.address)) is not None else 0,
+            "dropped": quota.dropped if (quota := self.quotas.get(queue.address)) is not None else 0,
             "added": queue.added,
             "acknowledged": queue.acknowledged,
             **queue.removed,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._run import HELD, QueueRun
+from meshq.broker.queue._run import UNACKED, QueueRun
 
 
 def size_of(view: QueueRun) -> int:
@@ -23,8 +23,8 @@ def head_of(queue: Queue, reserve_bytes: int) -> dict[QueueRun, None]:
     """The runs that are served next: at least one, and what fits into the reserve."""
     kept: dict[QueueRun, None] = {}
     left = reserve_bytes
-    for level in queue.levels:
-        view = level.head
+    for priority_list in queue.priority_lists:
+        view = priority_list.head
         while view is not None:
             if kept and left <= 0:
                 return kept
@@ -34,25 +34,25 @@ def head_of(queue: Queue, reserve_bytes: int) -> dict[QueueRun, None]:
     return kept
 
 
-def cold(queue: Queue, reserve_bytes: int, strays: Iterable[QueueRun]) -> list[QueueRun]:
-    """The runs of a queue that may go to the disk; ``strays``: those that are here in the midst of others."""
+def evictable(queue: Queue, reserve_bytes: int, resident: Iterable[QueueRun]) -> list[QueueRun]:
+    """The runs of a queue that may go to the disk; ``resident``: those that are here in the midst of others."""
     kept = head_of(queue, reserve_bytes)
     found: dict[QueueRun, None] = {}
     for view in reversed(queue.scheduled):
         if view.run.paged:
             break
         found[view] = None
-    for level in reversed(queue.levels):
-        view_or_none = level.tail
+    for priority_list in reversed(queue.priority_lists):
+        view_or_none = priority_list.tail
         while view_or_none is not None and view_or_none not in kept and not view_or_none.run.paged:
             found[view_or_none] = None
             view_or_none = view_or_none.previous
-    for view in strays:
+    for view in resident:
         if view not in kept:
             found[view] = None
     return list(found)
 
 
-def held(view: QueueRun) -> bool:
+def pinned(view: QueueRun) -> bool:
     """Whether somebody has a message of it: it may come back, or have to be moved, at once."""
-    return view.states.find(HELD) >= 0
+    return view.states.find(UNACKED) >= 0

@@ -14,10 +14,10 @@ from typing import Any, Final
 from meshq import limits
 from meshq.broker.ingress._memory import MemoryBound
 from meshq.broker.ingress._router import Router
-from meshq.broker.paging._evictable_plan import cold, held, size_of
-from meshq.broker.queue._arriving import arrived
+from meshq.broker.paging._evictable_plan import evictable, pinned, size_of
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun, StoredRun
+from meshq.broker.queue._run_loading import content_loaded
 from meshq.wire import RunBytes
 
 #: Of memory, the part from which on queues are paged, and the part that is left then.
@@ -32,10 +32,10 @@ GROWTH_SHARE: Final = 16
 #: But from here on it is tried each time.
 PAGE_AGAIN: Final = 15 / 16
 #: Runs that are gone may be remembered, but not many more than there are runs.
-STRAYS_SLACK: Final = 64
+RESIDENT_SLACK: Final = 64
 
 
-class _Wanted:
+class _Fault:
     """A run that is read back: the queues that wait for it, and what is to be done when it is here."""
 
     __slots__ = ("then", "views")
@@ -58,10 +58,10 @@ class Pager:
         self.on_spill_gone: Callable[[Any], None] = _ignore
         #: Whether there is room for what is in no journal.
         self.spills = False
-        self._wanted: dict[StoredRun, _Wanted] = {}
+        self._faults: dict[StoredRun, _Fault] = {}
         #: Runs in the midst of a queue that are here.  Whoever ends one takes it out, for its content would stay.
-        self.strays: dict[QueueRun, Queue] = {}
-        self._stray_limit = self._shared_limit = STRAYS_SLACK
+        self.resident: dict[QueueRun, Queue] = {}
+        self._resident_limit = self._shared_limit = RESIDENT_SLACK
         # What is to be written, and what is being written.
         self._spilling: dict[StoredRun, dict[QueueRun, Queue]] = {}
         # The queues that have a run which is on the disk, if these are several.
@@ -79,7 +79,7 @@ class Pager:
         return queue is not None and _pages(queue)
 
     @property
-    def room_at_start(self) -> float:
+    def free_bytes_at_start(self) -> float:
         """Bytes up to which what a broker finds at its start is held in memory."""
         return self._memory.limit_bytes * PAGE_TO if self._router.pages else math.inf
 
@@ -88,13 +88,13 @@ class Pager:
 
     # -- what is needed
 
-    def want(self, queue: Queue) -> None:
+    def fault_in_all(self, queue: Queue) -> None:
         """A queue can't go on without some of its runs."""
-        wanted, queue.wanted = queue.wanted, {}
-        for view in wanted:
-            self.fetch(queue, view)
+        views, queue.to_fault_in = queue.to_fault_in, {}
+        for view in views:
+            self.fault_in(queue, view)
 
-    def fetch(self, queue: Queue, view: QueueRun, then: Callable[[], None] | None = None) -> None:
+    def fault_in(self, queue: Queue, view: QueueRun, then: Callable[[], None] | None = None) -> None:
         """Get the content of a run, and tell its queue; ``then``: what is to be done before anybody gets it."""
         run = view.run
         if not run.paged:
@@ -102,13 +102,13 @@ class Pager:
             if then is not None:
                 then()
             return
-        wanted = self._wanted.get(run)
-        if wanted is None:
-            wanted = self._wanted[run] = _Wanted()
+        fault = self._faults.get(run)
+        if fault is None:
+            fault = self._faults[run] = _Fault()
             self._read_ahead(queue, view)
-        wanted.views[view] = queue
+        fault.views[view] = queue
         if then is not None:
-            wanted.then.append(then)
+            fault.then.append(then)
         self.on_work()
 
     def _read_ahead(self, queue: Queue, view: QueueRun) -> None:
@@ -117,9 +117,9 @@ class Pager:
         following = view.next
         while following is not None and following.run.paged and left > 0:
             left -= following.run.paged
-            if following.run not in self._wanted:
-                self._wanted[following.run] = wanted = _Wanted()
-                wanted.views[following] = queue
+            if following.run not in self._faults:
+                self._faults[following.run] = fault = _Fault()
+                fault.views[following] = queue
             following = following.next
 
     def _head_bytes(self, queue: Queue) -> int:
@@ -138,11 +138,11 @@ class Pager:
         """What is to be read next, not too much of it at a time."""
         found: list[StoredRun] = []
         left = self._step_bytes
-        for run, wanted in list(self._wanted.items()):
-            if not any(view.live for view in wanted.views):
+        for run, fault in list(self._faults.items()):
+            if not any(view.live for view in fault.views):
                 # Nobody needs it any more.
-                del self._wanted[run]
-                for then in wanted.then:
+                del self._faults[run]
+                for then in fault.then:
                     then()
                 continue
             found.append(run)
@@ -154,43 +154,43 @@ class Pager:
     def arrived(self, found: Mapping[StoredRun, RunBytes]) -> None:
         """The content of these runs is here."""
         for run, content in found.items():
-            wanted = self._wanted.pop(run)
-            if run.paged and any(view.live for view in wanted.views):
+            fault = self._faults.pop(run)
+            if run.paged and any(view.live for view in fault.views):
                 size = run.restore(content)
                 self.read_bytes += size
                 self._account(run, -size)
                 self._drop_spill(run)
-            for then in wanted.then:
+            for then in fault.then:
                 then()
-            self._stray(self._shared.pop(run, {}))
-            for view, queue in wanted.views.items():
+            self._add_resident(self._shared.pop(run, {}))
+            for view, queue in fault.views.items():
                 if view.live:
-                    self.strays[view] = queue
+                    self.resident[view] = queue
                     self._here(queue, view)
-        if len(self.strays) > self._stray_limit:
-            self._sweep_strays()
+        if len(self.resident) > self._resident_limit:
+            self._trim_resident()
 
     def _here(self, queue: Queue, view: QueueRun) -> None:
         if queue.number in self._router.by_number:
-            arrived(queue, view)
+            content_loaded(queue, view)
             self._touch(queue)
 
-    def _stray(self, views: Mapping[QueueRun, Queue]) -> None:
-        self.strays.update((view, queue) for view, queue in views.items() if view.live)
+    def _add_resident(self, views: Mapping[QueueRun, Queue]) -> None:
+        self.resident.update((view, queue) for view, queue in views.items() if view.live)
 
-    def _sweep_strays(self) -> None:
+    def _trim_resident(self) -> None:
         """Forget those that are on the disk."""
-        for view in [view for view in self.strays if view.run.paged]:
-            del self.strays[view]
-        self._stray_limit = 2 * len(self.strays) + STRAYS_SLACK
+        for view in [view for view in self.resident if view.run.paged]:
+            del self.resident[view]
+        self._resident_limit = 2 * len(self.resident) + RESIDENT_SLACK
         if len(self._shared) > self._shared_limit:
             self._shared = {run: views for run, views in self._shared.items() if run.views}
-            self._shared_limit = 2 * len(self._shared) + STRAYS_SLACK
+            self._shared_limit = 2 * len(self._shared) + RESIDENT_SLACK
 
     def _account(self, run: StoredRun, freed: int) -> None:
         whole = run.origin or run
-        if whole.room is not None:
-            whole.room.freed(freed)
+        if whole.quota is not None:
+            whole.quota.freed(freed)
         self._memory.released(freed)
 
     def ended(self, run: StoredRun) -> None:
@@ -210,11 +210,11 @@ class Pager:
         Returns whether all of that was possible.
         """
         memory, left = self._memory, 0
-        for room in self._router.rooms.values():
-            if room.pressed:
-                queues = [queue for queue in room.queues if _pages(queue)]
-                rest = self._free(room.excess, queues)
-                room.relieved(rest)
+        for quota in self._router.quotas.values():
+            if quota.pressed:
+                queues = [queue for queue in quota.queues if _pages(queue)]
+                rest = self._free(quota.excess, queues)
+                quota.relieved(rest)
                 left = max(left, rest)
         if memory.used_bytes > memory.page_at or (
             memory.waiting and memory.used_bytes > memory.limit_bytes * PAGE_FROM
@@ -235,16 +235,17 @@ class Pager:
         need -= sum(size_of(next(iter(views))) for views in self._spilling.values())
         for reserve in RESERVES:
             if need > 0:
-                need -= self._page_out(need, queues, reserve)
+                need -= self._evict_from(need, queues, reserve)
         return need
 
-    def _page_out(self, need: int, queues: Sequence[Queue], reserve: float) -> int:
-        strays: dict[Queue, list[QueueRun]] = {}
-        self._sweep_strays()
-        for view, queue in self.strays.items():
-            strays.setdefault(queue, []).append(view)
+    def _evict_from(self, need: int, queues: Sequence[Queue], reserve: float) -> int:
+        resident: dict[Queue, list[QueueRun]] = {}
+        self._trim_resident()
+        for view, queue in self.resident.items():
+            resident.setdefault(queue, []).append(view)
         found = [
-            (queue, cold(queue, int(self._head_bytes(queue) * reserve), strays.get(queue, ()))) for queue in queues
+            (queue, evictable(queue, int(self._head_bytes(queue) * reserve), resident.get(queue, ())))
+            for queue in queues
         ]
         # The longest backlog first.
         found.sort(key=lambda item: (-sum(map(size_of, item[1])), item[0].number))
@@ -255,22 +256,22 @@ class Pager:
                 if freed >= need:
                     break
                 run = view.run
-                if held(view) or run in self._spilling:
-                    self.strays[view] = queue
+                if pinned(view) or run in self._spilling:
+                    self.resident[view] = queue
                 elif run.origin is not None:
                     # A share has one queue.
-                    freed += self._leave(run, {view: queue})
+                    freed += self._evict(run, {view: queue})
                 else:
                     known = together.setdefault(run, {})
                     known[view] = queue
                     # It goes only when none of the queues that have it needs it next.
                     if len(known) == run.views - run.share_views:
-                        freed += self._leave(run, together.pop(run))
+                        freed += self._evict(run, together.pop(run))
         for known in together.values():
-            self._stray(known)
+            self._add_resident(known)
         return freed
 
-    def _leave(self, run: StoredRun, views: dict[QueueRun, Queue]) -> int:
+    def _evict(self, run: StoredRun, views: dict[QueueRun, Queue]) -> int:
         """The content of a run goes: these are all its views."""
         whole = run.origin or run
         freed = 0
@@ -279,15 +280,15 @@ class Pager:
             freed = whole.strip()
             self._account(whole, freed)
         if whole.position:
-            self.left(run, views)
+            self.note_evicted(run, views)
             return freed + self._forget(run)
         if self.spills:
             self._spilling[run] = views
             return freed + size_of(next(iter(views)))
-        self._stray(views)
+        self._add_resident(views)
         return freed
 
-    def left(self, run: StoredRun, views: dict[QueueRun, Queue]) -> None:
+    def note_evicted(self, run: StoredRun, views: dict[QueueRun, Queue]) -> None:
         """A run is left to the disk: when it is here for one queue, the others know of it."""
         if len(views) > 1:
             self._shared[run] = views
@@ -317,20 +318,20 @@ class Pager:
     def unspilled(self) -> None:
         """There is no room for what was to be written: it stays."""
         for views in self._spilling.values():
-            self._stray(views)
+            self._add_resident(views)
         self._spilling.clear()
 
     def spilled(self, written: Mapping[StoredRun, object]) -> None:
         """This was written, and where."""
         for run, spill in written.items():
             views = self._spilling.pop(run)
-            if run.paged or not any(view.live for view in views) or any(held(view) for view in views):
+            if run.paged or not any(view.live for view in views) or any(pinned(view) for view in views):
                 # Somebody was faster.
-                self._stray(views)
+                self._add_resident(views)
                 self.on_spill_gone(spill)
                 continue
             run.spill = spill
-            self.left(run, views)
+            self.note_evicted(run, views)
             self._forget(run)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Browser:
     """One browse.  ``consumer`` has the window and the tags; its queue does not know it as one of its consumers."""
 
-    __slots__ = ("_ahead", "_filter", "_level", "_row", "_until", "_view", "consumer", "ended", "unfinished")
+    __slots__ = ("_ahead", "_filter", "_priority_list", "_row", "_until", "_view", "consumer", "ended", "unfinished")
 
     def __init__(self, consumer: ConsumerState, filter: Filter | None) -> None:
         self.consumer = consumer
@@ -35,7 +35,7 @@ class Browser:
         self.unfinished = False
         # The lists that come later, the list and run that it stands in, and the row.
         self._ahead: list[PriorityList] = []
-        self._level: PriorityList | None = None
+        self._priority_list: PriorityList | None = None
         self._view: QueueRun | None = None
         self._row = 0
         # The last message that is shown.
@@ -44,9 +44,9 @@ class Browser:
     def begin(self) -> None:
         """Stand at the head of the queue, as it is now."""
         queue = self.consumer.queue
-        tails = [level.tail for level in queue.levels if level.tail is not None]
+        tails = [priority_list.tail for priority_list in queue.priority_lists if priority_list.tail is not None]
         self._until = max((tail.first + len(tail.states) - 1 for tail in tails), default=0)
-        self._ahead = queue.levels[::-1]
+        self._ahead = queue.priority_lists[::-1]
         queue.browsers[self] = None
         self._next_list()
 
@@ -54,17 +54,17 @@ class Browser:
         """Nobody looks any more."""
         self.consumer.unsettled()
         self.consumer.queue.browsers.pop(self, None)
-        if self._level is not None:
-            self._level.browsers.pop(self, None)
-        self._level = self._view = None
+        if self._priority_list is not None:
+            self._priority_list.browsers.pop(self, None)
+        self._priority_list = self._view = None
 
     def _next_list(self) -> None:
-        if self._level is not None:
-            del self._level.browsers[self]
-        self._level = self._ahead.pop() if self._ahead else None
-        if self._level is not None:
-            self._level.browsers[self] = None
-            self._view, self._row = self._level.head, 0
+        if self._priority_list is not None:
+            del self._priority_list.browsers[self]
+        self._priority_list = self._ahead.pop() if self._ahead else None
+        if self._priority_list is not None:
+            self._priority_list.browsers[self] = None
+            self._view, self._row = self._priority_list.head, 0
 
     def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
         """These tags were handed over: nothing was taken, so there is room again, and that is all.
@@ -85,18 +85,18 @@ class Browser:
         shown: list[Dispatch] = []
         looks = limits.SCAN_MESSAGES_MAX
         self.unfinished = False
-        while self._level is not None:
+        while self._priority_list is not None:
             view = self._view
             if view is None or view.first > self._until:
                 self._next_list()
                 continue
-            if self.consumer.room() <= 0:
+            if self.consumer.credit() <= 0:
                 break
             if looks <= 0:
                 self.unfinished = True
                 break
             if view.run.paged:
-                self.consumer.queue.want(view)
+                self.consumer.queue.fault_in(view)
                 break
             rows, seen, work = self._rows(view, looks)
             looks -= work
@@ -109,7 +109,7 @@ class Browser:
                 self._row = seen
                 continue
             self._view, self._row = view.next, 0
-        self.ended = self._level is None
+        self.ended = self._priority_list is None
         return shown
 
     def _rows(self, view: QueueRun, looks: int) -> tuple[list[int], int, int]:
@@ -124,13 +124,13 @@ class Browser:
 
     def _fitting(self, view: QueueRun, rows: list[int]) -> int:
         consumer = self.consumer
-        count = fitting_rows(view, rows[: consumer.room()], consumer.window_bytes - consumer.held_bytes)
+        count = fitting_rows(view, rows[: consumer.credit()], consumer.window_bytes - consumer.unacked_bytes)
         # One message always fits.
-        return 1 if rows and not count and not consumer.held else count
+        return 1 if rows and not count and not consumer.unacked else count
 
     def _show(self, view: QueueRun, rows: range) -> Dispatch:
         consumer = self.consumer
-        grant = Dispatch(view, rows.start, rows.stop, rows.step, consumer.next_tag)
-        grant.size_bytes = span_bytes(view, grant.start, grant.stop, grant.step)
-        consumer.hold(grant)
-        return grant
+        dispatch = Dispatch(view, rows.start, rows.stop, rows.step, consumer.next_tag)
+        dispatch.size_bytes = span_bytes(view, dispatch.start, dispatch.stop, dispatch.step)
+        consumer.record_dispatch(dispatch)
+        return dispatch

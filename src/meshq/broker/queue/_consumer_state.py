@@ -1,4 +1,4 @@
-"""A consumer as its queue sees it: how much it may hold, and what it holds, by tag."""
+"""A consumer as its queue sees it: credit, window, and unacked messages by tag."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RowSpan:
         self.start = start
         self.stop = stop
         self.step = step
-        # How many they are.
+        # The number of rows.
         self.rows = stop - start if step == 1 else len(range(start, stop, step))
 
 
@@ -42,7 +42,7 @@ class Dispatch(RowSpan):
     __slots__ = ("counts", "left", "settled", "size_bytes", "tag")
 
     def __init__(self, view: QueueRun, start: int, stop: int, step: int, tag: int) -> None:
-        # As a span's, without another call for each run.
+        # As in RowSpan, without another call for each run.
         self.view = view
         self.start = start
         self.stop = stop
@@ -51,17 +51,17 @@ class Dispatch(RowSpan):
         self.tag = tag
         # Rows not settled yet.
         self.rows = self.left = stop - start if step == 1 else len(range(start, stop, step))
-        # A byte per row, 1 once it is settled; None while all or none are.
+        # A byte per row, 1 once the row is settled; None while all rows are settled or none is.
         self.settled: bytearray | None = None
-        # What the rows that are not settled count for in the consumer's window.
+        # Bytes of the unsettled rows in the consumer's window.
         self.size_bytes = 0
-        # Whether the consumer's share of memory has the run's content for it; else it has it for the grant before.
+        # Whether ``pinned_bytes`` of the consumer has the run's content for this dispatch, not for the one before.
         self.counts = True
 
 
-def weight(grants: Iterable[tuple[object, Dispatch]]) -> int:
-    """What grants take of a step: their messages, and more if these are large."""
-    return sum(grant.rows + grant.size_bytes // limits.STEP_MESSAGE_BYTES for _, grant in grants)
+def weight(dispatches: Iterable[tuple[object, Dispatch]]) -> int:
+    """Return the part of a step's budget that dispatches take: their messages, and more if these are large."""
+    return sum(dispatch.rows + dispatch.size_bytes // limits.STEP_MESSAGE_BYTES for _, dispatch in dispatches)
 
 
 class ConsumerState:
@@ -71,23 +71,8 @@ class ConsumerState:
     """
 
     __slots__ = (
-        "browser",
-        "exclusive",
-        "filter",
-        "grants",
-        "held",
-        "held_bytes",
-        "next_tag",
-        "number",
-        "owner",
-        "pinned_bytes",
-        "priority",
-        "queue",
-        "served",
-        "unacked_memory",
-        "willing",
-        "window",
-        "window_bytes",
+        "browser", "dispatches", "exclusive", "filter", "next_tag", "number", "owner", "pinned_bytes", "priority",
+        "queue", "served", "unacked", "unacked_bytes", "unacked_memory", "willing", "window", "window_bytes",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, owner: object, number: int, window: int, window_bytes: int) -> None:
@@ -107,44 +92,44 @@ class ConsumerState:
         self.exclusive = False
         self.served = False
         self.willing = True
-        self.held = 0
-        self.held_bytes = 0
+        self.unacked = 0
+        self.unacked_bytes = 0
         self.next_tag = 1
         # Grants with unsettled rows, by rising tag.
-        self.grants: list[Dispatch] = []
+        self.dispatches: list[Dispatch] = []
         # The bound on what all consumers hold; None: this one is not counted.  And its share of that: the content of
         # each run of which it holds a message.
         self.unacked_memory: UnackedMemory | None = None
         self.pinned_bytes = 0
 
-    def room(self) -> int:
+    def credit(self) -> int:
         """How many messages it may be given now, as far as their number goes."""
         if not self.willing:
             return 0
-        if self.held:
-            if self.held_bytes >= self.window_bytes:
+        if self.unacked:
+            if self.unacked_bytes >= self.window_bytes:
                 return 0
             unacked_memory = self.unacked_memory
             if unacked_memory is not None and self.pinned_bytes > unacked_memory.free_bytes:
                 unacked_memory.limited[self] = None
                 return 0
-        return self.window - self.held
+        return self.window - self.unacked
 
     def fits(self, size: int) -> bool:
         """Whether a message of this size fits into its window; one always does."""
-        return not self.held or size <= self.window_bytes - self.held_bytes
+        return not self.unacked or size <= self.window_bytes - self.unacked_bytes
 
-    def hold(self, grant: Dispatch) -> None:
+    def record_dispatch(self, dispatch: Dispatch) -> None:
         """Messages are granted to it."""
-        self.next_tag += grant.rows
-        self.held += grant.rows
-        self.held_bytes += grant.size_bytes
-        self.grants.append(grant)
+        self.next_tag += dispatch.rows
+        self.unacked += dispatch.rows
+        self.unacked_bytes += dispatch.size_bytes
+        self.dispatches.append(dispatch)
         unacked_memory = self.unacked_memory
         if unacked_memory is not None:
-            run = grant.view.run
+            run = dispatch.view.run
             if run.pins:
-                self._share(run, grant)
+                self._share(run, dispatch)
             else:
                 # All but a few grants are the first of their run: that path makes no call.
                 run.pins = 1
@@ -152,21 +137,21 @@ class ConsumerState:
                 unacked_memory.free_bytes -= size
                 self.pinned_bytes += size
 
-    def _share(self, run: StoredRun, grant: Dispatch) -> None:
+    def _share(self, run: StoredRun, dispatch: Dispatch) -> None:
         """A grant is the newest, and of a run of which somebody holds a message already."""
         run.pins += 1
-        grants = self.grants
-        if len(grants) > 1 and grants[-2].view.run is run:
-            grant.counts = False
+        dispatches = self.dispatches
+        if len(dispatches) > 1 and dispatches[-2].view.run is run:
+            dispatch.counts = False
         else:
             self.pinned_bytes += run.content_bytes
 
-    def _unpin(self, grant: Dispatch, index: int, unacked_memory: UnackedMemory) -> None:
+    def _unpin(self, dispatch: Dispatch, index: int, unacked_memory: UnackedMemory) -> None:
         """A grant is gone that stood at ``index`` among the consumer's."""
-        run = grant.view.run
+        run = dispatch.view.run
         if run.pins > 1:
             run.pins -= 1
-            if grant.counts:
+            if dispatch.counts:
                 self._stop_counting(run, index)
             return
         run.pins = 0
@@ -174,11 +159,11 @@ class ConsumerState:
         self.pinned_bytes -= size
         unacked_memory.free_bytes += size
         if unacked_memory.limited:
-            unacked_memory.look_again()
+            unacked_memory.retry_limited()
 
     def _stop_counting(self, run: StoredRun, index: int) -> None:
         """The grant that stood at ``index`` counts no more: the one behind it does, if it has relied on that."""
-        following = self.grants[index] if index < len(self.grants) else None
+        following = self.dispatches[index] if index < len(self.dispatches) else None
         if following is not None and not following.counts:
             following.counts = True
         else:
@@ -188,7 +173,7 @@ class ConsumerState:
         """Its session can take more, or can't."""
         self.willing = willing
         if self.filter is not None:
-            self.queue.room_changed(self)
+            self.queue.credit_changed(self)
 
     def take(self, first: int, last: int) -> list[RowSpan]:
         """Settle the tags ``first`` to ``last``; returns the rows, in order.
@@ -198,27 +183,27 @@ class ConsumerState:
         """
         if not 0 < first <= last < self.next_tag:
             raise violation("bad_tag", f"tags {first} to {last}; given so far: 1 to {self.next_tag - 1}")
-        grants = self.grants
-        index = bisect_right(grants, first, key=_TAG) - 1
+        dispatches = self.dispatches
+        index = bisect_right(dispatches, first, key=_TAG) - 1
         found: list[tuple[Dispatch, int, int]] = []
         tag = first
         while tag <= last:
-            grant = grants[index] if 0 <= index < len(grants) else None
-            if grant is None or not 0 <= (low := tag - grant.tag) < grant.rows:
+            dispatch = dispatches[index] if 0 <= index < len(dispatches) else None
+            if dispatch is None or not 0 <= (low := tag - dispatch.tag) < dispatch.rows:
                 raise violation("bad_tag", f"tag {tag} is settled already")
-            following = grant.tag + grant.rows
-            high = grant.rows if following <= last else last + 1 - grant.tag
-            if grant.settled is not None and grant.settled.find(1, low, high) >= 0:
-                raise violation("bad_tag", f"one of the tags {tag} to {grant.tag + high - 1} is settled already")
-            found.append((grant, low, high))
+            following = dispatch.tag + dispatch.rows
+            high = dispatch.rows if following <= last else last + 1 - dispatch.tag
+            if dispatch.settled is not None and dispatch.settled.find(1, low, high) >= 0:
+                raise violation("bad_tag", f"one of the tags {tag} to {dispatch.tag + high - 1} is settled already")
+            found.append((dispatch, low, high))
             tag = following
             index += 1
-        spans = [self._settle(grant, low, high) for grant, low, high in found]
+        spans = [self._settle(dispatch, low, high) for dispatch, low, high in found]
         if self.filter is not None:
-            self.queue.room_changed(self)
+            self.queue.credit_changed(self)
         return spans
 
-    def holding(self, tag: int) -> QueueRun | None:
+    def unacked_run(self, tag: int) -> QueueRun | None:
         """The run of a message that it holds and has not settled; None if it doesn't.
 
         Raises:
@@ -226,74 +211,74 @@ class ConsumerState:
         """
         if not 0 < tag < self.next_tag:
             raise violation("bad_tag", f"tag {tag}; given so far: 1 to {self.next_tag - 1}")
-        index = bisect_right(self.grants, tag, key=_TAG) - 1
+        index = bisect_right(self.dispatches, tag, key=_TAG) - 1
         if index < 0:
             return None
-        grant = self.grants[index]
-        row = tag - grant.tag
-        if row >= grant.rows or (grant.settled is not None and grant.settled[row]):
+        dispatch = self.dispatches[index]
+        row = tag - dispatch.tag
+        if row >= dispatch.rows or (dispatch.settled is not None and dispatch.settled[row]):
             return None
-        return grant.view
+        return dispatch.view
 
-    def _settle(self, grant: Dispatch, low: int, high: int) -> RowSpan:
+    def _settle(self, dispatch: Dispatch, low: int, high: int) -> RowSpan:
         rows = high - low
-        self.held -= rows
-        grant.left -= rows
-        if not grant.left:
-            self.held_bytes -= grant.size_bytes
-            self._drop(grant)
-            if rows == grant.rows:
-                return grant
-        step = grant.step
-        start = grant.start + low * step
-        span = RowSpan(grant.view, start, start + (rows - 1) * step + 1, step)
-        if grant.left:
-            if grant.settled is None:
-                grant.settled = bytearray(grant.rows)
-            grant.settled[low:high] = b"\1" * rows
+        self.unacked -= rows
+        dispatch.left -= rows
+        if not dispatch.left:
+            self.unacked_bytes -= dispatch.size_bytes
+            self._drop(dispatch)
+            if rows == dispatch.rows:
+                return dispatch
+        step = dispatch.step
+        start = dispatch.start + low * step
+        span = RowSpan(dispatch.view, start, start + (rows - 1) * step + 1, step)
+        if dispatch.left:
+            if dispatch.settled is None:
+                dispatch.settled = bytearray(dispatch.rows)
+            dispatch.settled[low:high] = b"\1" * rows
             # Room must not wait for the last message of a grant: its holder may wait for what comes next.
             size = span_bytes(span.view, span.start, span.stop, step)
-            grant.size_bytes -= size
-            self.held_bytes -= size
+            dispatch.size_bytes -= size
+            self.unacked_bytes -= size
         return span
 
-    def _drop(self, grant: Dispatch) -> None:
+    def _drop(self, dispatch: Dispatch) -> None:
         """A grant is settled whole."""
-        grants = self.grants
-        index = 0 if grants[0] is grant else bisect_right(grants, grant.tag, key=_TAG) - 1
-        del grants[index]
+        dispatches = self.dispatches
+        index = 0 if dispatches[0] is dispatch else bisect_right(dispatches, dispatch.tag, key=_TAG) - 1
+        del dispatches[index]
         if self.unacked_memory is not None:
-            self._unpin(grant, index, self.unacked_memory)
+            self._unpin(dispatch, index, self.unacked_memory)
 
     def unsettled(self) -> list[tuple[int, RowSpan]]:
         """Everything it still holds, with the first tag of each part, and hold nothing more."""
         parts: list[tuple[int, RowSpan]] = []
-        for grant in self.grants:
+        for dispatch in self.dispatches:
             low = 0
-            settled = grant.settled or bytes(grant.rows)
+            settled = dispatch.settled or bytes(dispatch.rows)
             while (low := settled.find(0, low)) >= 0:
                 high = settled.find(1, low)
-                high = grant.rows if high < 0 else high
-                start = grant.start + low * grant.step
-                span = RowSpan(grant.view, start, start + (high - low - 1) * grant.step + 1, grant.step)
-                parts.append((grant.tag + low, span))
+                high = dispatch.rows if high < 0 else high
+                start = dispatch.start + low * dispatch.step
+                span = RowSpan(dispatch.view, start, start + (high - low - 1) * dispatch.step + 1, dispatch.step)
+                parts.append((dispatch.tag + low, span))
                 low = high
-        grants, unacked_memory = self.grants, self.unacked_memory
-        while grants:
-            grant = grants.pop()
+        dispatches, unacked_memory = self.dispatches, self.unacked_memory
+        while dispatches:
+            dispatch = dispatches.pop()
             if unacked_memory is not None:
-                self._unpin(grant, len(grants), unacked_memory)
-        self.held = self.held_bytes = 0
+                self._unpin(dispatch, len(dispatches), unacked_memory)
+        self.unacked = self.unacked_bytes = 0
         return parts
 
 
-def fitting(view: QueueRun, start: int, stop: int, room_bytes: int) -> int:
-    """How many rows from ``start`` on fit into ``room_bytes``: a search in the run's own table of ends."""
+def fitting(view: QueueRun, start: int, stop: int, credit_bytes: int) -> int:
+    """How many rows from ``start`` on fit into ``credit_bytes``: a search in the run's own table of ends."""
     content = view.run.content
     if view.run.body is not None:
-        return int(span_bytes(view, start, stop) <= room_bytes)
+        return int(span_bytes(view, start, stop) <= credit_bytes)
     table, base = content.table, content.base
-    limit = _end(table, start, base) + room_bytes
+    limit = _end(table, start, base) + credit_bytes
     low, high = start, stop
     while low < high:
         middle = (low + high + 1) // 2

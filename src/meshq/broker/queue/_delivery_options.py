@@ -118,9 +118,9 @@ def divide(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> 
         one = asked[row]
         classes.setdefault((one.priority, one.due), []).append(row)
     if len(classes) == 1:
-        return [(rows, _traits(rows, asked, whole))]
+        return [(rows, _options(rows, asked, whole))]
     return [
-        (piece, _traits(piece, asked, whole))
+        (piece, _options(piece, asked, whole))
         for _, members in sorted(classes.items(), key=lambda item: item[1][0])
         for piece in pieces(members)
     ]
@@ -132,7 +132,7 @@ def of_forwarded(rows: range, asked: Sequence[RowOptions], whole: DeliveryOption
     return whole._replace(expires=expires) if any(expires) else None
 
 
-def _traits(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> DeliveryOptions:
+def _options(rows: range, asked: Sequence[RowOptions], whole: DeliveryOptions) -> DeliveryOptions:
     chosen = [asked[row] for row in rows]
     return whole._replace(
         priority=chosen[0].priority,

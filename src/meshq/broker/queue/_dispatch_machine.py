@@ -1,8 +1,8 @@
-"""One step of a queue: what is ready goes to whoever has room, from the most urgent list and the highest priority down.
+"""One dispatch of a queue: ready messages go to consumers with credit, from the highest priority list down.
 
-Within a list, consumers of a higher priority go first; among equals those with filters (``_filtered_machine``), and
-what they leave is dealt to the others (``_tier``).  Where there are messages of groups, each goes to the owner of its
-group (``_grouped_machine``) at its place in the list.
+Within a list, consumers of a higher priority go first; among equals those with filters (``_filtered_machine``), then
+the others (``_consumer_priority_group``).  A message with a group goes to the owner of its group
+(``_grouped_machine``) at its place in the list.
 """
 
 from __future__ import annotations
@@ -21,135 +21,145 @@ if TYPE_CHECKING:
 
 
 class Dispatcher:
-    """One step, of about ``budget`` messages."""
+    """One dispatch of a queue, of about ``budget`` messages."""
 
-    __slots__ = ("_budget", "_full", "_grants", "_plain", "_queue", "_until")
+    __slots__ = ("_budget", "_dispatches", "_full", "_plain", "_queue", "_until")
 
-    def __init__(self, queue: Queue, budget: int, grants: list[tuple[ConsumerState, Dispatch]]) -> None:
+    def __init__(self, queue: Queue, budget: int, dispatches: list[tuple[ConsumerState, Dispatch]]) -> None:
         self._queue = queue
         self._budget = budget
-        self._grants = grants
-        # Owners of groups of which a message is larger than their room.
+        self._dispatches = dispatches
+        # Owners of groups with a message that is larger than their credit.
         self._full: list[ConsumerState] = []
-        # Whether those who want everything are served.
+        # Whether consumers without filters are served.
         self._plain = True
-        # What is not of a group is granted up to this number, for the time being.
+        # Messages without a group are dispatched up to this number, for the time being.
         self._until = math.inf
 
     def run(self) -> list[tuple[ConsumerState, Dispatch]]:
-        """What is granted, after what was already."""
+        """Dispatch what can be dispatched; return all dispatches, those given at the start included."""
         grouped = self._queue.grouped
-        if grouped is not None and grouped.looks:
+        if grouped is not None and grouped.filter_scan:
             grouped.look()
         self._run()
-        if grouped is not None and grouped.looks:
+        if grouped is not None and grouped.filter_scan:
             self._queue.unfinished = True
-        return self._grants
+        return self._dispatches
 
     def _run(self) -> None:
-        levels, tiers = self._queue.levels, self._queue.tiers
-        if len(levels) == 1 == len(tiers) and not levels[0].grouped_runs:
-            # The usual queue: nothing in it is more urgent than anything else, and nobody goes first.
-            if levels[0].ready:
-                self._serve(levels[0], tiers[0])
+        priority_lists, priority_groups = self._queue.priority_lists, self._queue.priority_groups
+        if len(priority_lists) == 1 == len(priority_groups) and not priority_lists[0].grouped_runs:
+            # The usual queue: one priority of messages, and one of consumers.
+            if priority_lists[0].ready:
+                self._serve(priority_lists[0], priority_groups[0])
             return
-        for level in levels:
-            if level.grouped_runs:
-                self._with_groups(level)
-            elif level.ready:
-                self._serve_all(level)
-            if self._budget <= 0 or ((level.ready or level.parked) and self._ends(level)):
-                # What waits for its mark, or has to be looked at, goes before what is less urgent.
+        for priority_list in priority_lists:
+            if priority_list.grouped_runs:
+                self._with_groups(priority_list)
+            elif priority_list.ready:
+                self._serve_all(priority_list)
+            if self._budget <= 0 or ((priority_list.ready or priority_list.parked) and self._ends(priority_list)):
+                # Messages that wait for the watermark, or for filters, go before those of a lower priority.
                 break
-            if level.ready:
-                # Whoever wants everything has no room for this, and gets nothing less urgent before it.
+            if priority_list.ready:
+                # Consumers without filters have no credit for this message, and get no less urgent one before it.
                 self._plain = False
         for consumer in self._full:
             consumer.set_willing(True)
 
-    def _ends(self, level: PriorityList) -> bool:
-        return self._budget <= 0 or level.stuck or self._queue.unfinished or level.absent is not None
+    def _ends(self, priority_list: PriorityList) -> bool:
+        return (
+            self._budget <= 0
+            or priority_list.waits_for_watermark
+            or self._queue.unfinished
+            or priority_list.absent is not None
+        )
 
-    def _with_groups(self, level: PriorityList) -> None:
-        """Serve a list in which there are messages of groups: these go at their places in it."""
+    def _with_groups(self, priority_list: PriorityList) -> None:
+        """Serve a list that has messages of groups: these go at their places in the list."""
         grouped = self._queue.groups()
-        grouped.begin(level, plain=self._plain)
+        grouped.begin(priority_list, plain=self._plain)
         while self._budget > 0 and not self._queue.unfinished:
-            found = grouped.next(level)
+            found = grouped.next(priority_list)
             self._until = found if found is not None else math.inf
             before = self._budget
-            if level.ready:
-                self._serve_all(level)
+            if priority_list.ready:
+                self._serve_all(priority_list)
             if self._budget < before:
-                # Whoever got something may have no room any more.
+                # A consumer that was served may have no credit any more.
                 continue
             if found is None:
                 break
-            granted = grouped.grant(self._budget, level)
-            if isinstance(granted, tuple):
-                self._grants.append(granted)
-                self._budget -= weight([granted])
-            elif not granted:
+            dispatched = grouped.dispatch(self._budget, priority_list)
+            if isinstance(dispatched, tuple):
+                self._dispatches.append(dispatched)
+                self._budget -= weight([dispatched])
+            elif not dispatched:
                 break
             else:
-                # The message is larger than their room: it must not be overtaken for ever by what is smaller, nor at
-                # all by what is less urgent.
-                self._full += granted
-                for consumer in granted:
+                # The message is larger than their credit: smaller messages must not overtake it for ever, and less
+                # urgent messages not at all.
+                self._full += dispatched
+                for consumer in dispatched:
                     consumer.set_willing(False)
         for consumer in grouped.stopped:
-            # What is to be looked at goes before what is less urgent.
+            # A message that waits for its filter goes before less urgent messages.
             self._full.append(consumer)
             consumer.set_willing(False)
         self._until = math.inf
 
-    def _serve_all(self, level: PriorityList) -> None:
-        """Grant what is ready in one list, but for messages of groups."""
-        for tier in self._queue.tiers:
-            self._serve(level, tier)
-            if not level.ready or self._ends(level):
-                # What waits for its mark, or has to be looked at, is not for whoever has a lower priority.
+    def _serve_all(self, priority_list: PriorityList) -> None:
+        """Dispatch the ready messages of one list, without those of groups."""
+        for priority_group in self._queue.priority_groups:
+            self._serve(priority_list, priority_group)
+            if not priority_list.ready or self._ends(priority_list):
+                # A message that waits for the watermark, or for filters, is not for consumers of a lower priority.
                 break
 
-    def _serve(self, level: PriorityList, tier: ConsumerPriorityGroup) -> None:
-        """Grant to consumers of one priority."""
-        if tier.choosy:
-            self._budget -= level.filtered[tier.priority].serve(self._budget, self._grants, self._until)
+    def _serve(self, priority_list: PriorityList, priority_group: ConsumerPriorityGroup) -> None:
+        if priority_group.filtered_count:
+            self._budget -= priority_list.filtered[priority_group.priority].serve(
+                self._budget, self._dispatches, self._until
+            )
         if not self._plain:
             return
-        consumers = tier.consumers
-        if len(consumers) == 1 and not tier.choosy and not level.grouped_runs:
+        consumers = priority_group.consumers
+        if len(consumers) == 1 and not priority_group.filtered_count and not priority_list.grouped_runs:
             only = consumers[0]
-            while self._budget > 0 and level.ready and (grant := whole(self._queue, level, only)) is not None:
-                self._grants.append((only, grant))
-                self._budget -= grant.rows + grant.size_bytes // limits.STEP_MESSAGE_BYTES
-        while self._budget > 0 and level.ready and consumers:
-            willing = tier.willing()
+            while (
+                self._budget > 0
+                and priority_list.ready
+                and (dispatch := whole(self._queue, priority_list, only)) is not None
+            ):
+                self._dispatches.append((only, dispatch))
+                self._budget -= dispatch.rows + dispatch.size_bytes // limits.STEP_MESSAGE_BYTES
+        while self._budget > 0 and priority_list.ready and consumers:
+            willing = priority_group.willing()
             if not willing:
                 break
-            span = level.next_span()
+            span = priority_list.next_span()
             if span is None:
-                if level.absent is not None:
-                    self._queue.want(level.absent)
+                if priority_list.absent is not None:
+                    self._queue.fault_in(priority_list.absent)
                 break
             view, start, stop, fresh = span
             if view.first + stop > self._until:
                 stop = int(self._until) - view.first
                 if stop <= start:
                     break
-            before = len(self._grants)
-            granted = tier.deal(self._queue, willing, (view, start, stop), self._grants)
-            if not granted:
+            before = len(self._dispatches)
+            dispatched = priority_group.deal(self._queue, willing, (view, start, stop), self._dispatches)
+            if not dispatched:
                 break
             if fresh:
-                view.fresh = start + granted
-            self._budget -= weight(self._grants[before:])
+                view.fresh = start + dispatched
+            self._budget -= weight(self._dispatches[before:])
 
 
-def whole(queue: Queue, level: PriorityList, consumer: ConsumerState) -> Dispatch | None:
-    """The next run to the only consumer, if it is untouched and fits: nothing has to be searched or divided."""
-    view = level.fresh
-    if view is None or view.fresh or level.returned:
+def whole(queue: Queue, priority_list: PriorityList, consumer: ConsumerState) -> Dispatch | None:
+    """Dispatch the next run whole to the only consumer, if all of the run is fresh and fits; None: it can't be done."""
+    view = priority_list.fresh
+    if view is None or view.fresh or priority_list.returned:
         return None
     run = view.run
     if run.paged:
@@ -158,14 +168,14 @@ def whole(queue: Queue, level: PriorityList, consumer: ConsumerState) -> Dispatc
     size = len(run.content.body)
     if (
         view.states.count(READY) != rows
-        or rows > consumer.room()
-        or size > consumer.window_bytes - consumer.held_bytes
-        or (view.first + rows - 1 > level.mark and run.durable and level.durable)
+        or rows > consumer.credit()
+        or size > consumer.window_bytes - consumer.unacked_bytes
+        or (view.first + rows - 1 > priority_list.high_watermark and run.durable and priority_list.durable)
     ):
         return None
-    grant = Dispatch(view, 0, rows, 1, consumer.next_tag)
-    grant.size_bytes = size
-    queue.hold(consumer, grant)
+    dispatch = Dispatch(view, 0, rows, 1, consumer.next_tag)
+    dispatch.size_bytes = size
+    queue.record_dispatch(consumer, dispatch)
     view.fresh = rows
-    level.fresh = view.next
-    return grant
+    priority_list.fresh = view.next
+    return dispatch

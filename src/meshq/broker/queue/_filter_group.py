@@ -1,4 +1,4 @@
-"""A lane: the consumers of a queue that have one filter, and where the messages stand that it accepts."""
+"""A filter group: the consumers of a queue that have the same filter, and the messages that the filter accepts."""
 
 from __future__ import annotations
 
@@ -9,77 +9,77 @@ from meshq.broker.queue._consumer_state import ConsumerState, span_bytes
 from meshq.broker.queue._run import QueueRun
 from meshq.selector import Filter
 
-#: Numbers of runs that are gone may stay in a heap, but not many more than there are runs.
+#: A heap may keep so many unlinked runs beyond the number of runs.
 _SLACK: Final = 64
 
 
 class FilterGroup:
-    """The consumers with one filter.
+    """The consumers with the same filter.
 
-    ``QueueRun.lanes`` has the rows that the filter accepts, for each run in ``runs``.
+    ``QueueRun.filter_groups`` has the rows that the filter accepts, for each run in ``runs``.
     """
 
-    __slots__ = ("_heap", "_turn", "behind", "consumers", "filter", "half", "queued", "runs", "until")
+    __slots__ = ("_heap", "_next_index", "behind", "consumers", "filter", "half", "queued", "runs", "until")
 
     def __init__(self, filter: Filter) -> None:
         self.filter = filter
         self.consumers: list[ConsumerState] = []
-        self._turn = 0
+        self._next_index = 0
         # Runs with messages that the filter accepts, ready or not, by their first number.
         self.runs: dict[int, QueueRun] = {}
-        # Of these, the ones that may have some that are ready: a heap, and what stands in it.
+        # Of these runs, the ones that may have ready messages: a heap, and its content.
         self._heap: list[int] = []
         self.queued: dict[int, None] = {}
-        # The run that it looks at next for itself, until it has come to where all lanes look together.
+        # The run that this group scans next by itself, until it reaches the run that all groups scan together.
         self.behind: QueueRun | None = None
-        # Of that, if it has begun: the rows that are left, and those that the filter has accepted.
+        # Of a run that is scanned in part: the rows that are left, and those that the filter has accepted.
         self.half: tuple[list[int], list[int]] | None = None
         self.until = 0
 
     def willing(self) -> list[ConsumerState]:
-        """Its consumers with room, whose turn it is first."""
-        consumers, turn = self.consumers, self._turn
-        if turn:
-            consumers = consumers[turn:] + consumers[:turn]
-        return [consumer for consumer in consumers if consumer.room() > 0]
+        """Return the consumers with credit, in the order of the rotation."""
+        consumers, next_index = self.consumers, self._next_index
+        if next_index:
+            consumers = consumers[next_index:] + consumers[:next_index]
+        return [consumer for consumer in consumers if consumer.credit() > 0]
 
     def served(self, last: ConsumerState) -> None:
-        """Whose turn it was."""
-        self._turn = (self.consumers.index(last) + 1) % len(self.consumers)
+        """Advance the rotation behind the consumer that was served last."""
+        self._next_index = (self.consumers.index(last) + 1) % len(self.consumers)
 
     def remove(self, consumer: ConsumerState) -> None:
-        """A consumer leaves."""
+        """Remove a consumer."""
         index = self.consumers.index(consumer)
         del self.consumers[index]
-        if index < self._turn:
-            self._turn -= 1
-        if self._turn >= len(self.consumers):
-            self._turn = 0
+        if index < self._next_index:
+            self._next_index -= 1
+        if self._next_index >= len(self.consumers):
+            self._next_index = 0
 
     def push(self, first: int) -> None:
-        """The run with this first number may have ready messages for it."""
+        """Note that the run with this first number may have ready messages for the group."""
         if first not in self.queued:
             self.queued[first] = None
             heappush(self._heap, first)
 
     def forget(self, first: int) -> None:
-        """The run is gone."""
+        """Forget a run that was unlinked."""
         del self.runs[first]
         self.queued.pop(first, None)
         if len(self._heap) > 2 * len(self.queued) + _SLACK:
             self._heap = sorted(self.queued)
 
     def next_rows(self) -> tuple[QueueRun, list[int]] | None:
-        """The first run with ready messages for it, and their rows; None if none is known."""
+        """Find the first run with ready messages for the group, and their rows; None if no such run is known."""
         heap = self._heap
         while heap:
             view = self.runs.get(heap[0])
-            if view is not None and view.lanes is not None:
+            if view is not None and view.filter_groups is not None:
                 if self.behind is not None and self.behind.first < view.first:
-                    # Something may stand before it.
+                    # An earlier run may have messages for the group: it is not scanned yet.
                     return None
                 states = view.states
-                rows = [row for row in view.lanes[self] if not states[row]]
+                rows = [row for row in view.filter_groups[self] if not states[row]]
                 if rows:
                     return view, rows
             self.queued.pop(heappop(heap), None)
@@ -87,7 +87,7 @@ class FilterGroup:
 
 
 def stride(rows: list[int]) -> tuple[int, int]:
-    """How many of these rows, from the first on, have the same distance, and which."""
+    """Return how many rows, from the first on, have the same distance, and the distance."""
     if len(rows) == 1:
         return 1, 1
     step = rows[1] - rows[0]
@@ -97,11 +97,11 @@ def stride(rows: list[int]) -> tuple[int, int]:
     return count, step
 
 
-def fitting_rows(view: QueueRun, rows: list[int], room_bytes: int) -> int:
-    """How many of these rows, from the first on, fit together into ``room_bytes``."""
+def fitting_rows(view: QueueRun, rows: list[int], credit_bytes: int) -> int:
+    """Return how many rows, from the first on, fit together into ``credit_bytes``."""
     total = 0
     for count, row in enumerate(rows):
         total += span_bytes(view, row, row + 1)
-        if total > room_bytes:
+        if total > credit_bytes:
             return count
     return len(rows)

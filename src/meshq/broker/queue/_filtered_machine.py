@@ -31,49 +31,35 @@ if TYPE_CHECKING:
 class _Lookup:
     """Lanes whose filters want one name to have certain values, by these."""
 
-    __slots__ = ("lanes", "read")
+    __slots__ = ("filter_groups", "read")
 
     def __init__(self, read: Callable[[MessageView], Any]) -> None:
         self.read = read
-        self.lanes: dict[Any, dict[FilterGroup, None]] = {}
+        self.filter_groups: dict[Any, dict[FilterGroup, None]] = {}
 
 
 class FilteredConsumers:
     """All consumers of a queue that have filters and one priority.
 
-    A lane that may have something to get stands in exactly one of ``_waiting`` (a run with messages for it is known),
-    ``_stuck`` (so it is, and they can't be granted yet), ``_behind`` and ``_hungry`` (nothing is known; alone, or with
-    the others, it would have to look further).  One without room stands in none and is woken by ``changed``.
+    A filter group with credit stands in exactly one of four sets.  ``_waiting``: a run with messages for the group is
+    known.  ``_blocked``: such a run is known, and its messages can't be dispatched yet.  ``_behind``: no such run is
+    known, and the group scans alone.  ``_seeking``: no such run is known, and the group scans with the others.  A group
+    without credit stands in none of these until ``changed`` is called.
     """
 
     __slots__ = (
-        "_asked",
-        "_behind",
-        "_catching",
-        "_filters",
-        "_front",
-        "_half",
-        "_hungry",
-        "_lanes",
-        "_level",
-        "_lookups",
-        "_properties",
-        "_queue",
-        "_searches",
-        "_stuck",
-        "_terms",
-        "_until",
-        "_waiting",
+        "_asked", "_behind", "_blocked", "_catching", "_filter_groups", "_filters", "_front", "_half", "_lookups",
+        "_priority_list", "_properties", "_queue", "_searches", "_seeking", "_terms", "_until", "_waiting",
     )  # fmt: skip
 
-    def __init__(self, queue: Queue, level: PriorityList) -> None:
+    def __init__(self, queue: Queue, priority_list: PriorityList) -> None:
         self._queue = queue
-        self._level = level
-        self._lanes: dict[Filter, FilterGroup] = {}
+        self._priority_list = priority_list
+        self._filter_groups: dict[Filter, FilterGroup] = {}
         # What ``filters`` said last; None: it has changed.
         self._filters: tuple[Filter, ...] | None = None
         # The run that all look at next; None: they have seen everything.
-        self._front = level.head
+        self._front = priority_list.head
         self._lookups: dict[Any, _Lookup] = {}
         # Lanes whose filters no value tells anything about.
         self._asked: dict[FilterGroup, None] = {}
@@ -85,22 +71,22 @@ class FilteredConsumers:
         # Lanes that still look alone, hungry or not.
         self._catching: dict[FilterGroup, None] = {}
         self._waiting: dict[FilterGroup, None] = {}
-        self._stuck: dict[FilterGroup, None] = {}
+        self._blocked: dict[FilterGroup, None] = {}
         self._behind: dict[FilterGroup, None] = {}
-        self._hungry: dict[FilterGroup, None] = {}
+        self._seeking: dict[FilterGroup, None] = {}
         # Up to which number the messages of the list may be granted in this step.
         self._until = math.inf
 
     @property
     def empty(self) -> bool:
         """Whether there is no consumer with a filter."""
-        return not self._lanes
+        return not self._filter_groups
 
     @property
     def filters(self) -> tuple[Filter, ...]:
         """The filters, in the order in which they came."""
         if self._filters is None:
-            self._filters = tuple(self._lanes)
+            self._filters = tuple(self._filter_groups)
         return self._filters
 
     @property
@@ -112,84 +98,84 @@ class FilteredConsumers:
 
     def add(self, consumer: ConsumerState, filter: Filter) -> None:
         """A consumer joins."""
-        lane = self._lanes.get(filter)
-        if lane is None:
-            lane = self._lanes[filter] = FilterGroup(filter)
+        filter_group = self._filter_groups.get(filter)
+        if filter_group is None:
+            filter_group = self._filter_groups[filter] = FilterGroup(filter)
             self._filters = None
             if self._front is not None:
-                lane.until = self._front.first + (self._half is not None)
-            elif self._level.tail is not None:
-                lane.until = self._level.tail.first + 1
-            self._step_behind(lane, self._level.head)
+                filter_group.until = self._front.first + (self._half is not None)
+            elif self._priority_list.tail is not None:
+                filter_group.until = self._priority_list.tail.first + 1
+            self._step_behind(filter_group, self._priority_list.head)
             self._properties += filter.uses_properties
             self._searches += filter.searches
             index = filter.index
             if index is None:
-                self._asked[lane] = None
+                self._asked[filter_group] = None
                 self._terms += filter.terms
             else:
                 lookup = self._lookups.get(index.name)
                 if lookup is None:
                     lookup = self._lookups[index.name] = _Lookup(index.read)
                 for key in index.keys:
-                    lookup.lanes.setdefault(key, {})[lane] = None
-        lane.consumers.append(consumer)
+                    lookup.filter_groups.setdefault(key, {})[filter_group] = None
+        filter_group.consumers.append(consumer)
         self.changed(consumer)
 
     def remove(self, consumer: ConsumerState) -> None:
         """A consumer leaves, and its lane with it if it was the last there."""
         assert consumer.filter is not None
-        lane = self._lanes[consumer.filter]
-        lane.remove(consumer)
-        if lane.consumers:
+        filter_group = self._filter_groups[consumer.filter]
+        filter_group.remove(consumer)
+        if filter_group.consumers:
             return
-        del self._lanes[lane.filter]
+        del self._filter_groups[filter_group.filter]
         self._filters = None
-        self._drop(lane)
-        self._catching.pop(lane, None)
-        self._properties -= lane.filter.uses_properties
-        self._searches -= lane.filter.searches
-        for view in lane.runs.values():
-            if view.lanes is not None:
-                del view.lanes[lane]
-        index = lane.filter.index
+        self._drop(filter_group)
+        self._catching.pop(filter_group, None)
+        self._properties -= filter_group.filter.uses_properties
+        self._searches -= filter_group.filter.searches
+        for view in filter_group.runs.values():
+            if view.filter_groups is not None:
+                del view.filter_groups[filter_group]
+        index = filter_group.filter.index
         if index is None:
-            del self._asked[lane]
-            self._terms -= lane.filter.terms
+            del self._asked[filter_group]
+            self._terms -= filter_group.filter.terms
             return
         lookup = self._lookups[index.name]
         for key in index.keys:
-            del lookup.lanes[key][lane]
-            if not lookup.lanes[key]:
-                del lookup.lanes[key]
-        if not lookup.lanes:
+            del lookup.filter_groups[key][filter_group]
+            if not lookup.filter_groups[key]:
+                del lookup.filter_groups[key]
+        if not lookup.filter_groups:
             del self._lookups[index.name]
 
     def changed(self, consumer: ConsumerState) -> None:
         """A consumer has room again, or none any more."""
-        lane = self._lanes.get(consumer.filter) if consumer.filter is not None else None
-        if lane is None:
+        filter_group = self._filter_groups.get(consumer.filter) if consumer.filter is not None else None
+        if filter_group is None:
             return
-        if consumer.room() > 0:
-            if lane not in self._stuck and lane not in self._waiting:
-                self._wake(lane)
-        elif not lane.willing():
-            self._drop(lane)
+        if consumer.credit() > 0:
+            if filter_group not in self._blocked and filter_group not in self._waiting:
+                self._wake(filter_group)
+        elif not filter_group.willing():
+            self._drop(filter_group)
 
-    def _wake(self, lane: FilterGroup) -> None:
+    def _wake(self, filter_group: FilterGroup) -> None:
         """The lane wants something."""
-        self._drop(lane)
+        self._drop(filter_group)
         # What stands further back than where it looks for itself has to wait for that.
-        if lane.queued and lane.next_rows() is not None:
-            self._waiting[lane] = None
-        elif lane.behind is not None:
-            self._behind[lane] = None
+        if filter_group.queued and filter_group.next_rows() is not None:
+            self._waiting[filter_group] = None
+        elif filter_group.behind is not None:
+            self._behind[filter_group] = None
         else:
-            self._hungry[lane] = None
+            self._seeking[filter_group] = None
 
-    def _drop(self, lane: FilterGroup) -> None:
-        for lanes in (self._waiting, self._stuck, self._behind, self._hungry):
-            lanes.pop(lane, None)
+    def _drop(self, filter_group: FilterGroup) -> None:
+        for filter_groups in (self._waiting, self._blocked, self._behind, self._seeking):
+            filter_groups.pop(filter_group, None)
 
     # -- what happens to runs
 
@@ -202,108 +188,108 @@ class FilteredConsumers:
         """A run is gone."""
         if self._front is view:
             self._front, self._half = view.next, None
-        for lane in [lane for lane in self._catching if lane.behind is view]:
-            self._step_behind(lane, view.next)
-            if lane in self._behind:
-                self._wake(lane)
-        if view.lanes is not None:
-            for lane in view.lanes:
-                lane.forget(view.first)
-            view.lanes = None
+        for filter_group in [filter_group for filter_group in self._catching if filter_group.behind is view]:
+            self._step_behind(filter_group, view.next)
+            if filter_group in self._behind:
+                self._wake(filter_group)
+        if view.filter_groups is not None:
+            for filter_group in view.filter_groups:
+                filter_group.forget(view.first)
+            view.filter_groups = None
 
     def returned(self, view: QueueRun) -> None:
         """Rows of a run came back."""
-        for lane in view.lanes or ():
-            if self._lanes.get(lane.filter) is lane:
-                lane.push(view.first)
-                if lane not in self._stuck:
-                    self._wake(lane)
+        for filter_group in view.filter_groups or ():
+            if self._filter_groups.get(filter_group.filter) is filter_group:
+                filter_group.push(view.first)
+                if filter_group not in self._blocked:
+                    self._wake(filter_group)
 
     # -- what goes out
 
-    def serve(self, budget: int, grants: list[tuple[ConsumerState, Dispatch]], until: float = math.inf) -> int:
+    def serve(self, budget: int, dispatches: list[tuple[ConsumerState, Dispatch]], until: float = math.inf) -> int:
         """Grant ready messages to consumers whose filters accept them, with numbers below ``until``; returns
         what they take of the step."""
-        level = self._level
+        priority_list = self._priority_list
         self._until = until
-        self._waiting.update(self._stuck)
-        self._stuck.clear()
+        self._waiting.update(self._blocked)
+        self._blocked.clear()
         looks = limits.SCAN_MESSAGES_MAX
-        granted = 0
-        while granted < budget and level.ready:
+        dispatched = 0
+        while dispatched < budget and priority_list.ready:
             if self._waiting:
-                before = len(grants)
-                self._serve(next(iter(self._waiting)), grants)
-                granted += weight(grants[before:])
+                before = len(dispatches)
+                self._serve(next(iter(self._waiting)), dispatches)
+                dispatched += weight(dispatches[before:])
                 continue
-            if not self._behind and (not self._hungry or self._front is None):
+            if not self._behind and (not self._seeking or self._front is None):
                 break
             if looks <= 0:
                 self._queue.unfinished = True
                 break
             ahead = next(iter(self._behind)).behind if self._behind else self._front
             if ahead is not None and ahead.run.paged:
-                self._lack(ahead)
+                self._fault_in(ahead)
                 break
             if self._behind:
                 looks -= self._look_alone(next(iter(self._behind)), looks)
             else:
                 looks -= self._look_together(looks)
-        return granted
+        return dispatched
 
-    def _serve(self, lane: FilterGroup, grants: list[tuple[ConsumerState, Dispatch]]) -> int:
+    def _serve(self, filter_group: FilterGroup, dispatches: list[tuple[ConsumerState, Dispatch]]) -> int:
         """Grant a lane some of the first run that it knows to have messages for it."""
-        self._drop(lane)
-        willing = lane.willing()
+        self._drop(filter_group)
+        willing = filter_group.willing()
         if not willing:
             return 0
-        found = lane.next_rows()
+        found = filter_group.next_rows()
         if found is None:
-            self._wake(lane)
+            self._wake(filter_group)
             return 0
         view, rows = found
         if view.run.paged:
-            self._lack(view)
-            self._stuck[lane] = None
+            self._fault_in(view)
+            self._blocked[filter_group] = None
             return 0
         if view.first + rows[-1] >= self._until:
             rows = [row for row in rows if view.first + row < self._until]
-        rows = self._below_mark(view, rows) if rows else []
-        granted = self._deal(lane, view, rows, willing, grants) if rows else 0
+        rows = self._below_watermark(view, rows) if rows else []
+        dispatched = self._deal(filter_group, view, rows, willing, dispatches) if rows else 0
         # Those that got something stand behind the others; the others may get something when the mark has moved, or
         # when the message that is too large for them is gone.
-        (self._waiting if granted else self._stuck)[lane] = None
-        return granted
+        (self._waiting if dispatched else self._blocked)[filter_group] = None
+        return dispatched
 
-    def _lack(self, view: QueueRun) -> None:
+    def _fault_in(self, view: QueueRun) -> None:
         """The content of a run is on the disk only: nothing less urgent goes before that is looked at."""
-        self._level.absent = view
-        self._queue.want(view)
+        self._priority_list.absent = view
+        self._queue.fault_in(view)
 
-    def _below_mark(self, view: QueueRun, rows: list[int]) -> list[int]:
+    def _below_watermark(self, view: QueueRun, rows: list[int]) -> list[int]:
         """The rows that may be granted now."""
-        level = self._level
+        priority_list = self._priority_list
         last = view.first + rows[-1]
-        if last <= level.mark or not view.run.durable or not level.durable:
+        if last <= priority_list.high_watermark or not view.run.durable or not priority_list.durable:
             return rows
-        level.mark_wanted = max(level.mark_wanted, last)
-        return [row for row in rows if view.first + row <= level.mark]
+        priority_list.wanted_watermark = max(priority_list.wanted_watermark, last)
+        return [row for row in rows if view.first + row <= priority_list.high_watermark]
 
     def _deal(
         self,
-        lane: FilterGroup,
+        filter_group: FilterGroup,
         view: QueueRun,
         rows: list[int],
         willing: list[ConsumerState],
-        grants: list[tuple[ConsumerState, Dispatch]],
+        dispatches: list[tuple[ConsumerState, Dispatch]],
     ) -> int:
         """Deal rows of the same distance to the consumers of a lane in turn; returns how many."""
         most, step = stride(rows)
         count = min(len(willing), most)
         chosen = willing[:count]
-        most = min(most, count * min(consumer.room() for consumer in chosen))
-        room_bytes = min(consumer.window_bytes - consumer.held_bytes for consumer in chosen)
-        dealt = fitting_rows(view, rows[:most], room_bytes)
+        most = min(most, count * min(consumer.credit() for consumer in chosen))
+        credit_bytes = min(consumer.window_bytes - consumer.unacked_bytes for consumer in chosen)
+        dealt = fitting_rows(view, rows[:most], credit_bytes)
         if not dealt:
             # As for consumers without filters: one message always fits.
             size = span_bytes(view, rows[0], rows[0] + 1)
@@ -312,106 +298,115 @@ class FilteredConsumers:
         count = min(len(chosen), dealt)
         for place, consumer in enumerate(chosen[:count]):
             start = rows[0] + place * step
-            grant = Dispatch(view, start, rows[0] + (dealt - 1) * step + 1, step * count, consumer.next_tag)
-            grant.size_bytes = span_bytes(view, grant.start, grant.stop, grant.step)
-            self._queue.hold(consumer, grant)
-            grants.append((consumer, grant))
+            dispatch = Dispatch(view, start, rows[0] + (dealt - 1) * step + 1, step * count, consumer.next_tag)
+            dispatch.size_bytes = span_bytes(view, dispatch.start, dispatch.stop, dispatch.step)
+            self._queue.record_dispatch(consumer, dispatch)
+            dispatches.append((consumer, dispatch))
         if dealt:
-            lane.served(chosen[(dealt - 1) % count])
-            self._level.reached = max(self._level.reached, view.first + rows[dealt - 1])
+            filter_group.served(chosen[(dealt - 1) % count])
+            self._priority_list.reached = max(self._priority_list.reached, view.first + rows[dealt - 1])
         return dealt
 
     # -- who looks at what
 
-    def _look_alone(self, lane: FilterGroup, looks: int) -> int:
+    def _look_alone(self, filter_group: FilterGroup, looks: int) -> int:
         """A lane that came late looks at the next run, as far as ``looks`` allows; returns how much work that was."""
-        view = lane.behind
+        view = filter_group.behind
         assert view is not None
-        rows, found = lane.half or (_live(view), [])
-        accepted_rows, seen, work = accepted(view.run, lane.filter, rows, looks)
+        rows, found = filter_group.half or (_live(view), [])
+        accepted_rows, seen, work = accepted(view.run, filter_group.filter, rows, looks)
         found += accepted_rows
         if seen < len(rows):
-            lane.half = rows[seen:], found
+            filter_group.half = rows[seen:], found
             return work
-        self._step_behind(lane, view.next)
+        self._step_behind(filter_group, view.next)
         if found:
-            self._note(lane, view, found)
-        self._wake(lane)
+            self._note(filter_group, view, found)
+        self._wake(filter_group)
         return max(work, len(view.states) - len(rows))
 
-    def _step_behind(self, lane: FilterGroup, view: QueueRun | None) -> None:
+    def _step_behind(self, filter_group: FilterGroup, view: QueueRun | None) -> None:
         """The lane looks at ``view`` next, unless all lanes have begun to look together before it."""
-        lane.half = None
-        if view is not None and view.first < lane.until:
-            lane.behind = view
-            self._catching[lane] = None
+        filter_group.half = None
+        if view is not None and view.first < filter_group.until:
+            filter_group.behind = view
+            self._catching[filter_group] = None
         else:
-            lane.behind = None
-            self._catching.pop(lane, None)
+            filter_group.behind = None
+            self._catching.pop(filter_group, None)
 
     def _look_together(self, looks: int) -> int:
         """All lanes look at the next run, as far as ``looks`` allows; returns how much work that was."""
         view = self._front
         assert view is not None
         half, self._half = self._half, None
-        rows, found, lanes = half or (_live(view), {}, None)
-        asked = [(lane, lane.filter.verdict) for lane in self._asked]
-        lookups = [(lookup.read, lookup.lanes) for lookup in self._lookups.values()]
+        rows, found, filter_groups = half or (_live(view), {}, None)
+        asked = [(filter_group, filter_group.filter.verdict) for filter_group in self._asked]
+        lookups = [(lookup.read, lookup.filter_groups) for lookup in self._lookups.values()]
         messages, properties = RunMessages(view.run), self._properties > 0
         part, work = messages.portion(rows, self._terms, self._searches, looks)
         seen = len(part)
         for row in part:
             messages.move(row, properties=properties)
             for read, by_value in lookups:
-                for lane in by_value.get(index_key(read(messages)), ()):
-                    index = lane.filter.index
+                for filter_group in by_value.get(index_key(read(messages)), ()):
+                    index = filter_group.filter.index
                     if index is not None and index.exact:
-                        found.setdefault(lane, []).append(row)
+                        found.setdefault(filter_group, []).append(row)
                         continue
-                    work += 1 + lane.filter.terms // limits.SCAN_TERMS
-                    if lane.filter.verdict(messages) is True:
-                        found.setdefault(lane, []).append(row)
-            for lane, verdict in asked:
+                    work += 1 + filter_group.filter.terms // limits.SCAN_TERMS
+                    if filter_group.filter.verdict(messages) is True:
+                        found.setdefault(filter_group, []).append(row)
+            for filter_group, verdict in asked:
                 if verdict(messages) is True:
-                    found.setdefault(lane, []).append(row)
+                    found.setdefault(filter_group, []).append(row)
             if lookups and work > looks:
                 seen = part.index(row) + 1
                 break
         work += len(view.states) - len(rows) if half is None else 0
         if seen < len(rows):
             # Whoever comes before it goes on here looks at this run alone.
-            self._half = rows[seen:], found, lanes or dict.fromkeys(self._lanes.values())
+            self._half = rows[seen:], found, filter_groups or dict.fromkeys(self._filter_groups.values())
             return max(work, looks)
         self._front = view.next
-        for lane, accepted_rows in found.items():
-            if self._lanes.get(lane.filter) is lane and (lanes is None or lane in lanes):
-                self._note(lane, view, accepted_rows)
-                if lane in self._hungry:
-                    self._wake(lane)
+        for filter_group, accepted_rows in found.items():
+            if self._filter_groups.get(filter_group.filter) is filter_group and (
+                filter_groups is None or filter_group in filter_groups
+            ):
+                self._note(filter_group, view, accepted_rows)
+                if filter_group in self._seeking:
+                    self._wake(filter_group)
         return work
 
-    def _note(self, lane: FilterGroup, view: QueueRun, rows: list[int]) -> None:
+    def _note(self, filter_group: FilterGroup, view: QueueRun, rows: list[int]) -> None:
         """Keep what a filter has accepted."""
-        if view.lanes is None:
-            view.lanes = {}
-        view.lanes[lane] = bytes(rows)
-        lane.runs[view.first] = view
-        lane.push(view.first)
+        if view.filter_groups is None:
+            view.filter_groups = {}
+        view.filter_groups[filter_group] = bytes(rows)
+        filter_group.runs[view.first] = view
+        filter_group.push(view.first)
 
     def check(self) -> None:
         """Assert what must hold between steps."""
-        for lane in (*self._waiting, *self._stuck, *self._behind, *self._hungry):
-            invariant(self._lanes.get(lane.filter) is lane, "a lane stands where its consumers are")
-        for lane in self._lanes.values():
-            places = [lane in lanes for lanes in (self._waiting, self._stuck, self._behind, self._hungry)]
+        for filter_group in (*self._waiting, *self._blocked, *self._behind, *self._seeking):
+            invariant(
+                self._filter_groups.get(filter_group.filter) is filter_group, "a lane stands where its consumers are"
+            )
+        for filter_group in self._filter_groups.values():
+            places = [
+                filter_group in filter_groups
+                for filter_groups in (self._waiting, self._blocked, self._behind, self._seeking)
+            ]
             invariant(sum(places) <= 1, "a lane stands in one place")
-            invariant(any(places) or not lane.willing(), "a lane with room is not forgotten")
-            for first, view in lane.runs.items():
-                rows = (view.lanes or {}).get(lane)
+            invariant(any(places) or not filter_group.willing(), "a lane with room is not forgotten")
+            for first, view in filter_group.runs.items():
+                rows = (view.filter_groups or {}).get(filter_group)
                 invariant(rows is not None and view.live and first == view.first, "what a lane knows of is there")
                 ready = any(not view.states[row] for row in rows or ())
-                invariant(first in lane.queued or not ready, "a ready message that a filter accepts is found")
-                invariant(not ready or lane not in self._hungry, "a lane that looks further has nothing at hand")
+                invariant(first in filter_group.queued or not ready, "a ready message that a filter accepts is found")
+                invariant(
+                    not ready or filter_group not in self._seeking, "a lane that looks further has nothing at hand"
+                )
 
 
 def _live(view: QueueRun) -> list[int]:

@@ -28,20 +28,20 @@ _SLACK: Final = 64
 class Group:
     """One group of a queue.
 
-    ``owner`` has it; None: nobody has, and nobody may get it while ``held`` messages are still with who had it.
+    ``owner`` has it; None: nobody has, and nobody may get it while ``unacked`` messages are still with who had it.
     """
 
-    __slots__ = ("delayed", "firsts", "held", "name", "offers", "owner", "place", "unjudged", "waiting")
+    __slots__ = ("backlog", "delayed", "firsts", "name", "offers", "owner", "unacked", "unjudged", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.owner: ConsumerState | None = None
-        self.held = 0
+        self.unacked = 0
         self.waiting = 0
         # Handed back, and not to be had before somebody wakes them; nothing else waits for these.
         self.delayed = 0
-        self.place = GroupBacklog(None)
-        self.place.groups[self] = None
+        self.backlog = GroupBacklog(None)
+        self.backlog.groups[self] = None
         # While it is to be had: the first message that each filter accepts.
         self.offers: dict[Filter | None, Key] = {}
         # And the runs in which these stand.
@@ -129,13 +129,13 @@ class GroupBacklog:
         if view.states[row] != PARKED or view.groups is None:
             return False
         name = view.groups[row]
-        return name is not None and table[name].place is self
+        return name is not None and table[name].backlog is self
 
 
 def key_of(view: QueueRun, row: int) -> Key:
     """Where a message stands in its queue."""
-    assert view.level is not None
-    return -view.level.priority, view.first + row
+    assert view.priority_list is not None
+    return -view.priority_list.priority, view.first + row
 
 
 def accepts(filter: Filter | None, view: QueueRun, row: int) -> bool:

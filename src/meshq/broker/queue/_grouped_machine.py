@@ -1,11 +1,11 @@
-"""Messages that belong to groups: each group is one consumer's at a time, and its messages go there in order.
+"""Messages with a group: each group has one consumer at a time, its owner, and the owner gets the messages in order.
 
-They are *parked*: neither consumers with filters nor those without find them, only this machine hands them out.  A
-group that nobody has is offered under each filter, by the first message that this accepts; so neither a group whose
-owner has no room nor one that nobody wants is looked at again before something of that has changed.
+Messages with a group are *parked*: only this machine dispatches them.  A group without an owner is offered under each
+filter, by the first message that the filter accepts.  So a group whose owner has no credit, and a group that no
+filter accepts, is not looked at again before that changes.
 
-A group that nobody has, and of which somebody still holds messages, is offered when these are settled or back.  One
-without any messages is forgotten.
+A group without an owner that has unacked messages is offered when these are settled or returned.  A group without
+messages is forgotten.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from meshq.broker.queue._consumer_state import ConsumerState, Dispatch, RowSpan, span_bytes
 from meshq.broker.queue._group import Group, GroupBacklog, GroupFilterScan, Key, accepts, judged, key_of
-from meshq.broker.queue._priority_list import level_of
-from meshq.broker.queue._run import DELAYED, HELD, PARKED, READY, QueueRun
+from meshq.broker.queue._priority_list import list_of
+from meshq.broker.queue._run import DELAYED, PARKED, READY, UNACKED, QueueRun
 from meshq.errors import invariant
 from meshq.selector import Filter
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from meshq.broker.queue._priority_list import PriorityList
     from meshq.broker.queue._queue_machine import Queue
 
-#: Offers that are void may stay in a heap, but not many more than there are groups.
+#: A heap may keep so many void offers beyond the number of groups.
 _SLACK: Final = 64
 
 
@@ -34,45 +34,36 @@ class GroupedMessages:
     """The groups of a queue."""
 
     __slots__ = (
-        "_found",
-        "_line",
-        "_offers",
-        "_open",
-        "_places",
-        "_queue",
-        "_serial",
-        "_turns",
-        "looks",
-        "stopped",
-        "table",
-    )
+        "_backlogs", "_last_assigned", "_next_group", "_offers", "_owner_heap", "_queue", "_serial", "_with_credit",
+        "filter_scan", "stopped", "table",
+    )  # fmt: skip
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         #: The groups of which there are messages, by name.
         self.table: dict[str, Group] = {}
-        # Where the messages of each owner's groups wait.
-        self._places: dict[ConsumerState, GroupBacklog] = {}
-        # By the filters of those who are served: groups to be had, by the first message that each accepts.
+        # The waiting messages of each owner's groups.
+        self._backlogs: dict[ConsumerState, GroupBacklog] = {}
+        # By the filters of the served consumers: groups without an owner, by the first message that a filter accepts.
         self._offers: dict[Filter | None, list[tuple[Key, int, Group]]] = {}
-        # When each consumer was last given a group: whoever has waited longest is next.
-        self._turns: dict[ConsumerState, int] = {}
+        # The serial number of each consumer's latest group: the consumer with the lowest one is next.
+        self._last_assigned: dict[ConsumerState, int] = {}
         self._serial = 0
-        # For one step: owners with room by their first message, and consumers with room by filter.
-        self._line: list[tuple[Key, int, ConsumerState]] = []
-        self._open: dict[Filter | None, list[ConsumerState]] = {}
-        #: Owners of whose first message it is not known yet whether they want it: they are given nothing else.
+        # For one step: owners with credit by their first message, and consumers with credit by filter.
+        self._owner_heap: list[tuple[Key, int, ConsumerState]] = []
+        self._with_credit: dict[Filter | None, list[ConsumerState]] = {}
+        #: Owners whose filter has not judged their first message yet: these owners get no other message.
         self.stopped: dict[ConsumerState, None] = {}
-        #: What has to be put to filters before it can go on.
-        self.looks = GroupFilterScan()
-        # What is next, if that is of a group that nobody has.
-        self._found: tuple[Key, Group] | None = None
+        #: Runs that must be put to filters before a step can go on.
+        self.filter_scan = GroupFilterScan()
+        # The next message and its group, if the group has no owner.
+        self._next_group: tuple[Key, Group] | None = None
 
-    # -- who is there
+    # -- consumers
 
     def joined(self, consumer: ConsumerState) -> None:
-        """A consumer is served from now on."""
-        self._turns[consumer] = 0
+        """Serve a consumer from now on."""
+        self._last_assigned[consumer] = 0
         filter = consumer.filter
         if filter not in self._offers:
             self._offers[filter] = []
@@ -80,46 +71,45 @@ class GroupedMessages:
                 self._offer_to(group, (filter,))
 
     def left(self, consumer: ConsumerState) -> None:
-        """A consumer is served no more; what it holds, if anything, is waited for."""
-        del self._turns[consumer]
-        # What the last step worked with must not keep it.
-        self._line.clear()
-        self._open.clear()
+        """Serve a consumer no more; its groups wait for its unacked messages."""
+        del self._last_assigned[consumer]
+        # The tables of the last step must not keep the consumer.
+        self._owner_heap.clear()
+        self._with_credit.clear()
         self.stopped.clear()
-        self._found = None
+        self._next_group = None
         filter = consumer.filter
-        if all(other.filter != filter for other in self._turns):
+        if all(other.filter != filter for other in self._last_assigned):
             del self._offers[filter]
             if filter is not None:
-                self.looks.forget(filter)
+                self.filter_scan.forget(filter)
             for group in self.table.values():
                 group.offers.pop(filter, None)
                 group.unjudged.pop(filter, None)
-            for level in self._queue.levels:
-                for view in level.runs():
+            for priority_list in self._queue.priority_lists:
+                for view in priority_list.runs():
                     if view.verdicts is not None and filter is not None:
                         view.verdicts.pop(filter, None)
         self._disband(consumer)
 
     def renew(self) -> None:
-        """All groups are given anew."""
-        for consumer in list(self._places):
+        """Take all groups from their owners: each is assigned anew."""
+        for consumer in list(self._backlogs):
             self._disband(consumer)
 
     def _disband(self, consumer: ConsumerState) -> None:
-        """The groups of a consumer are nobody's."""
-        place = self._places.pop(consumer, None)
-        if place is None:
+        backlog = self._backlogs.pop(consumer, None)
+        if backlog is None:
             return
-        for group in place.groups:
+        for group in backlog.groups:
             group.owner = None
-            group.place = GroupBacklog(None)
-            group.place.groups[group] = None
-        for view in place.views():
+            group.backlog = GroupBacklog(None)
+            group.backlog.groups[group] = None
+        for view in backlog.views():
             for group in dict.fromkeys(self._group(view, row) for row in _parked(view)):
-                if group in place.groups:
-                    group.place.push(view)
-        for group in place.groups:
+                if group in backlog.groups:
+                    group.backlog.push(view)
+        for group in backlog.groups:
             self._offer(group)
 
     def _group(self, view: QueueRun, row: int) -> Group:
@@ -129,16 +119,15 @@ class GroupedMessages:
         return self.table[name]
 
     def _offer(self, group: Group) -> None:
-        """The group is to be had by whoever accepts something of it, unless it must wait."""
         group.withdraw()
         self._offer_to(group, self._offers)
 
     def _offer_to(self, group: Group, filters: Iterable[Filter | None], start: QueueRun | None = None) -> None:
-        """Offer a group by the first message that each filter accepts, from a run on."""
-        if group.owner is not None or group.held:
+        """Offer a group by the first message that each filter accepts, from the run ``start`` on."""
+        if group.owner is not None or group.unacked:
             return
         wanted = dict.fromkeys(filters)
-        views = group.place.views()
+        views = group.backlog.views()
         if start is not None:
             key = key_of(start, 0)
             views = views[bisect_left(views, key, key=_key) :]
@@ -148,87 +137,87 @@ class GroupedMessages:
                     return
                 if self._group(view, row) is group:
                     for filter in [filter for filter in wanted if not self._judge(filter, view)]:
-                        # What comes later must not be offered before it is known.
+                        # A later message must not be offered before this one is judged.
                         del wanted[filter]
                         group.unjudged[filter] = view
                     for filter in [filter for filter in wanted if accepts(filter, view, row)]:
                         del wanted[filter]
-                        self._post(group, filter, view, row)
+                        self._add_offer(group, filter, view, row)
 
     def _judge(self, filter: Filter | None, view: QueueRun) -> bool:
-        """Whether it can be said now which messages of a run a filter accepts; otherwise that is seen to."""
+        """Whether a filter has judged the messages of a run; if not, arrange it."""
         if judged(filter, view):
             return True
         if view.run.paged:
-            self._queue.want(view)
+            self._queue.fault_in(view)
             return False
-        return self.looks.judge(filter, view)
+        return self.filter_scan.judge(filter, view)
 
     def look(self) -> None:
-        """Put to filters what had to wait for that, as far as a step goes."""
-        for view in dict.fromkeys(self.looks.step()):
+        """Put waiting runs to their filters, as much as one step allows."""
+        for view in dict.fromkeys(self.filter_scan.step()):
             self.arrived(view)
 
-    def _post(self, group: Group, filter: Filter | None, view: QueueRun, row: int) -> None:
+    def _add_offer(self, group: Group, filter: Filter | None, view: QueueRun, row: int) -> None:
         key = key_of(view, row)
         group.offers[filter] = key
         group.firsts[key] = view
         offers = self._offers[filter]
         heappush(offers, (key, id(group), group))
         if len(offers) > 2 * len(self.table) + _SLACK:
-            # While nobody has room nobody looks at them, and what is void must not pile up.
+            # While no consumer has credit no step removes void offers.
             known = [(one.offers[filter], id(one), one) for one in self.table.values() if filter in one.offers]
             offers[:] = sorted(known)
 
-    # -- what becomes of messages
+    # -- messages
 
     def appended(self, view: QueueRun) -> None:
-        """A run with messages of groups became visible."""
+        """Take in a run with messages of groups that became visible."""
         for row in self._park(view, range(len(view.states))):
             group = self._group(view, row)
-            if group.owner is None and not group.held:
+            if group.owner is None and not group.unacked:
                 key = key_of(view, row)
                 for filter in self._offers:
                     unjudged = group.unjudged.get(filter)
                     if unjudged is not None and key_of(unjudged, 0) <= key:
-                        # It is offered when that is here, with all that has come since behind it.
+                        # The message is offered when the earlier run is judged.
                         continue
                     known = group.offers.get(filter)
                     if known is not None and known < key:
                         continue
                     if not self._judge(filter, view):
-                        # What it may come before must not be offered, and is so with it.
+                        # A later message must not be offered before this one is judged.
                         group.offers.pop(filter, None)
                         group.unjudged[filter] = view
                     elif accepts(filter, view, row):
                         group.unjudged.pop(filter, None)
-                        self._post(group, filter, view, row)
+                        self._add_offer(group, filter, view, row)
 
-    def held_again(self, view: QueueRun) -> None:
-        """Of a run that became visible some messages are held: their groups wait for these."""
+    def restore_unacked(self, view: QueueRun) -> None:
+        """Count messages of a new run that are unacked already: their groups wait for these."""
         assert view.groups is not None
         for name, state in zip(view.groups, view.states, strict=True):
-            if state == HELD and name is not None:
+            if state == UNACKED and name is not None:
                 group = self.table.get(name)
                 if group is None:
                     group = self.table[name] = Group(name)
-                group.held += 1
+                group.unacked += 1
                 group.withdraw()
 
     def arrived(self, view: QueueRun) -> None:
-        """The content of a run is here, or was put to a filter: what nobody could say of it can be said."""
+        """Offer groups anew after the content of a run was read from disk, or the run was judged by a filter."""
         for group in dict.fromkeys(self._group(view, row) for row in _parked(view)):
             filters = [filter for filter, unjudged in group.unjudged.items() if unjudged is view]
             for filter in filters:
                 del group.unjudged[filter]
             if filters:
-                # Before it they accept nothing.
+                # These filters accept no earlier message.
                 self._offer_to(group, filters, view)
 
     def _park(self, view: QueueRun, rows: range) -> list[int]:
-        """Of the rows that are ready, those that have a group wait for it from now on."""
-        names, states, level = view.groups, view.states, view.level
-        assert names is not None and level is not None
+        """Park those ready rows that have a group; return the parked rows."""
+        names, states, priority_list = view.groups, view.states, view.priority_list
+        assert names is not None and priority_list is not None
         parked = []
         for row in rows:
             name = names[row]
@@ -238,14 +227,14 @@ class GroupedMessages:
                     group = self.table[name] = Group(name)
                 states[row] = PARKED
                 group.waiting += 1
-                group.place.push(view)
+                group.backlog.push(view)
                 parked.append(row)
-        level.ready -= len(parked)
-        level.parked += len(parked)
+        priority_list.ready -= len(parked)
+        priority_list.parked += len(parked)
         return parked
 
     def changed(self, span: RowSpan, before: bytes | bytearray) -> None:
-        """Rows have another state, and had these; those that are ready again wait for their groups."""
+        """Take in a change of state; ``before``: the rows' earlier states.  Rows that are ready again are parked."""
         view = span.view
         names, states = view.groups, view.states
         assert names is not None
@@ -257,24 +246,23 @@ class GroupedMessages:
             if name is not None:
                 group = self.table[name]
                 groups[group] = None
-                if old == HELD:
-                    group.held -= 1
+                if old == UNACKED:
+                    group.unacked -= 1
                 elif old == PARKED:
                     group.waiting -= 1
-                    left[group.place] = None
+                    left[group.backlog] = None
                 else:
                     group.delayed -= 1
                 group.delayed += states[row] == DELAYED
         self._park(view, rows)
-        for place in left:
-            if not any(self._group(view, row).place is place for row in _parked(view)):
-                place.forget(view)
+        for backlog in left:
+            if not any(self._group(view, row).backlog is backlog for row in _parked(view)):
+                backlog.forget(view)
         for group in groups:
             self._settle(group)
 
     def _settle(self, group: Group) -> None:
-        """Other messages of a group wait or are held: it may be had, or forgotten."""
-        if group.held:
+        if group.unacked:
             return
         if group.waiting or group.delayed:
             if group.owner is None:
@@ -282,196 +270,207 @@ class GroupedMessages:
             return
         group.withdraw()
         del self.table[group.name]
-        del group.place.groups[group]
-        if group.owner is not None and not group.place.groups:
-            del self._places[group.owner]
+        del group.backlog.groups[group]
+        if group.owner is not None and not group.backlog.groups:
+            del self._backlogs[group.owner]
 
-    # -- what goes out
+    # -- dispatch
 
-    def begin(self, level: PriorityList, *, plain: bool) -> None:
-        """A step begins: who has room for what of one list; unless ``plain`` only consumers with filters get any."""
-        self._line.clear()
+    def begin(self, priority_list: PriorityList, *, plain: bool) -> None:
+        """Begin a step in one list; unless ``plain`` only consumers with filters are served."""
+        self._owner_heap.clear()
         self.stopped.clear()
-        for consumer in self._places:
+        for consumer in self._backlogs:
             if plain or consumer.filter is not None:
-                self._stand_in_line(consumer, level)
-        self._open.clear()
-        for consumer in self._turns:
-            if consumer.room() > 0 and (plain or consumer.filter is not None):
-                self._open.setdefault(consumer.filter, []).append(consumer)
+                self._push_owner(consumer, priority_list)
+        self._with_credit.clear()
+        for consumer in self._last_assigned:
+            if consumer.credit() > 0 and (plain or consumer.filter is not None):
+                self._with_credit.setdefault(consumer.filter, []).append(consumer)
 
-    def _stand_in_line(self, consumer: ConsumerState, level: PriorityList) -> None:
-        place = self._places[consumer]
-        head = place.head(self.table) if consumer.room() > 0 else None
+    def _push_owner(self, consumer: ConsumerState, priority_list: PriorityList) -> None:
+        backlog = self._backlogs[consumer]
+        head = backlog.head(self.table) if consumer.credit() > 0 else None
         while head is not None and not head[0].run.paged and not judged(consumer.filter, head[0]):
-            if not self.looks.judge(consumer.filter, head[0]):
+            if not self.filter_scan.judge(consumer.filter, head[0]):
                 self.stopped[consumer] = None
                 return
-            head = place.head(self.table)
-        if head is not None and head[0].level is level:
-            heappush(self._line, (key_of(*head), id(consumer), consumer))
+            head = backlog.head(self.table)
+        if head is not None and head[0].priority_list is priority_list:
+            heappush(self._owner_heap, (key_of(*head), id(consumer), consumer))
 
-    def next(self, level: PriorityList) -> int | None:
-        """The number of the first message of the list that somebody may be given: ``grant`` does."""
-        self._found = self._next_offer(level)
-        line = self._line
-        while line and line[0][2].room() <= 0:
-            heappop(line)
-        if line and (self._found is None or line[0][0] < self._found[0]):
-            self._found = None
-            return line[0][0][1]
-        return self._found[0][1] if self._found is not None else None
+    def next(self, priority_list: PriorityList) -> int | None:
+        """Return the number of the first message of the list that ``dispatch`` may give to a consumer."""
+        self._next_group = self._next_offer(priority_list)
+        owner_heap = self._owner_heap
+        while owner_heap and owner_heap[0][2].credit() <= 0:
+            heappop(owner_heap)
+        if owner_heap and (self._next_group is None or owner_heap[0][0] < self._next_group[0]):
+            self._next_group = None
+            return owner_heap[0][0][1]
+        return self._next_group[0][1] if self._next_group is not None else None
 
-    def grant(self, budget: int, level: PriorityList) -> tuple[ConsumerState, Dispatch] | list[ConsumerState]:
-        """Grant what ``next`` has found; else those of whom each has too little room for it, none if it waits for
-        the mark."""
-        if self._found is None:
-            consumer = self._line[0][2]
-            grant = self._grant(consumer, budget, level)
-            if grant is None:
-                return [] if level.stuck or level.absent is not None else [consumer]
-            return consumer, grant
-        key, group = self._found
+    def dispatch(
+        self, budget: int, priority_list: PriorityList
+    ) -> tuple[ConsumerState, Dispatch] | list[ConsumerState]:
+        """Dispatch the message that ``next`` has found.
+
+        If it fits no consumer, return the consumers that would take it: none if it waits for the watermark.
+        """
+        if self._next_group is None:
+            consumer = self._owner_heap[0][2]
+            dispatch = self._dispatch(consumer, budget, priority_list)
+            if dispatch is None:
+                return [] if priority_list.waits_for_watermark or priority_list.absent is not None else [consumer]
+            return consumer, dispatch
+        key, group = self._next_group
         view = group.firsts[key]
         if view.run.paged:
-            self._lack(view)
+            self._fault_in(view)
             return []
         size = span_bytes(view, key[1] - view.first, key[1] - view.first + 1)
-        if view.run.durable and level.durable and key[1] > level.mark:
-            level.mark_wanted = max(level.mark_wanted, key[1])
+        if view.run.durable and priority_list.durable and key[1] > priority_list.high_watermark:
+            priority_list.wanted_watermark = max(priority_list.wanted_watermark, key[1])
             return []
-        wanting = self._wanting(group, key)
+        wanting = self._candidates(group, key)
         fitting = [consumer for consumer in wanting if consumer.fits(size)]
         if not fitting:
             return wanting
-        consumer = min(fitting, key=self._turn)
-        self._give(group, consumer)
-        self._line = [entry for entry in self._line if entry[2] is not consumer]
-        heapify(self._line)
-        self._stand_in_line(consumer, level)
-        grant = self._grant(consumer, budget, level)
-        assert grant is not None
-        return consumer, grant
+        consumer = min(fitting, key=self._rotation_key)
+        self._assign(group, consumer)
+        self._owner_heap = [entry for entry in self._owner_heap if entry[2] is not consumer]
+        heapify(self._owner_heap)
+        self._push_owner(consumer, priority_list)
+        dispatch = self._dispatch(consumer, budget, priority_list)
+        assert dispatch is not None
+        return consumer, dispatch
 
-    def _lack(self, view: QueueRun) -> None:
-        """Nothing of its list is granted before the content of a run is here."""
-        level_of(view).absent = view
-        self._queue.want(view)
+    def _fault_in(self, view: QueueRun) -> None:
+        """Ask for the content of a run; no later message of the list is dispatched before it is in memory."""
+        list_of(view).absent = view
+        self._queue.fault_in(view)
 
-    def _next_offer(self, level: PriorityList) -> tuple[Key, Group] | None:
-        """The first message of a group to be had that somebody with room would take."""
+    def _next_offer(self, priority_list: PriorityList) -> tuple[Key, Group] | None:
+        """The first message of a group without an owner that a consumer with credit accepts."""
         best: tuple[Key, Group] | None = None
-        for filter, consumers in list(self._open.items()):
-            while consumers and not self._is_open(consumers[-1]):
+        for filter, consumers in list(self._with_credit.items()):
+            while consumers and not self._has_credit(consumers[-1]):
                 del consumers[-1]
             if not consumers:
-                del self._open[filter]
+                del self._with_credit[filter]
                 continue
             offers = self._offers[filter]
             while offers and offers[0][2].offers.get(filter) != offers[0][0]:
                 heappop(offers)
-            if offers and offers[0][0][0] == -level.priority and (best is None or offers[0][0] < best[0]):
+            if offers and offers[0][0][0] == -priority_list.priority and (best is None or offers[0][0] < best[0]):
                 best = offers[0][0], offers[0][2]
         return best
 
-    def _wanting(self, group: Group, key: Key) -> list[ConsumerState]:
-        """Those who accept a group's first message and have room."""
+    def _candidates(self, group: Group, key: Key) -> list[ConsumerState]:
+        """The consumers that accept a group's first message and have credit."""
         filters = [filter for filter, first in group.offers.items() if first == key]
-        return [consumer for filter in filters for consumer in self._open.get(filter, ()) if self._is_open(consumer)]
+        return [
+            consumer
+            for filter in filters
+            for consumer in self._with_credit.get(filter, ())
+            if self._has_credit(consumer)
+        ]
 
-    def _is_open(self, consumer: ConsumerState) -> bool:
-        return consumer.room() > 0 and consumer not in self.stopped
+    def _has_credit(self, consumer: ConsumerState) -> bool:
+        return consumer.credit() > 0 and consumer not in self.stopped
 
-    def _turn(self, consumer: ConsumerState) -> tuple[int, bool, int]:
-        """Who is next: the highest priority, those with filters, who has waited longest."""
-        return -consumer.priority, consumer.filter is None, self._turns[consumer]
+    def _rotation_key(self, consumer: ConsumerState) -> tuple[int, bool, int]:
+        """Order of consumers: the highest priority, then those with filters, then the longest wait for a group."""
+        return -consumer.priority, consumer.filter is None, self._last_assigned[consumer]
 
-    def _give(self, group: Group, consumer: ConsumerState) -> None:
-        """The group is the consumer's."""
+    def _assign(self, group: Group, consumer: ConsumerState) -> None:
         self._serial += 1
-        self._turns[consumer] = self._serial
-        place = self._places.get(consumer)
-        if place is None:
-            place = self._places[consumer] = GroupBacklog(consumer.filter)
-        for view in group.place.views():
-            place.push(view)
-        place.groups[group] = None
-        group.owner, group.place = consumer, place
+        self._last_assigned[consumer] = self._serial
+        backlog = self._backlogs.get(consumer)
+        if backlog is None:
+            backlog = self._backlogs[consumer] = GroupBacklog(consumer.filter)
+        for view in group.backlog.views():
+            backlog.push(view)
+        backlog.groups[group] = None
+        group.owner, group.backlog = consumer, backlog
         group.withdraw()
 
-    def _grant(self, consumer: ConsumerState, budget: int, level: PriorityList) -> Dispatch | None:
-        """Grant a consumer the first messages of its groups, as far as they stand side by side; None: not now."""
-        place = self._places[consumer]
-        head = place.head(self.table)
+    def _dispatch(self, consumer: ConsumerState, budget: int, priority_list: PriorityList) -> Dispatch | None:
+        """Give an owner the first messages of its groups, as far as they stand side by side; None: not now."""
+        backlog = self._backlogs[consumer]
+        head = backlog.head(self.table)
         assert head is not None
         view, start = head
         if view.run.paged:
-            self._lack(view)
+            self._fault_in(view)
             return None
         limit = len(view.states)
-        if view.run.durable and level.durable and view.first + limit - 1 > level.mark:
-            level.mark_wanted = max(level.mark_wanted, view.first + start)
-            limit = int(level.mark) - view.first + 1
+        if view.run.durable and priority_list.durable and view.first + limit - 1 > priority_list.high_watermark:
+            priority_list.wanted_watermark = max(priority_list.wanted_watermark, view.first + start)
+            limit = int(priority_list.high_watermark) - view.first + 1
         if start >= limit:
             return None
-        limit = min(limit, start + consumer.room(), start + budget)
+        limit = min(limit, start + consumer.credit(), start + budget)
         stop, size = start, 0
-        while stop < limit and place.takes(view, stop, self.table):
+        while stop < limit and backlog.takes(view, stop, self.table):
             more = span_bytes(view, stop, stop + 1)
-            if not consumer.fits(size + more) and (size or consumer.held):
+            if not consumer.fits(size + more) and (size or consumer.unacked):
                 break
             stop, size = stop + 1, size + more
         if stop == start:
             return None
-        grant = Dispatch(view, start, stop, 1, consumer.next_tag)
-        grant.size_bytes = size
+        dispatch = Dispatch(view, start, stop, 1, consumer.next_tag)
+        dispatch.size_bytes = size
         for row in range(start, stop):
             group = self._group(view, row)
             group.waiting -= 1
-            group.held += 1
-        level.parked -= grant.rows
-        level.ready += grant.rows
-        level.reached = max(level.reached, view.first + stop - 1)
-        self._queue.hold(consumer, grant)
-        # It stands at the head of the line, for what it has now.
-        heappop(self._line)
-        self._stand_in_line(consumer, level)
-        return grant
+            group.unacked += 1
+        priority_list.parked -= dispatch.rows
+        priority_list.ready += dispatch.rows
+        priority_list.reached = max(priority_list.reached, view.first + stop - 1)
+        self._queue.record_dispatch(consumer, dispatch)
+        # The owner is at the top of the heap, with the message that it has now.
+        heappop(self._owner_heap)
+        self._push_owner(consumer, priority_list)
+        return dispatch
 
     def check(self) -> None:
         """Assert what must hold between steps."""
         waiting: dict[str, int] = {}
-        held: dict[str, int] = {}
+        unacked: dict[str, int] = {}
         delayed: dict[str, int] = {}
-        for level in self._queue.levels:
-            for view in level.runs():
+        for priority_list in self._queue.priority_lists:
+            for view in priority_list.runs():
                 for name, state in zip(view.groups or (), view.states, strict=False):
                     if name is not None:
                         invariant(state != READY, "a message of a group is found through its group only")
                         waiting[name] = waiting.get(name, 0) + (state == PARKED)
-                        held[name] = held.get(name, 0) + (state == HELD)
+                        unacked[name] = unacked.get(name, 0) + (state == UNACKED)
                         delayed[name] = delayed.get(name, 0) + (state == DELAYED)
-                        invariant(state != PARKED or self.table[name].place.knows(view), "what waits is in its place")
+                        invariant(state != PARKED or self.table[name].backlog.knows(view), "what waits is in its place")
         for name, group in self.table.items():
-            known = group.waiting, group.held, group.delayed
-            invariant(known == (waiting.pop(name), held.pop(name), delayed.pop(name)), "a group knows its messages")
+            known = group.waiting, group.unacked, group.delayed
+            invariant(known == (waiting.pop(name), unacked.pop(name), delayed.pop(name)), "a group knows its messages")
             invariant(any(known), "a group without messages is forgotten")
             for filter in self._offers:
                 if filter in group.unjudged:
                     # It is not known yet what may be given.
                     continue
-                first = self._first_for(group, filter) if group.owner is None and not group.held else None
+                first = self._first_for(group, filter) if group.owner is None and not group.unacked else None
                 invariant(group.offers.get(filter) == first, "what may be given is offered, by its first message")
-            invariant(group.owner is None or group.place is self._places[group.owner], "a group waits at its owner's")
+            invariant(
+                group.owner is None or group.backlog is self._backlogs[group.owner], "a group waits at its owner's"
+            )
         invariant(
-            not any([*waiting.values(), *held.values(), *delayed.values()]), "each message of a group is in the table"
+            not any([*waiting.values(), *unacked.values(), *delayed.values()]),
+            "each message of a group is in the table",
         )
         self._check_holders()
 
     def _first_for(self, group: Group, filter: Filter | None) -> Key | None:
         keys = [
             key_of(view, row)
-            for view in group.place.views()
+            for view in group.backlog.views()
             for row in _parked(view)
             if self._group(view, row) is group and accepts(filter, view, row)
         ]
@@ -480,9 +479,9 @@ class GroupedMessages:
     def _check_holders(self) -> None:
         holders: dict[str, ConsumerState] = {}
         for consumer in self._queue.consumers:
-            for grant in consumer.grants:
-                names = (grant.view.groups or ())[grant.start : grant.stop : grant.step]
-                settled = grant.settled or bytes(grant.rows)
+            for dispatch in consumer.dispatches:
+                names = (dispatch.view.groups or ())[dispatch.start : dispatch.stop : dispatch.step]
+                settled = dispatch.settled or bytes(dispatch.rows)
                 for name, done in zip(names, settled, strict=False):
                     if name is not None and not done:
                         holder = holders.setdefault(name, consumer)
@@ -494,5 +493,4 @@ def _key(view: QueueRun) -> Key:
 
 
 def _parked(view: QueueRun) -> list[int]:
-    """The rows that wait for their groups."""
     return [row for row, state in enumerate(view.states) if state == PARKED]

@@ -10,7 +10,7 @@ from bisect import insort
 from typing import TYPE_CHECKING, Any
 
 from meshq.broker.queue._consumer_state import RowSpan
-from meshq.broker.queue._run import GONE, HELD, QueueRun
+from meshq.broker.queue._run import GONE, UNACKED, QueueRun
 from meshq.broker.queue._run_messages import RunMessages
 from meshq.errors import invariant
 
@@ -48,7 +48,7 @@ class LastValues:
         if values is None:
             if view.run.paged:
                 self.unread[view] = None
-                self._queue.want(view)
+                self._queue.fault_in(view)
                 return []
             values = self._judged[view] = self._read(view)
         rows = range(span.start, min(span.stop, len(values)), span.step)
@@ -80,12 +80,12 @@ class LastValues:
             if one not in there:
                 insort(there, one)
             for _, older, index in there[:-1]:
-                if older.states[index] != HELD:
+                if older.states[index] != UNACKED:
                     self._replace(older, index)
 
     def _replace(self, view: QueueRun, row: int) -> None:
         span = RowSpan(view, row, row + 1, 1)
-        self._queue.outdated.append((span, self._queue.take_out(span, "replaced")))
+        self._queue.outdated.append((span, self._queue.remove(span, "replaced")))
 
     def gone(self, span: RowSpan) -> None:
         """Messages left the queue."""
@@ -112,7 +112,7 @@ class LastValues:
         invariant(found == self._there, "what there is of each value is known")
         for there in found.values():
             older = [view.states[row] for _, view, row in there[:-1]]
-            invariant(older.count(HELD) == len(older), "of a value the newest is kept")
+            invariant(older.count(UNACKED) == len(older), "of a value the newest is kept")
 
 
 def _first(view: QueueRun) -> int:

@@ -1,11 +1,10 @@
-"""The messages of one priority in a queue: runs in placing order, and where to find the ones that are ready.
+"""The messages of one priority in a queue: a linked list of runs in placing order.
 
-A linked list of runs.  ``fresh`` points at the first run with rows that were never granted; rows that come back are
-found through a small heap of their runs, and since everything granted stands before everything fresh, serving the
-heap first restores the order.
+``fresh`` points at the first run with rows that were never dispatched.  Returned rows are found through a small heap of
+their runs.  All dispatched rows stand before all fresh rows, so serving the heap first restores the order.
 
-A durable message may be granted only up to ``mark``: the number up to which the journal knows that messages may
-have been delivered.  That is how a broker that was killed marks what comes again, and nothing but a block more.
+A durable message may be dispatched only up to ``high_watermark``: the journal knows that messages up to this number may
+have been delivered.  So a broker that was killed marks messages as redelivered, and at most a block too many.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from meshq.broker.queue._run import HELD, PARKED, READY, QueueRun
+from meshq.broker.queue._run import PARKED, READY, UNACKED, QueueRun
 from meshq.errors import invariant
 
 if TYPE_CHECKING:
     from meshq.broker.queue._browser import Browser
     from meshq.broker.queue._filtered_machine import FilteredConsumers
 
-#: Runs that are gone may stay in the heap of those with returned rows, but not many more than half of it.
+#: The heap of returned runs may keep unlinked runs: half of the heap, and so many more.
 _RETURNED_SLACK: Final = 64
 
 
@@ -28,48 +27,48 @@ class PriorityList:
     """One priority of one queue."""
 
     __slots__ = (
-        "_dead_returned", "absent", "browsers", "durable", "filtered", "fresh", "grouped_runs", "head", "live_runs",
-        "mark", "mark_wanted", "parked", "priority", "reached", "ready", "returned", "tail",
+        "_dead_returned", "absent", "browsers", "durable", "filtered", "fresh", "grouped_runs", "head",
+        "high_watermark", "live_runs", "parked", "priority", "reached", "ready", "returned", "tail",
+        "wanted_watermark",
     )  # fmt: skip
 
-    def __init__(self, priority: int, *, durable: bool, mark: float = 0) -> None:
+    def __init__(self, priority: int, *, durable: bool, high_watermark: float = 0) -> None:
         self.priority = priority
-        #: Whether the queue is, so that marks matter.
+        #: Whether the queue is durable; otherwise the watermark does not matter.
         self.durable = durable
         self.head: QueueRun | None = None
         self.tail: QueueRun | None = None
         self.fresh: QueueRun | None = None
-        #: Messages that may be granted as soon as somebody has room, and those that only the owner of their group gets.
+        #: Messages that any consumer with credit may get, and messages that only the owner of their group may get.
         self.ready = 0
         self.parked = 0
         #: Runs with messages of groups.
         self.grouped_runs = 0
         self.live_runs = 0
-        #: Durable messages up to this number may be granted, and the number up to which somebody would like to.
-        self.mark = mark
-        self.mark_wanted = 0
-        #: The highest number granted to a consumer with a filter, or to the owner of a group.
+        #: Durable messages up to this number may be dispatched; and the number that a dispatch has asked for.
+        self.high_watermark = high_watermark
+        self.wanted_watermark = 0
+        #: The highest number dispatched to a consumer with a filter, or to the owner of a group.
         self.reached = 0
-        #: Whoever looks after the consumers with filters, if there are any, by the priority of these.
+        #: The consumers with filters, by their priority.
         self.filtered: dict[int, FilteredConsumers] = {}
-        #: Those who look at what is here.
         self.browsers: dict[Browser, None] = {}
-        #: The next run to be granted from, if its content is not here.
+        #: The next run to dispatch from, if its content is on the disk only.
         self.absent: QueueRun | None = None
-        #: Runs with rows that came back, by their first number; a heap.
+        #: Runs with returned rows, by their first number; a heap.
         self.returned: list[tuple[int, QueueRun]] = []
         self._dead_returned = 0
 
     @property
-    def stuck(self) -> bool:
-        """Somebody would be granted something, once the mark has moved."""
-        return self.mark_wanted > self.mark
+    def waits_for_watermark(self) -> bool:
+        """Whether a dispatch waits for a higher watermark."""
+        return self.wanted_watermark > self.high_watermark
 
     def append(self, view: QueueRun) -> None:
-        """A run becomes visible.  Runs are appended in the order of their numbers."""
+        """Make a run visible.  Runs are appended in the order of their numbers."""
         tail = self.tail
         invariant(tail is None or tail.first < view.first, "runs become visible in placing order")
-        view.level = self
+        view.priority_list = self
         view.previous = tail
         if tail is None:
             self.head = view
@@ -87,7 +86,7 @@ class PriorityList:
         self.ready += view.live
 
     def next_span(self) -> tuple[QueueRun, int, int, bool] | None:
-        """The next rows that may be granted and stand side by side: run, start, stop, whether they are fresh."""
+        """Find the next rows to dispatch that stand side by side: run, start, stop, and whether the rows are fresh."""
         while self.returned:
             view = self.returned[0][1]
             span = view.ready_span(0, view.fresh) if view.live else None
@@ -107,9 +106,9 @@ class PriorityList:
             span = view.ready_span(view.fresh, rows) if view.live else None
             if span is not None:
                 start, stop = span
-                if view.run.durable and self.durable and view.first + stop - 1 > self.mark:
-                    self.mark_wanted = max(self.mark_wanted, view.first + stop - 1)
-                    stop = start + max(0, int(self.mark) - view.first - start + 1)
+                if view.run.durable and self.durable and view.first + stop - 1 > self.high_watermark:
+                    self.wanted_watermark = max(self.wanted_watermark, view.first + stop - 1)
+                    stop = start + max(0, int(self.high_watermark) - view.first - start + 1)
                     if stop <= start:
                         self.fresh = view
                         return None
@@ -124,16 +123,16 @@ class PriorityList:
         return None
 
     def came_back(self, view: QueueRun) -> None:
-        """Rows of a run are ready again."""
+        """Note that rows of a run are ready again."""
         if not view.returned:
             view.returned = True
             heappush(self.returned, (view.first, view))
-        if view.lanes:
+        if view.filter_groups:
             for filtered in self.filtered.values():
                 filtered.returned(view)
 
     def unlink(self, view: QueueRun) -> None:
-        """A run has no messages left."""
+        """Remove a run that has no messages left."""
         before, after = view.previous, view.next
         if before is None:
             self.head = after
@@ -157,7 +156,7 @@ class PriorityList:
             for browser in self.browsers:
                 browser.unlinked(view)
         if view.returned:
-            # Where nobody takes what comes back, what is gone must not be kept for its place in the heap.
+            # Without consumers nothing is popped: unlinked runs must not stay in memory for their places in the heap.
             self._dead_returned += 1
             if 2 * self._dead_returned > len(self.returned) + _RETURNED_SLACK:
                 self.returned = [entry for entry in self.returned if entry[1].live]
@@ -173,16 +172,16 @@ class PriorityList:
             view = view.next
         return found
 
-    def granted(self, last: int) -> int:
-        """No message above this number may ever have been delivered; ``last``: the queue's last number."""
-        return max(self.reached, self._granted_in_order(last))
+    def delivered_up_to(self, last: int) -> int:
+        """Return the highest number that may have been delivered; ``last``: the queue's last number."""
+        return max(self.reached, self._delivered_in_order(last))
 
-    def _granted_in_order(self, last: int) -> int:
+    def _delivered_in_order(self, last: int) -> int:
         view = self.fresh
         if view is None:
             return self.tail.first + len(self.tail.states) - 1 if self.tail is not None else last
         number = view.first + view.fresh - 1
-        # What an earlier life may have delivered stands at the front.
+        # Messages that an earlier life may have delivered stand at the front.
         while view is not None and view.maybe:
             number = max(number, view.first + view.maybe - 1)
             view = view.next
@@ -192,11 +191,11 @@ class PriorityList:
         """Assert what must hold between steps."""
         ready = parked = first = 0
         for view in self.runs():
-            invariant(view.level is self, "a run stands in one list")
+            invariant(view.priority_list is self, "a run stands in one list")
             invariant(view.first > first, "runs stand in the order of their numbers")
             first = view.first
-            held = view.states.count(HELD)
-            invariant(view.live >= view.states.count(READY) + held, "a run's live count is that of its states")
+            unacked = view.states.count(UNACKED)
+            invariant(view.live >= view.states.count(READY) + unacked, "a run's live count is that of its states")
             invariant(
                 view.returned or view.states.find(READY, 0, view.fresh) < 0,
                 "a ready row before the fresh ones is found through the heap",
@@ -212,8 +211,8 @@ class PriorityList:
             filtered.check()
 
 
-def level_of(view: QueueRun) -> PriorityList:
+def list_of(view: QueueRun) -> PriorityList:
     """The list that a visible run stands in."""
-    level = view.level
-    assert level is not None
-    return level
+    priority_list = view.priority_list
+    assert priority_list is not None
+    return priority_list

@@ -1,22 +1,37 @@
-"""What a queue was made as, beside its name and address: what it takes, whom it is for, and when it goes by itself."""
+"""The fixed settings of a queue, and the kind of queue that follows from them and from its name."""
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
+from meshq.address import INTERNAL
 from meshq.selector import Filter
 
 if TYPE_CHECKING:
     from meshq.broker.queue._queue_machine import Queue
 
-#: How a queue is subscribed to: by the one consumer that it was made for, by one consumer of its name at a time, by any
-#: number of them.
+#: The kinds of subscription queues: ``own`` has the one consumer that made it, ``single`` one consumer at a time,
+#: ``shared`` any number of consumers.
 SUBSCRIPTIONS: Final = ("own", "single", "shared")
 
 
-class Owner(Protocol):
+class QueueKind(enum.Enum):
+    """The kinds of queues."""
+
+    #: Created by a user, or on first use.
+    REGULAR = enum.auto()
+    #: Made by a subscription to a multicast address.
+    SUBSCRIPTION = enum.auto()
+    #: Owned by a session, and deleted with it.
+    TEMPORARY = enum.auto()
+    #: The messages for another node of the cluster.
+    STORE_AND_FORWARD = enum.auto()
+
+
+class SessionOwner(Protocol):
     """The session that temporary queues belong to."""
 
     #: Role and user.
@@ -27,24 +42,32 @@ class Owner(Protocol):
 
 @attrs.frozen(kw_only=True, eq=False)
 class QueueSpec:
-    """They stay what they are for as long as the queue lives."""
+    """The fixed settings of a queue: filter, subscription, owner and origin.  Immutable."""
 
-    #: Only messages that it accepts are taken.
+    #: The queue takes only messages that this filter accepts; None: all messages.
     filter: Filter | None = None
     #: One of ``SUBSCRIPTIONS``; empty for a queue that was not made by a subscription.
     subscription: str = ""
-    #: Whose end is the queue's end; nobody else consumes from it.
-    owner: Owner | None = None
-    #: It came into being on first use.
-    on_use: bool = False
+    #: The session that owns a temporary queue: the only one that may consume, and the queue ends with it.
+    owner: SessionOwner | None = None
+    #: The queue was created on first use.
+    auto_created: bool = False
 
     @property
     def filter_text(self) -> str:
-        """The filter, empty if there is none."""
+        """The text of the filter; empty without one."""
         return self.filter.text if self.filter is not None else ""
 
+    def kind_of(self, name: str) -> QueueKind:
+        """Return the kind of a queue with these settings and this name."""
+        if name.startswith(INTERNAL):
+            return QueueKind.STORE_AND_FORWARD
+        if self.owner is not None:
+            return QueueKind.TEMPORARY
+        return QueueKind.SUBSCRIPTION if self.subscription else QueueKind.REGULAR
 
-#: Those of nearly every queue.
-PLAIN: Final = QueueSpec()
-#: Those of a queue that somebody used before anybody created it.
-AUTO_CREATED: Final = QueueSpec(on_use=True)
+
+#: The settings of most queues.
+DEFAULT_SPEC: Final = QueueSpec()
+#: The settings of a queue that was created on first use.
+AUTO_CREATED: Final = QueueSpec(auto_created=True)

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from meshq.selector import Filter
 
 READY: Final = 0
-HELD: Final = 1
+UNACKED: Final = 1
 GONE: Final = 2
 #: It was handed back, and waits until it may be granted again.
 DELAYED: Final = 3
 #: Ready, and to be had through its group only.
 PARKED: Final = 4
 #: The states of messages that are there and that nobody holds.
-UNHELD: Final = (READY, DELAYED, PARKED)
+ENQUEUED: Final = (READY, DELAYED, PARKED)
 
 _READY: Final = b"\0"
 #: ``_HELD_ROWS[:n]`` marks n rows as held, and so on: no allocation of a pattern per grant.
-HELD_ROWS: Final = bytes([HELD]) * limits.RUN_MESSAGES_MAX
+UNACKED_ROWS: Final = bytes([UNACKED]) * limits.RUN_MESSAGES_MAX
 DELAYED_ROWS: Final = bytes([DELAYED]) * limits.RUN_MESSAGES_MAX
 READY_ROWS: Final = bytes([READY]) * limits.RUN_MESSAGES_MAX
 GONE_ROWS: Final = bytes([GONE]) * limits.RUN_MESSAGES_MAX
@@ -64,18 +64,18 @@ class StoredRun:
         "has_ids",
         "number",
         "number_step",
+        "options",
         "origin",
         "paged",
         "pins",
         "position",
         "producer",
-        "room",
+        "quota",
         "rows",
         "share_views",
         "size_bytes",
         "spill",
         "stamp",
-        "traits",
         "user",
         "verdicts",
         "views",
@@ -109,7 +109,7 @@ class StoredRun:
         # The body of its one message, if that lies elsewhere: ``content`` then has all but that.
         self.body: Body | None = None
         # What its messages ask for besides being kept; None: nothing.
-        self.traits: DeliveryOptions | None = None
+        self.options: DeliveryOptions | None = None
         # What filters have said of its messages, until it is placed.
         self.verdicts: tuple[Verdicts, ...] = ()
         # Whether duplicate ids of it stand in the window of its address.
@@ -121,7 +121,7 @@ class StoredRun:
         # Where these stand if it is in no journal; None: nowhere.
         self.spill: Any = None
         # The room of its address that it takes; None: that is not bounded.
-        self.room: Quota | None = None
+        self.quota: Quota | None = None
         # Grants of its messages: for these its content stays in memory.
         self.pins = 0
         # Queues that still hold a message of it.
@@ -174,7 +174,7 @@ def share_of(run: StoredRun, rows: range) -> StoredRun:
     share.body = run.body
     share.origin = run
     share.rows = rows
-    share.traits = run.traits
+    share.options = run.options
     run.size_bytes += share.size_bytes
     return share
 
@@ -183,8 +183,8 @@ class QueueRun:
     """One queue's view of a run, an element of the queue's linked list."""
 
     __slots__ = (
-        "counted_at", "counts", "due", "first", "fresh", "groups", "lanes", "level", "live", "maybe", "next",
-        "previous", "remote", "returned", "run", "states", "sure", "timers", "verdicts", "watched",
+        "counted_at", "counts", "due", "filter_groups", "first", "fresh", "groups", "live", "maybe", "next",
+        "previous", "priority_list", "remote", "returned", "run", "states", "sure", "timers", "verdicts", "watched",
     )  # fmt: skip
 
     def __init__(self, run: StoredRun, first: int, remote: tuple[int, ...] = ()) -> None:
@@ -217,9 +217,9 @@ class QueueRun:
         # Whether the queue's heap of returned runs holds this one.
         self.returned = False
         # The list of the queue that it stands in, once it is visible.
-        self.level: PriorityList | None = None
+        self.priority_list: PriorityList | None = None
         # The rows that filters have accepted, by the lanes of these.
-        self.lanes: dict[FilterGroup, bytes] | None = None
+        self.filter_groups: dict[FilterGroup, bytes] | None = None
         # The group of each message, once it is visible; None: none has one.  And what filters say of these.
         self.groups: tuple[str | None, ...] | None = None
         self.verdicts: dict[Filter, bytearray] | None = None

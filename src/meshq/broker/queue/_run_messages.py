@@ -99,11 +99,11 @@ class RunMessages:
 
     def _expiration(self) -> int | None:
         """When it is of no use any more, ms; None: never."""
-        traits = self._run.traits
-        if traits is None or not traits.arrival:
+        options = self._run.options
+        if options is None or not options.arrival:
             return None
         ttl = _decoded(self._view.headers(self._row)).get("x")
-        return traits.arrival + ttl if type(ttl) is int else None
+        return options.arrival + ttl if type(ttl) is int else None
 
 
 def accepted(run: StoredRun, filter: Filter, rows: Sequence[int], budget: float = math.inf) -> Accepted:

@@ -1,9 +1,9 @@
-"""What consumers hold: the content of whole runs stays in memory for it, and there is a bound on that.
+"""The memory that unacked messages keep: the content of whole runs stays in memory for these, up to a bound.
 
-A run of which a consumer has a single message can't be paged.  A window says how many messages a client wants at a
-time, not how much memory a node has.  So each consumer may hold as much as is free besides: whoever is alone gets half
-of the bound, and however many come there is something left for the next one.  One that holds nothing always gets
-something, for nothing else would set it going.
+A run with a single unacked message can't be paged.  A window says how many messages a client wants at a time, not how
+much memory a node has.  So each consumer may keep as much as is still free: a single consumer gets half of the bound,
+and there is always something left for another consumer.  A consumer without unacked messages always gets a message,
+because nothing else would start it.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ if TYPE_CHECKING:
     from meshq.broker.queue._consumer_state import ConsumerState
     from meshq.broker.queue._queue_machine import Queue
 
-#: The part of a node's memory that consumers may hold.
+#: The part of a node's memory that unacked messages may keep.
 UNACKED_SHARE: Final = 2
-#: When such a part of that is free, consumers that had no room are looked at again.
+#: When such a part of the bound is free, limited consumers are served again.
 FREE_SHARE: Final = 8
 
 
 class UnackedMemory:
-    """Bytes of runs that stay in memory because consumers hold messages of them."""
+    """Bytes of runs that stay in memory because of unacked messages."""
 
     __slots__ = ("_enough", "_touch", "bound_bytes", "free_bytes", "limited")
 
     def __init__(self, bound_bytes: int, touch: Callable[[Queue], None]) -> None:
         self.bound_bytes = bound_bytes
-        #: What is left of the bound; below 0 where the runs are large.
+        #: Bytes left of the bound; below 0 when runs are large.
         self.free_bytes = bound_bytes
-        #: Consumers that found no room; an ordered set.
+        #: Consumers without credit because of the bound; an ordered set.
         self.limited: dict[ConsumerState, None] = {}
         self._enough = bound_bytes // FREE_SHARE
         self._touch = touch
 
     @property
     def used_bytes(self) -> int:
-        """Bytes that are held."""
+        """Bytes that unacked messages keep."""
         return self.bound_bytes - self.free_bytes
 
-    def look_again(self) -> None:
-        """Some of it is free again: those who found no room are looked at if that is enough."""
+    def retry_limited(self) -> None:
+        """Serve limited consumers again, if enough bytes are free."""
         if self.free_bytes >= self._enough:
             limited, self.limited = self.limited, {}
             for consumer in limited:
                 if consumer.filter is not None and consumer.browser is None:
-                    consumer.queue.room_changed(consumer)
+                    consumer.queue.credit_changed(consumer)
                 self._touch(consumer.queue)

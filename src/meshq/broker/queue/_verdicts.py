@@ -47,7 +47,7 @@ class AskedFilters:
             by_filter: dict[int, list[int]] = {}
             all_taking, unknown = list[int](), list[int]()
             for position, queue in enumerate(queues):
-                filter = queue.terms.filter
+                filter = queue.spec.filter
                 place = self.by_filter.get(filter, -1) if filter is not None else -1
                 if place >= 0:
                     by_filter.setdefault(place, []).append(position)

@@ -256,7 +256,7 @@ def permit_reply_to(session: ServerSession, target: Target) -> None:
     """
     if target.address.startswith(TEMPORARY):
         queue = session.core.router.queues.get(target.address)
-        owner = queue.terms.owner if queue is not None else None
+        owner = queue.spec.owner if queue is not None else None
         if owner is None or owner.owner != session.owner:
             permit_own(session, target.address)
         return

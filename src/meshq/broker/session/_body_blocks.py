@@ -184,7 +184,7 @@ class BodyBlocks:
         header = header_of(frame, Read)
         session.begin_call(frame)
         consumer = session.consumer_of(frame)
-        view = consumer.holding(header.tag) if consumer is not None else None
+        view = consumer.unacked_run(header.tag) if consumer is not None else None
         body = view.run.body if view is not None else None
         if view is not None and (body is None or header.block * limits.LARGE_BLOCK_BYTES >= body.size_bytes):
             raise violation("bad_tag", f"block {header.block} of delivery {header.tag}, which has none")

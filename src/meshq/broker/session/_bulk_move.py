@@ -16,7 +16,7 @@ from meshq.broker.ingress._fair_scheduler import NODE, CostlyScan
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces
-from meshq.broker.queue._run import UNHELD, QueueRun, StoredRun
+from meshq.broker.queue._run import ENQUEUED, QueueRun, StoredRun
 from meshq.broker.queue._run_messages import accepted
 from meshq.broker.session._long_operations import DiskSpaceWait, FairTurnWait, FaultInWait, Steps
 from meshq.errors import AddressFullError, MeshqError, Outcome, SecurityError, UsageError
@@ -58,8 +58,8 @@ def sweep(
         yield turn(CostlyScan(iter(()), limits.SCAN_MESSAGES_MAX))
     last, moved, looks = queue.last, 0, limits.STEP_MESSAGES_MAX
     staying = UnmovedMessages()
-    for level in list(queue.levels):
-        view = level.head
+    for priority_list in list(queue.priority_lists):
+        view = priority_list.head
         while view is not None and view.first <= last and moved < limit:
             following = view.next
             # What filters say of it there; bytes for want of which the last move was refused, 0: it was not.
@@ -207,7 +207,7 @@ def to_origin(core: Core, permitted: Callable[[str], None]) -> Aim:
     refused: dict[str, SecurityError] = {}
 
     def aim(view: QueueRun) -> Target | None:
-        origin = view.run.traits.origin if view.run.traits is not None else None
+        origin = view.run.options.origin if view.run.options is not None else None
         target = _way_back(core, origin) if origin is not None else None
         if target is not None:
             if target.address in refused:
@@ -243,7 +243,7 @@ def _way_back(core: Core, origin: MessageOrigin) -> Target | None:
 def _wanted(view: QueueRun, filter: Filter | None, rows: range, looks: int) -> tuple[list[int], int, int]:
     """Of some rows those that nobody holds and that the filter accepts; up to which row, and how much work that was."""
     states, end = view.states, min(rows.stop, len(view.states))
-    there = [row for row in range(rows.start, end) if states[row] in UNHELD]
+    there = [row for row in range(rows.start, end) if states[row] in ENQUEUED]
     if filter is None or not there:
         return there, len(states), max(1, end - rows.start)
     found, seen, work = accepted(view.run, filter, there, looks)

@@ -377,8 +377,8 @@ class _KnownRows:
 
 
 def _why_senders_wait(core: Core, address: str) -> str:
-    room = core.router.rooms.get(address)
-    if room is not None and room.policy == "block" and room.full:
+    quota = core.router.quotas.get(address)
+    if quota is not None and quota.policy == "block" and quota.full:
         return "the address is full"
     if core.memory.blocked:
         return "the disk is full"

@@ -51,7 +51,7 @@ _DESCRIPTION_BYTES_MAX: Final = 256
 
 def _hidden(queue: Queue) -> bool:
     """Whether other nodes don't know of a queue: a link's own, and those that tell what happens here."""
-    return queue.name.startswith(INTERNAL) or queue.address == NOTIFICATIONS
+    return queue.forwards or queue.address == NOTIFICATIONS
 
 
 class DemandUpdates:
@@ -332,7 +332,7 @@ class Peering:
 
     def _describe(self, channel: int, queue: Queue) -> None:
         filters = [filter.text for filter in filters_of(queue) or ()]
-        own = queue.terms.filter_text
+        own = queue.spec.filter_text
         taken = sum(len(text.encode()) for text in (queue.name, queue.address, own)) + _DESCRIPTION_BYTES_MAX
         if sum(len(text.encode()) + 3 for text in filters) > limits.HEADER_BYTES_MAX - taken:
             # More than a header holds: whatever comes may be wanted.

@@ -35,10 +35,10 @@ class ProducerCredits:
 
     def _open(self, channel: int) -> ProducerCredit | None:
         producer = self._session.producers.channels[channel]
-        room = self._session.core.router.rooms.get(producer.target.address)
-        if room is None:
+        quota = self._session.core.router.quotas.get(producer.target.address)
+        if quota is None:
             return None
-        credit = self.by_channel[channel] = room.open(producer.count, partial(self._tell, channel))
+        credit = self.by_channel[channel] = quota.open(producer.count, partial(self._tell, channel))
         return credit
 
     def _tell(self, channel: int, until: int) -> None:
@@ -60,7 +60,7 @@ class ProducerCredits:
         credit = self.by_channel.pop(channel, None)
         if credit is not None:
             credit.close()
-            self._session.core.router.forget_room(self._session.producers.channels[channel].target.address)
+            self._session.core.router.forget_quota(self._session.producers.channels[channel].target.address)
 
     def close_all(self) -> None:
         """The session ends."""

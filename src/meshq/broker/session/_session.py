@@ -361,9 +361,9 @@ class ServerSession:
         if self.resumable:
             self._answers.add(frame)
 
-    def deliver(self, consumer: ConsumerState, grant: Dispatch) -> None:
+    def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
         """Send a consumer what its queue granted."""
-        self.put(delivery(consumer, grant))
+        self.put(delivery(consumer, dispatch))
         self.core.serve(self)
         link = self.link
         if link is not None and link.lossless:

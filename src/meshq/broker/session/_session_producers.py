@@ -274,7 +274,7 @@ class SessionProducers:
         if not frame.first or last >= 1 << 63 or self._standing(frame, producer, last) != "new":
             return None
         address = core.router.addresses.get(producer.target.address)
-        refused = address is not None and is_refused(address.room, scarce=core.memory.scarce)
+        refused = address is not None and is_refused(address.quota, scarce=core.memory.scarce)
         if session.sent_bytes >= session.granted_bytes or refused:
             return None
         content, kinds = _content_of(frame)

@@ -66,7 +66,7 @@ def permit_consuming(session: ServerSession, wanted: Consume) -> None:
             permit(session, "create", wanted.queue)
         return
     queue = core.router.queues.get(wanted.queue)
-    if queue is not None and queue.terms.owner is session:
+    if queue is not None and queue.spec.owner is session:
         return
     address = queue_address(core, wanted.queue)
     permit(session, permission, address, queue=wanted.queue if queue is not None else "")
@@ -81,10 +81,10 @@ def check_free(queue: Queue, session: ServerSession, *, browse: bool = False) ->
     Raises:
         RefusedError: it is somebody else's, or has the one consumer that it may have.
     """
-    terms = queue.terms
-    if terms.owner is not None and terms.owner is not session:
+    spec = queue.spec
+    if spec.owner is not None and spec.owner is not session:
         raise decline("not_owner", f"{queue.name!r} is temporary, and only the session that made it consumes from it")
-    if terms.subscription in ("own", "single") and queue.consumers and not browse:
+    if spec.subscription in ("own", "single") and queue.consumers and not browse:
         raise decline("in_use", f"{_named(queue)} is not shared, and {_user(queue)} consumes from it")
 
 
@@ -111,7 +111,7 @@ def unsubscribe(core: Core, address: str, name: str) -> Values | Steps:
         BusyError: a prepared transaction holds messages of it, or sends there.
     """
     queue = core.router.queues.get(f"{address}{SEPARATOR}{name}")
-    if queue is None or not queue.terms.subscription:
+    if queue is None or not queue.spec.subscription:
         raise NotFoundError(f"there is no subscription {name!r} on {address!r}")
 
     def check() -> None:
@@ -130,8 +130,8 @@ def check_same(queue: Queue, *, kind: str, durable: bool, filter: str) -> None:
     """
     found = {
         "durable": queue.durable,
-        "shared": queue.terms.subscription == "shared",
-        "filter": queue.terms.filter_text,
+        "shared": queue.spec.subscription == "shared",
+        "filter": queue.spec.filter_text,
     }
     asked: dict[str, Any] = {"durable": durable, "shared": kind == "shared", "filter": filter}
     for name, value in found.items():

@@ -22,15 +22,17 @@ from meshq.broker.settlement._message_mover import settled_row
 class Acknowledger:
     """Takes settled rows out of queues, and their records out of the journal."""
 
-    def __init__(self, release_queue: ReleaseQueue, router: Router, marks: HighWatermarks, memory: MemoryBound) -> None:
+    def __init__(
+        self, release_queue: ReleaseQueue, router: Router, watermarks: HighWatermarks, memory: MemoryBound
+    ) -> None:
         self._release_queue = release_queue
         self._router = router
-        self._marks = marks
+        self._watermarks = watermarks
         self._memory = memory
         #: Called when a run that spoke of a large body is gone, with what it has written.
         self.on_unneeded: Callable[[Body], None] = _nobody
         #: Runs that whoever pages has to know of as long as they live.
-        self.strays: dict[QueueRun, Queue] = {}
+        self.resident: dict[QueueRun, Queue] = {}
         #: Called when nobody needs the bytes of a run any more that stand in a file.
         self.on_spill_gone: Callable[[StoredRun], None] = _nobody
 
@@ -65,7 +67,7 @@ class Acknowledger:
 
     def remove(self, queue: Queue, span: RowSpan, fate: str, *, logged: bool = False) -> None:
         """Rows leave for another reason; ``logged``: the journal knows already."""
-        self._record(queue, [span], [queue.take_out(span, fate)], logged=logged)
+        self._record(queue, [span], [queue.remove(span, fate)], logged=logged)
 
     def settle_outdated(self, queue: Queue) -> None:
         """The journal is told what newer messages have replaced."""
@@ -82,7 +84,7 @@ class Acknowledger:
         if not queue.ready and not queue.delayed:
             return removed
         # A number that was purged must not be given again, though nobody may ever have seen it.
-        self._marks.cover_given(queue)
+        self._watermarks.cover_given(queue)
         while queue.ready or queue.delayed:
             spans, ended = queue.purge(limits.STEP_MESSAGES_MAX)
             removed += sum(span.rows for span in spans)
@@ -91,7 +93,7 @@ class Acknowledger:
 
     def drop_oldest(self, queue: Queue, count: int) -> int:
         """Take out the messages that have waited longest; returns how many there were to take."""
-        self._marks.cover_given(queue)
+        self._watermarks.cover_given(queue)
         spans, ended = queue.purge(count)
         self._record(queue, spans, ended)
         return sum(span.rows for span in spans)
@@ -141,8 +143,8 @@ class Acknowledger:
                     cancel_timers(view)
                 if view.counted_at:
                     deletes.append(view.counted_at)
-                if self.strays:
-                    self.strays.pop(view, None)
+                if self.resident:
+                    self.resident.pop(view, None)
                 run.views -= 1
                 if view.run is not run:
                     run.share_views -= 1
@@ -152,10 +154,10 @@ class Acknowledger:
                     freed += run.size_bytes
                     if run.body is not None:
                         bodies.append(run.body)
-                    if run.room is not None:
+                    if run.quota is not None:
                         if run.body is not None:
-                            run.room.freed_body(run.body.size_bytes)
-                        run.room.freed(run.size_bytes)
+                            run.quota.freed_body(run.body.size_bytes)
+                        run.quota.freed(run.size_bytes)
                     if later is not None and position and run.body is None and self._surviving(run) is not None:
                         later.append(run)
                     else:
@@ -180,8 +182,8 @@ class Acknowledger:
             self._memory.released(freed)
         for body in bodies:
             self.on_unneeded(body)
-        if self._router.rooms and (room := self._router.rooms.get(queue.address)) is not None:
-            room.less()
+        if self._router.quotas and (quota := self._router.quotas.get(queue.address)) is not None:
+            quota.less()
 
     def _move_ids(self, run: StoredRun) -> bool:
         """If ids of a run outlive it, write them in the one record that kills the run's own."""
@@ -208,8 +210,8 @@ def _strip(run: StoredRun, part: StoredRun) -> int:
     A share has one queue; and who has nothing but shares doesn't need the whole.
     """
     freed = part.strip() if part is not run else run.strip() if run.views == run.share_views else 0
-    if freed and run.room is not None:
-        run.room.freed(freed)
+    if freed and run.quota is not None:
+        run.quota.freed(freed)
     return freed
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from meshq.broker.ingress._high_watermarks import HighWatermarks
 from meshq.broker.ingress._release_queue import ReleaseQueue
-from meshq.broker.queue._queue_machine import MARK_BLOCK, Queue
+from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
 from meshq.broker.queue._run import QueueRun
 from meshq.broker.queue._timers import DueTime, TimerService
 from meshq.broker.records import DUE, DueRow, encode_due
@@ -19,9 +19,9 @@ from meshq.broker.records import DUE, DueRow, encode_due
 class DelayedDelivery:
     """Makes messages visible when they are due."""
 
-    def __init__(self, release_queue: ReleaseQueue, marks: HighWatermarks, timers: TimerService) -> None:
+    def __init__(self, release_queue: ReleaseQueue, watermarks: HighWatermarks, timers: TimerService) -> None:
         self._release_queue = release_queue
-        self._marks = marks
+        self._watermarks = watermarks
         self._timers = timers
 
     def schedule(self, queue: Queue, view: QueueRun) -> None:
@@ -33,12 +33,12 @@ class DelayedDelivery:
         """
         queue.scheduled[view] = None
         queue.scheduled_messages += view.live
-        traits = view.run.traits
+        options = view.run.options
         wait_ms, taken, call = 0, None, partial(self._due, queue, view)
-        if traits is not None:
-            wait_ms, taken = traits.wait_ms, traits.taken
+        if options is not None:
+            wait_ms, taken = options.wait_ms, options.taken
             if taken is None:
-                self._timers.at(DueTime(traits.due_here, by_wall=True), view, call)
+                self._timers.at(DueTime(options.due_here, by_wall=True), view, call)
         self._timers.at(DueTime(wait_ms + (self._timers.elapsed_ms if taken is None else taken)), view, call)
 
     def _due(self, queue: Queue, view: QueueRun) -> None:
@@ -56,9 +56,9 @@ class DelayedDelivery:
             # A note without which the messages would come again, under other numbers: vital as an acknowledgement is.
             position = self._release_queue.write(DUE, [encode_due(row)], tombstone=True, refs=[whole.position])
             if queue.consumers:
-                self._marks.cover_delivered(queue, queue.level_for(run), queue.last, MARK_BLOCK // 2)
+                self._watermarks.cover_delivered(queue, queue.list_for(run), queue.last, WATERMARK_BLOCK // 2)
         else:
-            position = self._marks.cover_given(queue)
+            position = self._watermarks.cover_given(queue)
         self._release_queue.release_after(position, [(queue, view)], _nothing)
 
 

@@ -17,7 +17,7 @@ from meshq.address import Target
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces
-from meshq.broker.queue._run import DELAYED, UNHELD, QueueRun
+from meshq.broker.queue._run import DELAYED, ENQUEUED, QueueRun
 from meshq.broker.queue._timers import NEVER, DueTime, TimerService
 from meshq.broker.settlement._message_mover import MessageMover
 from meshq.settings import DEFAULT_ADDRESS_SETTINGS, AddressSettings
@@ -35,17 +35,17 @@ class Expiry:
         #: What holds for an address.
         self.settings_of: Callable[[str], AddressSettings] = _default
         #: Gets the content of a run, and calls when it is here.
-        self.fetch: Callable[[Queue, QueueRun, Callable[[], None]], None] = _nobody
+        self.fault_in: Callable[[Queue, QueueRun, Callable[[], None]], None] = _nobody
         #: Called when a queue may grant something that it could not before.
         self.on_ready: Callable[[Queue], None] = _ignore
 
     def watch(self, queue: Queue, view: QueueRun) -> None:
         """A run is visible, or messages of it came back: see to those that expire."""
-        traits = view.run.traits
-        if traits is None or traits.expires is None:
+        options = view.run.options
+        if options is None or options.expires is None:
             return
         queue.expires = True
-        times = [traits.expires[row] for row in self._alone(queue, view, traits.expires)]
+        times = [options.expires[row] for row in self._alone(queue, view, options.expires)]
         if times:
             self._arm(queue, view, min(times))
 
@@ -59,7 +59,7 @@ class Expiry:
     def _alone(self, queue: Queue, view: QueueRun, expires: Sequence[int]) -> list[int]:
         """The rows that expire one day, or have, and are nobody else's."""
         states = view.states
-        rows = [row for row, time in enumerate(expires) if time and states[row] in UNHELD]
+        rows = [row for row, time in enumerate(expires) if time and states[row] in ENQUEUED]
         if not queue.forwards or self._target(queue, view) is None:
             return rows
         return [row for row in rows if not _in_doubt(queue, view, row)]
@@ -82,7 +82,7 @@ class Expiry:
             # Another one was needed earlier, and looks after the rest.
             return
         view.watched = 0
-        expires = view.run.traits.expires if view.run.traits is not None else None
+        expires = view.run.options.expires if view.run.options is not None else None
         if expires is None:
             return
         over = self._over(queue, view, expires)
@@ -90,7 +90,7 @@ class Expiry:
         if over and view.run.paged and target is not None:
             # It goes as soon as it is here; until then nobody can get it.
             view.watched = due_ms
-            self.fetch(queue, view, partial(self._due, queue, view, due_ms))
+            self.fault_in(queue, view, partial(self._due, queue, view, due_ms))
             return
         spans = [RowSpan(view, rows.start, rows.stop, rows.step) for rows in pieces(over)]
         left = self._mover.move(queue, spans, target, "expired", partial(self._still, queue, view, expires))
@@ -120,13 +120,13 @@ class Expiry:
         due = view.due = view.due or {}
         states = view.states
         kept = dict.fromkeys(row for span in left for row in range(span.start, span.stop, span.step))
-        put_off = [row for row in kept if states[row] != DELAYED]
+        delay = [row for row in kept if states[row] != DELAYED]
         back = [row for row, time in due.items() if time is NEVER and row not in kept]
         for row in back:
             del due[row]
         due.update(dict.fromkeys(kept, NEVER))
-        for rows in pieces(put_off):
-            queue.put_off(RowSpan(view, rows.start, rows.stop, rows.step))
+        for rows in pieces(delay):
+            queue.delay(RowSpan(view, rows.start, rows.stop, rows.step))
         for rows in pieces([row for row in back if states[row] == DELAYED]):
             queue.wake(RowSpan(view, rows.start, rows.stop, rows.step))
         if back:

@@ -21,7 +21,7 @@ from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._delivery_options import DeliveryOptions
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces
-from meshq.broker.queue._run import GONE, UNHELD, QueueRun, StoredRun
+from meshq.broker.queue._run import ENQUEUED, GONE, QueueRun, StoredRun
 from meshq.broker.queue._verdicts import AskedFilters, cost_of, judging, unasked, work_of
 from meshq.broker.records import SettledRow
 from meshq.broker.settlement._pending_moves import PendingMoves
@@ -76,7 +76,7 @@ class MessageMover:
         #: Bytes for which room was being made when messages could not be moved the last time; 0: not for want of that.
         self.waits_for = 0
         #: Gets the content of a run, and calls when it is here.
-        self.fetch: Callable[[Queue, QueueRun, Callable[[], None]], None] = _nobody
+        self.fault_in: Callable[[Queue, QueueRun, Callable[[], None]], None] = _nobody
         #: Called when messages have left a queue: what stood behind them may be granted, or the queue goes by itself.
         self.on_taken: Callable[[Queue], None] = _nobody
         #: Called when messages have been moved: from where, to where, why, and how many.
@@ -189,7 +189,7 @@ class MessageMover:
         view = span.view
         if not view.live or view.run.paged:
             return
-        rows: Sequence[int] = [row for row in range(span.start, span.stop, span.step) if view.states[row] in UNHELD]
+        rows: Sequence[int] = [row for row in range(span.start, span.stop, span.step) if view.states[row] in ENQUEUED]
         if still is not None:
             rows = still(rows)
         parts = [RowSpan(view, part.start, part.stop, part.step) for part in pieces(rows)]
@@ -276,7 +276,7 @@ class MessageMover:
         view, then = span.view, partial(self._go, queue, span, target, reason, still, number)
         if view.live and view.run.paged:
             # They go as soon as it is here.
-            self.fetch(queue, view, partial(then, told, asked=True))
+            self.fault_in(queue, view, partial(then, told, asked=True))
         else:
             then(told, asked=bool(told))
 
@@ -309,7 +309,7 @@ class MessageMover:
 
     def _moved(self, queue: Queue, run: StoredRun, target: Target, reason: str, rows: range) -> StoredRun:
         """Some messages of a run as they are where they go."""
-        traits = run.traits
+        options = run.options
         moved = StoredRun(
             target.address,
             run.content if len(rows) == run.content.rows else pick(run.content, rows),
@@ -320,15 +320,15 @@ class MessageMover:
             number_step=run.number_step * rows.step,
         )
         # Only what somebody moves goes on ageing, unless it had stopped before.
-        arrival = traits.arrival if traits is not None and reason in ("moved", "given_back") else 0
+        arrival = options.arrival if options is not None and reason in ("moved", "given_back") else 0
         if reason == "given_back":
-            moved.traits = (
-                DeliveryOptions(arrival, taken=traits.taken, begun=traits.begun)
-                if traits is not None
+            moved.options = (
+                DeliveryOptions(arrival, taken=options.taken, begun=options.begun)
+                if options is not None
                 else DeliveryOptions(0)
             )
         else:
-            moved.traits = DeliveryOptions(arrival, origin=_origin(queue, run, reason))
+            moved.options = DeliveryOptions(arrival, origin=_origin(queue, run, reason))
         moved.body = run.body
         return moved
 

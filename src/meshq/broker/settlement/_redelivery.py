@@ -11,7 +11,7 @@ from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.queue._consumer_state import ConsumerState, RowSpan
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._row_ranges import pieces
-from meshq.broker.queue._run import DELAYED, UNHELD, QueueRun
+from meshq.broker.queue._run import DELAYED, ENQUEUED, QueueRun
 from meshq.broker.queue._timers import NEVER, DueTime, TimerService
 from meshq.broker.records import COUNT_MAX, COUNTED, CountedRecord, CountedRow, encode_counted
 from meshq.broker.settlement._expiry import Expiry
@@ -107,7 +107,7 @@ class Redelivery:
 
     def _give_back(self, queue: Queue, span: RowSpan, *, counted: bool, waits: bool = False) -> None:
         queue.give_back(span, counted=counted, waits=waits)
-        if span.view.run.traits is not None:
+        if span.view.run.options is not None:
             self._expiry.watch(queue, span.view)
 
     def _return(self, queue: Queue, spans: Sequence[RowSpan], delay_ms: int | None) -> None:
@@ -116,8 +116,8 @@ class Redelivery:
         views: dict[QueueRun, None] = {}
         for span in spans:
             views[span.view] = None
-            traits = span.view.run.traits
-            if simple and (traits is None or traits.expires is None):
+            options = span.view.run.options
+            if simple and (options is None or options.expires is None):
                 queue.give_back(span, counted=True)
             else:
                 self._judge(queue, span, delay_ms)
@@ -128,8 +128,8 @@ class Redelivery:
 
     def _judge(self, queue: Queue, span: RowSpan, delay_ms: int | None) -> None:
         view, now = span.view, self._timers.now_ms
-        traits = view.run.traits
-        expires = traits.expires if traits is not None and not queue.forwards else None
+        options = view.run.options
+        expires = options.expires if options is not None and not queue.forwards else None
         most = _most(queue)
         over: list[int] = []
         failed: list[int] = []
@@ -212,9 +212,9 @@ class Redelivery:
         view.counts = {row: count for row, count, _, _ in rows}
         view.sure = {row: sure for row, _, sure, _ in rows}
         for row, _, _, due_ms in rows:
-            if due_ms and view.states[row] in UNHELD:
+            if due_ms and view.states[row] in ENQUEUED:
                 span = RowSpan(view, row, row + 1, 1)
-                queue.put_off(span)
+                queue.delay(span)
                 self._wake_at(queue, span, DueTime(due_ms, by_wall=True))
 
 

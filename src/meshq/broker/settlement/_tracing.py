@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from meshq import limits
 from meshq.broker.queue._consumer_state import ConsumerState
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._run import DELAYED, GONE, HELD, QueueRun
+from meshq.broker.queue._run import DELAYED, GONE, UNACKED, QueueRun
 
 if TYPE_CHECKING:
     from meshq.broker._core import Core
@@ -37,8 +37,8 @@ def trace(core: Core, message_id: MessageId) -> Iterator[list[Row] | None]:
         for view in list(queue_now.scheduled):
             if (row := _row_in(view, message_id)) is not None:
                 rows.append(_sighting(queue_now, view, row, "scheduled"))
-        for level in list(queue_now.levels):
-            following = level.head
+        for priority_list in list(queue_now.priority_lists):
+            following = priority_list.head
             while following is not None:
                 view, following = following, following.next
                 if (row := _row_in(view, message_id)) is not None:
@@ -63,13 +63,13 @@ def _row_in(view: QueueRun, message_id: MessageId) -> int | None:
 
 def _state(queue: Queue, view: QueueRun, row: int) -> str:
     state = view.states[row]
-    if state == HELD:
+    if state == UNACKED:
         return "forwarding" if queue.forwards else "delivering"
     return "delayed" if state == DELAYED else "ready"
 
 
 def _sighting(queue: Queue, view: QueueRun, row: int, state: str) -> Row:
-    origin = view.run.traits.origin if view.run.traits is not None else None
+    origin = view.run.options.origin if view.run.options is not None else None
     found: Row = {
         "queue": queue.name,
         "address": queue.address,
@@ -92,8 +92,8 @@ def _sighting(queue: Queue, view: QueueRun, row: int, state: str) -> Row:
 
 def _holder(queue: Queue, view: QueueRun, row: int) -> ConsumerState | None:
     for consumer in queue.consumers:
-        for grant in consumer.grants:
-            rows = range(grant.start, grant.start + grant.rows * grant.step, grant.step)
-            if grant.view is view and row in rows and not (grant.settled and grant.settled[rows.index(row)]):
+        for dispatch in consumer.dispatches:
+            rows = range(dispatch.start, dispatch.start + dispatch.rows * dispatch.step, dispatch.step)
+            if dispatch.view is view and row in rows and not (dispatch.settled and dispatch.settled[rows.index(row)]):
                 return consumer
     return None

@@ -38,8 +38,8 @@ class ServerTransaction:
     """What waits for a commit.  Runs stand in no queue; what is acknowledged is held."""
 
     __slots__ = (
-        "acked", "expected", "expected_bytes", "forgets", "judged", "pledged", "sent", "size_bytes", "targets",
-        "used_at", "verdict_bytes", "work",
+        "acked", "acked_in_transaction", "expected", "expected_bytes", "forgets", "judged", "sent", "size_bytes",
+        "targets", "used_at", "verdict_bytes", "work",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class ServerTransaction:
         #: Where its runs go, in the order in which it first sent there.
         self.targets: dict[Target, Counts] = {}
         #: What it has acknowledged, by queue.
-        self.pledged: dict[Queue, list[RowSpan]] = {}
+        self.acked_in_transaction: dict[Queue, list[RowSpan]] = {}
         self.sent = 0
         self.acked = 0
         #: Of its runs, in memory.
@@ -102,13 +102,13 @@ class ServerTransaction:
     def add_spans(self, queue: Queue, spans: Sequence[RowSpan]) -> None:
         """Messages were acknowledged: they are held, and no consumer has them any more."""
         rows = sum(span.rows for span in spans)
-        self.pledged.setdefault(queue, []).extend(spans)
+        self.acked_in_transaction.setdefault(queue, []).extend(spans)
         self.acked += rows
-        queue.pledged += rows
+        queue.acked_in_transaction += rows
 
     def absent(self) -> tuple[Queue, QueueRun] | None:
         """A run with messages that it holds, and whose content is not here; None: there is none."""
-        for queue, spans in self.pledged.items():
+        for queue, spans in self.acked_in_transaction.items():
             for span in spans:
                 if span.view.run.paged:
                     return queue, span.view
@@ -116,7 +116,7 @@ class ServerTransaction:
 
     def take_spans(self) -> Iterator[tuple[Queue, list[RowSpan]]]:
         """Let go of what is acknowledged, queue by queue."""
-        pledged, self.pledged = self.pledged, {}
-        for queue, spans in pledged.items():
-            queue.pledged -= sum(span.rows for span in spans)
+        acked_in_transaction, self.acked_in_transaction = self.acked_in_transaction, {}
+        for queue, spans in acked_in_transaction.items():
+            queue.acked_in_transaction -= sum(span.rows for span in spans)
             yield queue, spans

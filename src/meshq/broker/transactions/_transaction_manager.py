@@ -210,7 +210,7 @@ class TransactionManager:
         names = dict.fromkeys(target.address for target in transaction.targets)
         found = map(self._core.router.addresses.get, names)
         scarce = self._core.memory.scarce
-        return any(is_refused(one.room, scarce=scarce, together=True) for one in found if one is not None)
+        return any(is_refused(one.quota, scarce=scarce, together=True) for one in found if one is not None)
 
     def _judging(self, transaction: ServerTransaction, wanted: dict[Target, list[Filter]]) -> Iterator[None]:
         together = {target: AskedFilters(filters) for target, filters in wanted.items()}
@@ -257,7 +257,7 @@ class TransactionManager:
             NotFoundError, AddressFullError, JournalBrokenError: it can't be placed.
         """
         self._check_verdicts(transaction)
-        spans = sum(map(len, transaction.pledged.values())) + len(transaction.pledged) + 1
+        spans = sum(map(len, transaction.acked_in_transaction.values())) + len(transaction.acked_in_transaction) + 1
         ingress = self._core.ingress
         size = _SPAN_RECORD_BYTES * spans + ingress.weigh_turns(run for run, _, _ in transaction.work)
         return size + sum(ingress.weigh(*work) for work in transaction.work)
@@ -300,7 +300,7 @@ class TransactionManager:
     def leave_queue(self, queue: Queue) -> None:
         """A queue is being deleted: transactions that have acknowledged messages of it are rolled back."""
         for transaction, on_ended in list(self._open.items()):
-            if queue in transaction.pledged:
+            if queue in transaction.acked_in_transaction:
                 self.roll_back(transaction)
                 on_ended(f"the queue {queue.name!r}, of which it had acknowledged messages, was deleted")
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from meshq.address import Target
 from meshq.broker.queue._consumer_state import RowSpan
-from meshq.broker.queue._pledging import pledge
 from meshq.broker.queue._row_ranges import pieces
 from meshq.broker.queue._run import GONE, QueueRun, StoredRun
+from meshq.broker.queue._run_loading import mark_unacked
 from meshq.broker.records import (
     PreparedRecord,
     SettledRow,
@@ -88,7 +88,7 @@ class TransactionRecovery:
             found += [RowSpan(view, part.start, part.stop, part.step) for part in pieces(rows)]
         if sum(span.rows for span in found) != len(named):
             raise DamagedError("journal", position, "messages that a prepared transaction holds", "none")
-        pledge(found)
+        mark_unacked(found)
         self.views.update((span.view, None) for span in found)
         return found
 

@@ -74,9 +74,9 @@ class TwoPhaseCommit:
 
     def holder(self, queue: Queue) -> PreparedTransaction | None:
         """One that holds messages of a queue; None: none does."""
-        if not queue.pledged:
+        if not queue.acked_in_transaction:
             return None
-        return next((one for one in (*self, *self._leaving) if queue in one.transaction.pledged), None)
+        return next((one for one in (*self, *self._leaving) if queue in one.transaction.acked_in_transaction), None)
 
     def check_free(self, queue: Queue) -> None:
         """See that nothing in a queue waits for a decision, and nothing that is to come there.
@@ -101,7 +101,7 @@ class TwoPhaseCommit:
     def keeps(self, queue: Queue) -> bool:
         """Whether a queue without consumers, which would go by itself, stays until a decision."""
         # A temporary queue, or a subscription that isn't durable, is of no use to anybody else.
-        return self.holder(queue) is not None or (queue.terms.on_use and self._sends.for_queue(queue) is not None)
+        return self.holder(queue) is not None or (queue.spec.auto_created and self._sends.for_queue(queue) is not None)
 
     def xids(self, user: str, after: bytes) -> tuple[list[bytes], bool]:
         """Some of the xids that wait for this user, in order, behind ``after``; and whether there are more."""
@@ -160,7 +160,7 @@ class TwoPhaseCommit:
         core, transaction = self._core, prepared.transaction
         held = tuple(
             settled_row(queue, span)
-            for queue, spans in transaction.pledged.items()
+            for queue, spans in transaction.acked_in_transaction.items()
             for span in spans
             if queue.durable and (span.view.run.origin or span.view.run).position
         )
