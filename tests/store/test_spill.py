@@ -50,14 +50,14 @@ def test_a_file_goes_when_no_page_in_it_is_needed_and_a_full_one_is_followed_by_
     first, second, third = written(files)
     assert first.file == second.file != third.file
     assert not files.forget(first)
-    files.tidy()
+    files.remove_unused()
     assert len(names(disk)) == 2
     assert files.forget(second)
-    files.tidy()
+    files.remove_unused()
     assert len(names(disk)) == 1
     assert files.read([third]) == [RUNS[2]]
     assert files.forget(third)
-    files.tidy()
+    files.remove_unused()
     assert names(disk) == []
     # It goes on in a new one.
     assert files.read(written(files)) == RUNS

@@ -81,7 +81,7 @@ class PagingTask:
                 pager.relieve()
             # Whoever waited for what has gone meanwhile has been told.
             core.turn()
-            await self._threads.run(self._files.tidy, pool=POOL)
+            await self._threads.run(self._files.remove_unused, pool=POOL)
 
     async def _spill(self) -> None:
         """Write what is in no journal."""

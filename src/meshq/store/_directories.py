@@ -1,4 +1,4 @@
-"""The directories of a store, made durable, and the lock that keeps everybody else out of them."""
+"""The directories of a store, made durable and private, and the lock file in each of them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from meshq.store._layout_format import Layout
 
 
 def parent(path: str) -> str:
-    """The directory that has this name."""
+    """Return the directory that contains this path."""
     above, slash, _ = path.rstrip("/").rpartition("/")
     return above or (slash or ".")
 
 
 def make_directories(disk: Disk, layout: Layout) -> None:
-    """Make what is missing of a store's own directory; durable on return.
+    """Make the missing directories in a store's own directory; durable on return.
 
     Raises:
-        SettingsError: everybody may write to one of its directories; nothing was made.
+        SettingsError: other users may write to one of its directories; nothing was made.
         OSError: the disk failed.
     """
     _check_private(disk, layout)
@@ -40,17 +40,17 @@ def _check_private(disk: Disk, layout: Layout) -> None:
 def why_not_private(
     disk: Disk, directory: str | PathLike[str], directories: StoreDirectories
 ) -> Iterator[tuple[str, str, str]]:
-    """The directories of a store, as far as they are there, that are none for one: the setting that has brought each
-    there, the directory, and what is wrong with it.
+    """Yield the directories of a store that other users may write to: the setting that names each, the path, the
+    problem.
 
     Raises:
-        SettingsError: ``directory`` is no directory's name.
-        OSError: one of them can't be looked at.
+        SettingsError: ``directory`` is not a path.
+        OSError: a directory can't be read.
     """
     layout = Layout(root_of(directory), directories=directories)
     places = {"data_dir": layout.root}
     places |= {f"directories.{part}": path for part, path in directories.outside.items()}
-    # Whoever may write to a part has what is in it, whatever the directory above says; a link may lead anywhere.
+    # The parts are checked, too: write access to a part is enough to change its files, and a link may lead anywhere.
     inside = [path for path in layout.parts if path not in places.values()]
     for setting, path in (*places.items(), *(("data_dir", path) for path in inside)):
         try:
@@ -63,13 +63,13 @@ def why_not_private(
 
 
 def make_directory(disk: Disk, path: str) -> None:
-    """Make a directory with those above it, unless it is there; durable on return.  Raises: OSError."""
+    """Make a directory and its missing parents; durable on return.  Raises: OSError."""
     missing: list[str] = []
     above = path
     while not _exists(disk, above):
         missing.append(above)
         above = parent(above)
-    # A life that was killed right here has made it, and its name may be in memory only.
+    # A life that was killed here has made the directory, and its name may be in memory only.
     if above not in (".", "/"):
         _sync_if_ours(disk, parent(above))
     for made in reversed(missing):
@@ -81,7 +81,7 @@ def _sync_if_ours(disk: Disk, path: str) -> None:
     try:
         disk.sync_directory(path)
     except OSError as error:
-        # Where this process may not read or write, it has made nothing.
+        # This process has made nothing in a directory that it may not read or write.
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
 
@@ -97,10 +97,10 @@ def _exists(disk: Disk, path: str) -> bool:
 
 
 def take_lock(disk: Disk, layout: Layout) -> File:
-    """The open lock file; closing it gives the store free.
+    """Lock a directory; return the open lock file, which unlocks it when it is closed.
 
     Raises:
-        BusyError: somebody has the store open.
+        BusyError: the store is open, here or in another process.
         OSError: the disk failed.
     """
     try:
@@ -124,13 +124,13 @@ def take_lock(disk: Disk, layout: Layout) -> File:
 
 
 def root_of(directory: str | PathLike[str]) -> str:
-    """The root of a store, without slashes at its end.
+    """Return the root of a store, without slashes at its end.
 
     Raises:
-        SettingsError: it is no directory's name.
+        SettingsError: ``directory`` is not a path.
     """
     root = fspath(directory)
     if not isinstance(root, str) or not root or "\0" in root:
-        # Nothing would be the root of the file system.
+        # An empty path would be the root of the file system.
         raise SettingsError("directory", directory, "a directory")
     return root.rstrip("/") or "/"

@@ -387,7 +387,7 @@ class Journal(RecordLog):
             self._fail(error)
 
     async def _seal(self) -> None:
-        """Seal the last segment instead of writing a watermark: the next open sees where this one ended."""
+        """Seal the last segment in place of a watermark, so that the next open finds the end of this life."""
         writer, state = self._writer, self._journal_state
         if writer is None:
             return

@@ -145,7 +145,7 @@ class LargeBodyFiles:
         self._disk.remove(f"{self._directory}/{file_name(body_id, whole=True)}")
 
     def sweep(self, living: Mapping[bytes, int]) -> int:
-        """Remove all files but those of the ``living`` bodies (size by id); return how many were removed.
+        """Remove all files but the ``living`` bodies (size by id); return how many were removed.
 
         Raises:
             DamagedError: a body is missing, or has another length; nothing was removed.

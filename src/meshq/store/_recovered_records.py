@@ -1,4 +1,4 @@
-"""Reading records back: all at the start, some of them later."""
+"""Reading the records of a recovered store, at a start."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from meshq.store._segment_usage_machine import SegmentRecords
 def make_record(
     data: Buffer, position: int, row: int, span: tuple[int, int], alive: bool, missing: int = 0
 ) -> JournalRecord:
-    """A record from its bytes, of which the last ``missing`` are not here."""
+    """Make a record from its bytes, without the last ``missing`` bytes of its payload."""
     start, end = span
     deletes: tuple[int, ...] = ()
     refs: tuple[int, ...] = ()
@@ -55,14 +55,17 @@ def make_record(
 def recovered_records(
     disk: Disk, layout: Layout, recovery: Recovery, *, deleted: bool, form: int = 0
 ) -> Iterator[JournalRecord]:
-    """Living roots and notes, by position; with ``dead`` also dead roots: those behind the last checkpoint, and those
-    that speak about living ones.  ``form``: excerpts of this form will do; 0: whole records are wanted."""
+    """Yield the live records and the tombstones, by position.
+
+    ``deleted``: also the deleted records behind the last checkpoint, and those that refer to live records.  ``form``:
+    prefixes of this form are enough; 0: whole records.
+    """
     entries = recovery.manifest.by_number()
-    state = sorted(recovery.usage.segments.values(), key=lambda segment: (segment.first, segment.last))
+    segments = sorted(recovery.usage.segments.values(), key=lambda segment: (segment.first, segment.last))
     reading = _RecoveredReader(disk, layout, recovery, deleted, form)
     group: list[SegmentRecords] = []
     last = 0
-    for segment in state:
+    for segment in segments:
         if group and segment.first > last:
             yield from reading.merged([(one, entries[one.number]) for one in group])
             group = []
@@ -73,7 +76,7 @@ def recovered_records(
 
 @attrs.frozen
 class _RecoveredReader:
-    """Reads the records of one recovered store."""
+    """The reader of one recovered store's records."""
 
     disk: Disk
     layout: Layout
@@ -82,7 +85,7 @@ class _RecoveredReader:
     form: int
 
     def merged(self, group: list[tuple[SegmentRecords, SegmentEntry]]) -> Iterator[JournalRecord]:
-        """The records of segments whose ranges overlap: only those are in memory together."""
+        """Yield the records of segments whose ranges overlap: only these segments are in memory together."""
         readers = [self._records(segment, entry) for segment, entry in group]
         if len(readers) == 1:
             return readers[0]
@@ -125,7 +128,7 @@ class _RecoveredReader:
         note = not row & DATA_RECORD and row >> KIND_SHIFT & 0xFF != INTERNAL
         if alive or note or (late and position > self.recovery.covered and not row & DEMOTED):
             return True
-        # A dead root is a note to what it speaks about.
+        # A deleted record is a tombstone to the records that it refers to.
         return (
             self.deleted
             and row & TARGETS != 0
@@ -134,7 +137,7 @@ class _RecoveredReader:
 
 
 class _SegmentBatches:
-    """Batches of a segment that was opened by its index, read when something of them is missing there."""
+    """The batches of a segment that was opened by its index, read where the index has only a prefix."""
 
     __slots__ = ("_disk", "_entry", "_file", "_held", "_keys", "_path")
 
@@ -143,14 +146,14 @@ class _SegmentBatches:
         self._path = layout.segment(entry.number)
         self._keys = SegmentKeys(opened.header, layout.keyring, self._path)
         self._file: File | None = None
-        # The last one, by its offset: its bytes, and where its records begin and end.
+        # The last batch, by offset: its bytes, and start and end of its records.
         self._held: tuple[int, memoryview, list[tuple[int, int]]] | None = None
 
     def whole(self, indexed: IndexedBatch) -> tuple[memoryview, list[tuple[int, int]]]:
-        """The bytes of a batch, and where in them its records stand.
+        """Read a whole batch; return its bytes, and start and end of each record.
 
         Raises:
-            DamagedError: they are not what was written.
+            DamagedError: the bytes are not what was written.
             OSError: the disk failed.
         """
         if self._held is None or self._held[0] != indexed.offset:

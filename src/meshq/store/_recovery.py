@@ -1,23 +1,22 @@
-"""Opening a store: prove what is there, settle how the last life ended, and leave every segment sealed.
+"""Recovery: prove the bytes of a store, decide how the last life ended, and leave every segment sealed.
 
-The order matters, because the power may go at any point of it:
+The order matters, because the power may fail at any point:
 
 1. Everything is read and proven before anything is changed; of a sealed segment with an index, the index in its
-   place.  Damage therefore refuses a store that is still as it was found.
-2. Files that no manifest names are removed: segments made ahead of need, copies that were not finished, victims of
-   a compaction.
-3. If the last life did not seal its segment, that segment is sealed where it is known to have been synced.  The
-   batch behind that point, if it is whole, may exist in memory only (a failed sync leaves it so): its records are
-   copied to a new segment and that is synced.
-4. A new manifest says so, and no longer names segments that nobody needs.  Only now has anything changed.
-5. When the owner has read all records, what lies behind the seals is given back (``truncate_segments``): a start
-   that is followed by the next one keeps no room.
+   place.  So damage refuses a store that is unchanged.
+2. Files that no manifest lists are removed: preallocated segments, unfinished copies, victims of a compaction.
+3. If the last life did not seal its segment, that segment is sealed at the end of the bytes that are known to be
+   synced.  The batch behind that point, if it is whole, may exist in memory only (after a failed sync): its records
+   are copied to a new segment and that is synced.
+4. A new manifest says so, and no longer lists segments that are not needed.  Only now has anything changed.
+5. When the owner has read all records, the bytes behind the seals are cut off (``truncate_segments``): a start that is
+   followed by the next start uses no more space.
 
-On a full disk no room is needed: where there is none for the copy, the batch is written again over itself and
-synced, and where there is none for the manifest, the next one that is written says the same.
+A full disk needs no space: where the copy does not fit, the batch is written again over itself and synced, and where
+the manifest does not fit, the next manifest that is written says the same.
 
-A life that was cut between any two of these leaves what the next one treats in the same way: ``recover`` of a
-recovered store finds the same records.
+A life that ends between any two of these steps leaves a store that the next one treats in the same way: ``recover`` of
+a recovered store finds the same records.
 """
 
 from __future__ import annotations
@@ -57,29 +56,29 @@ from meshq.store._segment_usage_machine import SegmentRecords, SegmentUsage
 
 @attrs.define
 class Recovery:
-    """A store as it was found and settled."""
+    """A store as ``recover`` found it and left it."""
 
     identity: Identity
     manifest: Manifest
     usage: SegmentUsage
-    #: Living records of the owner's last checkpoint.
+    #: Positions of the live records of the owner's last checkpoint.
     checkpoint: list[int]
-    #: The position up to which that checkpoint speaks.
+    #: The last position that the checkpoint covers.
     covered: int
-    #: Bytes of a torn tail that were left behind.
+    #: Bytes of a torn tail that were dropped.
     torn_bytes: int = 0
-    #: The segments whose index was believed, and its form: of these not all bytes were read.
+    #: Segments whose index was used, and its form: not all bytes of these segments were read.
     forms: dict[int, int] = attrs.field(factory=dict)
-    #: The segments whose index was not believed, and why.
+    #: Segments whose index was refused, and the reason.
     refused: dict[int, str] = attrs.field(factory=dict)
 
 
 @attrs.define
 class _ScannedStore:
-    """What the segments say, gathered in the order of their numbers."""
+    """The contents of the segments, collected in the order of their numbers."""
 
     usage: SegmentUsage = attrs.field(factory=SegmentUsage)
-    #: Records with targets: their book, their size, their kills and refs.
+    #: Records with targets: segment, size, deletes and refs.
     targets: list[tuple[SegmentRecords, int, tuple[int, ...], tuple[int, ...]]] = attrs.field(factory=list)
     checkpoint: list[int] = attrs.field(factory=list)
     covered: int = 0
@@ -88,14 +87,14 @@ class _ScannedStore:
     refused: dict[int, str] = attrs.field(factory=dict)
 
     def opened(self, number: int, opened: OpenedSegment) -> None:
-        """How a sealed segment was read."""
+        """Note how a sealed segment was read."""
         if opened.form is not None:
             self.forms[number] = opened.form
         if opened.refused is not None:
             self.refused[number] = opened.refused
 
     def take(self, segment: SegmentRecords, batches: Iterable[IndexedBatch]) -> None:
-        """Enter batches of the book's segment."""
+        """Enter batches of a segment."""
         for indexed in batches:
             self._take(segment, indexed)
 
@@ -113,7 +112,7 @@ class _ScannedStore:
                     self.checkpoint.append(position)
 
     def settle(self) -> None:
-        """Apply what records say of others, once all of them are known."""
+        """Apply the targets of all records, once all of the records are known."""
         for segment, size, deletes, refs in self.targets:
             self.usage.add_targets(segment, size, deletes, refs)
         self.targets.clear()
@@ -121,7 +120,7 @@ class _ScannedStore:
 
 
 def read_manifest(disk: Disk, layout: Layout) -> Manifest | None:
-    """The newest manifest; None if the store is new.  Raises: DamagedError, SettingsError, OSError."""
+    """Read the newest manifest; None if the store is new.  Raises: DamagedError, SettingsError, OSError."""
     pair = PingPongFile(disk, layout.journal, PURPOSE)
     copy = pair.read()
     if copy is not None:
@@ -132,7 +131,7 @@ def read_manifest(disk: Disk, layout: Layout) -> Manifest | None:
 
 
 def write_manifest(disk: Disk, layout: Layout, manifest: Manifest) -> None:
-    """Make it the newest; durable on return.  Raises: OSError."""
+    """Write a manifest, which is then the newest; durable on return.  Raises: OSError."""
     copy = PingPongCopy(manifest.generation, encode_manifest(manifest))
     PingPongFile(disk, layout.journal, PURPOSE).write(copy)
 
@@ -146,10 +145,10 @@ def check_owner(layout: Layout, manifest: Manifest, identity: Identity) -> None:
 
 
 def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None = None) -> Recovery:
-    """Open the store whose directories exist and whose lock is held.
+    """Recover the store whose directories exist and whose lock is held.
 
     Raises:
-        DamagedError: bytes that were durable are gone or changed; nothing was changed.
+        DamagedError: durable bytes are missing or changed; nothing was changed.
         SettingsError: the store is of a newer version, or of another node; nothing was changed.
         OSError: the disk failed.
     """
@@ -178,8 +177,8 @@ def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None 
     manifest = _seal(disk, layout, manifest, ended, entropy.token(SALT_BYTES), findings)
     findings.settle()
     if manifest.generation > before:
-        # Else the durable one still names what is there: nothing may go.
-        manifest = _without_dead(disk, layout, manifest, findings)
+        # Otherwise the durable manifest still lists the old segments: none may be removed.
+        manifest = _without_unneeded(disk, layout, manifest, findings)
         _remove_unlisted(disk, layout, manifest)
     with contextlib.suppress(DiskFullError):
         repair_identity(disk, layout, identity)
@@ -197,7 +196,7 @@ def recover(disk: Disk, layout: Layout, entropy: Entropy, node_id: bytes | None 
 
 @attrs.frozen
 class _UnsealedSegment:
-    """A segment that the last life was writing; the book has what is proven of it."""
+    """A segment that the last life was writing; ``segment`` has its proven records."""
 
     entry: SegmentEntry
     segment: SegmentRecords
@@ -206,7 +205,9 @@ class _UnsealedSegment:
     proven: int
 
     def sealed(self, count: int) -> SegmentEntry:
-        """What a manifest says of it that ends with its first ``count`` batches, which are those of the book."""
+        """Return the manifest entry of the segment, sealed behind its first ``count`` batches, which ``segment``
+        has.
+        """
         last = self.found.batches[count - 1] if count else None
         return attrs.evolve(
             self.entry,
@@ -217,7 +218,7 @@ class _UnsealedSegment:
         )
 
     def tail(self) -> list[BatchData]:
-        """What is whole and was perhaps never synced."""
+        """Return the batches that are whole and were perhaps never synced."""
         unproven = self.found.batches[self.proven :]
         return [_batch_data(self.found.data, batch) for batch in unproven if batch.records or batch.flags]
 
@@ -225,7 +226,7 @@ class _UnsealedSegment:
 def _seal(
     disk: Disk, layout: Layout, manifest: Manifest, ended: list[_UnsealedSegment], salt: bytes, findings: _ScannedStore
 ) -> Manifest:
-    """Have every segment sealed; returns the manifest that says so, which is durable if its generation is new."""
+    """Seal every segment; return the manifest that says so, which is durable if its generation is new."""
     tail = [batch_data for one in ended for batch_data in one.tail()]
     sealed = [one.sealed(one.proven) for one in ended]
     try:
@@ -250,7 +251,7 @@ def _seal(
 def _seal_in_place(
     disk: Disk, layout: Layout, manifest: Manifest, ended: list[_UnsealedSegment], findings: _ScannedStore
 ) -> Manifest:
-    """The same where there is no room for a copy, and perhaps none for a manifest."""
+    """Seal every segment without space for a copy, and perhaps without space for a manifest."""
     sealed: list[SegmentEntry] = []
     for one in ended:
         count = one.proven
@@ -259,7 +260,7 @@ def _seal_in_place(
             _write_again(disk, layout.segment(one.entry.number), one.found.batches[one.proven].offset, one.found.end)
             findings.take(one.segment, indexed_batches(one.found, start=one.proven))
         sealed.append(one.sealed(count))
-        # It was read before it was written again: what is durable now is what the records were taken from.
+        # Read again, because the records were taken from the bytes before they were written again.
         read_segment(disk, layout, sealed[-1], (manifest.node_id, manifest.journal_id))
     truncate_segments(disk, layout, sealed)
     found = manifest.changed(entries=sealed)
@@ -281,7 +282,7 @@ def _write_again(disk: Disk, path: str, start: int, end: int) -> None:
 
 
 def truncate_segments(disk: Disk, layout: Layout, entries: Iterable[SegmentEntry]) -> None:
-    """Cut off what lies behind the seals: what was made ahead and never used, and torn tails.  Raises: OSError."""
+    """Cut off the bytes behind the seals: unused preallocated bytes and torn tails.  Raises: OSError."""
     for entry in entries:
         file = disk.open(layout.segment(entry.number))
         try:
@@ -314,8 +315,8 @@ def _copy_tail(disk: Disk, layout: Layout, manifest: Manifest, tail: list[BatchD
     return written.entry
 
 
-def _without_dead(disk: Disk, layout: Layout, manifest: Manifest, findings: _ScannedStore) -> Manifest:
-    """Segments that nobody needs don't count from now on; their files go as unlisted ones."""
+def _without_unneeded(disk: Disk, layout: Layout, manifest: Manifest, findings: _ScannedStore) -> Manifest:
+    """Drop the segments that are not needed from the manifest; their files are removed as unlisted ones."""
     usage = findings.usage
     dead = removable(usage.segments, active=0, covered=findings.covered)
     if not dead:

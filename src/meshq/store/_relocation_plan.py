@@ -1,9 +1,9 @@
-"""Whether the directories that a store is opened with are those where it is.
+"""Whether the directories that a store is opened with are the ones that hold its files.
 
-A wrong directory is not seen by itself: an empty one looks like a store that has just begun, and a broker would come
-up with nothing, beside all that it had.  So what lies outside is written down in the store's own directory, and a
-change is believed only if it is one: nothing is left where a part was, and something is where it is said to be.
-Pages are not written down: they are of no account to the next start.
+A wrong directory is not noticed by itself: an empty one looks like a new store, and a broker would come up without any
+of its messages.  So the directories outside are written down in the store's own directory, and a change is accepted
+only if the files were moved: the old directory is empty, and the new one has files.
+Pages are not written down: the next start does not need them.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Final
 
 from meshq.errors import SettingsError
 
-#: What is written down, and what a store that exists has files in.
+#: The parts that are written down: an existing store has files in them.
 KEPT: Final = ("bindings", "journal", "large_messages")
 _NEVER_EMPTY: Final = ("bindings", "journal")
 
 Places = Mapping[str, str]
-#: Whether a directory has files of a store in it; None: it is not there, or was never opened by one.
+#: Whether a directory has files of a store; None: it does not exist, or no store was ever opened there.
 Holds = Callable[[str], bool | None]
 
 
 def check_relocation(old: Places, new: Places, holds: Holds, *, outside: frozenset[str]) -> None:
     """Raise ``SettingsError`` unless the parts of a store that was in ``old`` are in ``new``; ``outside`` its own.
 
-    ``old`` of a store that is opened for the first time is where it would be.
+    ``old`` of a new store are its default directories.
     """
     for part in KEPT:
         if old[part] == new[part]:
@@ -35,7 +35,7 @@ def check_relocation(old: Places, new: Places, holds: Holds, *, outside: frozens
             raise _refusal(part, new[part], f"{old[part]}, where it is; or move all that is there, the broker stopped")
     if old == new:
         return
-    # Whether the store has begun is seen where nothing was changed.
+    # The unchanged directories show whether the store is new.
     stayed = [part for part in _NEVER_EMPTY if old[part] == new[part]]
     begun = any(holds(new[part]) for part in stayed or _NEVER_EMPTY)
     for part in KEPT:

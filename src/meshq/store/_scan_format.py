@@ -1,15 +1,14 @@
-"""Reading a segment from its start: the batches that hold, and whether what follows is a torn tail or damage.
+"""Scanning a segment from its start: the good batches, and whether a torn tail or damage follows.
 
-A write that power cut short and a sector that rotted look the same at the first bad batch.  Treating both as the
-end of the log loses acknowledged records; treating both as damage refuses to start after any power failure.
-What tells them apart is what was written *later*: each batch says how much of its file had been synced before.
-So if any header behind the bad batch X was really written there (its keyed check and its own offset say so) and
-says that X had been synced, X was whole once: that is damage.  If none does, X was the last thing written, no sync
-that covers it was ever answered by a later batch, and unless the manifest knows better nobody was told that it is
-durable: a torn tail.
+A write that a power failure cut short and a sector that rotted look the same at the first bad batch.  To treat both as
+the end of the log loses acknowledged records; to treat both as damage refuses to start after any power failure.
+The batches that were written *later* tell them apart: each batch says how much of its file had been synced before.
+So if any header behind the bad batch X was really written there (its keyed check and its own offset prove that) and
+says that X had been synced, X was whole once: that is damage.  If none does, X was written last, no later batch
+confirms a sync that covers X, and unless the manifest says otherwise no task was told that X is durable: a torn tail.
 
-The one case that stays open is damage to the very last batch.  When a journal falls idle it writes an empty batch,
-a *watermark*, which closes it; a clean end seals the segment in the manifest.
+One case stays open: damage to the very last batch.  An idle journal closes it by an empty batch, a *watermark*; a clean
+close seals the segment in the manifest.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ _ZEROS: Final = bytes(64 * 1024)
 
 @attrs.frozen(kw_only=True)
 class Scan:
-    """What a segment holds."""
+    """The contents of a segment."""
 
     header: SegmentHeader
     keys: SegmentKeys
-    #: Its bytes, with the batches decrypted if they were encrypted.
+    #: The bytes of the segment, with encrypted batches decrypted.
     data: Buffer = attrs.field(repr=False)
     batches: list[BatchHeader]
-    #: Where the last good batch ends, and the last position up to there (base - 1: none).
+    #: The end of the last good batch, and the last position up to there (base - 1: none).
     end: int
     last: int
-    #: What follows it.
+    #: The kind of bytes behind the last good batch.
     tail: Tail
 
     def proven(self, entry: SegmentEntry) -> int:
-        """How many of the batches are known to have been synced by whoever wrote them."""
+        """Return how many of the batches are known to have been synced by their writer."""
         if entry.sealed:
             return len(self.batches)
         length = max([entry.length, *(batch.durable_length for batch in self.batches)])
@@ -74,11 +73,11 @@ def scan(
     identity: tuple[bytes, bytes] | None = None,
     keyring: Keyring = NO_KEYS,
 ) -> Scan:
-    """Read a segment (of a sealed one, ``data`` may end with its seal).
+    """Scan a segment; of a sealed segment, ``data`` may end with the seal.
 
     Raises:
-        DamagedError: bytes that were durable are not what was written.
-        SettingsError: the segment is of a newer version, or encrypted with a key that is not here.
+        DamagedError: durable bytes are missing or changed.
+        SettingsError: the segment is of a newer version, or encrypted with a missing key.
     """
     header = decode_header(data, file)
     check_header(header, file, entry, identity)
@@ -131,13 +130,13 @@ def _check_seal(
 
 
 def good_batches(view: memoryview, header: SegmentHeader, keys: SegmentKeys) -> tuple[list[BatchHeader], int, str]:
-    """The unbroken chain from the start, where it ends, and what is found there instead of a batch."""
+    """Return the unbroken chain of batches from the start, its end, and a text for the bytes found there."""
     batches: list[BatchHeader] = []
     offset, previous, position = SEGMENT_HEADER_BYTES, keys.genesis, header.base
     while True:
         batch = decode_head(keys, view, offset)
         if batch is None:
-            return batches, offset, _what_is_there(view, offset)
+            return batches, offset, _found_instead(view, offset)
         problem = _batch_problem(view, keys, batch, len(batches) + 1, previous, position)
         if problem is not None:
             return batches, offset, problem
@@ -161,7 +160,7 @@ def _batch_problem(
     return content_problem(view, batch)
 
 
-def _what_is_there(view: memoryview, offset: int) -> str:
+def _found_instead(view: memoryview, offset: int) -> str:
     found = bytes(view[offset : offset + HEAD_BYTES])
     if not found:
         return "the end of the file"
@@ -171,7 +170,7 @@ def _what_is_there(view: memoryview, offset: int) -> str:
 
 
 def _later_header(data: bytes, bad: int, keys: SegmentKeys) -> BatchHeader | None:
-    """A header behind ``bad`` that was written when the bytes at ``bad`` were already synced."""
+    """Find a header behind ``bad`` that was written after the bytes at ``bad`` were synced."""
     at = data.find(keys.mark, bad + 1)
     while at >= 0:
         later = decode_head(keys, data, at)

@@ -1,4 +1,4 @@
-"""Segments that are written at once and never appended to: copies of a recovered tail and of what compaction keeps."""
+"""Segments that are written whole and never appended to: copies of a recovered tail and of compacted records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from meshq.store._segment_format import SegmentHeader, SegmentKeys, encode_heade
 
 @attrs.frozen
 class WrittenSegment:
-    """A sealed segment on disk that no manifest names yet, and where its batches begin."""
+    """A sealed segment on disk that no manifest lists yet, and the offsets of its batches."""
 
     entry: SegmentEntry
     offsets: list[int]

@@ -1,4 +1,4 @@
-"""The header of a segment, and the keys that its salt gives.
+"""The header of a segment, and the keys that are derived from its salt.
 
 The first 4 KiB of a segment.  Magic, version and checksum have the same places in every format version.
 
@@ -19,9 +19,9 @@ offset bytes what (integers little-endian)
 4080   16    BLAKE2b-128 of all before
 ====== ===== =======================================================================
 
-The salt gives two things.  The *mark* begins every batch, so that a search through damaged bytes runs at the
-speed of ``bytes.find``.  The *key* makes the tags: whoever has not seen the segment's salt can't make bytes
-that pass for a batch, and nobody ever sends a salt anywhere.
+Two values are derived from the salt.  The *mark* begins every batch, so that a search through damaged bytes runs at
+the speed of ``bytes.find``.  The *key* makes the tags: bytes that were made without the segment's salt can't pass
+for a batch, and no salt is ever sent anywhere.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _BODY_BYTES: Final = SEGMENT_HEADER_BYTES - TAG_BYTES
 
 @attrs.frozen(kw_only=True)
 class SegmentHeader:
-    """What the first 4 KiB of a segment say."""
+    """The fields of a segment's header: its first 4 KiB."""
 
     number: int
     base: int
@@ -58,12 +58,12 @@ class SegmentHeader:
     node_id: bytes
     journal_id: bytes
     salt: bytes = attrs.field(repr=False)
-    #: Which of the operator's keys it is encrypted with; zeros: none.
+    #: The name of the operator's key that encrypts the segment; zeros: none.
     key_id: bytes = NO_KEY
 
 
 def encode_header(header: SegmentHeader, *, version: int | None = None) -> bytes:
-    """The first 4 KiB of a segment."""
+    """Encode the first 4 KiB of a segment."""
     if version is None:
         version = PLAIN_VERSION if header.key_id == NO_KEY else ENCRYPTED_VERSION
     head = _HEAD.pack(
@@ -82,11 +82,11 @@ def encode_header(header: SegmentHeader, *, version: int | None = None) -> bytes
 
 
 def decode_header(data: bytes, file: str) -> SegmentHeader:
-    """Read the first 4 KiB of a segment.
+    """Decode the first 4 KiB of a segment.
 
     Raises:
-        DamagedError: they are not what was written.
-        SettingsError: they are of a newer version.
+        DamagedError: the header is not what was written.
+        SettingsError: the segment is of a newer version.
     """
     if len(data) < SEGMENT_HEADER_BYTES:
         raise DamagedError(file, 0, f"a header of {SEGMENT_HEADER_BYTES} bytes", f"{len(data)} bytes")
@@ -103,12 +103,12 @@ def decode_header(data: bytes, file: str) -> SegmentHeader:
     )
 
 
-#: For what is not encrypted.
+#: The keyring of unencrypted stores.
 NO_KEYS: Final = Keyring()
 
 
 class SegmentKeys:
-    """What makes and proves the batches of one segment.
+    """The keys that seal and prove the batches of one segment.
 
     A nonce is a purpose and a batch number.  A segment is written by one life of a node only and never continued
     by another, so no nonce is used twice under one key.
@@ -118,28 +118,28 @@ class SegmentKeys:
 
     def __init__(self, header: SegmentHeader, keyring: Keyring = NO_KEYS, file: str = "a segment") -> None:
         secret = keyring.derive(header.key_id, header.salt, b"meshq segment key", file)
-        #: The bodies of batches are encrypted; their tags prove what is read either way.
+        #: The bodies of batches are encrypted.  Their tags prove the bytes in either case.
         self.encrypted = secret is not None
         self._gcm = AESGCM(secret or blake2b(header.salt, digest_size=32, person=b"meshq batch key").digest())
         #: The first bytes of every batch.
         self.mark = blake2b(header.salt, digest_size=MARK_BYTES, person=b"meshq batch mark").digest()
-        #: What the first batch names as its predecessor's tag: this very header.
+        #: The predecessor's tag of the first batch: a hash of this header.
         self.genesis = blake2b(encode_header(header), digest_size=TAG_BYTES, person=b"meshq genesis").digest()
 
     def check(self, number: int, fields: Buffer) -> bytes:
-        """The check of the header fields of batch ``number``."""
+        """Return the check of the header fields of batch ``number``."""
         return self._gcm.encrypt(b"head" + number.to_bytes(8, "little"), b"", fields)
 
     def tag(self, number: int, batch: Buffer) -> bytes:
-        """The tag of batch ``number``: of all its bytes before the tag."""
+        """Return the tag of batch ``number``, over all its bytes before the tag."""
         return self._gcm.encrypt(_body_nonce(number), b"", batch)
 
     def encrypt(self, number: int, head: Buffer, body: Buffer) -> bytes:
-        """The body of batch ``number``, encrypted, and the tag of both behind it."""
+        """Encrypt the body of batch ``number``; the tag of head and body follows it."""
         return self._gcm.encrypt(_body_nonce(number), body, head)
 
     def decrypt(self, number: int, head: Buffer, body: Buffer) -> bytes | None:
-        """What ``encrypt`` encrypted; None if either is not what was written."""
+        """Decrypt the body of a batch; None if head or body is not what was written."""
         try:
             return self._gcm.decrypt(_body_nonce(number), body, head)
         except InvalidTag:
@@ -147,9 +147,9 @@ class SegmentKeys:
 
 
 def index_key(header: SegmentHeader, keyring: Keyring, salt: bytes, file: str) -> tuple[bytes, bool]:
-    """The key of the segment's index that has this salt, and whether that is encrypted.
+    """Return the key of the segment's index with this salt, and whether that index is encrypted.
 
-    An index may be written again, with other bytes: so each has a key of its own.
+    An index may be written again, with other bytes: so each index has a key of its own.
     """
     secret = keyring.derive(header.key_id, header.salt + salt, b"meshq index key", file)
     if secret is not None:

@@ -1,4 +1,4 @@
-"""The index of a sealed segment: what a start needs of it, in a file beside it.
+"""The index of a sealed segment: the bytes that a start needs of the segment, in a file beside it.
 
 ====== ===== ============================================================================
 offset bytes what (integers little-endian)
@@ -20,12 +20,12 @@ offset bytes what (integers little-endian)
 ====== ===== ============================================================================
 
 The part of a batch: its offset (8), the position of its first record (8), the number of records (4) and its flags (4);
-the rows as they stand in the batch, the positions if it has a table of them; for each record how many of its bytes
-are kept (4, with bit 31 if the owner needs no more of it at a start); the kept bytes, one after the other.
+the rows of the batch, its table of positions if it has one; for each record the number of kept bytes (4, with bit 31
+if the owner needs no more of the record at a start); the kept bytes, one after the other.
 
-What is kept of a record is its beginning: all that it says of others, and of the rest as much as the owner wants.
+The kept bytes are the prefix of a record: all of its targets, and as much of its payload as the owner wants.
 The fields from 16 to 72 are the seal of the segment as the manifest has it.  An index of another segment, or of
-another state of this one, has another seal.
+another state of this segment, has another seal.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from meshq.store._segment_format import SALT_BYTES, TAG_BYTES, SegmentHeader, in
 
 MAGIC: Final = b"meshqidx"
 VERSION: Final = 1
-#: The owner needs no more than what is kept.
+#: The owner needs no more than the kept bytes.
 ENOUGH: Final = 1 << 31
 KEPT_MASK: Final = ENOUGH - 1
 _HEAD: Final = struct.Struct(f"<8sIIQQQQ{TAG_BYTES}sIIQ{SALT_BYTES}s")
@@ -77,7 +77,7 @@ assert array("I").itemsize == _WORD_BYTES
 
 
 class IndexedBatch(NamedTuple):
-    """A batch of a sealed segment as a start sees it: whole, or what its index keeps of it."""
+    """A batch of a sealed segment as a start reads it: whole, or as much as its index keeps."""
 
     offset: int
     first: int
@@ -85,14 +85,15 @@ class IndexedBatch(NamedTuple):
     rows: array[int]
     positions: Sequence[int]
     data: Buffer
-    #: Where in ``data`` the records begin.
+    #: The offset in ``data`` at which the records begin.
     start: int
-    #: For each record how much of it is here, and whether that is enough; None: all of it.
+    #: For each record the number of its bytes here, and whether these are enough; None: whole records.
     kept: array[int] | None
 
     def records(self) -> Iterator[tuple[int, int, int, int, bool]]:
-        """For each record its position, its row, where its bytes begin and end in ``data``, and whether these are
-        enough for its owner."""
+        """Yield for each record its position, row, start and end in ``data``, and whether these bytes are enough for
+        the owner.
+        """
         start = self.start
         kept = [row & SIZE_MASK for row in self.rows] if self.kept is None else self.kept
         for position, row, size in zip(self.positions, self.rows, kept, strict=True):
@@ -102,15 +103,14 @@ class IndexedBatch(NamedTuple):
 
 
 class SegmentIndex(NamedTuple):
-    """What an index says."""
+    """The decoded index of a segment."""
 
     form: int
     batches: list[IndexedBatch]
 
 
 def indexed_batches(found: Scan, count: int | None = None, *, start: int = 0) -> Iterator[IndexedBatch]:
-    """The batches of a segment that was read whole, from ``start`` to ``count``; those that only prove others are
-    left out."""
+    """Yield the batches of a whole segment from ``start`` to ``count``, without its watermarks."""
     for batch in found.batches[start:count]:
         if batch.records or batch.flags:
             rows, positions = rows_of(found.data, batch), positions_of(found.data, batch)
@@ -120,7 +120,7 @@ def indexed_batches(found: Scan, count: int | None = None, *, start: int = 0) ->
 
 
 def encode_index(found: Scan, entry: SegmentEntry, layout: Layout, salt: bytes, record_prefix: RecordPrefix) -> bytes:
-    """The index of a sealed segment that was read whole and proven."""
+    """Encode the index of a sealed segment that was read whole and proven."""
     data = memoryview(found.data)
     pieces: list[Buffer] = []
     count = 0
@@ -155,7 +155,7 @@ def _kept(data: memoryview, row: int, start: int, end: int, record_prefix: Recor
 
 
 def decode_index(data: bytes, header: SegmentHeader, entry: SegmentEntry, layout: Layout) -> SegmentIndex | str:
-    """What an index says of the segment with this header and this seal, or why it can't be believed."""
+    """Decode the index of the segment with this header and this seal; a text says why an index is refused."""
     if len(data) < HEAD_BYTES + TAG_BYTES:
         return f"{len(data)} bytes are no index"
     magic, version, form, *seal, count, size, salt = _HEAD.unpack_from(data)
@@ -178,7 +178,7 @@ def decode_index(data: bytes, header: SegmentHeader, entry: SegmentEntry, layout
 
 
 def index_problem(index: SegmentIndex, found: Scan) -> str | None:
-    """Where an index that can be believed says something else than the segment: a defect of whoever wrote it."""
+    """Compare a valid index with its segment; a text says where they differ: a defect of the writer."""
     whole = list(indexed_batches(found))
     if len(whole) != len(index.batches):
         return f"it has {len(index.batches)} batches, and the segment {len(whole)}"

@@ -1,10 +1,10 @@
-"""Reading sealed segments in the background and in no hurry: to index them, and to prove what a start took on trust.
+"""The indexer: reads sealed segments in the background, to index them and to prove the bytes that a start did not.
 
-A segment gets its index only when a durable manifest says that it is sealed: what is written there is final.  Until
-then, and wherever the disk has no room for one, it is read whole at the next start.
+A segment gets its index only when a durable manifest says that it is sealed: such a manifest entry is final.  Until
+then, and as long as the disk has no space for an index, the next start reads the segment whole.
 
-A start that believes an index does not look at the bytes of that segment.  So they are read afterwards, once in each
-life.  A segment that is damaged loses its index: the next start reads it whole, and refuses the store as it should.
+A start that uses an index does not read the bytes of that segment.  So the indexer reads them afterwards, once in each
+life.  A damaged segment loses its index: the next start reads that segment whole, and refuses the store as it should.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from meshq.store._segment_format import SALT_BYTES
 from meshq.store._segment_index import read_segment, remove_index, write_index
 from meshq.store._wakeup import Wakeup
 
-#: The thread in which segments are read for this: commits and those who make room don't wait for it.
+#: The pool of the thread that reads segments: commits and the allocator don't wait for it.
 POOL: Final = "index"
-#: What is sealed, or found at a start, is left alone for so long: much of it is dead by then, and goes.
+#: Seconds before a new or recovered segment is read: many segments are removed before that.
 SETTLE_S: Final = 2.0
-#: How often one looks again at what is not to be read yet, and how long nothing is written in an idle journal.
+#: Seconds between two looks at segments that are not to be read yet; also without a write until a journal is idle.
 LOOK_S: Final = 1.0
-#: A segment with more records than this takes so long in Python that others would wait for the interpreter: it is read
-#: when the journal is idle, or when it has waited for long enough.
+#: A segment with more records than this takes so long in Python that other threads would wait for the interpreter: it
+#: is read when the journal is idle, or after ``PATIENCE_S``.
 MANY_RECORDS: Final = 4_096
 PATIENCE_S: Final = 60.0
-#: Segments that get their index while the journal is being closed; any others are read whole by the next life.
+#: Segments that get their index while the journal is being closed; the next life reads the others whole.
 CLOSING_SEGMENTS: Final = 4
 
 
 class SegmentIndexer:
-    """Sees to it that each sealed segment of one journal has an index, and that all of them are what was written.
+    """The background task that gives each sealed segment of one journal an index, and proves the bytes of all of them.
 
-    ``forms``: of the indexes that were believed; ``last``: the last position that was given.
+    ``forms``: the forms of the indexes that the start used; ``last``: returns the highest position.
     """
 
     __slots__ = (
@@ -66,20 +66,20 @@ class SegmentIndexer:
         self._journal_state = state
         self._record_prefix = record_prefix
         self._forms = dict(forms)
-        #: Segments of which not all bytes were read in this life.
+        #: Segments whose bytes were not all read in this life.
         self._on_trust = dict.fromkeys(forms)
         self._last = last
         #: The last position when nothing was written for a while.
         self._idle_at = -1
-        #: When each segment was first seen to want something.
+        #: The time at which each segment was first due.
         self._seen: dict[int, float] = {}
         self._wakeup = Wakeup()
         self._stopping = False
-        #: Indexes that were written.
+        #: How many indexes were written.
         self.count = 0
-        #: Segments that were found damaged, and how.
+        #: The errors of damaged segments, by number.
         self.damaged: dict[int, DamagedError] = {}
-        #: Told of each of them.
+        #: Called for each damaged segment.
         self.on_damaged: Callable[[DamagedError], None] | None = None
         state.on_manifest_change = self._wakeup.wake
 
@@ -90,23 +90,23 @@ class SegmentIndexer:
 
     @property
     def indexed(self) -> int:
-        """How many segments have an index that a start would use."""
+        """The number of segments with an index that a start would use."""
         listed = self._journal_state.manifest.by_number()
         return sum(number in listed for number in self._forms)
 
     @property
     def on_trust(self) -> int:
-        """How many segments were not read whole yet since the journal was opened."""
+        """The number of segments that were not read whole since the journal was opened."""
         return len(self._trusted())
 
     @property
     def damaged_segments(self) -> int:
-        """How many of the segments that count are damaged."""
+        """The number of damaged segments in the manifest."""
         listed = self._journal_state.manifest.by_number()
         return sum(number in listed for number in self.damaged)
 
     def _pending(self) -> list[SegmentEntry]:
-        """The sealed segments that want an index, the oldest first."""
+        """Return the sealed segments without a usable index, the oldest first."""
         entries = self._journal_state.manifest.entries
         listed = dict.fromkeys(entry.number for entry in entries)
         self._forms = {number: form for number, form in self._forms.items() if number in listed}
@@ -118,7 +118,7 @@ class SegmentIndexer:
         ]
 
     def _trusted(self) -> list[SegmentEntry]:
-        """The segments that are to be proven, the oldest first."""
+        """Return the segments that are still to be proven, the oldest first."""
         return [
             entry
             for entry in self._journal_state.manifest.entries
@@ -126,7 +126,7 @@ class SegmentIndexer:
         ]
 
     async def run(self) -> None:
-        """Do what there is to do, until ``stop``.
+        """Index and prove segments until ``stop``.
 
         Checkpoint: always.
         Cancellation: the segment under way is finished.
@@ -146,7 +146,7 @@ class SegmentIndexer:
                 await self._wakeup.wait()
 
     def _wanted(self) -> list[tuple[SegmentEntry, bool]]:
-        """What there is to do: segments, and whether each is to be indexed, or proven only."""
+        """Return the segments to read, and whether each is to be indexed or only to be proven."""
         pending = [] if self._journal_state.allocator.full else self._pending()
         wanted = [(entry, True) for entry in pending]
         known = {entry.number for entry in pending}
@@ -165,11 +165,11 @@ class SegmentIndexer:
         return few or self._last() == self._idle_at or age >= PATIENCE_S
 
     async def _see_to(self, entry: SegmentEntry, index: bool) -> None:
-        """Read one segment, and leave the disk to others for a while.  Raises: OSError."""
+        """Read one segment, then leave the disk to other tasks for a while.  Raises: OSError."""
         if not index:
             await self._look(entry, self._prove_one)
         elif not await self._write(entry):
-            # There is no room.
+            # The disk has no space.
             await self._wait(PATIENCE_S)
         await self._wait(entry.length / BACKGROUND_BYTES_PER_S)
 
@@ -178,14 +178,13 @@ class SegmentIndexer:
             await self._rest()
 
     async def _rest(self) -> None:
-        """Until the end."""
         while not self._stopping:
             await self._wakeup.wait()
 
     async def finish(self) -> None:
-        """Index what was sealed last, now that the journal is being closed.
+        """Index the segments that were sealed last, while the journal is being closed.
 
-        Checkpoint: if there is something to do.
+        Checkpoint: if there is a segment to index.
         Cancellation: the index under way is finished.
         Raises:
             OSError: the disk failed.
@@ -195,7 +194,7 @@ class SegmentIndexer:
                 return
 
     async def _write(self, entry: SegmentEntry) -> bool:
-        """Index a segment; False if there is no room.  Raises: OSError."""
+        """Index a segment; False if the disk has no space.  Raises: OSError."""
         salt = self._journal_state.env.entropy.token(SALT_BYTES)
         try:
             found = await self._look(entry, partial(self._write_one, salt=salt))
@@ -209,7 +208,7 @@ class SegmentIndexer:
     async def _look(self, entry: SegmentEntry, read: Callable[[SegmentEntry], None]) -> bool:
         """Read a segment in a thread; False if the segment is gone or damaged.  Raises: DiskFullError, OSError."""
         state = self._journal_state
-        # Whoever removes files waits; whoever writes the manifest does not.
+        # The lock of the files, not of the manifest: a manifest may be written meanwhile.
         async with state.files_lock:
             if entry.number not in state.manifest.by_number():
                 return False

@@ -1,17 +1,17 @@
-"""What is alive in each segment, and why each segment must stay.
+"""The live records of each segment, and the reasons for which each segment must stay.
 
-A *root* is alive until a record kills it.  A record with targets that is no living root is a *note*; it is there
-for its targets' sake.  A note that kills must stay as long as a target is in any segment that is kept: without it
-the target would rise from the dead at the next start.  A note that only refers must stay as long as a target is
-alive.
+A *data record* is live until another record deletes it.  A *tombstone* has targets and no life of its own: it is kept
+for its targets' sake.  (A deleted data record with targets counts as a tombstone.)  A tombstone that deletes must stay
+as long as a target is in any kept segment: without it the target would be live again at the next start.  A tombstone
+that only refers must stay as long as a target is live.
 
-So a segment must stay while it has living roots, or while it holds a note with a target, as above, in *another*
-segment that is kept.  (Notes on targets of the same segment go with it.)  ``needs`` counts those per segment:
+So a segment must stay while it has live records, or while it holds a tombstone with a target, as above, in *another*
+kept segment.  (Tombstones whose targets are in the same segment are removed with it.)  ``needs`` counts those:
 
-    A.needs[B] = pairs (note in A, target in B) for which the note must stay
+    A.needs[B] = pairs (tombstone in A, target in B) for which the tombstone must stay
 
-Memory: four bytes for each record in a kept segment, and an entry for each living root that has been referred to.
-Nothing per note.
+Memory: four bytes for each record in a kept segment, and an entry for each live record that is referred to.
+Nothing per tombstone.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from meshq.store._batch_format import DATA_RECORD, DEMOTED, ROW_BYTES, SIZE_MASK
 
 @attrs.define(eq=False)
 class SegmentRecords:
-    """What the ledger knows of one segment."""
+    """The records of one segment: positions, sizes, and which of them are live."""
 
     number: int
-    #: The position of its first record, and of its last (first - 1: none).
+    #: The positions of the first and of the last record (first - 1: none).
     first: int
     last: int
-    #: None if its records are all of first..last; else their positions, rising.
+    #: None if the records are all of first..last; else their positions, rising.
     positions: array[int] | None = None
-    #: For each record its size in bytes if it is a living root, else 0.
+    #: The size in bytes of each live record, 0 for any other record.
     sizes: array[int] = attrs.field(factory=lambda: array("I"), repr=False)
     live_records: int = 0
     live_bytes: int = 0
-    #: Bytes of all records, alive or not, and of those with targets.
+    #: Bytes of all records, live or not; of the records with targets.
     bytes: int = 0
     tombstone_bytes: int = 0
-    #: How many targets its notes have, those in its own segment included.
+    #: The number of targets of these records, targets in this segment included.
     targets: int = 0
-    #: Segment -> pairs (note here, target there) for which this segment must stay.
+    #: Segment -> pairs (tombstone here, target there) for which this segment must stay.
     needs: dict[int, int] = attrs.field(factory=dict)
-    #: For each batch with records: the position of its first and its offset.
+    #: First position and offset of each batch with records.
     batch_firsts: array[int] = attrs.field(factory=lambda: array("Q"), repr=False)
     batch_offsets: array[int] = attrs.field(factory=lambda: array("Q"), repr=False)
 
     @classmethod
     def compacted(cls, number: int, first: int) -> SegmentRecords:
-        """The book of a segment whose batches have tables."""
+        """Make the records of a segment whose batches have tables of positions."""
         return cls(number, first, first - 1, array("Q"))
 
     def index_of(self, position: int) -> int | None:
-        """Which of its records has this position."""
+        """Return the index of the record with this position; None if there is none."""
         if not self.first <= position <= self.last:
             return None
         if self.positions is None:
@@ -66,11 +66,11 @@ class SegmentRecords:
         return index if self.positions[index] == position else None
 
     def batch_offset_of(self, position: int) -> int:
-        """The offset of the batch that has this position."""
+        """Return the offset of the batch that has this position."""
         return self.batch_offsets[bisect_right(self.batch_firsts, position) - 1]
 
     def add_batch(self, first: int, offset: int, rows: Sequence[int], positions: Sequence[int] | None) -> None:
-        """Append the records of a batch, all of them as they were when written."""
+        """Append the records of a batch, all of them live as when they were written."""
         if not rows:
             return
         sizes = array(
@@ -90,29 +90,29 @@ class SegmentRecords:
             self.last = self.positions[-1]
 
     def needed_bytes(self) -> int:
-        """About how much of it a compaction would keep."""
-        notes = self.tombstone_bytes * sum(self.needs.values()) // self.targets if self.targets else 0
-        return self.live_bytes + notes
+        """Estimate the bytes that a compaction would keep."""
+        tombstones = self.tombstone_bytes * sum(self.needs.values()) // self.targets if self.targets else 0
+        return self.live_bytes + tombstones
 
 
 class SegmentUsage:
-    """The books of all segments that are kept."""
+    """The usage of all kept segments."""
 
     __slots__ = ("_compaction", "_dense", "_firsts", "_referrers", "segments")
 
     def __init__(self) -> None:
         #: By number.
         self.segments: dict[int, SegmentRecords] = {}
-        #: Those without a table, in the order of their positions, and the first position of each.
+        #: The segments without tables by position, and the first position of each.
         self._dense: list[SegmentRecords] = []
         self._firsts: list[int] = []
-        #: Living root -> segments of the notes that only refer to it, one entry per note.
+        #: Live record -> segments of the records that only refer to it, one entry for each of these.
         self._referrers: dict[int, list[int]] = {}
-        #: While a compaction runs: what notes killed in its victims, as (segment of the note, target).
+        #: The victims of a running compaction, and the deletes in them since: (segment of the tombstone, target).
         self._compaction: tuple[frozenset[int], list[tuple[int, int]]] | None = None
 
     def add_segment(self, number: int, first: int, *, compacted: bool = False) -> SegmentRecords:
-        """A new segment, empty so far."""
+        """Add a new empty segment."""
         segment = SegmentRecords.compacted(number, first) if compacted else SegmentRecords(number, first, first - 1)
         self.segments[number] = segment
         if not compacted:
@@ -122,7 +122,7 @@ class SegmentUsage:
         return segment
 
     def find_record(self, position: int) -> tuple[SegmentRecords, int] | None:
-        """The segment that has this record, and its index there."""
+        """Return the segment that has this record, and the record's index there."""
         at = bisect_right(self._firsts, position) - 1
         if at >= 0 and position <= self._dense[at].last:
             return self._dense[at], position - self._firsts[at]
@@ -134,12 +134,12 @@ class SegmentUsage:
         return None
 
     def is_live(self, position: int) -> bool:
-        """Whether this is a living root."""
+        """Whether a position has a live record."""
         found = self.find_record(position)
         return found is not None and found[0].sizes[found[1]] != 0
 
     def add_targets(self, holder: SegmentRecords, size: int, deletes: Sequence[int], refs: Sequence[int]) -> None:
-        """Take in what a durable record in ``holder`` makes dead and speaks about."""
+        """Apply the deletes and refs of a durable record in ``holder``."""
         holder.tombstone_bytes += size
         holder.targets += len(deletes) + len(refs)
         for target in deletes:
@@ -195,7 +195,7 @@ class SegmentUsage:
                 other.needs.pop(number, None)
 
     def live_positions(self) -> list[int]:
-        """The positions of all living roots, in order."""
+        """Return the positions of all live records, in order."""
         found: list[int] = []
         for segment in self.segments.values():
             if segment.live_records:
@@ -207,19 +207,19 @@ class SegmentUsage:
     # -- compaction --------------------------------------------------------------------------------------------
 
     def begin_compaction(self, victims: Iterable[int]) -> None:
-        """A compaction of these segments begins."""
+        """Begin a compaction of these segments."""
         self._compaction = (frozenset(victims), [])
 
     def abandon_compaction(self) -> None:
-        """The compaction was given up."""
+        """End a compaction that was given up."""
         self._compaction = None
 
     def must_copy(
         self, victims: frozenset[int], position: int, deletes: Sequence[int], refs: Sequence[int]
     ) -> tuple[bool, bool]:
-        """Whether a record of a victim must be kept, and whether it is a living root.
+        """Whether a record of a victim must be kept, and whether that record is live.
 
-        Dead roots of victims are not copied, so a note that is there for their sake only need not be either.
+        Deleted records of victims are not copied, so a tombstone that has only such targets is not needed either.
         """
         if self.is_live(position):
             return True, True
@@ -232,8 +232,8 @@ class SegmentUsage:
     def finish_compaction(self, victims: Sequence[int], outputs: Sequence[SegmentRecords]) -> None:
         """Replace the victims by the segments that their records were copied to.
 
-        What died while they were copied is dead in the copy, too.  Afterwards ``add_targets`` is to be called
-        for each copied record that has targets.
+        A record that was deleted meanwhile is deleted in the copy, too.  The caller then calls ``add_targets`` for each
+        copied record that has targets.
         """
         invariant(self._compaction is not None and self._compaction[0] == frozenset(victims), "watched from the start")
         watched = self._compaction[1] if self._compaction is not None else []

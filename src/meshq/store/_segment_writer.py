@@ -1,4 +1,4 @@
-"""The segment that is being written: an open file, and the end of its chain.
+"""The writer of the active segment: an open file, and the end of its chain of batches.
 
 Its methods block; the commit task calls them one after the other, from the journal's thread or inline.
 """
@@ -25,7 +25,7 @@ class PreallocatedSegment:
 
 
 class SegmentWriter:
-    """Appends batches to one segment, from its header on."""
+    """The writer of one segment, from its header on."""
 
     __slots__ = ("_file", "_keys", "_previous", "base", "batches", "capacity", "end", "last", "number")
 
@@ -36,13 +36,13 @@ class SegmentWriter:
         self.number = header.number
         self.base = header.base
         self.capacity = preallocated.capacity
-        #: Where the next batch goes; all before it is durable.
+        #: The offset of the next batch; all bytes before it are durable.
         self.end = SEGMENT_HEADER_BYTES
         self.last = header.base - 1
         self.batches = 0
 
     def entry(self, *, sealed: bool = False) -> SegmentEntry:
-        """What a manifest says of it now."""
+        """Return the manifest entry of the segment as it is now."""
         return SegmentEntry(
             number=self.number,
             base=self.base,
@@ -53,7 +53,7 @@ class SegmentWriter:
         )
 
     def write(self, batch_data: BatchData, durable: int) -> float:
-        """Append a batch and sync; how many seconds the sync took.
+        """Append a batch and sync; return the seconds that the sync took.
 
         Raises: OSError; then nothing may be written to this file any more.
         """
@@ -73,9 +73,9 @@ class SegmentWriter:
 
 
 def write_segment_header(preallocated: PreallocatedSegment, header: SegmentHeader) -> None:
-    """Give a blank its header; durable on return.  Raises: OSError.
+    """Write the header of a preallocated segment; durable on return.  Raises: OSError.
 
-    Only then may a manifest name it: a listed segment whose header fails its check is damaged, never unfinished.
+    Only then may a manifest list the segment: a listed segment whose header fails its check is damaged.
     """
     preallocated.file.write_at(0, [encode_header(header)])
     preallocated.file.sync()

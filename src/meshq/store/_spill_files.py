@@ -1,7 +1,7 @@
-"""Pages: the bytes of runs that are in no journal, in files of one life of a broker.
+"""Spill files: pages with the bytes of runs that are in no journal, in files of one life of a broker.
 
-They are never synced, and what an earlier life left is removed at the start.  A page is encrypted with a key that is
-nowhere but in this process, so nothing of it can be read later, and what comes back is what went or nothing.
+The files are never synced, and a start removes those of earlier lives.  Pages are encrypted with a key that exists only
+in this process, so no later process can read them, and a page that is read back is proven.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUFFIX: Final = ".page"
 
 
 class Page(NamedTuple):
-    """Where the bytes of a run stand: file, offset, size there; messages, bytes of the table."""
+    """The place of a run's bytes: file, offset, size; its number of messages, the bytes of its table."""
 
     file: int
     offset: int
@@ -39,17 +39,17 @@ class SpillFiles:
         self._disk = disk
         self._directory = directory
         self._cipher = AESGCM(entropy.token(_KEY_BYTES))
-        # By number: the pages of each file that are needed.
+        # The number of needed pages of each file.
         self._needed: dict[int, int] = {}
-        # What is written to, and where its end is; 0: nothing.  And the last number given.  Only that file is open: a
-        # queue of gigabytes has hundreds of them.
+        # The file that is written to, its number (0: none), the highest number, and the end of that file.  Only this
+        # file is open: a queue of gigabytes has hundreds of files.
         self._file: File | None = None
         self._current = 0
         self._last = 0
         self._end = 0
 
     def open(self) -> None:
-        """Remove what an earlier life has left.  Raises: OSError."""
+        """Remove the files of earlier lives.  Raises: OSError."""
         self._disk.make_directory(self._directory)
         for name in self._disk.names(self._directory):
             if name.endswith(SUFFIX):
@@ -59,7 +59,7 @@ class SpillFiles:
         return f"{self._directory}/{number:016x}{SUFFIX}"
 
     def write(self, runs: Sequence[tuple[int, bytes, Buffer]]) -> list[Page] | None:
-        """Write runs (messages, table, body); None if the disk is full: then nothing was written that counts.
+        """Write runs (messages, table, body); None if the disk is full: then no page was written.
 
         Raises:
             OSError: the disk failed.
@@ -75,11 +75,11 @@ class SpillFiles:
                 pages.append(Page(self._current, self._end, len(sealed), rows, len(table)))
                 self._end += len(sealed)
         except OSError as error:
-            # An offset is used once: whatever was begun is left behind.
+            # An offset is used once: the unfinished page stays behind.
             self._leave()
             if not is_disk_full(error):
                 raise
-            self.tidy()
+            self.remove_unused()
             return None
         for page in pages:
             self._needed[page.file] += 1
@@ -94,16 +94,16 @@ class SpillFiles:
         self._current, self._end = number, 0
 
     def _leave(self) -> None:
-        """Write no more to the current file."""
+        """Close the current file; no page is added to it."""
         file, self._file, self._current = self._file, None, 0
         if file is not None:
             file.close()
 
     def read(self, pages: Sequence[Page]) -> list[tuple[int, bytes, bytes]]:
-        """The runs of these pages.
+        """Read the runs of these pages.
 
         Raises:
-            DamagedError: one is not what was written.
+            DamagedError: a page is not what was written.
             OSError: the disk failed.
         """
         found = []
@@ -130,12 +130,12 @@ class SpillFiles:
         return page.rows, content[: page.table_size], content[page.table_size :]
 
     def forget(self, page: Page) -> bool:
-        """A page is not needed any more; whether there is something to tidy.  Does not block."""
+        """Forget a page that is not needed; return True if a file can be removed.  Does not block."""
         self._needed[page.file] -= 1
         return not self._needed[page.file]
 
-    def tidy(self) -> None:
-        """Remove the files of which nothing is needed.  Raises: OSError."""
+    def remove_unused(self) -> None:
+        """Remove the files without needed pages.  Raises: OSError."""
         for number in [number for number, needed in self._needed.items() if not needed]:
             if number == self._current:
                 self._leave()
@@ -143,7 +143,7 @@ class SpillFiles:
             self._disk.remove(self._path(number))
 
     def close(self) -> None:
-        """Close what is open; the files stay until the next start.  Does not block."""
+        """Close the open file; the files stay until the next start.  Does not block."""
         self._leave()
 
 

@@ -1,4 +1,4 @@
-"""Where the parts of a store are, as it is written down in its own directory, and the locks that it takes there."""
+"""The lock of a store: of its own directory and of each part elsewhere; and the list of these directories on disk."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ PURPOSE: Final[Literal["places"]] = "places"
 
 
 class StoreLock:
-    """All that keeps others out of a store: of its own directory, and of each that lies elsewhere."""
+    """The locks that keep other processes out of a store."""
 
     def __init__(self) -> None:
         self._files: list[File] = []
 
     def take(self, disk: Disk, layout: Layout) -> None:
-        """Lock the store, and see that its parts are where they are said to be.
+        """Lock the store, and check that its parts are in the directories that are written down.
 
         Raises:
-            BusyError: somebody has it open, or one of its directories.
-            SettingsError: a part is elsewhere.
-            DamagedError: where the parts are can't be read.
+            BusyError: the store or one of its directories is open, here or in another process.
+            SettingsError: a part is in another directory.
+            DamagedError: the list of directories can't be read.
             OSError: the disk failed.
         """
         self._files.append(take_lock(disk, layout))
@@ -43,7 +43,7 @@ class StoreLock:
             return
         old, new = _all(layout, written or {}), _all(layout, outside)
         check_separate(layout)
-        # What is new to the store must not have been somebody's; what it knows must have been its own.
+        # A new directory must be empty; a known one must hold the store's files.
         check_relocation(old, new, partial(_holds, disk), outside=frozenset(written or ()))
         for path in outside.values():
             make_directory(disk, path)
@@ -54,13 +54,15 @@ class StoreLock:
             _write(disk, layout, kept)
 
     def close(self) -> None:
-        """Give the store free, its own directory last."""
+        """Unlock the store, its own directory last."""
         while self._files:
             self._files.pop().close()
 
 
 def layout_of(disk: Disk, root: str, keyring: Keyring) -> Layout:
-    """The layout of a store that exists, its parts where it is written down.  Raises: DamagedError, OSError."""
+    """Return the layout of an existing store, with its parts as they are written down.  Raises: DamagedError,
+    OSError.
+    """
     layout = Layout(root.rstrip("/") or "/", keyring)
     try:
         written, _ = _read(disk, layout)
@@ -70,7 +72,7 @@ def layout_of(disk: Disk, root: str, keyring: Keyring) -> Layout:
 
 
 def check_separate(layout: Layout) -> None:
-    """Raise ``SettingsError`` if two parts have one directory, or one has the store's own."""
+    """Raise ``SettingsError`` if two parts have one directory, or a part has the store's own."""
     taken = {layout.root: "data_dir"}
     places = (layout.journal, layout.bindings, layout.paging, layout.large)
     for part, path in zip(PARTS, places, strict=True):
@@ -95,7 +97,7 @@ def _holds(disk: Disk, path: str) -> bool | None:
 
 
 def _read(disk: Disk, layout: Layout) -> tuple[dict[str, str] | None, bool]:
-    """What is written down, and whether both copies say it; either will do.  None: nothing is."""
+    """Read the directories that are written down (None: none are), and whether both copies are good; either will do."""
     names = disk.names(layout.root)
     found: list[dict[str, str]] = []
     damage: DamagedError | None = None
