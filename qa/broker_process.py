@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import trio
 
-from meshq.env import FusedDisk, real_env
+from meshq.env import FaultInjectingDisk, real_env
 from meshq.errors import MeshqError
 from meshq.node import Broker
 from meshq.settings import JournalSettings
@@ -34,7 +34,7 @@ async def serve(
     Checkpoint: always.  Cancellation: ends the broker.
     """
     env = real_env()
-    disk = FusedDisk(env.disk, at=at, action=action)  # type: ignore[arg-type]
+    disk = FaultInjectingDisk(env.disk, at=at, action=action)  # type: ignore[arg-type]
     broker = Broker(
         "real",
         data_dir=directory,
@@ -69,7 +69,8 @@ def life(
 class BrokerProcess:
     """A broker's process, seen from the test.
 
-    ``at`` and ``action`` are those of ``meshq.env.FusedDisk``; at the points of ``chaos`` it is always taken that way.
+    ``at`` and ``action`` are those of ``meshq.env.FaultInjectingDisk``; at the points of ``chaos`` it is always taken
+    that way.
     Its first report is its URL, or how it failed.
     """
 

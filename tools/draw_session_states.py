@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from meshq.wire import TRANSITIONS, FrameType, Sender, State
+from meshq.wire import TRANSITIONS, ConnectionState, FrameType, Sender
 
 PAGE = Path(__file__).parents[1] / "docs" / "design" / "session-states.md"
 BOX = 16
@@ -24,12 +24,12 @@ An arrow says who sends which frame; what no arrow says is refused as `illegal_f
 """
 
 
-def edges(state: State) -> dict[State, dict[tuple[Sender, ...], list[FrameType]]]:
+def edges(state: ConnectionState) -> dict[ConnectionState, dict[tuple[Sender, ...], list[FrameType]]]:
     """Where one gets from a state, by which frames of whom; frames that the same sides may send stand together."""
-    senders: dict[tuple[State, FrameType], tuple[Sender, ...]] = {}
+    senders: dict[tuple[ConnectionState, FrameType], tuple[Sender, ...]] = {}
     for (sender, frame_type), target in TRANSITIONS[state].items():
         senders[target, frame_type] = (*senders.get((target, frame_type), ()), sender)
-    found: dict[State, dict[tuple[Sender, ...], list[FrameType]]] = {}
+    found: dict[ConnectionState, dict[tuple[Sender, ...], list[FrameType]]] = {}
     for (target, frame_type), who in senders.items():
         found.setdefault(target, {}).setdefault(who, []).append(frame_type)
     return found
@@ -43,9 +43,9 @@ def words(said: dict[tuple[Sender, ...], list[FrameType]], width: int) -> Iterat
         yield from textwrap.wrap(text, width, subsequent_indent=" " * (len(names) + 2))
 
 
-def everywhere() -> tuple[State, dict[tuple[Sender, ...], list[FrameType]]] | None:
+def everywhere() -> tuple[ConnectionState, dict[tuple[Sender, ...], list[FrameType]]] | None:
     """The way that leads out of every state that has any, if there is one."""
-    open_states = [state for state in State if TRANSITIONS[state]]
+    open_states = [state for state in ConnectionState if TRANSITIONS[state]]
     for target, said in edges(open_states[0]).items():
         if all(edges(state).get(target) == said for state in open_states):
             return target, said
@@ -56,7 +56,7 @@ def drawing() -> str:
     """The diagram: states from top to bottom, in the order in which they are declared."""
     common = everywhere()
     lines: list[str] = []
-    states = list(State)
+    states = list(ConnectionState)
     for index, state in enumerate(states):
         following = states[index + 1] if index + 1 < len(states) else None
         lines += box(state, edges(state).get(state, {}))
@@ -73,7 +73,7 @@ def drawing() -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def box(state: State, loop: dict[tuple[Sender, ...], list[FrameType]]) -> list[str]:
+def box(state: ConnectionState, loop: dict[tuple[Sender, ...], list[FrameType]]) -> list[str]:
     """A state, and beside it what leaves it as it is."""
     edge = "+" + "-" * BOX + "+"
     rows = [edge, f"| {state.value:<{BOX - 1}}|", edge]
@@ -87,7 +87,7 @@ def box(state: State, loop: dict[tuple[Sender, ...], list[FrameType]]) -> list[s
 def table() -> str:
     """Every legal frame, a row for each state and way out of it."""
     rows = ["| state | from | frames | then |", "| --- | --- | --- | --- |"]
-    for state in State:
+    for state in ConnectionState:
         for target, said in edges(state).items():
             for who, frames in said.items():
                 names = ", ".join(sender.value for sender in who)
@@ -98,7 +98,7 @@ def table() -> str:
 
 def meanings() -> str:
     """What is true in each state, in the words of the code."""
-    lines = inspect.cleandoc(State.__doc__ or "").splitlines()
+    lines = inspect.cleandoc(ConnectionState.__doc__ or "").splitlines()
     return "\n".join(line.replace("``", "`") for line in lines if line.startswith(("- ", "  ")))
 
 

@@ -154,7 +154,7 @@ BUGS: Final = (
     ),
     Bug(
         name="lose a frame when a session is resumed",
-        function="meshq.wire:Outgoing.resume",
+        function="meshq.wire:OutgoingStream.resume",
         old="    return iter(tuple(self._kept))\n",
         new="    return iter(tuple(self._kept)[1:])\n",
         checkers=("Q14", "RemoteProtocolError"),

@@ -17,9 +17,9 @@ from meshq.wire import (
     ClientExchange,
     Frame,
     FrameType,
+    HandshakeFrames,
     Header,
     Hello,
-    Opening,
     ReceiveBuffer,
     encode,
     header_of,
@@ -71,7 +71,7 @@ class Conversation:
         if not user:
             await self.say(Authenticate(mechanism=MECHANISM_NONE))
             return await self.hear(FrameType.AUTHENTICATED) is not None
-        exchange = ClientExchange(Opening("client", hello, welcome, b""), user, os.urandom(NONCE_BYTES))
+        exchange = ClientExchange(HandshakeFrames("client", hello, welcome, b""), user, os.urandom(NONCE_BYTES))
         await self.say(exchange.begin)
         challenged = await self.hear(FrameType.CHALLENGE)
         if challenged is None:

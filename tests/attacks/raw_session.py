@@ -22,9 +22,9 @@ from meshq.wire import (
     Frame,
     FrameType,
     Header,
-    Incoming,
+    IncomingStream,
     Leave,
-    Outgoing,
+    OutgoingStream,
     Produce,
     Refuse,
     RunBytes,
@@ -49,7 +49,7 @@ class RawSession:
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
-        self._outgoing, self._incoming = Outgoing(), Incoming()
+        self._outgoing, self._incoming = OutgoingStream(), IncomingStream()
         self._line = bytearray()
         self._calls = self._channels = 0
         self._granted = self._sent = 0

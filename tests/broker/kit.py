@@ -30,10 +30,10 @@ from meshq.wire import (
     FrameType,
     Header,
     Hello,
-    Incoming,
+    IncomingStream,
     Leave,
     Link,
-    Outgoing,
+    OutgoingStream,
     Produce,
     RunBytes,
     RunView,
@@ -184,7 +184,7 @@ class RawClient:
     def __init__(self, house: House, *, lossless: bool = False) -> None:
         self.house = house
         self.lossless = lossless
-        self.outgoing, self.incoming = Outgoing(), Incoming()
+        self.outgoing, self.incoming = OutgoingStream(), IncomingStream()
         self.frames: list[Frame] = []
         self.closed = False
         self.granted = self.sent = 0
@@ -218,7 +218,7 @@ class RawClient:
                 self.incoming.accept(frame)
                 self.outgoing.arrived(frame.received)
             if frame.type is FrameType.ATTACHED and not header_of(frame, Attached).resumed:
-                self.outgoing, self.incoming = Outgoing(), Incoming()
+                self.outgoing, self.incoming = OutgoingStream(), IncomingStream()
                 self.granted = self.sent = 0
             if frame.type is FrameType.CREDIT:
                 if frame.channel:

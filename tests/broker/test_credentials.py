@@ -25,9 +25,9 @@ from meshq.wire import (
     Close,
     Frame,
     FrameType,
+    HandshakeFrames,
     Header,
     Hello,
-    Opening,
     Produce,
     Proof,
     Role,
@@ -82,7 +82,7 @@ class Caller:
 
     def begin(self, user: str, role: Role = "client", *, nonce: bytes = b"c" * NONCE_BYTES) -> Challenge:
         assert isinstance(self.greet(role), Welcome)
-        opening = Opening(role, self.hello, self.heard[-1], self.link.binding)
+        opening = HandshakeFrames(role, self.hello, self.heard[-1], self.link.binding)
         self.exchange = ClientExchange(opening, user, nonce)
         return header_of(self.say(self.exchange.begin), Challenge)
 

@@ -9,7 +9,7 @@ import pytest
 from meshq import limits
 from meshq.broker.session._outgoing_bound import LEAST_BYTES, OutgoingBound
 from meshq.settings import AddressSettings
-from meshq.wire import KIND_PROPERTIES, Envelope, Frame, FrameType, Outgoing, encode_map
+from meshq.wire import KIND_PROPERTIES, Envelope, Frame, FrameType, OutgoingStream, encode_map
 from tests.broker.kit import House, RawClient, make_house
 from tests.broker.logs import FakeLog
 
@@ -196,7 +196,7 @@ class _Link:
 @pytest.mark.parametrize("window", [0, 256, 1 * MIB, 64 * MIB])
 def test_a_share_is_never_so_small_that_the_client_stays_silent(window: int) -> None:
     house = make_house(memory=1 * MIB)
-    outgoing = Outgoing()
+    outgoing = OutgoingStream()
     bound = OutgoingBound(house.core, outgoing, window)
     if window:
         reports = min(max(window, LEAST_BYTES) // 4, 1 * MIB)

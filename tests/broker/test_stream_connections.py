@@ -33,11 +33,11 @@ from meshq.wire import (
     Consume,
     Frame,
     FrameType,
+    HandshakeFrames,
     Header,
     Hello,
-    Incoming,
-    Opening,
-    Outgoing,
+    IncomingStream,
+    OutgoingStream,
     Produce,
     ReceiveBuffer,
     Role,
@@ -76,8 +76,8 @@ class Peer:
 
     stream: Stream
     buffer: ReceiveBuffer = attrs.field(factory=lambda: ReceiveBuffer(1 << 24))
-    outgoing: Outgoing = attrs.field(factory=Outgoing)
-    incoming: Incoming = attrs.field(factory=Incoming)
+    outgoing: OutgoingStream = attrs.field(factory=OutgoingStream)
+    incoming: IncomingStream = attrs.field(factory=IncomingStream)
     frames: list[Frame] = attrs.field(factory=list)
     ended: bool = False
     over: trio.Event = attrs.field(factory=trio.Event)
@@ -460,7 +460,7 @@ async def log_in(peer: Peer, password: str, *, role: Role = "client") -> Peer:
     hello = Frame(FrameType.HELLO, header=Hello(oldest=1, newest=1, role=role).encode())
     peer.stream.send_nowait(encode(hello))
     welcome = await peer.wait_for(FrameType.WELCOME)
-    exchange = ClientExchange(Opening(role, hello, welcome, b""), "app", bytes(32))
+    exchange = ClientExchange(HandshakeFrames(role, hello, welcome, b""), "app", bytes(32))
     peer.send(FrameType.AUTHENTICATE, exchange.begin)
     challenge = header_of(await peer.wait_for(FrameType.CHALLENGE), Challenge)
     salted = salted_password(password.encode(), challenge.salt, challenge.iterations)

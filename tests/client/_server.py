@@ -30,9 +30,9 @@ from meshq.wire import (
     Frame,
     FrameType,
     Header,
-    Incoming,
+    IncomingStream,
     Leave,
-    Outgoing,
+    OutgoingStream,
     Produce,
     ReceiveBuffer,
     Refuse,
@@ -55,8 +55,8 @@ class FakeSession:
 
     number: int
     key: bytes
-    incoming: Incoming = attrs.field(factory=Incoming)
-    outgoing: Outgoing = attrs.field(factory=Outgoing)
+    incoming: IncomingStream = attrs.field(factory=IncomingStream)
+    outgoing: OutgoingStream = attrs.field(factory=OutgoingStream)
     connection: FakeConnection | None = None
     #: Channel -> producer id and address.
     producers: dict[int, tuple[bytes, str]] = attrs.field(factory=dict)

@@ -16,15 +16,15 @@ from meshq.wire import (
     Close,
     Frame,
     FrameType,
+    HandshakeFrames,
     Header,
-    Opening,
     header_of,
 )
 from tests.client._server import FakeConnection, FakeNode, fake_env
 
 TCP = "tcp://127.0.0.1:1"
 HELLO = Frame(FrameType.HELLO)
-OPENING = Opening("client", HELLO, HELLO, b"")
+OPENING = HandshakeFrames("client", HELLO, HELLO, b"")
 
 
 def login(token: bytes = b"n") -> Login:

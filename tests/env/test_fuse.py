@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from meshq.abc import Disk
-from meshq.env import FusedDisk, RealDisk
+from meshq.env import FaultInjectingDisk, RealDisk
 from meshq.testing import DISK_CHECKS
 
 #: Two files; three writes, two syncs of files and one of the directory; four changes of names.
 PROGRAM = """if True:
     import sys
-    from meshq.env import FusedDisk, RealDisk
+    from meshq.env import FaultInjectingDisk, RealDisk
     root, at, action = sys.argv[1], eval(sys.argv[2]), sys.argv[3]
-    disk = FusedDisk(RealDisk(), at=at, action=action)
+    disk = FaultInjectingDisk(RealDisk(), at=at, action=action)
     disk.make_directory(root)
     one, two = disk.open(root + "/one", create=True), disk.open(root + "/two", create=True)
     one.write_at(0, [b"first "])
@@ -49,7 +49,7 @@ def content(root: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("check", DISK_CHECKS)
 def test_a_disk_whose_fuse_holds_conforms(check: Callable[[Disk, str], None], tmp_path: Path) -> None:
-    check(FusedDisk(RealDisk(), at={}), str(tmp_path))
+    check(FaultInjectingDisk(RealDisk(), at={}), str(tmp_path))
 
 
 def test_a_run_without_a_fuse_counts_the_calls_there_are_to_try(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_torn_write_leaves_half_of_its_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("action", "number"), [("eio", errno.EIO), ("enospc", errno.ENOSPC)])
 def test_one_call_fails_or_all_from_it_on(action: str, number: int, tmp_path: Path) -> None:
     for forever in (False, True):
-        disk = FusedDisk(RealDisk(), at={"write": 2}, action=action, forever=forever)  # type: ignore[arg-type]
+        disk = FaultInjectingDisk(RealDisk(), at={"write": 2}, action=action, forever=forever)  # type: ignore[arg-type]
         files = [disk.open(f"{tmp_path}/{action} {forever} {index}", create=True) for index in range(4)]
         failed = []
         for index, file in enumerate(files):
@@ -101,7 +101,7 @@ def test_one_call_fails_or_all_from_it_on(action: str, number: int, tmp_path: Pa
 
 
 def test_calls_of_all_threads_are_counted_once_each(tmp_path: Path) -> None:
-    disk = FusedDisk(RealDisk(), at={"write": 501}, action="eio")
+    disk = FaultInjectingDisk(RealDisk(), at={"write": 501}, action="eio")
     failures: list[OSError] = []
 
     def write(number: int) -> None:
@@ -125,4 +125,4 @@ def test_calls_of_all_threads_are_counted_once_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"read": 1}, {"write": 0}, {"sync": -1}])
 def test_a_fuse_that_could_never_burn_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="is not allowed"):
-        FusedDisk(RealDisk(), at=wrong)  # type: ignore[arg-type]
+        FaultInjectingDisk(RealDisk(), at=wrong)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ from meshq import (
 )
 from meshq.blocking import Broker, ClientFactory, Consumer, connect
 from meshq.blocking._loop_thread import ThreadLoop
-from meshq.env import FusedDisk, real_env
+from meshq.env import FaultInjectingDisk, real_env
 from tests.real.test_blocking_client import clients, in_threads, our_threads
 
 
@@ -157,7 +157,7 @@ def test_an_iterator_of_events_that_nobody_holds_is_forgotten() -> None:
 
 def test_a_broker_whose_disk_fails_raises_that_from_its_block(tmp_path: Path) -> None:
     env = real_env()
-    env = attrs.evolve(env, disk=FusedDisk(env.disk, at={"sync": 25}, action="eio"))
+    env = attrs.evolve(env, disk=FaultInjectingDisk(env.disk, at={"sync": 25}, action="eio"))
     with pytest.raises(JournalBrokenError) as raised, Broker("hq", data_dir=tmp_path / "hq", env=env) as broker:
         with pytest.raises(meshq.MeshqError), broker.client() as client:
             for _ in range(200):
@@ -171,7 +171,7 @@ def test_a_broker_whose_disk_fails_raises_that_from_its_block(tmp_path: Path) ->
 
 def test_a_broker_that_fails_ends_its_run(tmp_path: Path) -> None:
     env = real_env()
-    env = attrs.evolve(env, disk=FusedDisk(env.disk, at={"sync": 25}, action="eio"))
+    env = attrs.evolve(env, disk=FaultInjectingDisk(env.disk, at={"sync": 25}, action="eio"))
     broker = Broker("hq", data_dir=tmp_path / "hq", env=env, acceptors=["tcp://127.0.0.1:0"])
 
     def use() -> None:

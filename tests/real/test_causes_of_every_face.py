@@ -22,7 +22,7 @@ from meshq import (
     RefusedError,
     UnblockedError,
 )
-from meshq.env import FusedDisk, real_env
+from meshq.env import FaultInjectingDisk, real_env
 from qa.broker_process import BrokerProcess
 from tests.real.causes_kit import BLOCK, FACES, Call, Found, Program
 
@@ -261,7 +261,7 @@ def test_a_disk_that_fails_elsewhere(face: Face, tmp_path: Path) -> None:
 
 def test_a_disk_that_fails_here(face: Face, tmp_path: Path) -> None:
     env = real_env()
-    disk = FusedDisk(env.disk, at={}, action="eio", forever=True)
+    disk = FaultInjectingDisk(env.disk, at={}, action="eio", forever=True)
 
     def fail() -> None:
         disk._at["sync"] = disk.calls["sync"] + 1

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshq.selector import _like
-from meshq.selector._like import PatternError, Piece, compile_like, pieces_of
+from meshq.selector._like import PatternError, PatternPiece, compile_like, pieces_of
 from tests.selector.views import verdict
 
 PATTERNS = st.lists(st.sampled_from(["a", "b", "ab", "%", "_", "é", "\n", "!%", "!_", "!!", "."]), max_size=12)
@@ -93,13 +93,13 @@ def test_stretches_are_judged_at_once_and_each_character_once(
 ) -> None:
     """However the two look: so much text is read for a piece, and its own length of overlap for each stretch."""
     judged: list[int] = []
-    judge = Piece._judge
+    judge = PatternPiece._judge
 
-    def counting(self: Piece, stretch: str) -> int:
+    def counting(self: PatternPiece, stretch: str) -> int:
         judged.append(len(stretch))
         return judge(self, stretch)
 
-    monkeypatch.setattr(Piece, "_judge", counting)
+    monkeypatch.setattr(PatternPiece, "_judge", counting)
     monkeypatch.setattr(_like, "_TRIES", 0)
     assert not compile_like(pattern + "!", "")(text + "!") or re.search(regex_of(list(pattern[1:-1])), text)
     assert sum(judged) <= 1.5 * len(text)

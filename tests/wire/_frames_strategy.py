@@ -46,7 +46,7 @@ from meshq.wire import (
     Header,
     Hello,
     Leave,
-    Outgoing,
+    OutgoingStream,
     Produce,
     Refuse,
     RunBytes,
@@ -175,7 +175,7 @@ class _Talk:
         self.steps: list[Step] = []
         self._producer = producer
         self._prefix = prefix
-        self._outgoing = Outgoing()
+        self._outgoing = OutgoingStream()
         self._channel = 0
         self._call = 0
         self._producers: dict[int, str] = {}
@@ -325,7 +325,7 @@ _ANSWERS: Final = (
 
 
 def _numbered(frames: list[Frame]) -> list[Step]:
-    outgoing = Outgoing()
+    outgoing = OutgoingStream()
     steps = []
     for frame in frames:
         said = copy(frame)

@@ -17,18 +17,18 @@ from meshq.wire import (
     Call,
     Close,
     ConnectionMachine,
+    ConnectionState,
     Deliver,
     Frame,
     FrameType,
     Header,
     Hello,
-    Incoming,
-    Outgoing,
+    IncomingStream,
+    OutgoingStream,
     ReceiveBuffer,
     RunBytes,
     RunView,
     Sender,
-    State,
     agree,
     check_run,
     decode_map,
@@ -60,14 +60,14 @@ class SansIOPeer:
         self.here = here
         self.machine = ConnectionMachine(here, Sender.CLIENT if here is Sender.SERVER else Sender.SERVER)
         self.buffer = ReceiveBuffer()
-        self.incoming = Incoming()
-        self.outgoing = Outgoing()
+        self.incoming = IncomingStream()
+        self.outgoing = OutgoingStream()
         self.frames = 0
         if here is Sender.CLIENT:
             self.machine.sending(FrameType.HELLO)
 
     @property
-    def state(self) -> State:
+    def state(self) -> ConnectionState:
         """The state of the connection."""
         return self.machine.state
 

@@ -17,9 +17,9 @@ from meshq.wire import (
     Challenge,
     ClientExchange,
     Frame,
+    HandshakeFrames,
     Header,
     Hello,
-    Opening,
     Proof,
     ServerExchange,
     Verifier,
@@ -46,7 +46,7 @@ def said(header: Header) -> Frame:
 
 HELLO = said(Hello(oldest=1, newest=1, label="shop"))
 WELCOME = said(Welcome(version=1, node_id=bytes(16), node_name="n", mechanisms=(MECHANISM_SCRAM,)))
-OPENING = Opening("client", HELLO, WELCOME, b"certificate")
+OPENING = HandshakeFrames("client", HELLO, WELCOME, b"certificate")
 
 
 @attrs.define
@@ -59,8 +59,8 @@ class Talk:
     @classmethod
     def between(
         cls,
-        theirs: Opening = OPENING,
-        ours: Opening = OPENING,
+        theirs: HandshakeFrames = OPENING,
+        ours: HandshakeFrames = OPENING,
         *,
         verifier: Verifier = VERIFIER,
         known: bool = True,

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshq.errors import InvariantError, RemoteProtocolError
-from meshq.wire import HEAD_BYTES, NUMBERED, Frame, FrameType, Incoming, Outgoing
+from meshq.wire import HEAD_BYTES, NUMBERED, Frame, FrameType, IncomingStream, OutgoingStream
 
 
 def call(body: int = 0) -> Frame:
     return Frame(FrameType.CALL, first=1, header=bytes(body))
 
 
-def sent(count: int, *, keep: bool = True) -> tuple[Outgoing, list[Frame]]:
+def sent(count: int, *, keep: bool = True) -> tuple[OutgoingStream, list[Frame]]:
     """A side that has sent so many numbered frames, and these."""
-    outgoing = Outgoing()
+    outgoing = OutgoingStream()
     frames = [call(index) for index in range(count)]
     for frame in frames:
         outgoing.number(frame, keep=keep)
@@ -31,7 +31,7 @@ def test_numbers_begin_at_1_and_rise_by_one() -> None:
 
 @pytest.mark.parametrize("frame_type", [t for t in FrameType if t not in NUMBERED])
 def test_a_frame_that_changes_no_state_has_no_number_and_is_not_kept(frame_type: FrameType) -> None:
-    outgoing = Outgoing()
+    outgoing = OutgoingStream()
     frame = Frame(frame_type)
     outgoing.number(frame, keep=True)
     assert (frame.number, outgoing.last, outgoing.kept_bytes) == (0, 0, 0)
@@ -101,7 +101,7 @@ def test_what_is_said_while_frames_are_sent_again_is_not_among_them() -> None:
 
 
 def test_only_the_next_number_is_accepted() -> None:
-    incoming = Incoming()
+    incoming = IncomingStream()
     first, second = Frame(FrameType.CALL, number=1), Frame(FrameType.CALL, number=2)
     for wrong in (second, Frame(FrameType.CALL, number=0)):
         with pytest.raises(RemoteProtocolError) as caught:
@@ -115,7 +115,7 @@ def test_only_the_next_number_is_accepted() -> None:
 
 
 def test_a_frame_without_a_number_must_not_have_one() -> None:
-    incoming = Incoming()
+    incoming = IncomingStream()
     incoming.accept(Frame(FrameType.PING))
     with pytest.raises(RemoteProtocolError) as caught:
         incoming.accept(Frame(FrameType.PING, number=1))
@@ -124,7 +124,7 @@ def test_a_frame_without_a_number_must_not_have_one() -> None:
 
 
 def test_bytes_that_were_not_reported_are_counted() -> None:
-    incoming = Incoming()
+    incoming = IncomingStream()
     incoming.accept(Frame(FrameType.CALL, number=1, header=b"abc"))
     incoming.accept(Frame(FrameType.PING))
     assert incoming.unreported_bytes == HEAD_BYTES + 3
@@ -134,8 +134,8 @@ class Side:
     """One side of a session, which outlives its links."""
 
     def __init__(self) -> None:
-        self.outgoing = Outgoing()
-        self.incoming = Incoming()
+        self.outgoing = OutgoingStream()
+        self.incoming = IncomingStream()
         self.got: list[int] = []
         self.said = 0
 

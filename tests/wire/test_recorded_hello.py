@@ -16,13 +16,13 @@ from meshq.wire import (
     Authenticated,
     Close,
     ConnectionMachine,
+    ConnectionState,
     Frame,
     FrameType,
     Header,
     Hello,
     ReceiveBuffer,
     Sender,
-    State,
     Welcome,
     agree,
     encode,
@@ -82,7 +82,7 @@ def test_a_recorded_exchange_is_read_as_what_was_said(exchange: str) -> None:
         found.append(header_of(frame, SCHEMAS[frame.type]))
     assert found == SAID[exchange]
     assert {machine.state for machine in machines.values()} == {
-        State.CLOSED if exchange.endswith("refused") else State.ATTACHED
+        ConnectionState.CLOSED if exchange.endswith("refused") else ConnectionState.ATTACHED
     }
 
 

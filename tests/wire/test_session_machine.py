@@ -7,17 +7,17 @@ import itertools
 import pytest
 
 from meshq.errors import LocalProtocolError, RemoteProtocolError
-from meshq.wire import NUMBERED, TRANSITIONS, ConnectionMachine, FrameType, Sender, State
+from meshq.wire import NUMBERED, TRANSITIONS, ConnectionMachine, ConnectionState, FrameType, Sender
 
 HANDSHAKE = [
-    (Sender.CLIENT, FrameType.HELLO, State.GREETING),
-    (Sender.SERVER, FrameType.WELCOME, State.WELCOMED),
-    (Sender.CLIENT, FrameType.AUTHENTICATE, State.AUTHENTICATING),
-    (Sender.SERVER, FrameType.CHALLENGE, State.CHALLENGED),
-    (Sender.CLIENT, FrameType.PROOF, State.PROVING),
-    (Sender.SERVER, FrameType.AUTHENTICATED, State.AUTHENTICATED),
-    (Sender.CLIENT, FrameType.ATTACH, State.ATTACHING),
-    (Sender.SERVER, FrameType.ATTACHED, State.ATTACHED),
+    (Sender.CLIENT, FrameType.HELLO, ConnectionState.GREETING),
+    (Sender.SERVER, FrameType.WELCOME, ConnectionState.WELCOMED),
+    (Sender.CLIENT, FrameType.AUTHENTICATE, ConnectionState.AUTHENTICATING),
+    (Sender.SERVER, FrameType.CHALLENGE, ConnectionState.CHALLENGED),
+    (Sender.CLIENT, FrameType.PROOF, ConnectionState.PROVING),
+    (Sender.SERVER, FrameType.AUTHENTICATED, ConnectionState.AUTHENTICATED),
+    (Sender.CLIENT, FrameType.ATTACH, ConnectionState.ATTACHING),
+    (Sender.SERVER, FrameType.ATTACHED, ConnectionState.ATTACHED),
 ]
 
 
@@ -26,7 +26,7 @@ def both(opener: Sender = Sender.CLIENT) -> tuple[ConnectionMachine, ConnectionM
     return ConnectionMachine(opener, Sender.SERVER), ConnectionMachine(Sender.SERVER, opener)
 
 
-def brought_to(state: State, opener: Sender = Sender.CLIENT) -> tuple[ConnectionMachine, ConnectionMachine]:
+def brought_to(state: ConnectionState, opener: Sender = Sender.CLIENT) -> tuple[ConnectionMachine, ConnectionMachine]:
     """Both sides in this state."""
     here, there = both(opener)
     for sender, frame_type, _ in HANDSHAKE:
@@ -35,7 +35,7 @@ def brought_to(state: State, opener: Sender = Sender.CLIENT) -> tuple[Connection
         speaker, listener = (there, here) if sender is Sender.SERVER else (here, there)
         speaker.sending(frame_type)
         listener.received(frame_type)
-    if state is State.CLOSED:
+    if state is ConnectionState.CLOSED:
         here.sending(FrameType.CLOSE)
         there.received(FrameType.CLOSE)
     assert here.state is there.state is state
@@ -44,7 +44,7 @@ def brought_to(state: State, opener: Sender = Sender.CLIENT) -> tuple[Connection
 
 def test_the_handshake_goes_strictly_in_turn() -> None:
     here, there = both()
-    assert here.state is State.NEW
+    assert here.state is ConnectionState.NEW
     for sender, frame_type, state in HANDSHAKE:
         speaker, listener = (there, here) if sender is Sender.SERVER else (here, there)
         speaker.sending(frame_type)
@@ -53,9 +53,11 @@ def test_the_handshake_goes_strictly_in_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "opener"), list(itertools.product(State, (Sender.CLIENT, Sender.PEER))), ids=lambda value: value.value
+    ("state", "opener"),
+    list(itertools.product(ConnectionState, (Sender.CLIENT, Sender.PEER))),
+    ids=lambda value: value.value,
 )
-def test_every_frame_is_legal_exactly_where_the_table_has_it(state: State, opener: Sender) -> None:
+def test_every_frame_is_legal_exactly_where_the_table_has_it(state: ConnectionState, opener: Sender) -> None:
     for sender, frame_type in itertools.product((opener, Sender.SERVER), FrameType):
         target = TRANSITIONS[state].get((sender, frame_type))
         here, there = brought_to(state, opener)
@@ -76,14 +78,14 @@ def test_every_frame_is_legal_exactly_where_the_table_has_it(state: State, opene
 
 def test_a_session_is_asked_for_only_by_who_is_authenticated() -> None:
     before = [state for state, events in TRANSITIONS.items() if (Sender.CLIENT, FrameType.ATTACH) in events]
-    assert before == [State.AUTHENTICATED]
-    judging = [state for state, events in TRANSITIONS.items() if State.AUTHENTICATED in events.values()]
-    assert judging == [State.AUTHENTICATING, State.PROVING]
+    assert before == [ConnectionState.AUTHENTICATED]
+    judging = [state for state, events in TRANSITIONS.items() if ConnectionState.AUTHENTICATED in events.values()]
+    assert judging == [ConnectionState.AUTHENTICATING, ConnectionState.PROVING]
 
 
 def test_who_was_asked_for_a_proof_is_not_let_in_without_one() -> None:
-    assert set(TRANSITIONS[State.CHALLENGED].values()) == {State.PROVING, State.CLOSED}
-    assert (Sender.SERVER, FrameType.CHALLENGE) not in TRANSITIONS[State.PROVING]
+    assert set(TRANSITIONS[ConnectionState.CHALLENGED].values()) == {ConnectionState.PROVING, ConnectionState.CLOSED}
+    assert (Sender.SERVER, FrameType.CHALLENGE) not in TRANSITIONS[ConnectionState.PROVING]
 
 
 def test_a_side_that_says_its_role_is_held_to_it() -> None:
@@ -97,20 +99,22 @@ def test_a_side_that_says_its_role_is_held_to_it() -> None:
 def test_numbered_frames_go_only_over_an_attached_connection() -> None:
     for state, events in TRANSITIONS.items():
         numbered = {frame_type for _, frame_type in events if frame_type in NUMBERED}
-        assert numbered == (NUMBERED if state is State.ATTACHED else set())
+        assert numbered == (NUMBERED if state is ConnectionState.ATTACHED else set())
 
 
 def test_every_frame_type_is_legal_somewhere_and_every_state_is_reached() -> None:
     assert {frame_type for events in TRANSITIONS.values() for _, frame_type in events} == set(FrameType)
-    assert {target for events in TRANSITIONS.values() for target in events.values()} | {State.NEW} == set(State)
+    assert {target for events in TRANSITIONS.values() for target in events.values()} | {ConnectionState.NEW} == set(
+        ConnectionState
+    )
 
 
 def test_good_bye_may_be_said_by_everybody_at_any_time_and_nothing_after_it() -> None:
     for state, events in TRANSITIONS.items():
         for sender in Sender:
             target = events.get((sender, FrameType.CLOSE))
-            assert target is (None if state is State.CLOSED else State.CLOSED)
-    assert TRANSITIONS[State.CLOSED] == {}
+            assert target is (None if state is ConnectionState.CLOSED else ConnectionState.CLOSED)
+    assert TRANSITIONS[ConnectionState.CLOSED] == {}
 
 
 def test_no_frame_is_both_the_servers_and_the_clients_but_signs_of_life_and_good_bye() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tools import draw_session_states
 
-from meshq.wire import TRANSITIONS, FrameType, Sender, State
+from meshq.wire import TRANSITIONS, ConnectionState, FrameType, Sender
 
 
 def test_the_drawing_in_the_documentation_is_not_stale() -> None:
@@ -14,7 +14,7 @@ def test_the_drawing_in_the_documentation_is_not_stale() -> None:
 
 def test_the_page_names_every_state_and_every_frame() -> None:
     page = draw_session_states.page()
-    for state in State:
+    for state in ConnectionState:
         assert f"| {state.value} " in page
         assert f"- `{state.name}`: " in page
     assert all(frame_type.name in page for frame_type in FrameType)
@@ -22,8 +22,12 @@ def test_the_page_names_every_state_and_every_frame() -> None:
 
 def test_an_event_that_is_new_in_the_table_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     before = draw_session_states.drawing()
-    monkeypatch.setitem(TRANSITIONS[State.WELCOMED], (Sender.SERVER, FrameType.PING), State.WELCOMED)
-    monkeypatch.setitem(TRANSITIONS[State.ATTACHED], (Sender.CLIENT, FrameType.HELLO), State.GREETING)
+    monkeypatch.setitem(
+        TRANSITIONS[ConnectionState.WELCOMED], (Sender.SERVER, FrameType.PING), ConnectionState.WELCOMED
+    )
+    monkeypatch.setitem(
+        TRANSITIONS[ConnectionState.ATTACHED], (Sender.CLIENT, FrameType.HELLO), ConnectionState.GREETING
+    )
     after = draw_session_states.drawing()
     assert "| welcomed       |<-+ server: PING" in after
     assert "to greeting: client: HELLO" in after
@@ -32,5 +36,5 @@ def test_an_event_that_is_new_in_the_table_is_drawn(monkeypatch: pytest.MonkeyPa
 
 def test_a_way_out_that_some_state_lacks_is_drawn_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert draw_session_states.drawing().count("CLOSE") == 1
-    monkeypatch.delitem(TRANSITIONS[State.NEW], (Sender.PEER, FrameType.CLOSE))
-    assert draw_session_states.drawing().count("CLOSE") == len(State) - 1
+    monkeypatch.delitem(TRANSITIONS[ConnectionState.NEW], (Sender.PEER, FrameType.CLOSE))
+    assert draw_session_states.drawing().count("CLOSE") == len(ConnectionState) - 1

@@ -9,7 +9,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from meshq.errors import RemoteProtocolError
-from meshq.wire import BY_NAME, Frame, FrameType, ReceiveBuffer, Sender, State, encode, error_of
+from meshq.wire import BY_NAME, ConnectionState, Frame, FrameType, ReceiveBuffer, Sender, encode, error_of
 from meshq.wire._headers import Close
 from tests.wire._frames_strategy import Mutation, Plan, Step, answers, mutations, plans
 from tests.wire._mutations import Example, apply
@@ -87,7 +87,7 @@ def test_a_valid_conversation_is_understood_to_its_end(plan: Plan) -> None:
         peer.feed(encode(step.frame))
     peer.end()
     assert peer.frames == len(steps)
-    assert peer.state is (State.CLOSED if plan.closes else State.ATTACHED)
+    assert peer.state is (ConnectionState.CLOSED if plan.closes else ConnectionState.ATTACHED)
     assert any(step.after_tag for step in steps) == any(step.frame.type is FrameType.SETTLE for step in steps)
 
 
@@ -98,7 +98,7 @@ def test_a_valid_conversation_of_a_node_is_understood_to_its_end(steps: list[Ste
     for step in steps:
         peer.feed(encode(step.frame))
     peer.end()
-    assert (peer.frames, peer.state) == (len(steps), State.ATTACHED)
+    assert (peer.frames, peer.state) == (len(steps), ConnectionState.ATTACHED)
 
 
 def try_all(here: Sender, conversations: st.SearchStrategy[list[Step]], batches: int) -> Tally:

@@ -21,10 +21,10 @@ from meshq.wire import (
     ConnectionMachine,
     Frame,
     FrameType,
+    HandshakeFrames,
     Header,
     Hello,
     Link,
-    Opening,
     Sender,
     Welcome,
     header_of,
@@ -121,7 +121,7 @@ class Handshake:
             # There is nothing to prove, or the certificate has proved it.
             self._say(Authenticate(mechanism=mechanism))
         else:
-            self._exchange = login.begin(Opening(login.role, self._hello, frame, link.binding))
+            self._exchange = login.begin(HandshakeFrames(login.role, self._hello, frame, link.binding))
             self._say(self._exchange.begin)
 
     def _say(self, header: Header) -> Frame:

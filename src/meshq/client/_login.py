@@ -13,7 +13,7 @@ from meshq.wire import (
     NONCE_BYTES,
     Challenge,
     ClientExchange,
-    Opening,
+    HandshakeFrames,
     Proof,
     Role,
     own_nonce,
@@ -62,7 +62,7 @@ class Login:
             raise SecurityError(f"the node {node_name!r} asks for a user and a password")
         raise SecurityError(f"the node {node_name!r} does not ask for a user's proof, and could be anybody")
 
-    def begin(self, opening: Opening) -> ClientExchange:
+    def begin(self, opening: HandshakeFrames) -> ClientExchange:
         """A new authentication."""
         assert self._user is not None
         nonce = self._token(NONCE_BYTES)

@@ -33,10 +33,10 @@ from meshq.wire import (
     ConsumerLost,
     Frame,
     FrameType,
-    Incoming,
+    IncomingStream,
     Leave,
     Link,
-    Outgoing,
+    OutgoingStream,
     error_of,
     header_of,
     violation,
@@ -60,7 +60,7 @@ class ClientSession:
         self.link_channel: LinkChannel | None = None
         self.now = now
         self.link: Link | None = None
-        self.outgoing, self.incoming = Outgoing(), Incoming()
+        self.outgoing, self.incoming = OutgoingStream(), IncomingStream()
         #: Rises each time the session is made anew; deliveries of an older one are stale.
         self.epoch = 0
         self.number, self.key, self.node_id = 0, b"", b""
@@ -408,7 +408,7 @@ class ClientSession:
     def _renew(self) -> None:
         """Both streams begin at 1; channels, credit and consumers are gone."""
         self.epoch += 1
-        self.outgoing, self.incoming = Outgoing(), Incoming()
+        self.outgoing, self.incoming = OutgoingStream(), IncomingStream()
         self._channel = 0
         self._by_channel.clear()
         self.settling.clear()
@@ -444,7 +444,7 @@ class ClientSession:
         """Without a link: this session is not asked for again, and what it keeps to send it anew is let go."""
         if self.link is None:
             self.resumable = False
-            self.outgoing = Outgoing()
+            self.outgoing = OutgoingStream()
 
     def fail(self, error: MeshqError) -> None:
         """Nothing works here any more; whatever waits is told."""

@@ -1,7 +1,7 @@
 """The real outside world: the implementations of ``meshq.abc`` that production runs on."""
 
 from meshq.env._disk import RealDisk, RealFile
-from meshq.env._fault_injecting_disk import FusedDisk
+from meshq.env._fault_injecting_disk import FaultInjectingDisk
 from meshq.env._host_limits import descriptors, forks, memory_bytes
 from meshq.env._network import TcpListener, TcpNetwork, TcpStream
 from meshq.env._real_env import real_env
@@ -10,7 +10,7 @@ from meshq.env._tls import OpenSslTls
 from meshq.env._tls_stream import TlsStream
 
 __all__ = [
-    "FusedDisk",
+    "FaultInjectingDisk",
     "OpenSslTls",
     "RealDisk",
     "RealFile",

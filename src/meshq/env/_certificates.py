@@ -1,4 +1,4 @@
-"""Who a certificate says somebody is."""
+"""The identities in a client's certificate."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _ALTERNATIVE: Final = {"DNS": "DNS", "URI": "URI", "email": "EMAIL"}
 
 
 def identities_of(tls: ssl.SSLObject) -> tuple[str, ...]:
-    """What the other side's certificate says who it is, if it has shown one that was believed.
+    """Return the identities in the other side's certificate; none without a verified certificate.
 
     Its names, and its fingerprint: ``CN=app``, ``DNS=app.example``, ``URI=spiffe://example/app``,
     ``EMAIL=app@example``, ``SHA256=`` with 64 digits.
     """
-    # Empty for a certificate that nobody has checked.
+    # Empty for a certificate that was not verified.
     names: Any = tls.getpeercert()
     shown = tls.getpeercert(binary_form=True)
     if not names or shown is None:

@@ -10,7 +10,7 @@ NANOSECONDS_PER_MS = 1_000_000
 
 
 class SystemClock(WallClock):
-    """The clock of this host; it jumps when somebody sets it."""
+    """The clock of this host, which jumps when the system time is set."""
 
     __slots__ = ()
 

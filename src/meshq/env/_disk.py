@@ -49,7 +49,7 @@ BUFFERS_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 
 
 def _flush_to_device(descriptor: int, *, directory: bool = False) -> None:
-    """Return when what was written through ``descriptor`` survives a loss of power."""
+    """Flush the data written through ``descriptor`` to the device, so that it survives a loss of power."""
     if sys.platform == "darwin":
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
     elif directory:
@@ -145,7 +145,7 @@ class RealFile(File):
 
 
 def _after(views: list[memoryview], count: int) -> list[memoryview]:
-    """What is left of ``views`` without their first ``count`` bytes and without empty ones."""
+    """Return ``views`` without their first ``count`` bytes and without empty ones."""
     left: list[memoryview] = []
     for view in views:
         if count >= view.nbytes:
@@ -157,7 +157,7 @@ def _after(views: list[memoryview], count: int) -> list[memoryview]:
 
 
 def _with_descriptor(path: str, opening: Callable[[], T], patience_s: float = math.inf) -> T:
-    """What ``opening`` returns, which needs a descriptor for ``path``: tried again while there is none.
+    """Return the result of ``opening``, which needs a descriptor for ``path``; try again while there is none.
 
     Raises: OSError; EMFILE and ENFILE only after ``patience_s``.
     """
@@ -191,7 +191,7 @@ def _make_directory(path: str) -> None:
 
 
 def _require_posix(path: str) -> None:
-    """Elsewhere there is no lock that dies with its process and no way to make a name durable."""
+    """Refuse other systems, which have no lock that dies with its process and can't make a name durable."""
     if fcntl is None:
         raise OSError(errno.ENOTSUP, "a store needs a POSIX system (file locks, directory syncs)", path)
 

@@ -24,8 +24,9 @@ Call = Literal["write", "sync", "name"]
 ERRORS: Final[Mapping[str, int]] = {"eio": errno.EIO, "enospc": errno.ENOSPC}
 
 
-class FusedDisk(Disk):
-    """``disk``, until the call that ``at`` names: ``at={"write": 5}`` is the fifth write of this process.
+class FaultInjectingDisk(Disk):
+    """A disk that passes all calls to ``disk``, but fails at the call that ``at`` names: ``at={"write": 5}`` is the
+    fifth write of this process.
 
     ``action`` says what happens there, before anything reaches the disk:
 
@@ -34,8 +35,8 @@ class FusedDisk(Disk):
     - ``"eio"``, ``"enospc"``: the call fails with that error; with ``forever=True`` every later call of that
       kind fails, too.
 
-    ``calls`` holds how many calls of each kind there have been, so that a first run without a fuse
-    (``at={}``) tells how many there are to try.  Safe to use from several threads.
+    ``calls`` counts the calls of each kind, so that a first run without a fault (``at={}``) tells how many there are
+    to try.  Safe to use from several threads.
     """
 
     __slots__ = ("_action", "_at", "_disk", "_forever", "_lock", "calls")
@@ -55,40 +56,40 @@ class FusedDisk(Disk):
 
     def open(self, path: str, *, create: bool = False) -> File:
         if create:
-            self._burn("name", path)
-        return _FusedFile(self, path, self._disk.open(path, create=create))
+            self._inject("name", path)
+        return _FaultInjectingFile(self, path, self._disk.open(path, create=create))
 
     def replace(self, old: str, new: str) -> None:
-        self._burn("name", old)
+        self._inject("name", old)
         self._disk.replace(old, new)
 
     def remove(self, path: str) -> None:
-        self._burn("name", path)
+        self._inject("name", path)
         self._disk.remove(path)
 
     def names(self, directory: str) -> list[str]:
         return self._disk.names(directory)
 
     def make_directory(self, path: str) -> None:
-        self._burn("name", path)
+        self._inject("name", path)
         self._disk.make_directory(path)
 
     def mode(self, directory: str) -> int:
         return self._disk.mode(directory)
 
     def sync_directory(self, path: str) -> None:
-        self._burn("sync", path)
+        self._inject("sync", path)
         self._disk.sync_directory(path)
 
     def _due(self, call: Call) -> bool:
-        """Count one call; whether it is one that fails."""
+        """Count a call; return True if this call fails."""
         with self._lock:
             self.calls[call] += 1
             number, due = self.calls[call], self._at.get(call)
         return due is not None and (number == due or (number > due and self._forever))
 
-    def _burn(self, call: Call, path: str) -> None:
-        """Count one call, and let it fail if it is its turn."""
+    def _inject(self, call: Call, path: str) -> None:
+        """Count a call, and fail if the fault is due."""
         if self._due(call):
             self._fail(path)
 
@@ -100,22 +101,22 @@ class FusedDisk(Disk):
             raise OSError(number, os.strerror(number), path)
 
 
-class _FusedFile(File):
-    """A file of a fused disk."""
+class _FaultInjectingFile(File):
+    """A file of a fault-injecting disk."""
 
-    __slots__ = ("_file", "_fuse", "_path")
+    __slots__ = ("_faults", "_file", "_path")
 
-    def __init__(self, fuse: FusedDisk, path: str, file: File) -> None:
-        self._fuse = fuse
+    def __init__(self, faults: FaultInjectingDisk, path: str, file: File) -> None:
+        self._faults = faults
         self._path = path
         self._file = file
 
     def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        if self._fuse._due("write"):
-            if self._fuse._action == "tear":
+        if self._faults._due("write"):
+            if self._faults._action == "tear":
                 data = b"".join(buffers)
                 self._file.write_at(offset, [data[: len(data) // 2]])
-            self._fuse._fail(self._path)
+            self._faults._fail(self._path)
         self._file.write_at(offset, buffers)
 
     def read_at(self, offset: int, size: int) -> bytes:
@@ -128,7 +129,7 @@ class _FusedFile(File):
         self._file.truncate(size)
 
     def sync(self) -> float:
-        self._fuse._burn("sync", self._path)
+        self._faults._inject("sync", self._path)
         return self._file.sync()
 
     def lock(self) -> bool:

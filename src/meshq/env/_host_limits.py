@@ -1,4 +1,4 @@
-"""What this host has: its memory, as far as this process may use it."""
+"""The limits of this host for this process: memory and descriptors."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def forks() -> int:
-    """A number that is another one in a forked child than in its parent: what runs there does not run here."""
+    """Return a number that differs between a forked child and its parent: tasks of the parent don't run in the
+    child.
+    """
     return _FORKS[0]
 
 
 def descriptors() -> int:
-    """Files and connections that this process may have open now: its soft limit, as ``ulimit -n`` says."""
+    """Return how many files and connections this process may have open: its soft limit, as ``ulimit -n`` prints it."""
     if resource is None:
         return DESCRIPTORS_UNKNOWN
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -44,7 +46,7 @@ def descriptors() -> int:
 
 
 def memory_bytes(root: str = "/") -> int:
-    """Bytes of memory this process may use: the machine's, or less if a control group says so.
+    """Return the bytes of memory that this process may use: the machine's, or less if a control group says so.
 
     ``root`` is where ``proc`` and ``sys`` are looked for.
     """
@@ -53,7 +55,7 @@ def memory_bytes(root: str = "/") -> int:
 
 
 def _physical() -> int:
-    """The memory of the machine."""
+    """Return the memory of the machine."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -61,7 +63,7 @@ def _physical() -> int:
 
 
 def _control_group_limits(root: Path) -> Iterator[int]:
-    """Each limit that holds for this process: its own group's and those of the groups around it.
+    """Yield the memory limits of this process's control group and of the groups around it.
 
     A container sees its own group as the root of the tree, or a path that does not exist inside of it; in
     both cases the limit stands at the root, which is therefore always asked.
@@ -89,7 +91,7 @@ def _control_group_limits(root: Path) -> Iterator[int]:
 
 
 def _read_limit(file: Path) -> int | None:
-    """The number in a limit file; None if there is no such file or no limit (``max``)."""
+    """Read the number in a limit file; None without a file or a limit (``max``)."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):

@@ -60,7 +60,7 @@ def _endpoint(address: tuple[str | int, ...]) -> str:
 
 
 def _check_port(host: str, port: int) -> None:
-    """The system would take port 65,616 for port 80 and say nothing."""
+    """Refuse a port that does not exist: the system would take port 65,616 for port 80."""
     if not 0 <= port <= PORT_MAX:
         raise OSError(errno.EADDRNOTAVAIL, f"{port} is no port; allowed: 0 to {PORT_MAX}", host)
 
@@ -88,11 +88,11 @@ class TcpStream(Stream):
         #: Never used once closed: the system gives the number to the next file.
         self._descriptor = connected.fileno()
         self._peer = peer
-        #: What the system has not taken yet, in order; never an empty piece.
+        #: The bytes that the system has not taken yet, in order; never an empty piece.
         self._waiting: deque[memoryview] = deque()
         #: The sum of the sizes of ``_waiting``.
         self._waiting_bytes = 0
-        #: Why nothing can be sent any more.  What the peer sent before may still be read.
+        #: The error that broke sending.  Received bytes may still be read.
         self._send_error: OSError | None = None
         #: Calls of ``receive`` since the last one that passed through the scheduler.
         self._calls = 0
@@ -189,7 +189,7 @@ class TcpStream(Stream):
             self._refuse()
 
     def _receive_nowait(self, size_max: int) -> bytes | None:
-        """What has arrived; None if nothing has."""
+        """Return received bytes; None if there are none."""
         try:
             data = self._socket.recv(size_max)
         except BlockingIOError:
@@ -204,7 +204,7 @@ class TcpStream(Stream):
         return data
 
     def _send_waiting(self) -> None:
-        """Hand to the system what it takes of what waits."""
+        """Send as many waiting bytes as the system takes."""
         if not self._waiting:
             return
         pieces: list[memoryview] = []
@@ -229,20 +229,20 @@ class TcpStream(Stream):
             sent -= piece.nbytes
 
     def _keep(self, view: memoryview, sent: int) -> None:
-        """Keep what was not sent; a copy if its owner could change it."""
+        """Keep the unsent bytes; as a copy if their owner could change them."""
         rest = view.cast("B")[sent:]
         self._waiting.append(rest if type(view.obj) is bytes else memoryview(bytes(rest)))
         self._waiting_bytes += rest.nbytes
 
     def _broke(self, error: OSError) -> NoReturn:
-        """Sending has failed for good."""
+        """Note that sending has failed for good, and raise."""
         self._send_error = error
         self._waiting.clear()
         self._waiting_bytes = 0
         raise self._lost(error)
 
     def _refuse(self) -> NoReturn:
-        """The stream was closed here, or has failed before."""
+        """Raise the error of a stream that was closed here, or has failed before."""
         if self._closed:
             shut = ClosedError("this side has closed the connection")
             raise ConnectionBrokenError(f"the connection to {self._peer} is closed") from shut
@@ -303,7 +303,7 @@ class TcpListener(Listener):
             raise ClosedError(f"the listener on port {self._port} is closed") from None
 
     def _accept_nowait(self) -> Stream | None:
-        """The next connection; None if there is none, or if it was gone before it was here."""
+        """Accept the next connection; None if there is none, or if it is already gone."""
         try:
             connected, address = self._socket.accept()
         except BlockingIOError:
@@ -321,12 +321,12 @@ class TcpListener(Listener):
 
 
 def _reason(error: Exception) -> str:
-    """Why no connection could be made: what the system says of each address that was tried, each thing once."""
+    """Return why no connection could be made: the system's text for each address, without repetitions."""
     causes = error.__cause__.exceptions if isinstance(error.__cause__, ExceptionGroup) else (error,)
-    return ", ".join(dict.fromkeys(map(_said, causes)))
+    return ", ".join(dict.fromkeys(map(_text_of, causes)))
 
 
-def _said(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     return str(error)
@@ -357,7 +357,7 @@ class TcpNetwork(Network):
             raise ConnectionBrokenError(f"{peer} has closed at once: {error}", outcome="not_done") from error
 
     async def listen(self, host: str, port: int) -> Listener:
-        """Listen on one address of ``host``: its first IPv4 address if it has one, else its first."""
+        """Listen on one address of ``host``: its first IPv4 address if it has one, else its first address."""
         _check_port(host, port)
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         await trio.lowlevel.checkpoint()

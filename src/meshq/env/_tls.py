@@ -51,7 +51,7 @@ class OpenSslTls(Tls):
         _prepare(context)
         binding = hashlib.sha256(own_certificate(context)).digest()
         context.num_tickets = 0
-        return _Side(context, server=True, binding=binding)
+        return _OpenSslSide(context, server=True, binding=binding)
 
     def client(self, tls: object) -> TlsSide:
         if tls is None or isinstance(tls, TLS):
@@ -64,7 +64,7 @@ class OpenSslTls(Tls):
         else:
             context = _given(tls, server=False)
         _prepare(context)
-        return _Side(context, server=False, binding=b"")
+        return _OpenSslSide(context, server=False, binding=b"")
 
 
 def _prepare(context: ssl.SSLContext) -> None:
@@ -92,13 +92,13 @@ def _load(context: ssl.SSLContext, tls: TLS) -> None:
 
 
 def _check_descriptors(error: OSError | ValueError, path: str) -> None:
-    """See to it that a file is not blamed for want of a descriptor.  Raises: ConnectionBrokenError."""
+    """Raise ``ConnectionBrokenError`` if a file could not be opened because no descriptor is free."""
     if isinstance(error, OSError) and error.errno in NO_DESCRIPTOR:
         raise ConnectionBrokenError(f"{path} can't be opened now: {error.strerror}", outcome="not_done") from error
 
 
 def _given(tls: object, *, server: bool) -> ssl.SSLContext:
-    """A context of the program's, if it is good enough."""
+    """Check a context of the program."""
     if not isinstance(tls, ssl.SSLContext):
         raise SettingsError("tls", tls, "TLS(...) or an ssl.SSLContext")
     if tls.minimum_version < ssl.TLSVersion.TLSv1_3:
@@ -109,7 +109,7 @@ def _given(tls: object, *, server: bool) -> ssl.SSLContext:
 
 
 def own_certificate(context: ssl.SSLContext) -> bytes:
-    """The certificate (DER) that a server with this context shows.
+    """Return the certificate (DER) that a server with this context shows.
 
     A context does not tell, so it is asked as a client would: by a handshake, here in memory.
 
@@ -137,8 +137,8 @@ def own_certificate(context: ssl.SSLContext) -> bytes:
     return certificate
 
 
-class _Side(TlsSide):
-    """One side: a context that is ready."""
+class _OpenSslSide(TlsSide):
+    """One side of TLS connections, with its context."""
 
     def __init__(self, context: ssl.SSLContext, *, server: bool, binding: bytes) -> None:
         self._context = context
@@ -197,7 +197,7 @@ async def _shake(stream: Stream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, ou
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            problem = refused(error, stream.peer) if tls.server_side else _answered(error, stream.peer, heard)
+            problem = refused(error, stream.peer) if tls.server_side else _handshake_error(error, stream.peer, heard)
             problem.__cause__ = error
         said = outgoing.pending
         if said:
@@ -205,7 +205,7 @@ async def _shake(stream: Stream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, ou
             await stream.flush()
         if problem is not None:
             if said and tls.server_side:
-                await _let_hear(stream)
+                await _wait_for_close(stream)
             raise problem
         if done:
             return
@@ -222,11 +222,11 @@ async def _shake(stream: Stream, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, ou
         incoming.write(data)
 
 
-def _answered(error: ssl.SSLError, peer: str, heard: bytes) -> MeshqError:
-    """What an error of a client's handshake means, by what the other side has said.
+def _handshake_error(error: ssl.SSLError, peer: str, heard: bytes) -> MeshqError:
+    """Return the error for a failed handshake of a client, by the bytes that the other side has sent.
 
-    A frame of ours in plaintext is a node that has no room and says so too early, or that has no TLS (yet): nothing is
-    known of whom to believe, so the client may come again.
+    A plaintext frame of our protocol comes from a node that is full and refuses before the handshake, or that has no
+    TLS (yet): no identity was checked, so the client may try again.
     """
     if heard == FRAME_MAGIC:
         text = f"{peer} has answered in plaintext, where TLS was expected: it may have no room, or no TLS"
@@ -234,10 +234,10 @@ def _answered(error: ssl.SSLError, peer: str, heard: bytes) -> MeshqError:
     return refused(error, peer)
 
 
-async def _let_hear(stream: Stream) -> None:
-    """Wait until the other side has heard why, and ends the connection; whoever calls has set a time for all of this.
+async def _wait_for_close(stream: Stream) -> None:
+    """Wait until the other side has read the alert, and ends the connection; the caller sets a time limit.
 
-    Closing at once would, if anything has come that was not read, reset the connection, and what was said be lost.
+    Closing at once, with unread bytes received, would reset the connection, and the alert would be lost.
     """
     left = UNAUTHENTICATED_READ_BYTES_MAX
     while left > 0:

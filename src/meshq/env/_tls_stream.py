@@ -56,14 +56,14 @@ class TlsStream(Stream):
         self._identities = identities_of(tls) if tls.server_side else ()
         self._stream = stream
         self._tls = tls
-        #: Encrypted bytes that have come and that OpenSSL has not looked at, and those that it wants to send.
+        #: Encrypted bytes that OpenSSL has yet to read, and encrypted bytes to be sent.
         self._incoming = incoming
         self._outgoing = outgoing
         self._binding = binding
-        #: What is not encrypted yet, in order; never an empty piece.
+        #: The bytes that are not encrypted yet, in order; never an empty piece.
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0
-        #: What waited in the stream below when we looked last.
+        #: The unsent bytes of the stream below, when last checked.
         self._below_bytes = 0
         #: Calls of ``receive`` since the last one that passed through the scheduler.
         self._calls = 0
@@ -161,15 +161,15 @@ class TlsStream(Stream):
             return
         self._closed = True
         if not self._waiting:
-            self._say_good_bye()
+            self._send_close_alert()
         self._waiting.clear()
         self._waiting_bytes = self._below_bytes = 0
         self._stream.close()
 
-    def _say_good_bye(self) -> None:
-        """An end without this is a connection that somebody has cut."""
+    def _send_close_alert(self) -> None:
+        """Send the TLS close alert; a connection that ends without it was cut."""
         with suppress(ssl.SSLError):
-            # It complains that the other side's good-bye has not come, for which nobody waits.
+            # ``unwrap`` raises because the other side's close alert has not come; no task waits for it.
             self._tls.unwrap()
         try:
             self._stream.send_nowait(self._outgoing.read())
@@ -194,7 +194,7 @@ class TlsStream(Stream):
                 self._waiting.popleft()
 
     def _decrypt(self, size_max: int) -> bytes | None:
-        """What has arrived; None if nothing has."""
+        """Return decrypted bytes; None if there are none."""
         try:
             data = self._tls.read(size_max)
         except ssl.SSLWantReadError:
@@ -227,7 +227,7 @@ def _cut_off(error: ssl.SSLError) -> bool:
 
 
 def refused(error: ssl.SSLError, peer: str) -> MeshqError:
-    """What an error of the handshake means: one side does not believe the other, or is gone."""
+    """Return the error for a failed handshake: a certificate is not trusted, or the peer is gone."""
     if _cut_off(error):
         return caused(ConnectionBrokenError(f"{peer} has ended the connection in the handshake of TLS"), error)
     if isinstance(error, ssl.SSLCertVerificationError):

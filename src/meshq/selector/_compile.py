@@ -1,4 +1,6 @@
-"""A filter's tree as closures, which take a message and return a value, None being NULL and unknown."""
+"""The compiler of filters: a tree becomes closures, which take a message and return a value; None is NULL or
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ _ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def condition(node: Node) -> Verdict:
-    """What says of a message whether the condition is true, false or unknown."""
+    """Compile a condition: the function returns True, False or None (unknown) for a message."""
     evaluate = _MAKERS[type(node)](node)
     if not isinstance(node, Name):
         return evaluate
@@ -68,7 +70,7 @@ def _name(node: Name) -> Evaluate:
 
 
 def _bounded(number: Any) -> Any:
-    """A result, or unknown where it is over what a property can hold."""
+    """Return a result, or None (unknown) if a property can't hold it."""
     if type(number) is int:
         return number if INT_MIN <= number <= INT_MAX else None
     return number if math.isfinite(number) else None

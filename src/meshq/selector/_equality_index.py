@@ -1,4 +1,4 @@
-"""What can be looked up instead of asked: filters that want one name to have one of a few values."""
+"""The equality index of a filter, which finds matching filters by a message's value instead of evaluating each."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from meshq.selector._message_view import MessageView, reader
 from meshq.selector._syntax_tree import All, Compare, Either, In, Literal, Name, Node
 
 
-class Index(NamedTuple):
-    """A filter can be true only of messages in which ``name`` has one of the values behind ``keys``.
+class EqualityIndex(NamedTuple):
+    """A lookup of a filter that can be true only for messages in which ``name`` has one of the values behind ``keys``.
 
-    ``exact``: of these it is true.
+    ``exact``: the filter is true for all of these messages.
     """
 
     name: Name
@@ -21,29 +21,29 @@ class Index(NamedTuple):
 
     @property
     def read(self) -> Callable[[MessageView], Any]:
-        """What reads the value of the name from a message."""
+        """The function that reads the value of the name from a message."""
         return reader(self.name.name, self.name.header)
 
 
 def index_key(value: Any) -> Any:
-    """A value as the key of a dictionary: equal exactly if the values are equal in a filter."""
+    """Return a value as a dictionary key: keys are equal exactly if the values are equal in a filter."""
     return (value,) if type(value) is bool else value
 
 
-def index_of(node: Node) -> Index | None:
-    """How a filter can be looked up, if it can."""
+def equality_index_of(node: Node) -> EqualityIndex | None:
+    """Return the equality index of a filter; None if it has none."""
     terms = node.terms if isinstance(node, All) else (node,)
     for term in terms:
         found = _values(term)
         if found is not None:
             name, values = found
             keys = tuple(dict.fromkeys(map(index_key, values)))
-            return Index(name, keys, exact=len(terms) == 1)
+            return EqualityIndex(name, keys, exact=len(terms) == 1)
     return None
 
 
 def _values(node: Node) -> tuple[Name, tuple[Any, ...]] | None:
-    """The name, and the values that it has to have one of for the condition to be true."""
+    """Return the name, and the values of which it must have one for the condition to be true."""
     if isinstance(node, Compare) and node.operator == "=":
         for name, literal in ((node.left, node.right), (node.right, node.left)):
             if isinstance(name, Name) and isinstance(literal, Literal):

@@ -1,4 +1,4 @@
-"""A filter, read once and asked often."""
+"""A filter: parsed once, evaluated for many messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from meshq import limits
 from meshq.errors import SettingsError, with_kind
 from meshq.selector._compile import condition
-from meshq.selector._equality_index import index_of
+from meshq.selector._equality_index import equality_index_of
 from meshq.selector._message_view import MessageView
 from meshq.selector._parser import parse
 from meshq.selector._syntax_tree import Like, Name, Node
@@ -20,10 +20,10 @@ _ALLOWED: Final = f"text of at most {limits.FILTER_BYTES_MAX} bytes"
 class Filter:
     """A condition.  Two filters are equal if their texts are.
 
-    ``names``: the properties and headers that it looks at.  ``uses_properties``: some of them are properties.
-    ``index``: how it can be looked up, None if it has to be asked.
-    ``searches``: how many LIKE go through a text.  ``terms``: how many names are looked up.
-    ``verdict``: a function that says of a message whether the condition is true, false or unknown (None).
+    ``names``: the properties and headers in the condition.  ``uses_properties``: some of them are properties.
+    ``index``: the equality index; None if the filter must be evaluated for each message.
+    ``searches``: the number of LIKE, which search a text.  ``terms``: the number of names to read.
+    ``verdict``: the function that returns True, False or None (unknown) for a message.
     """
 
     __slots__ = ("index", "names", "searches", "terms", "text", "uses_properties", "verdict")
@@ -34,7 +34,7 @@ class Filter:
         self.searches = len(_parts(node, Like))
         self.terms = len(_parts(node, Name))
         self.uses_properties = any(not name.header for name in self.names)
-        self.index = index_of(node)
+        self.index = equality_index_of(node)
         self.verdict = condition(node)
 
     def __repr__(self) -> str:
@@ -48,20 +48,20 @@ class Filter:
 
     @property
     def identifiers(self) -> tuple[str, ...]:
-        """The names that it looks at, in the order of their first appearance."""
+        """The names in the filter, in the order of their first appearance."""
         return tuple(dict.fromkeys(name.name for name in self.names))
 
     def matches(self, view: MessageView) -> bool:
-        """Whether the condition is true of a message; unknown is not true."""
+        """Whether the condition is true for a message; unknown is not true."""
         return self.verdict(view) is True
 
 
 def parse_filter(text: object) -> Filter:
-    """Read a filter.
+    """Parse a filter.
 
     Raises:
-        SettingsError: it is no text, or too long.
-        FilterError: it is no condition; says where, and what could stand there.
+        SettingsError: the filter is not a string, or too long.
+        FilterError: the text is not a condition; the error names the column and the allowed words.
     """
     if type(text) is not str:
         raise SettingsError("filter", text, _ALLOWED, shown=with_kind(text))
@@ -75,7 +75,7 @@ def parse_filter(text: object) -> Filter:
 
 
 def _parts(node: Node, kind: type[T]) -> list[T]:
-    """The parts of one kind in a tree, in the order in which they stand."""
+    """Return the nodes of one kind in a tree, in order."""
     found: list[T] = []
     waiting: list[object] = [node]
     while waiting:

@@ -27,15 +27,15 @@ _DIGITS: Final = tuple(b"0" * value + b"1" + b"0" * (255 - value) for value in r
 
 
 class PatternError(ValueError):
-    """An escape character stands before something that needs none; says which character of the pattern that is."""
+    """An escape character before a character that needs no escape; ``index`` is its place in the pattern."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
         self.index = index
 
 
-class Piece:
-    """Characters that stand side by side, some of which may be any."""
+class PatternPiece:
+    """Adjacent characters of a pattern, some of which may be any character."""
 
     __slots__ = ("_any", "_literal", "_parts", "characters", "masks", "size")
 
@@ -53,14 +53,14 @@ class Piece:
                 self.masks[character] = self.masks.get(character, self._any) | 1 << place
 
     def fits(self, text: str, at: int) -> bool:
-        """Whether it stands at this place of the text, which is long enough."""
+        """Whether the piece matches at this place of the text, which is long enough."""
         if self._literal is not None:
             return text.startswith(self._literal, at)
         part = text[at : at + self.size]
         return all(wanted is _ANY or wanted == found for wanted, found in zip(self.characters, part, strict=True))
 
     def find(self, text: str, start: int, stop: int) -> int:
-        """The first place from ``start`` on where it stands whole before ``stop``; -1: nowhere."""
+        """Return the first place from ``start`` on where the piece matches, whole, before ``stop``; -1: nowhere."""
         if self._literal is not None:
             return text.find(self._literal, start, stop)
         if not self._parts:
@@ -85,7 +85,7 @@ class Piece:
         return -1
 
     def _judge(self, text: str) -> int:
-        """The first place in a stretch where it stands; -1: nowhere."""
+        """Return the first match in a stretch of text; -1: nowhere."""
         if text.isascii():
             planes = [text.encode()]
         else:
@@ -110,7 +110,7 @@ class Piece:
         return len(text) - places.bit_length()
 
     def _follow(self, text: str, start: int, stop: int) -> int:
-        """As ``find``; a number's bits are the beginnings of the piece that the text read so far ends with."""
+        """Search as ``find`` does; the bits of a number are the partial matches at the end of the text read so far."""
         masks, other = self.masks, self._any
         last = 1 << self.size - 1
         begun = 0
@@ -122,7 +122,7 @@ class Piece:
 
 
 def _plain_parts(characters: list[str | None]) -> list[tuple[str, int]]:
-    """The parts of a piece without ``_``, each with its place in it, the longest first."""
+    """Return the parts of a piece without ``_``, each with its place in the piece, the longest first."""
     parts: list[tuple[str, int]] = []
     begin = 0
     for place, character in enumerate([*characters, _ANY]):
@@ -137,8 +137,8 @@ def _longest_first(part: tuple[str, int]) -> int:
     return -len(part[0])
 
 
-def pieces_of(pattern: str, escape: str) -> list[Piece]:
-    """The pieces between the pattern's ``%``: one more than there are of these.
+def pieces_of(pattern: str, escape: str) -> list[PatternPiece]:
+    """Split a pattern at its ``%``: one piece more than there are of these.
 
     Raises:
         PatternError: the escape character stands before another character, or last.
@@ -159,11 +159,11 @@ def pieces_of(pattern: str, escape: str) -> list[Piece]:
             pieces[-1].append(_ANY if character == "_" else character)
     if escaped:
         raise PatternError(len(pattern) - 1)
-    return [Piece(piece) for piece in pieces]
+    return [PatternPiece(piece) for piece in pieces]
 
 
 def compile_like(pattern: str, escape: str) -> Callable[[str], bool]:
-    """What says whether a text fits the pattern.
+    """Compile a pattern: the function returns whether a text matches.
 
     Raises:
         PatternError: the escape character stands before another character, or last.

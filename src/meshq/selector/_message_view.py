@@ -1,4 +1,4 @@
-"""What a filter sees of a message."""
+"""The view of a message that a filter evaluates."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class MessageView(Protocol):
         """
 
 
-#: There is no such property; one that is None is there.
+#: The value of a property that does not exist; a property may also be None.
 ABSENT: Final = object()
 
 
-class Header(NamedTuple):
-    """A name that means a header: which one, what its value is, and how it is made from the message's."""
+class HeaderName(NamedTuple):
+    """The header behind a name in a filter: which header, the kind of its value, and the conversion of that value."""
 
     source: str
     kind: str
@@ -51,32 +51,32 @@ def _durability(durable: bool) -> str:
 
 
 #: Names without quotes that mean headers, with the ActiveMQ documentation's spellings, types and units.
-HEADERS: Final[dict[str, Header]] = {
-    "priority": Header("priority", "number"),
-    "durable": Header("durable", "condition"),
-    "expiration": Header("expiration", "number", _seconds),
-    "timestamp": Header("timestamp", "number", _seconds),
-    "size": Header("size", "number"),
-    "correlation_id": Header("correlation_id", "text"),
-    "group": Header("group", "text"),
-    "content_type": Header("content_type", "text"),
-    "address": Header("address", "text"),
-    "AMQPriority": Header("priority", "number"),
-    "AMQDurable": Header("durable", "text", _durability),
-    "AMQExpiration": Header("expiration", "number", _or_zero),
-    "AMQTimestamp": Header("timestamp", "number"),
-    "AMQSize": Header("size", "number"),
-    "AMQCorrelationID": Header("correlation_id", "text"),
-    "AMQGroupID": Header("group", "text"),
-    "AMQContentType": Header("content_type", "text"),
-    "AMQAddress": Header("address", "text"),
+HEADERS: Final[dict[str, HeaderName]] = {
+    "priority": HeaderName("priority", "number"),
+    "durable": HeaderName("durable", "condition"),
+    "expiration": HeaderName("expiration", "number", _seconds),
+    "timestamp": HeaderName("timestamp", "number", _seconds),
+    "size": HeaderName("size", "number"),
+    "correlation_id": HeaderName("correlation_id", "text"),
+    "group": HeaderName("group", "text"),
+    "content_type": HeaderName("content_type", "text"),
+    "address": HeaderName("address", "text"),
+    "AMQPriority": HeaderName("priority", "number"),
+    "AMQDurable": HeaderName("durable", "text", _durability),
+    "AMQExpiration": HeaderName("expiration", "number", _or_zero),
+    "AMQTimestamp": HeaderName("timestamp", "number"),
+    "AMQSize": HeaderName("size", "number"),
+    "AMQCorrelationID": HeaderName("correlation_id", "text"),
+    "AMQGroupID": HeaderName("group", "text"),
+    "AMQContentType": HeaderName("content_type", "text"),
+    "AMQAddress": HeaderName("address", "text"),
 }
-#: A name that begins so is one of those, or a mistake; a property of such a name is written in double quotes.
+#: A name with this prefix is a header or a mistake; a property of such a name is written in double quotes.
 RESERVED_PREFIX: Final = "AMQ"
 
 
 def reader(name: str, header: bool) -> Callable[[MessageView], Any]:
-    """What reads a property, or the header that ``name`` means, from a message."""
+    """Return the function that reads a property, or the header behind ``name``, from a message."""
     if not header:
         return lambda view: view.properties.get(name)
     source, _, convert = HEADERS[name]

@@ -1,4 +1,4 @@
-"""Reading a filter: words to a tree, by recursive descent.  ``docs/design/filters.md`` has the grammar."""
+"""The parser of filters: tokens to a tree, by recursive descent.  ``docs/design/filters.md`` has the grammar."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _GOES_ON: Final = "an operator, AND, OR or the end"
 _CALLED: Final = {"number": "a number", "text": "text", "condition": "a condition"}
 
 
-class Part(NamedTuple):
-    """A piece of the tree, what it is (number, text, condition or any), and where it begins."""
+class ParsedPart(NamedTuple):
+    """A parsed part of a filter: its node, its kind (number, text, condition or any), its column."""
 
     node: Node
     kind: str
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 def parse(text: str) -> Node:
-    """The tree of a filter.
+    """Parse a filter into a tree.
 
     Raises:
         FilterError: it is no condition, or too large.
@@ -73,14 +73,14 @@ class _Parser:
         return token
 
     def _takes(self, *kinds: str) -> bool:
-        """Whether the next word is one of these; if so it is taken."""
+        """Take the next token if it is of one of these kinds; return whether it was."""
         if self._next.kind not in kinds:
             return False
         self._at += 1
         return True
 
     def expect(self, kind: str, allowed: str) -> Token:
-        """The next word, which has to be of this kind."""
+        """Take the next token, which must be of this kind."""
         if self._next.kind != kind:
             raise self._unexpected(allowed)
         return self._tokens[self._at] if kind == "end" else self._take()
@@ -98,16 +98,16 @@ class _Parser:
 
     # -- kinds
 
-    def as_condition(self, part: Part) -> Node:
-        """The part, if it can be true or false."""
+    def as_condition(self, part: ParsedPart) -> Node:
+        """Return the node of a part that can be true or false."""
         return self._as(part, "condition")
 
-    def _as(self, part: Part, kind: str) -> Node:
+    def _as(self, part: ParsedPart, kind: str) -> Node:
         if part.kind not in (kind, "any"):
             raise wrong(self._text, part.column, _CALLED[part.kind], _CALLED[kind])
         return part.node
 
-    def _comparable(self, left: Part, right: Part, *, ordered: bool) -> None:
+    def _comparable(self, left: ParsedPart, right: ParsedPart, *, ordered: bool) -> None:
         for part in (left, right):
             if ordered and part.kind == "condition":
                 raise wrong(self._text, part.column, _CALLED[part.kind], "a number or text, which have an order")
@@ -116,14 +116,14 @@ class _Parser:
 
     # -- conditions, the weakest operator first
 
-    def condition(self) -> Part:
+    def condition(self) -> ParsedPart:
         """``and OR and …``."""
         return self._joined("OR", self._and, Either)
 
-    def _and(self) -> Part:
+    def _and(self) -> ParsedPart:
         return self._joined("AND", self._not, All)
 
-    def _joined(self, word: str, operand: Callable[[], Part], kind: type[All | Either]) -> Part:
+    def _joined(self, word: str, operand: Callable[[], ParsedPart], kind: type[All | Either]) -> ParsedPart:
         part = operand()
         if self._next.kind != word:
             return part
@@ -133,25 +133,25 @@ class _Parser:
             # What stands in parentheses may be more of the same.
             terms += node.terms if isinstance(node, kind) else (node,)
             if not self._takes(word):
-                return Part(kind(tuple(terms)), "condition", part.column)
+                return ParsedPart(kind(tuple(terms)), "condition", part.column)
             part = operand()
 
-    def _not(self) -> Part:
+    def _not(self) -> ParsedPart:
         token = self._next
         if not self._takes("NOT"):
             return self._comparison()
         self._deeper(token.column)
         part = self._not()
         self._depth -= 1
-        return Part(Not(self.as_condition(part)), "condition", token.column)
+        return ParsedPart(Not(self.as_condition(part)), "condition", token.column)
 
-    def _comparison(self) -> Part:
+    def _comparison(self) -> ParsedPart:
         left = self._sum()
         token = self._next
         if self._takes(*_COMPARISONS):
             right = self._sum()
             self._comparable(left, right, ordered=token.kind not in ("=", "<>"))
-            return Part(Compare(token.kind, left.node, right.node), "condition", left.column)
+            return ParsedPart(Compare(token.kind, left.node, right.node), "condition", left.column)
         if self._takes("IS"):
             negated = self._takes("NOT")
             self.expect("NULL", "NULL" if negated else "NULL or NOT NULL")
@@ -167,10 +167,10 @@ class _Parser:
             raise self._unexpected("BETWEEN, IN or LIKE")
         return left
 
-    def _negated(self, node: Node, negated: bool, left: Part) -> Part:
-        return Part(Not(node) if negated else node, "condition", left.column)
+    def _negated(self, node: Node, negated: bool, left: ParsedPart) -> ParsedPart:
+        return ParsedPart(Not(node) if negated else node, "condition", left.column)
 
-    def _between(self, value: Part) -> Between:
+    def _between(self, value: ParsedPart) -> Between:
         low = self._sum()
         self._comparable(value, low, ordered=True)
         self.expect("AND", "AND and the upper bound")
@@ -179,7 +179,7 @@ class _Parser:
         self._comparable(low, high, ordered=True)
         return Between(value.node, low.node, high.node)
 
-    def _in(self, value: Part) -> In:
+    def _in(self, value: ParsedPart) -> In:
         self.expect("(", "'(' and a list of literals")
         members = [self._member()]
         while self._takes(","):
@@ -190,7 +190,7 @@ class _Parser:
             self._comparable(value, member, ordered=False)
         return In(value.node, tuple(member.node.value for member in members if isinstance(member.node, Literal)))
 
-    def _member(self) -> Part:
+    def _member(self) -> ParsedPart:
         token = self._next
         minus = token.kind == "-"
         signed = self._takes("+", "-")
@@ -199,7 +199,7 @@ class _Parser:
         part = self._literal(self._take())
         return self._minus(part, token.column) if minus else part
 
-    def _like(self, value: Part) -> Like:
+    def _like(self, value: ParsedPart) -> Like:
         self._as(value, "text")
         pattern = self.expect("text", "a pattern in single quotes")
         escape = ""
@@ -221,13 +221,13 @@ class _Parser:
 
     # -- values
 
-    def _sum(self) -> Part:
+    def _sum(self) -> ParsedPart:
         return self._arithmetic(("+", "-"), self._product)
 
-    def _product(self) -> Part:
+    def _product(self) -> ParsedPart:
         return self._arithmetic(("*", "/"), self._signed)
 
-    def _arithmetic(self, operators: tuple[str, str], operand: Callable[[], Part]) -> Part:
+    def _arithmetic(self, operators: tuple[str, str], operand: Callable[[], ParsedPart]) -> ParsedPart:
         part = operand()
         if self._next.kind not in operators:
             return part
@@ -237,9 +237,9 @@ class _Parser:
         while self._next.kind in operators:
             operator = self._take().kind
             rest.append((operator, self._as(operand(), "number")))
-        return Part(Arithmetic(first, tuple(rest)), "number", column)
+        return ParsedPart(Arithmetic(first, tuple(rest)), "number", column)
 
-    def _signed(self) -> Part:
+    def _signed(self) -> ParsedPart:
         token = self._next
         if not self._takes("+", "-"):
             return self._primary()
@@ -248,18 +248,18 @@ class _Parser:
         self._depth -= 1
         node = self._as(part, "number")
         if token.kind == "+":
-            return Part(node if part.kind == "number" else Negate(node, True), "number", token.column)
-        return self._minus(Part(node, part.kind, part.column), token.column)
+            return ParsedPart(node if part.kind == "number" else Negate(node, True), "number", token.column)
+        return self._minus(ParsedPart(node, part.kind, part.column), token.column)
 
-    def _minus(self, part: Part, column: int) -> Part:
+    def _minus(self, part: ParsedPart, column: int) -> ParsedPart:
         node = part.node
         if isinstance(node, Literal):
             if type(node.value) is int and -node.value < INT_MIN:
                 raise wrong(self._text, column, "a number that is too small", f"whole numbers from {INT_MIN}")
-            return Part(Literal(-node.value), "number", column)
-        return Part(Negate(node, False), "number", column)
+            return ParsedPart(Literal(-node.value), "number", column)
+        return ParsedPart(Negate(node, False), "number", column)
 
-    def _primary(self) -> Part:
+    def _primary(self) -> ParsedPart:
         token = self._next
         if token.kind == "(":
             self._deeper(token.column)
@@ -267,7 +267,7 @@ class _Parser:
             part = self.condition()
             self.expect(")", "an operator, AND, OR or ')'")
             self._depth -= 1
-            return Part(part.node, part.kind, token.column)
+            return ParsedPart(part.node, part.kind, token.column)
         if token.kind not in ("name", "quoted", "number", "text", "TRUE", "FALSE"):
             raise self._unexpected("IS NULL or IS NOT NULL behind a value" if token.kind == "NULL" else _VALUE)
         self._terms += 1
@@ -277,18 +277,20 @@ class _Parser:
         self._take()
         return self._name(token) if token.kind in ("name", "quoted") else self._literal(token)
 
-    def _literal(self, token: Token) -> Part:
+    def _literal(self, token: Token) -> ParsedPart:
         if token.kind in ("TRUE", "FALSE"):
-            return Part(Literal(token.kind == "TRUE"), "condition", token.column)
-        return Part(Literal(token.value), token.kind, token.column)
+            return ParsedPart(Literal(token.kind == "TRUE"), "condition", token.column)
+        return ParsedPart(Literal(token.value), token.kind, token.column)
 
-    def _name(self, token: Token) -> Part:
+    def _name(self, token: Token) -> ParsedPart:
         name = token.value
         header = HEADERS.get(name) if token.kind == "name" else None
         if header is not None:
             # A message may have a property of a plain header's name, of any type.
-            return Part(Name(name, True), header.kind if name.startswith(RESERVED_PREFIX) else "any", token.column)
+            return ParsedPart(
+                Name(name, True), header.kind if name.startswith(RESERVED_PREFIX) else "any", token.column
+            )
         if token.kind == "name" and name.startswith(RESERVED_PREFIX):
             known = ", ".join(known for known in HEADERS if known.startswith(RESERVED_PREFIX))
             raise wrong(self._text, token.column, repr(name[:32]), f"{known}; or a property in double quotes")
-        return Part(Name(name, False), "any", token.column)
+        return ParsedPart(Name(name, False), "any", token.column)

@@ -1,4 +1,6 @@
-"""A filter as a tree.  NOT of a condition is a node of its own: ``a NOT IN (1)`` is the NOT of ``a IN (1)``."""
+"""The syntax tree of a filter.  NOT of a condition is a node of its own: ``a NOT IN (1)`` is the NOT of ``a IN
+(1)``.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +8,34 @@ from typing import Any, NamedTuple
 
 
 class Literal(NamedTuple):
-    """A value that is written out."""
+    """A literal value."""
 
     value: Any
 
 
 class Name(NamedTuple):
-    """A property, or a header."""
+    """The name of a property or of a header."""
 
     name: str
     header: bool
 
 
 class Negate(NamedTuple):
-    """The number with the other sign; with ``plus`` as it is."""
+    """A number with the other sign; ``plus``: with the same sign."""
 
     operand: Node
     plus: bool
 
 
 class Arithmetic(NamedTuple):
-    """Numbers, from left to right; operators of one strength only."""
+    """Arithmetic from left to right, with operators of one precedence."""
 
     first: Node
     rest: tuple[tuple[str, Node], ...]
 
 
 class Compare(NamedTuple):
-    """Two values and one of ``= <> < <= > >=``."""
+    """Two values and an operator of ``= <> < <= > >=``."""
 
     operator: str
     left: Node
@@ -41,7 +43,7 @@ class Compare(NamedTuple):
 
 
 class Between(NamedTuple):
-    """From ``low`` to ``high``, both included."""
+    """A value from ``low`` to ``high``, both included."""
 
     value: Node
     low: Node
@@ -49,14 +51,14 @@ class Between(NamedTuple):
 
 
 class In(NamedTuple):
-    """One of some literals, which are of one kind."""
+    """A value that equals any of some literals of the same kind."""
 
     value: Node
     members: tuple[Any, ...]
 
 
 class Like(NamedTuple):
-    """A text that fits a pattern."""
+    """A text that matches a pattern."""
 
     value: Node
     pattern: str
@@ -64,25 +66,25 @@ class Like(NamedTuple):
 
 
 class IsNull(NamedTuple):
-    """Not there, or unknown."""
+    """A name without a value, or with an unknown one."""
 
     value: Node
 
 
 class Not(NamedTuple):
-    """The opposite."""
+    """The negation of a condition."""
 
     term: Node
 
 
 class All(NamedTuple):
-    """AND."""
+    """Conditions joined by AND."""
 
     terms: tuple[Node, ...]
 
 
 class Either(NamedTuple):
-    """OR."""
+    """Conditions joined by OR."""
 
     terms: tuple[Node, ...]
 

@@ -1,4 +1,4 @@
-"""The words of a filter: literals, names, keywords and signs, each with the column where it stands."""
+"""The tokenizer of filters: literals, names, keywords and signs, each with its column."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN: Final = 24
 
 
 class Token(NamedTuple):
-    """One word.  ``kind``: number, text, name, quoted, end, or the keyword or sign itself."""
+    """One token.  ``kind``: number, text, name, quoted, end, or the keyword or sign itself."""
 
     kind: str
     value: Any
@@ -38,7 +38,7 @@ class Token(NamedTuple):
 
 
 def wrong(text: str, column: int, found: str, allowed: str) -> FilterError:
-    """The error for what stands at a column."""
+    """Make the error for the text at a column."""
     start = max(0, column - 1 - _SHOWN)
     part = text[start : column - 1 + _SHOWN]
     shown = ("…" if start else "") + part + ("…" if start + len(part) < len(text) else "")
@@ -51,7 +51,7 @@ def wrong(text: str, column: int, found: str, allowed: str) -> FilterError:
 
 
 def tokens_of(text: str) -> list[Token]:
-    """The words of a text; the last one is ``end``.
+    """Split a text into tokens; the last token is ``end``.
 
     Raises:
         FilterError: something is no word of the language.

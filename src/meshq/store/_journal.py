@@ -454,7 +454,7 @@ class Journal(RecordLog):
         """Return a snapshot of counts, sizes and the disk's speed."""
         if self._journal_state_or_none is None:
             raise ClosedError(f"the journal is {self.state}")
-        state = self._journal_state.usage.segments.values()
+        segments = self._journal_state.usage.segments.values()
         entries = self._journal_state.manifest.by_number()
         if self._writer is not None and self._writer.number in entries:
             entries[self._writer.number] = self._writer.entry()
@@ -463,8 +463,8 @@ class Journal(RecordLog):
             full=self.full,
             segments=len(entries),
             bytes=sum(entry.length for entry in entries.values()),
-            live_bytes=sum(segment.live_bytes for segment in state),
-            live_records=sum(segment.live_records for segment in state),
+            live_bytes=sum(segment.live_bytes for segment in segments),
+            live_records=sum(segment.live_records for segment in segments),
             last=self.last,
             durable=self.durable,
             lag_records=self.last - self.durable,

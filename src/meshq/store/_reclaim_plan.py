@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from meshq.store._segment_usage_machine import SegmentRecords
 
 
-def removable(state: Mapping[int, SegmentRecords], *, active: int, covered: float) -> list[int]:
+def removable(segments: Mapping[int, SegmentRecords], *, active: int, covered: float) -> list[int]:
     """Return the segments that can be removed together.
 
     ``active`` is being written.  ``covered``: records beyond this position may hold soft state that the owner's last
     durable checkpoint does not, so even deleted records stay.
     """
-    kept = dict(state)
+    kept = dict(segments)
     gone: list[int] = []
     while True:
         more = [

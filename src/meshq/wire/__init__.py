@@ -2,7 +2,7 @@
 
 from meshq.wire._authentication import (
     ClientExchange,
-    Opening,
+    HandshakeFrames,
     ServerExchange,
     Verifier,
     is_own_nonce,
@@ -68,7 +68,7 @@ from meshq.wire._headers import (
 from meshq.wire._link import DirectLink, Link, StreamLink
 from meshq.wire._msgpack import decode_map, encode_map
 from meshq.wire._negotiation import FEATURES, MECHANISM_CERTIFICATE, MECHANISM_NONE, MECHANISM_SCRAM, agree
-from meshq.wire._numbering import Incoming, Outgoing
+from meshq.wire._numbering import IncomingStream, OutgoingStream
 from meshq.wire._ranges import decode_ranges, encode_ranges
 from meshq.wire._receive_buffer import ReceiveBuffer
 from meshq.wire._refusals import BY_NAME, BY_NUMBER, Refusal, decline, error_of, refusal_of, violation
@@ -95,7 +95,7 @@ from meshq.wire._run import (
     with_body,
 )
 from meshq.wire._run_check import check_run
-from meshq.wire._session_machine import TRANSITIONS, ConnectionMachine, Sender, State
+from meshq.wire._session_machine import TRANSITIONS, ConnectionMachine, ConnectionState, Sender
 
 __all__ = [
     "BY_NAME",
@@ -147,6 +147,7 @@ __all__ = [
     "ClientExchange",
     "Close",
     "ConnectionMachine",
+    "ConnectionState",
     "Consume",
     "ConsumerLost",
     "Deliver",
@@ -155,14 +156,14 @@ __all__ = [
     "Forward",
     "Frame",
     "FrameType",
+    "HandshakeFrames",
     "Header",
     "Hello",
-    "Incoming",
+    "IncomingStream",
     "Leave",
     "Link",
     "LinkOpening",
-    "Opening",
-    "Outgoing",
+    "OutgoingStream",
     "Produce",
     "Proof",
     "Read",
@@ -175,7 +176,6 @@ __all__ = [
     "Send",
     "Sender",
     "ServerExchange",
-    "State",
     "StreamLink",
     "Transact",
     "Verifier",

@@ -1,22 +1,22 @@
-"""``scram-sha-256``: both sides show that they know a password, and neither says it.
+"""``scram-sha-256``: both sides prove that they know a password, and neither sends it.
 
-The problem: a password that crosses the link is known to whoever listens, and to whoever is taken for the node.
-A hash of it is no better, because it can be said again.  So each side proves with a keyed hash over *what was said
-on this very connection* that it knows the password, as SCRAM (RFC 5802) does.
+The problem: a password that crosses the link is known to every listener, and to every false node.
+A hash of the password is no better, because it can be replayed.  So each side proves that it knows the password with a
+keyed hash over *the frames of this connection*, as SCRAM (RFC 5802) does.
 
-What is hashed is the transcript: the role, HELLO and WELCOME as they were sent (and so the mechanisms that were
+The transcript is hashed: the role, HELLO and WELCOME as they were sent (and so the mechanisms that were
 offered), mechanism and user, both nonces, salt and iterations, and the hash of the node's certificate under TLS.
 Each part has its length before it, so that no two conversations have one transcript.  A proof is therefore good for
 one connection, in one direction, to one node: nonces end replay, two labels end reflection, the certificate ends
 relaying, the mechanisms end downgrading.
 
-Nodes of a cluster have one password between them, so a node could be led back to itself: whoever it dials passes on
-what it says to its own door, and has its proof.  Without TLS no certificate ends that, so a node's nonces are its own:
-half chance, half a keyed hash of that, by which it knows them again.  They can't be exchanged for others, because both
-proofs are over them.
+Nodes of a cluster share one password, so a node could be connected back to itself: the dialled attacker relays its
+frames to its own acceptor, and gets its proof.  Without TLS no certificate prevents that, so a node recognizes its own
+nonces: one half is random, the other a keyed hash of the first.  An attacker can't replace them, because both proofs
+are over them.
 
-The node keeps what can check a proof and can't make one.  For a user that it does not know it asks for a proof, too,
-with a salt that stays the same: what it says, and what it computes, is the same as for a wrong password.
+The node keeps a verifier, which can check a client's proof and can't make one.  It asks unknown users for a proof, too,
+with a salt that stays the same: its answers and its work are the same as for a wrong password.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HASH: Final = "sha256"
 _LABEL: Final = b"meshq scram-sha-256 1"
 _CLIENT_KEY: Final = b"meshq client key"
 _SERVER_KEY: Final = b"meshq server key"
-#: What either side's proof begins with: one can't stand for the other.
+#: The prefix of each side's proof, so that a proof of one side can't serve as one of the other.
 _CLIENT_PROOF: Final = b"meshq client proof"
 _SERVER_PROOF: Final = b"meshq server proof"
 _LENGTH_BYTES: Final = 4
@@ -60,24 +60,24 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 
 def salted_password(password: bytes, salt: bytes, iterations: int) -> bytes:
-    """The password as the proofs use it.  Slow on purpose; the interpreter lock is released meanwhile."""
+    """Return the password as the proofs use it.  Slow on purpose; the interpreter lock is released meanwhile."""
     return hashlib.pbkdf2_hmac(_HASH, password, salt, iterations)
 
 
 def own_nonce(token: bytes, instance: bytes) -> bytes:
-    """A nonce that this life of a node knows again; ``token``: as many bytes that were never used before."""
+    """Make a nonce that this life of a node recognizes; ``token``: ``NONCE_BYTES`` random bytes, never used before."""
     fresh = token[: NONCE_BYTES // 2]
     return fresh + _mac(instance, _OWN_NONCE, fresh)[: NONCE_BYTES - len(fresh)]
 
 
 def is_own_nonce(nonce: bytes, instance: bytes) -> bool:
-    """Whether this life of the node has made it."""
+    """Whether this life of the node has made the nonce."""
     return nonce == own_nonce(nonce, instance)
 
 
 @attrs.frozen(repr=False)
 class Verifier:
-    """What a node keeps of a password: enough to check a proof and to give its own, too little to make a client's."""
+    """The keys that a node keeps of a password: they check a client's proof and make the node's, but no client's."""
 
     salt: bytes
     iterations: int
@@ -86,13 +86,13 @@ class Verifier:
 
 
 def make_verifier(password: bytes, salt: bytes, iterations: int) -> Verifier:
-    """What is kept of a password."""
+    """Make the verifier of a password."""
     salted = salted_password(password, salt, iterations)
     return Verifier(salt, iterations, _digest(_mac(salted, _CLIENT_KEY)), _mac(salted, _SERVER_KEY))
 
 
-class Opening(NamedTuple):
-    """What was said before the authentication, and over what."""
+class HandshakeFrames(NamedTuple):
+    """The role, the first frames and the certificate of a connection, before the authentication."""
 
     role: Role
     hello: Frame
@@ -101,8 +101,8 @@ class Opening(NamedTuple):
     binding: bytes
 
 
-def transcript(opening: Opening, begun: Authenticate, challenge: Challenge) -> bytes:
-    """The bytes that both proofs are over: each part with its length before it."""
+def transcript(opening: HandshakeFrames, begun: Authenticate, challenge: Challenge) -> bytes:
+    """Return the bytes that both proofs are over: each part with its length before it."""
     parts = (
         _LABEL,
         opening.role.encode(),
@@ -126,16 +126,16 @@ class ClientExchange:
     ``check`` judges what the node says then.
     """
 
-    def __init__(self, opening: Opening, user: str, nonce: bytes) -> None:
+    def __init__(self, opening: HandshakeFrames, user: str, nonce: bytes) -> None:
         invariant(len(nonce) == NONCE_BYTES, "a nonce has its size")
         self._opening = opening
         self.begin = Authenticate(mechanism=MECHANISM_SCRAM, user=user, nonce=nonce)
-        # What the node must prove itself with; None until the client has proved itself.
+        # The proof expected of the node; None until the client has made its own.
         self._expected: bytes | None = None
 
     @staticmethod
     def check_challenge(challenge: Challenge) -> None:
-        """Refuse what would make guessing cheap, or would keep this side busy for long.
+        """Refuse a challenge that would make guessing cheap, or keep this side busy for long.
 
         Raises:
             SecurityError: the number of iterations is out of its bounds.
@@ -145,7 +145,7 @@ class ClientExchange:
             raise decline("not_authenticated", f"the node asks for {challenge.iterations} iterations, not {allowed}")
 
     def prove(self, challenge: Challenge, salted: bytes) -> Proof:
-        """The proof, with the password as ``salted_password`` makes it of the challenge's salt and iterations."""
+        """Make the proof, from the password as ``salted_password`` returns it for this challenge."""
         said = transcript(self._opening, self.begin, challenge)
         client_key = _mac(salted, _CLIENT_KEY)
         signature = _mac(_digest(client_key), _CLIENT_PROOF, said)
@@ -153,23 +153,25 @@ class ClientExchange:
         return Proof(proof=_xor(client_key, signature))
 
     def check(self, authenticated: Authenticated) -> None:
-        """Judge the node's proof.
+        """Check the node's proof.
 
         Raises:
-            SecurityError: it asked for no proof, or does not know the password itself.
+            SecurityError: the node asked for no proof, or does not know the password itself.
         """
         if self._expected is None or not hmac.compare_digest(self._expected, authenticated.proof):
             raise decline("not_authenticated", "the node did not prove that it knows the password")
 
 
 class ServerExchange:
-    """The node's side of one authentication; ``nonce`` as for the client.
+    """The node's side of one authentication; ``nonce``: random bytes that were never used before.
 
     ``known``: whether there is such a user; if not, ``verifier`` is one that no password fits, and everything is
     computed all the same.
     """
 
-    def __init__(self, opening: Opening, begun: Authenticate, verifier: Verifier, nonce: bytes, *, known: bool) -> None:
+    def __init__(
+        self, opening: HandshakeFrames, begun: Authenticate, verifier: Verifier, nonce: bytes, *, known: bool
+    ) -> None:
         if len(begun.nonce) != NONCE_BYTES:
             raise violation("bad_header", f"AUTHENTICATE has a nonce of {len(begun.nonce)} bytes, not {NONCE_BYTES}")
         self._verifier = verifier
@@ -178,10 +180,10 @@ class ServerExchange:
         self._said = transcript(opening, begun, self.challenge)
 
     def judge(self, proof: Proof) -> Authenticated:
-        """The node's own proof, if the client's is right.
+        """Check the client's proof; return the node's own.
 
         Raises:
-            SecurityError: it isn't, or there is no such user; nothing tells which.
+            SecurityError: the proof is wrong, or there is no such user; the error doesn't tell which.
         """
         verifier = self._verifier
         client_key = _xor(proof.proof, _mac(verifier.stored_key, _CLIENT_PROOF, self._said))

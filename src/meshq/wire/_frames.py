@@ -1,7 +1,7 @@
-"""The frame: what crosses a link, as an object and as bytes.
+"""A frame, the unit of the wire protocol, as an object and as bytes.
 
 A frame is a fixed binary header, a small msgpack header, a table of fixed binary rows and an opaque body.  One
-frame carries a whole run of messages, so its fixed cost vanishes in them.  The layout is in
+frame carries a whole run of messages, so that its fixed cost is small for each of them.  The layout is in
 ``docs/formats/wire.md``.
 """
 
@@ -36,7 +36,7 @@ RANGES_MAX: Final = 4_096
 
 
 class FrameType(enum.IntEnum):
-    """What a frame is; the number on the wire, never reused."""
+    """The type of a frame: its number on the wire, which is never reused."""
 
     # Enum's own hash is a call in Python, for every look-up of every frame; these are equal as numbers are.
     __hash__ = int.__hash__
@@ -104,8 +104,8 @@ FLAGS_EXCLUSIVE: Final = FLAG_RETURN | FLAG_REJECT | FLAG_TRANSACTED
 COUNTER_MAX: Final = 2**63 - 1
 
 
-class Form(NamedTuple):
-    """What frames of one type look like.  A field that a type does not use is 0, so that a later version may use it."""
+class FrameForm(NamedTuple):
+    """The form of the frames of one type: flags, rows, and the fields that they may have."""
 
     #: Flags that it may have.
     flags: int = 0
@@ -120,13 +120,14 @@ class Form(NamedTuple):
 
 
 _RUN_FLAGS: Final = FLAG_BODY_CHECKED | FLAG_DURABLE
-_RUN: Final = Form(_RUN_FLAGS, RUN_ROW_BYTES, limits.RUN_MESSAGES_MAX, has_body=True, has_channel=True, has_first=True,
-                   has_stamp=True)  # fmt: skip
-_TALK: Final = Form(has_header=True)
-_MARK: Final = Form()
-_OPENING: Final = Form(has_header=True, has_channel=True, has_first=True)
+_RUN: Final = FrameForm(
+    _RUN_FLAGS, RUN_ROW_BYTES, limits.RUN_MESSAGES_MAX, has_body=True, has_channel=True, has_first=True, has_stamp=True
+)
+_TALK: Final = FrameForm(has_header=True)
+_MARK: Final = FrameForm()
+_OPENING: Final = FrameForm(has_header=True, has_channel=True, has_first=True)
 
-FORMS: Final[dict[FrameType, Form]] = {
+FORMS: Final[dict[FrameType, FrameForm]] = {
     FrameType.HELLO: _TALK,
     FrameType.WELCOME: _TALK,
     FrameType.AUTHENTICATE: _TALK,
@@ -142,25 +143,25 @@ FORMS: Final[dict[FrameType, Form]] = {
     FrameType.PRODUCE: _OPENING,
     FrameType.SEND: _RUN._replace(flags=_RUN_FLAGS | FLAG_RESENT | FLAG_LARGE, has_header=True),
     FrameType.CONSUME: _OPENING,
-    FrameType.SETTLE: Form(
+    FrameType.SETTLE: FrameForm(
         FLAGS_EXCLUSIVE, RANGE_ROW_BYTES, RANGES_MAX, has_channel=True, has_first=True, has_stamp=True
     ),
     FrameType.LEAVE: _OPENING,
-    FrameType.CALL: Form(has_header=True, has_first=True),
+    FrameType.CALL: FrameForm(has_header=True, has_first=True),
     FrameType.LINK: _OPENING,
     FrameType.FORWARD: _RUN._replace(has_header=True),
-    FrameType.BLOCK: Form(_RUN_FLAGS | FLAG_LAST, has_body=True, has_channel=True, has_first=True),
-    FrameType.READ: Form(has_header=True, has_channel=True, has_first=True),
+    FrameType.BLOCK: FrameForm(_RUN_FLAGS | FLAG_LAST, has_body=True, has_channel=True, has_first=True),
+    FrameType.READ: FrameForm(has_header=True, has_channel=True, has_first=True),
     FrameType.DELIVER: _RUN._replace(flags=_RUN_FLAGS | FLAG_LARGE, has_header=True),
     FrameType.TRANSACT: _RUN._replace(has_header=True, has_channel=False),
-    FrameType.CONFIRM: Form(has_channel=True, has_first=True),
+    FrameType.CONFIRM: FrameForm(has_channel=True, has_first=True),
     FrameType.REFUSE: _OPENING,
-    FrameType.ANSWER: Form(has_header=True, has_channel=None, has_first=True),
-    FrameType.CREDIT: Form(has_channel=None, has_first=True),
-    FrameType.CONSUMER_LOST: Form(has_header=True, has_channel=True),
-    FrameType.BINDING: Form(has_header=True, has_channel=True),
-    FrameType.SNAPSHOT: Form(has_channel=True, has_first=True),
-    FrameType.PIECE: Form(FLAG_BODY_CHECKED, has_body=True, has_first=True),
+    FrameType.ANSWER: FrameForm(has_header=True, has_channel=None, has_first=True),
+    FrameType.CREDIT: FrameForm(has_channel=None, has_first=True),
+    FrameType.CONSUMER_LOST: FrameForm(has_header=True, has_channel=True),
+    FrameType.BINDING: FrameForm(has_header=True, has_channel=True),
+    FrameType.SNAPSHOT: FrameForm(has_channel=True, has_first=True),
+    FrameType.PIECE: FrameForm(FLAG_BODY_CHECKED, has_body=True, has_first=True),
 }
 assert set(FORMS) == set(FrameType), "every frame type has a form"
 

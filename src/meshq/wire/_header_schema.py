@@ -1,4 +1,4 @@
-"""What every header of a control frame is: a flat map with a schema, checked when it is written and when it is read."""
+"""The base of all headers of control frames: a flat map with a schema, checked when it is encoded and decoded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT_BYTES_MAX: Final = 1_024
 def scalar(
     types: tuple[type, ...], *, size: int | None = None, size_max: int = 1024, key: str = "", **kwargs: Any
 ) -> Any:
-    """A field: the types that its value may have, and the exact or the largest length of a string.
+    """Define a field: the types of its value, and the exact or the largest length of a string.
 
     ``key``: its key in the map, if that is not its name.
     """
@@ -29,12 +29,12 @@ def scalar(
 
 
 def list_of(*items: type, item_min: int | None = None) -> Any:
-    """A field that holds a flat list; ``item_min`` bounds the numbers in it."""
+    """Define a field with a flat list; ``item_min`` bounds the numbers in it."""
     return attrs.field(default=(), metadata={"types": (list,), "items": items, "item_min": item_min})
 
 
 def _one_line(text: str) -> str:
-    """An explanation cut to what a header may hold: whoever says why must not fail for saying too much.
+    """Cut an explanation to the length that a header may hold.
 
     Explanations of the other side end in errors and logs.  What can't be printed is escaped, as Python writes it in
     a literal: the other side adds no line to a log, and nothing that a terminal obeys.
@@ -45,13 +45,13 @@ def _one_line(text: str) -> str:
 
 
 def name_of_node() -> Any:
-    """A required field for the name of a node, as that of a ``Broker`` has to be."""
+    """Define a required field for the name of a node, checked as the name of a ``Broker`` is."""
     named = {"types": (str,), "size": None, "size_max": limits.NODE_NAME_CHARACTERS_MAX, "named": True}
     return attrs.field(metadata=named)
 
 
 def sentence() -> Any:
-    """A field for an explanation, in one line and cut to what fits."""
+    """Define a field for an explanation, in one line and cut to its longest length."""
     return scalar((str,), default="", size_max=TEXT_BYTES_MAX, converter=_one_line)
 
 
@@ -62,7 +62,7 @@ class Header:
     frame_type: ClassVar[FrameType]
 
     def encode(self) -> bytes:
-        """The header as msgpack; fields that have their default are left out.
+        """Encode the header as msgpack; fields that have their default are left out.
 
         Raises:
             LocalProtocolError: a value is not what the other side will insist on.
@@ -87,7 +87,7 @@ class Header:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """The typed header in ``data``.
+        """Decode the typed header in ``data``.
 
         Raises:
             RemoteProtocolError: it does not fit the schema.
@@ -142,7 +142,7 @@ def _fields(schema: Any) -> tuple[_Field, ...]:
 
 
 def _problem(field: _Field, value: Any) -> str | None:
-    """What is wrong with a value, if anything; the value itself is never part of the answer."""
+    """Return the problem with a value, or None; the text never contains the value itself."""
     kind = type(value)
     if kind not in field.types:
         return f"a {kind.__name__} under {field.name!r}"

@@ -34,7 +34,7 @@ _SCALARS: Final = (str, bytes, bool, int, float, type(None))
 
 @attrs.frozen(kw_only=True)
 class Hello(Header):
-    """Client to server, first: who speaks, which protocol versions and features."""
+    """Client to server, first: the client's role and name, its protocol versions and features."""
 
     frame_type: ClassVar[FrameType] = FrameType.HELLO
     oldest: int = scalar((int,))
@@ -46,7 +46,7 @@ class Hello(Header):
 
 @attrs.frozen(kw_only=True)
 class Welcome(Header):
-    """Server to client: what was agreed, who the node is, how one may authenticate."""
+    """Server to client: the agreed version and features, the node, the authentication mechanisms."""
 
     frame_type: ClassVar[FrameType] = FrameType.WELCOME
     version: int = scalar((int,))
@@ -58,7 +58,7 @@ class Welcome(Header):
 
 @attrs.frozen(kw_only=True)
 class Authenticate(Header):
-    """Client to server: the chosen mechanism, and what ``scram-sha-256`` begins with."""
+    """Client to server: the chosen mechanism, and the user and nonce of ``scram-sha-256``."""
 
     frame_type: ClassVar[FrameType] = FrameType.AUTHENTICATE
     mechanism: str = scalar((str,), size_max=32)
@@ -68,7 +68,7 @@ class Authenticate(Header):
 
 @attrs.frozen(kw_only=True)
 class Challenge(Header):
-    """Server to client: what the proof has to be made with."""
+    """Server to client: salt, iterations and nonce for the proof."""
 
     frame_type: ClassVar[FrameType] = FrameType.CHALLENGE
     salt: bytes = scalar((bytes,), size=SALT_BYTES)
@@ -78,7 +78,7 @@ class Challenge(Header):
 
 @attrs.frozen(kw_only=True)
 class Proof(Header):
-    """Client to server: I know the password, and mean this very connection."""
+    """Client to server: the proof that the client knows the password, for this connection only."""
 
     frame_type: ClassVar[FrameType] = FrameType.PROOF
     proof: bytes = scalar((bytes,), size=PROOF_BYTES)
@@ -86,7 +86,7 @@ class Proof(Header):
 
 @attrs.frozen(kw_only=True)
 class Authenticated(Header):
-    """Server to client: you are who you say, and here is the proof that I am, too; empty for ``none``."""
+    """Server to client: the client is authenticated; the node's own proof, empty for ``none``."""
 
     frame_type: ClassVar[FrameType] = FrameType.AUTHENTICATED
     proof: bytes = scalar((bytes,), default=b"", size_max=PROOF_BYTES)
@@ -94,7 +94,7 @@ class Authenticated(Header):
 
 @attrs.frozen(kw_only=True)
 class Attach(Header):
-    """Client to server: give me a session, or the one that I had (``session`` and its ``key``).
+    """Client to server: ask for a session, or for the earlier one (``session`` and its ``key``).
 
     ``ttl_ms``: how long the session outlives its connection.  ``received``: the highest number received.
     """
@@ -109,7 +109,7 @@ class Attach(Header):
 
 @attrs.frozen(kw_only=True)
 class Attached(Header):
-    """Server to client: the session, whether it is the old one resumed, and what of yours has arrived."""
+    """Server to client: the session, whether it is resumed, and the highest frame number received from the client."""
 
     frame_type: ClassVar[FrameType] = FrameType.ATTACHED
     session: int = scalar((int,))
@@ -121,7 +121,7 @@ class Attached(Header):
 
 @attrs.frozen(kw_only=True)
 class Close(Header):
-    """Either way, last: why the connection ends.  ``code`` 0: in peace, and the session ends with it."""
+    """Either way, last: why the connection ends.  ``code`` 0: in order, and the session ends with it."""
 
     frame_type: ClassVar[FrameType] = FrameType.CLOSE
     code: int = scalar((int,), default=0)
@@ -143,7 +143,7 @@ class Produce(Header):
 
 @attrs.frozen(kw_only=True)
 class Send(Header):
-    """Of a run with FLAG_LARGE only: the channel on which the blocks of its one message's body have come.
+    """The header of a run with FLAG_LARGE only: the channel on which the blocks of its one message's body have come.
 
     0: in this session they have not; the run was sent in an earlier one, and is stored already or refused.
     """
@@ -154,7 +154,7 @@ class Send(Header):
 
 @attrs.frozen(kw_only=True)
 class Read(Header):
-    """Asks for one block of the body of a delivery that is held: ``tag`` says of which, ``block`` counts from 0."""
+    """Ask for one block of the body of an unacked delivery: ``tag`` is the delivery's, ``block`` counts from 0."""
 
     frame_type: ClassVar[FrameType] = FrameType.READ
     tag: int = scalar((int,))
@@ -216,7 +216,7 @@ class Call(Header):
 
     @property
     def named(self) -> dict[str, Any]:
-        """The arguments by name."""
+        """Return the arguments by name."""
         return by_name(self.arguments, "the arguments of a call")
 
 
@@ -231,13 +231,13 @@ class Answer(Header):
 
     @property
     def named(self) -> dict[str, Any]:
-        """The values by name."""
+        """Return the values by name."""
         return by_name(self.values, "the values of an answer")
 
 
 @attrs.frozen(kw_only=True)
 class Refuse(Header):
-    """The run of ``messages`` messages from number ``first`` on was not taken: none of it was stored."""
+    """The run of ``messages`` messages from number ``first`` on was refused: none of them was stored."""
 
     frame_type: ClassVar[FrameType] = FrameType.REFUSE
     messages: int = scalar((int,))
@@ -247,7 +247,7 @@ class Refuse(Header):
 
 @attrs.frozen(kw_only=True)
 class ConsumerLost(Header):
-    """The broker closed the channel's consumer; ``code`` 0: it was a browse, and has shown everything."""
+    """The broker has closed the channel's consumer; ``code`` 0: a browse has shown everything."""
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUMER_LOST
     code: int = scalar((int,))
@@ -264,19 +264,19 @@ _DELIVER_TAIL: Final = struct.Struct(f">BQ{len(_SEQUENCE_KEY)}sBQ")
 
 @lru_cache(maxsize=1024)
 def _deliver_prefix(address: str, producer: bytes) -> bytes:
-    """The part that is the same for all runs of a producer: up to the key ``number``."""
+    """Encode the keys that are the same for all runs of a producer: up to the key ``number``."""
     whole = encode_map({"address": address, "producer": producer, "number": 0, "sequence": 0})
     return whole[: -len(_SEQUENCE_KEY) - 2]
 
 
 def deliver_header(address: str, producer: bytes, number: int, sequence: int) -> bytes:
-    """The encoded header of a DELIVER frame that has no more than these four, as nearly all: made for every run."""
+    """Encode the header of a DELIVER frame with the four required keys only, as nearly all have: for every run."""
     return _deliver_prefix(address, producer) + _DELIVER_TAIL.pack(_UINT64, number, _SEQUENCE_KEY, _UINT64, sequence)
 
 
 @attrs.frozen(kw_only=True)
 class Deliver(Header):
-    """What the broker says of the run it delivers.
+    """The header of a run that the broker delivers.
 
     ``producer`` and ``number``: the id of the first message; ``sequence``: its number in its queue, which rises by
     ``step`` from message to message, while ``number`` rises by ``step`` times ``stride``.  ``base``: where the first
@@ -300,7 +300,7 @@ class Deliver(Header):
     size: int = scalar((int,), default=0)
 
     def encode(self) -> bytes:
-        """As every header's; the usual one with numbers of a fixed width, so that it can be made in one step."""
+        """Encode as ``Header.encode`` does; the usual header in one step, with numbers of a fixed width."""
         if self.counts or self.base or self.step != 1 or self.stride != 1 or self.arrival or self.origin or self.size:
             return super().encode()
         return deliver_header(self.address, self.producer, self.number, self.sequence)
@@ -328,7 +328,7 @@ class Deliver(Header):
         return super().decode(data)
 
     def delivery_counts(self, rows: int) -> dict[int, int]:
-        """``counts`` by index, for a run of so many messages; what is missing was never delivered before.
+        """Return ``counts`` by index, for a run of ``rows`` messages; a missing index was never delivered before.
 
         Raises:
             RemoteProtocolError: they are not indexes of the run, and counts, in turn.
@@ -361,7 +361,7 @@ class LinkOpening(Header):
 
 @attrs.frozen(kw_only=True)
 class Forward(Header):
-    """Peer to server: what a run is, and which of the server's queues it is for.
+    """Peer to server: the run, and the numbers of the server's queues that the run is for.
 
     ``producer`` and ``number``: the id of the first message, kept for life.  The link's own numbers rise by ``step``
     from message to message, and ``number`` by ``step`` times ``stride``.  ``more``: the next run on the channel is the
@@ -418,6 +418,6 @@ assert SCHEMAS.keys() == {frame_type for frame_type, form in FORMS.items() if fo
 
 
 def header_of(frame: Frame, schema: type[H]) -> H:
-    """The typed header of a frame."""
+    """Decode the typed header of a frame."""
     invariant(frame.type is schema.frame_type, f"a {frame.type.name} frame is read as one")
     return schema.decode(frame.header)

@@ -42,19 +42,19 @@ class Link(ABC):
 
     @abstractmethod
     def send(self, frame: Frame) -> None:
-        """Put a frame in line; it goes with the next ``flush``.  After ``close`` it goes nowhere."""
+        """Queue a frame, to be sent by the next ``flush``.  After ``close`` the frame is dropped."""
 
     @abstractmethod
     def flush(self) -> None:
-        """Send what is in line.  A broken stream is reported through its reader, not here."""
+        """Send the queued frames.  A broken stream is reported through its reader, not here."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the link at once, what is in line sent if it can be without waiting.  Twice is silent."""
+        """End the link at once; queued frames are sent if that needs no waiting.  Twice is silent."""
 
     @abstractmethod
     def admit(self) -> None:
-        """The other side is authenticated: frames may be as large as the protocol allows."""
+        """Allow frames as large as the protocol permits, because the other side is authenticated."""
 
 
 class StreamLink(Link):
@@ -80,18 +80,18 @@ class StreamLink(Link):
         self._closed = False
 
     def send(self, frame: Frame) -> None:
-        """Put a frame in line, checked against damage where neither TLS nor loopback protects it."""
+        """Queue a frame, with a checksum where neither TLS nor the loopback device protects it."""
         if self._closed:
             return
         if not self.local and frame.body:
             frame.flags |= FLAG_BODY_CHECKED
-        # The body is copied once, when all that is in line is joined.
+        # The body is copied once, when all queued frames are joined.
         self._out.append(head(frame))
         if frame.body:
             self._out.append(frame.body)
 
     def flush(self) -> None:
-        """Write what is in line."""
+        """Write the queued frames."""
         out = self._out
         if not out:
             return
@@ -106,10 +106,10 @@ class StreamLink(Link):
             self.on_backlog()
 
     def feed(self, data: bytes) -> None:
-        """Bytes have arrived.
+        """Parse received bytes, and hand over complete frames.
 
         Raises:
-            RemoteProtocolError: they break the protocol.
+            RemoteProtocolError: the bytes break the protocol.
         """
         if self._closed:
             return
@@ -118,10 +118,10 @@ class StreamLink(Link):
             self.on_frames(frames)
 
     def end(self) -> None:
-        """The stream has ended in an orderly way.
+        """Check that the stream has ended between two frames.
 
         Raises:
-            RemoteProtocolError: inside a frame.
+            RemoteProtocolError: the stream has ended inside a frame.
         """
         self._buffer.end()
 
@@ -138,7 +138,7 @@ class StreamLink(Link):
 
 
 class DirectLink(Link):
-    """A link within a process: frames go over as objects, and are handled in the sender's own turn."""
+    """A link within a process: frames are handed over as objects, and handled in the sender's call."""
 
     lossless = True
     local = True
@@ -153,18 +153,18 @@ class DirectLink(Link):
 
     @staticmethod
     def pair(client: str, server: str) -> tuple[DirectLink, DirectLink]:
-        """Both ends: the client's, the server's.  Each one's ``peer`` is the other's name."""
+        """Make both ends, the client's and the server's; each one's ``peer`` is the other's name."""
         here, there = DirectLink(server), DirectLink(client)
         here._other, there._other = there, here
         return here, there
 
     def send(self, frame: Frame) -> None:
-        """Put a frame in line."""
+        """Queue a frame."""
         if not self._closed:
             self._out.append(frame)
 
     def flush(self) -> None:
-        """Hand over what is in line, unless the other side is in the middle of a hand-over: then it goes on there."""
+        """Hand over the queued frames, unless the other side is handing over frames: then it hands over these, too."""
         other = self._other
         if other is None or other._busy:
             return
@@ -180,7 +180,7 @@ class DirectLink(Link):
 
     def close(self) -> None:
         """End the link on both sides; within a hand-over to the other side, as soon as that is done."""
-        # From here on nothing is sent and nothing comes in, but what is in line still goes over.
+        # From here on no frame is queued or received, but the queued frames are still handed over.
         self._closed = True
         self.flush()
 
@@ -193,7 +193,7 @@ class DirectLink(Link):
             other.on_closed()
 
     def admit(self) -> None:
-        """Nothing to do: both sides are one program."""
+        """Do nothing: both sides are one program."""
 
 
 def _nothing() -> None:

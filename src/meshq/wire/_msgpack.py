@@ -37,7 +37,7 @@ _ONLY_STRINGS: Final = frozenset({str})
 
 
 def _token_bytes(first: int) -> int:
-    """The length of a token that begins so; 0: it isn't a scalar of a known length."""
+    """Return the length of a token with this first byte; 0: not a scalar of a known length."""
     if first < 0x80 or first >= 0xE0 or first in (0xC0, 0xC2, 0xC3):
         return 1
     if 0xA0 <= first < 0xC0:
@@ -103,7 +103,7 @@ def decode_map(
 
 
 def _check_tokens(data: bytes, at: int, refusal: str, lists_max: int) -> None:
-    """Find containers other than a few lists; what is cut off is left to the decoder."""
+    """Find containers other than a few lists; truncated tokens are left to the decoder."""
     size = len(data)
     lists = 0
     while at < size:
@@ -136,7 +136,7 @@ def _check_values(values: Any, refusal: str, lists: bool) -> None:
 
 
 def by_name(flat: tuple[Any, ...], what: str) -> dict[str, Any]:
-    """Names and values in turn as a dictionary."""
+    """Return a flat list of names and values as a dictionary."""
     names, values = flat[0::2], flat[1::2]
     if len(names) != len(values) or not all(type(name) is str for name in names) or len(set(names)) != len(names):
         raise violation("bad_header", f"{what} are not different names, and values, in turn")

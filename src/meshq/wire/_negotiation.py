@@ -19,7 +19,7 @@ MECHANISM_SCRAM: Final = "scram-sha-256"
 
 
 def agree(hello: Hello) -> tuple[int, tuple[str, ...]]:
-    """The protocol version and the features that both sides know.
+    """Return the protocol version and the features that both sides know.
 
     Raises:
         RemoteProtocolError: there is no common version; both ranges are named.

@@ -1,7 +1,7 @@
-"""The two numbered streams of a session: what makes it resumable.
+"""The two numbered streams of a session, which make the session resumable.
 
-Each side numbers its state-changing frames from 1, keeps each one until the other side says that it has arrived,
-and after a reconnect sends again exactly those that had not.
+Each side numbers its state-changing frames from 1, keeps each frame until the other side has reported it as received,
+and after a reconnect sends again exactly the frames that were not received.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from meshq.wire._frames import NUMBERED, Frame
 from meshq.wire._refusals import violation
 
 
-class Outgoing:
-    """Numbers what is sent, and keeps what may have to be sent again."""
+class OutgoingStream:
+    """The numbers of the frames that are sent, and the frames that may have to be sent again."""
 
     __slots__ = ("_arrived", "_kept", "_kept_bytes", "last")
 
@@ -31,7 +31,7 @@ class Outgoing:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of frames that are not known to have arrived."""
+        """The bytes of the frames that are not known to have arrived."""
         return self._kept_bytes
 
     @property
@@ -40,7 +40,7 @@ class Outgoing:
         return self._arrived
 
     def number(self, frame: Frame, *, keep: bool) -> None:
-        """Give a frame its number if its type has one.  ``keep=False``: the link can't lose it."""
+        """Give a frame its number if its type has one.  ``keep=False``: the link can't lose frames."""
         if frame.type in NUMBERED:
             self.last = frame.number = self.last + 1
             if keep:
@@ -48,7 +48,7 @@ class Outgoing:
                 self._kept_bytes += frame.size_bytes
 
     def arrived(self, received: int) -> None:
-        """The other side has received everything up to ``received``.
+        """Forget the frames up to ``received``, which the other side has received.
 
         Raises:
             RemoteProtocolError: it has received more than was sent.
@@ -62,7 +62,7 @@ class Outgoing:
             self._kept_bytes -= kept.popleft().size_bytes
 
     def resume(self, received: int) -> Iterator[Frame]:
-        """What has to be sent again, in order, when the other side has everything up to ``received``.
+        """Return the frames to be sent again, in order, when the other side has everything up to ``received``.
 
         Raises:
             RemoteProtocolError: it has received more than was sent, or lacks what it had reported received.
@@ -77,8 +77,8 @@ class Outgoing:
         return iter(tuple(self._kept))
 
 
-class Incoming:
-    """Checks the numbers of what is received."""
+class IncomingStream:
+    """The check of the numbers of received frames."""
 
     __slots__ = ("last", "unreported_bytes")
 
@@ -89,7 +89,7 @@ class Incoming:
         self.unreported_bytes = 0
 
     def accept(self, frame: Frame) -> None:
-        """Take note of a frame.
+        """Check the number of a received frame, and count the frame.
 
         Raises:
             RemoteProtocolError: its number isn't the next one, or it has one and should not.

@@ -15,12 +15,12 @@ assert _RANGE.size == RANGE_ROW_BYTES, "a row is one range"
 
 
 def encode_ranges(ranges: Iterable[tuple[int, int]]) -> bytes:
-    """The table of a SETTLE frame."""
+    """Encode the table of a SETTLE frame."""
     return b"".join([_RANGE.pack(first, last) for first, last in ranges])
 
 
 def decode_ranges(table: bytes | memoryview) -> list[tuple[int, int]]:
-    """The ranges in a SETTLE frame's table, in the order given; whether these tags are out is for the queue to say.
+    """Decode the ranges of a SETTLE frame's table, in the order given; the queue checks the tags.
 
     Raises:
         RemoteProtocolError: there is no range, or one of them is none: tags begin at 1, and rise.

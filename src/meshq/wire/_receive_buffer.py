@@ -43,11 +43,11 @@ class ReceiveBuffer:
         self.body_bytes_max = body_bytes_max
         # Bytes of a frame that is not complete yet.
         self._pending = bytearray()
-        # What was wrong with the stream: from there on nobody can tell where a frame begins.
+        # The error that broke the stream: behind it the beginning of a frame is unknown.
         self._failed: RemoteProtocolError | None = None
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take what has arrived; return the frames that are complete now.
+        """Take received bytes; return the frames that are complete now.
 
         Raises:
             RemoteProtocolError: the bytes break the protocol; the connection is of no further use, and every later
@@ -72,7 +72,7 @@ class ReceiveBuffer:
                     frames.append(frame)
                     offset = end
                 if offset < size and not MAGIC.startswith(start := bytes(view[offset : offset + len(MAGIC)])):
-                    # Found before a whole header has come: who speaks another protocol may wait for our answer.
+                    # Found before a whole header has come: a peer with another protocol may wait for our answer.
                     raise violation("bad_magic", f"found {start.hex()}")
         except RemoteProtocolError as error:
             self._failed = error
@@ -85,17 +85,17 @@ class ReceiveBuffer:
         return frames
 
     def end(self) -> None:
-        """The stream has ended.
+        """Check that the stream has ended between two frames.
 
         Raises:
-            RemoteProtocolError: inside a frame.
+            RemoteProtocolError: the stream has ended inside a frame.
         """
         if self._pending:
             raise violation("truncated", f"{len(self._pending)} bytes of an unfinished frame")
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes held of an unfinished frame."""
+        """The bytes of an unfinished frame."""
         return len(self._pending)
 
     def _parse(self, view: memoryview, offset: int, size: int) -> tuple[Frame | None, int]:
@@ -131,7 +131,7 @@ class ReceiveBuffer:
 
 
 def _check_fixed(fixed: _Fixed, body_bytes_max: int) -> tuple[FrameType, int]:
-    """Check the fixed header against the form of its type; returns the type, and the size of its rows."""
+    """Check the fixed header against the form of its type; return the type and the size of its rows."""
     magic, version, type_number, flags, header_size, count, body_size, channel, number, received, first, stamp = fixed
     if magic != MAGIC:
         raise violation("bad_magic", f"found {magic.hex()}")

@@ -1,7 +1,7 @@
-"""The registry of everything that one side can say no with, across the wire.
+"""The registry of refusals: all errors that a side can send to the other side.
 
 Each entry has a number that is never reused, a name, the error that the other side raises, and whether the same
-request may succeed later without anybody changing it.
+request may succeed later although nothing was changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from meshq.errors import MeshqError, Outcome
 
 @attrs.frozen
 class Refusal:
-    """One way of saying no."""
+    """One refusal: its number, name, error and sentence."""
 
     number: int
     name: str
@@ -124,7 +124,7 @@ _OF_ERROR: Final[dict[type, Refusal]] = {
 
 
 def refusal_of(error: MeshqError) -> Refusal:
-    """The entry that tells a peer of ``error``: its own, that of its nearest kind, or else ``usage``."""
+    """Return the refusal for ``error``: its own, that of its nearest base class, or else ``usage``."""
     if error.refusal in BY_NAME:
         return BY_NAME[error.refusal]
     if isinstance(error, errors.RemoteProtocolError):
@@ -137,7 +137,7 @@ def refusal_of(error: MeshqError) -> Refusal:
 
 
 def error_of(number: int, text: str, outcome: Outcome | None = None) -> MeshqError:
-    """The error that a peer's refusal means here; ``text`` is the peer's explanation."""
+    """Return the error for a peer's refusal; ``text`` is the peer's explanation."""
     entry = BY_NUMBER.get(number)
     if entry is None:
         return errors.RefusedError(f"refused by an entry ({number}) that is not known here: {text}", outcome=outcome)
@@ -155,12 +155,12 @@ def error_of(number: int, text: str, outcome: Outcome | None = None) -> MeshqErr
 
 
 def violation(name: str, detail: str) -> errors.RemoteProtocolError:
-    """The error for a peer that broke the protocol, by the registry's name for how."""
+    """Make the error for a peer that broke the protocol, by the refusal's name."""
     return errors.RemoteProtocolError(f"{BY_NAME[name].sentence}: {detail}", refusal=name)
 
 
 def decline(name: str, detail: str) -> MeshqError:
-    """The error for a request that can't be granted, by the registry's name for why; the peer is told just that."""
+    """Make the error for a request that can't be granted, by the refusal's name; the peer gets that refusal."""
     entry = BY_NAME[name]
     if issubclass(entry.error, errors.RemoteProtocolError):
         return violation(name, detail)

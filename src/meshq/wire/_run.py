@@ -1,4 +1,4 @@
-"""A run of messages as bytes: a table of envelopes and one region that holds what they describe.
+"""A run of messages as bytes: a table of envelopes, and one region with the parts that they describe.
 
 Each row has five little-endian u32: the kind, and where the message's duplicate id, headers, properties and body
 end.  The ends count from the beginning of the run and rise all the way, so a slice of a run is two slices of
@@ -39,7 +39,7 @@ assert array("I").itemsize == 4, "the table's words are 32 bits"
 
 
 class Envelope(NamedTuple):
-    """What one message has besides its body."""
+    """The parts of one message beside its body."""
 
     kind: int
     duplicate_id: bytes
@@ -102,7 +102,7 @@ def encode_run(bodies: Sequence[bytes], envelopes: Sequence[Envelope] | None = N
 
 
 def encode_one(body: bytes, envelope: Envelope | tuple[int, bytes, bytes, bytes] = PLAIN) -> RunBytes:
-    """A run of one message, in a fraction of the time that ``encode_run`` takes for it."""
+    """Encode a run of one message, in a fraction of the time of ``encode_run``."""
     kind, duplicate_id, headers, properties = envelope
     if not kind & KIND_PARTS:
         return RunBytes(1, _ROW.pack(kind, 0, 0, 0, len(body)), 0, body)
@@ -114,7 +114,7 @@ def encode_one(body: bytes, envelope: Envelope | tuple[int, bytes, bytes, bytes]
 
 
 def with_body(run: RunBytes, body: bytes) -> RunBytes:
-    """A run of one message that has no body, with one."""
+    """Add the body to a run of one message without a body."""
     kind, id_end, headers_end, start, end = _ROW.unpack(run.table)
     invariant(start == end, "the message has no body")
     table = _ROW.pack(kind, id_end, headers_end, start, start + len(body))
@@ -122,7 +122,7 @@ def with_body(run: RunBytes, body: bytes) -> RunBytes:
 
 
 def _bounds(run: RunBytes) -> tuple[list[int], list[int]]:
-    """Where each message begins and ends in the run's own body."""
+    """Return the start and the end of each message in the run's own body."""
     ends = _words(run.table)[4::_ROW_WORDS].tolist()
     base = run.base
     if base:
@@ -131,7 +131,7 @@ def _bounds(run: RunBytes) -> tuple[list[int], list[int]]:
 
 
 def duplicate_ids(run: RunBytes) -> list[bytes]:
-    """The duplicate id of each message, ``b""`` for one that has none."""
+    """Return the duplicate id of each message, ``b""`` for a message without one."""
     starts, _ = _bounds(run)
     ends = _words(run.table)[1::_ROW_WORDS].tolist()
     base = run.base
@@ -143,7 +143,7 @@ def duplicate_ids(run: RunBytes) -> list[bytes]:
 
 
 def has_ids(table: bytes) -> bool:
-    """Whether some message of a whole run has a duplicate id."""
+    """Whether any message of a whole run has a duplicate id."""
     words = _words(table)
     return words[1::_ROW_WORDS].tolist() != [0, *words[4::_ROW_WORDS].tolist()[:-1]]
 
@@ -155,7 +155,7 @@ def _end_before(run: RunBytes, index: int) -> int:
 
 
 def cut(run: RunBytes, start: int, stop: int) -> RunBytes:
-    """The messages ``start`` up to ``stop`` of a run."""
+    """Return the messages ``start`` up to ``stop`` of a run."""
     invariant(0 <= start < stop <= run.rows, f"a part of a run has messages of it: {start} to {stop} of {run.rows}")
     if start == 0 and stop == run.rows:
         return run
@@ -169,7 +169,7 @@ def cut(run: RunBytes, start: int, stop: int) -> RunBytes:
 
 
 def pick(run: RunBytes, indexes: Sequence[int]) -> RunBytes:
-    """Some messages of a run, in the order given, as a run of its own."""
+    """Return some messages of a run, in the order given, as a run of its own."""
     invariant(len(indexes) > 0, "a part of a run has messages of it")
     all_starts, all_ends = _bounds(run)
     starts = [all_starts[index] for index in indexes]
@@ -190,7 +190,7 @@ def pick(run: RunBytes, indexes: Sequence[int]) -> RunBytes:
 
 
 def _spread(amounts: list[int]) -> int:
-    """A table, as one integer, that has each amount in all the ends of a row."""
+    """Return a table, as one integer, that has each amount in all the ends of a row."""
     column = array("I", amounts)
     words = array("I", bytes(RUN_ROW_BYTES * len(amounts)))
     for lane in range(1, _ROW_WORDS):
@@ -206,7 +206,7 @@ def _from_base(column: memoryview | array[int], base: int) -> list[int]:
 
 
 class RunView:
-    """Reads the parts of single messages; columns are made on first use and shared by all messages of the run."""
+    """A reader of single messages; columns are made on first use and shared by all messages of the run."""
 
     __slots__ = ("_columns", "data", "ends", "run", "starts")
 
@@ -220,7 +220,7 @@ class RunView:
         self.ends: list[int] = []
 
     def read_bodies(self) -> None:
-        """Find where the bodies are.
+        """Find the bodies.
 
         ``ends`` is what says that it is done, so it comes last: several threads may read one run.
         """
@@ -266,7 +266,7 @@ class RunView:
         return properties[index] - ids[index]
 
     def duplicate_id(self, index: int) -> bytes:
-        """The duplicate id of one message, ``b""`` if it has none."""
+        """The duplicate id of one message, ``b""`` without one."""
         _, ids, _, _, bodies = self._columns or self._read()
         return bytes(self.run.body[bodies[index - 1] if index else 0 : ids[index]])
 

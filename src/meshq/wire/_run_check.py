@@ -1,4 +1,4 @@
-"""Checking the rows of a run that somebody else has made, all rows in one go.
+"""The check of the rows of a run from a peer, all rows in one go.
 
 The table of a run is 1,280 numbers that have to rise, fit the body, keep limits and agree with the kinds.  A loop
 over them costs more than everything else that is done with a run, and so do columns as Python lists: each number
@@ -47,7 +47,7 @@ assert limits.BODY_BYTES_MAX * 2 < _WORD_MAX, "the ends of a run, and of a part 
 assert limits.ENVELOPE_BYTES_MAX * 2 < _WORD_MAX, "the sizes of two parts add up within a lane"
 
 
-class _Lanes(NamedTuple):
+class _RowConstants(NamedTuple):
     """Constants for up to ``rows`` rows; lanes above the rows of a shorter table are zero and stay harmless."""
 
     rows: int
@@ -69,7 +69,7 @@ class _Lanes(NamedTuple):
     parts: tuple[int, ...]
 
 
-def _constants(rows: int) -> _Lanes:
+def _constants(rows: int) -> _RowConstants:
     # A 1 at the foot of each row.
     each = int.from_bytes((b"\1" + bytes(RUN_ROW_BYTES - 1)) * rows, "little")
     sizes_max = (
@@ -81,7 +81,7 @@ def _constants(rows: int) -> _Lanes:
     )
     high = each * sum(1 << _LANE * lane + 31 for lane in range(5))
     word = 2**_LANE - 1
-    return _Lanes(
+    return _RowConstants(
         rows=rows,
         high=high,
         forbidden=high | each * (word & ~_KIND_BITS),
@@ -157,8 +157,8 @@ def check_run(run: RunBytes) -> int:
     return union | limits.PRIORITY_DEFAULT << PRIORITY_SHIFT
 
 
-def _check_kinds(kinds: bytes, present: int, words: int, lanes: _Lanes) -> int:
-    """Check that the kinds name the parts that are there; returns these parts' bits."""
+def _check_kinds(kinds: bytes, present: int, words: int, lanes: _RowConstants) -> int:
+    """Check that the kinds name the parts that exist; return the bits of these parts."""
     first = kinds[0]
     # The parts' lanes of ``present`` only: a body, and the gap behind it, have no bit in the kind.
     found = present & lanes.parts[KIND_PARTS]
@@ -187,7 +187,7 @@ def _check_control(kinds: bytes) -> None:
 
 
 def _check_one(table: bytes | memoryview, base: int, body_size: int) -> int:
-    """The same for a run of one message, which needs no lanes."""
+    """Check a run of one message, which needs no lanes."""
     words: tuple[int, int, int, int, int] = _ROW_WORDS.unpack(table)
     kind, id_end, headers_end, properties_end, end = words
     if kind & ~_KIND_BITS or kind >> PRIORITY_SHIFT > limits.PRIORITY_MAX:

@@ -1,6 +1,6 @@
-"""Which frame may come from whom in which state of a connection: a table, used by both sides.
+"""The table of legal frames: which sender may send which frame in which state of a connection; for both sides.
 
-Illegal is what the table lacks.  The error names the state, the sender and the frame.
+A frame that is not in the table is illegal.  The error names the state, the sender and the frame.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from meshq.wire._refusals import violation
 
 
 class Sender(enum.Enum):
-    """Who sends a frame.  A peer is another node's link; it may send what clients may not."""
+    """The sender of a frame.  A peer is another node's link; it may send frames that clients may not."""
 
     # Enum's own hash is a call in Python, for every look-up of every frame; members are compared by identity.
     __hash__ = object.__hash__
@@ -24,7 +24,7 @@ class Sender(enum.Enum):
     SERVER = "server"
 
 
-class State(enum.Enum):
+class ConnectionState(enum.Enum):
     """The state of one connection.
 
     - ``NEW``: nothing was said.
@@ -63,38 +63,38 @@ _PEER_FRAMES: Final = (_T.LINK, _T.FORWARD)
 _FOR_PEERS: Final = (_T.BINDING, _T.SNAPSHOT)
 _BOTH_FRAMES: Final = (_T.PING, _T.PONG, _T.RECEIVED)
 
-Event = tuple[Sender, FrameType]
+SentFrame = tuple[Sender, FrameType]
 
 
-def _openers(frame_type: FrameType, to: State) -> dict[Event, State]:
+def _openers(frame_type: FrameType, to: ConnectionState) -> dict[SentFrame, ConnectionState]:
     return {(sender, frame_type): to for sender in _OPENERS}
 
 
-def _closing() -> dict[Event, State]:
-    return {(sender, _T.CLOSE): State.CLOSED for sender in Sender}
+def _closing() -> dict[SentFrame, ConnectionState]:
+    return {(sender, _T.CLOSE): ConnectionState.CLOSED for sender in Sender}
 
 
-TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
-    State.NEW: {**_openers(_T.HELLO, State.GREETING), **_closing()},
-    State.GREETING: {(Sender.SERVER, _T.WELCOME): State.WELCOMED, **_closing()},
-    State.WELCOMED: {**_openers(_T.AUTHENTICATE, State.AUTHENTICATING), **_closing()},
-    State.AUTHENTICATING: {
-        (Sender.SERVER, _T.CHALLENGE): State.CHALLENGED,
-        (Sender.SERVER, _T.AUTHENTICATED): State.AUTHENTICATED,
+TRANSITIONS: Final[dict[ConnectionState, dict[SentFrame, ConnectionState]]] = {
+    ConnectionState.NEW: {**_openers(_T.HELLO, ConnectionState.GREETING), **_closing()},
+    ConnectionState.GREETING: {(Sender.SERVER, _T.WELCOME): ConnectionState.WELCOMED, **_closing()},
+    ConnectionState.WELCOMED: {**_openers(_T.AUTHENTICATE, ConnectionState.AUTHENTICATING), **_closing()},
+    ConnectionState.AUTHENTICATING: {
+        (Sender.SERVER, _T.CHALLENGE): ConnectionState.CHALLENGED,
+        (Sender.SERVER, _T.AUTHENTICATED): ConnectionState.AUTHENTICATED,
         **_closing(),
     },
-    State.CHALLENGED: {**_openers(_T.PROOF, State.PROVING), **_closing()},
-    State.PROVING: {(Sender.SERVER, _T.AUTHENTICATED): State.AUTHENTICATED, **_closing()},
-    State.AUTHENTICATED: {**_openers(_T.ATTACH, State.ATTACHING), **_closing()},
-    State.ATTACHING: {(Sender.SERVER, _T.ATTACHED): State.ATTACHED, **_closing()},
-    State.ATTACHED: {
-        **{(sender, frame): State.ATTACHED for sender in _OPENERS for frame in _CLIENT_FRAMES},
-        **{(Sender.PEER, frame): State.ATTACHED for frame in _PEER_FRAMES},
-        **{(Sender.SERVER, frame): State.ATTACHED for frame in (*_SERVER_FRAMES, *_FOR_PEERS)},
-        **{(sender, frame): State.ATTACHED for sender in Sender for frame in _BOTH_FRAMES},
+    ConnectionState.CHALLENGED: {**_openers(_T.PROOF, ConnectionState.PROVING), **_closing()},
+    ConnectionState.PROVING: {(Sender.SERVER, _T.AUTHENTICATED): ConnectionState.AUTHENTICATED, **_closing()},
+    ConnectionState.AUTHENTICATED: {**_openers(_T.ATTACH, ConnectionState.ATTACHING), **_closing()},
+    ConnectionState.ATTACHING: {(Sender.SERVER, _T.ATTACHED): ConnectionState.ATTACHED, **_closing()},
+    ConnectionState.ATTACHED: {
+        **{(sender, frame): ConnectionState.ATTACHED for sender in _OPENERS for frame in _CLIENT_FRAMES},
+        **{(Sender.PEER, frame): ConnectionState.ATTACHED for frame in _PEER_FRAMES},
+        **{(Sender.SERVER, frame): ConnectionState.ATTACHED for frame in (*_SERVER_FRAMES, *_FOR_PEERS)},
+        **{(sender, frame): ConnectionState.ATTACHED for sender in Sender for frame in _BOTH_FRAMES},
         **_closing(),
     },
-    State.CLOSED: {},
+    ConnectionState.CLOSED: {},
 }
 
 
@@ -107,22 +107,22 @@ class ConnectionMachine:
         # Which sender this side is, and which one the other side is.
         self._here = here
         self._there = there
-        self._state = State.NEW
+        self._state = ConnectionState.NEW
 
     @property
-    def state(self) -> State:
-        """The state now."""
+    def state(self) -> ConnectionState:
+        """The state of the connection."""
         return self._state
 
     def meet(self, there: Sender) -> None:
-        """The other side has said in which role it speaks; from here on it is held to that."""
+        """Set the role of the other side, which its HELLO has named."""
         self._there = there
 
     def sending(self, frame_type: FrameType) -> None:
-        """A frame is about to go out.
+        """Check a frame that is about to be sent, and change the state.
 
         Raises:
-            LocalProtocolError: it is not legal now; nothing changed.
+            LocalProtocolError: the frame is not legal now; nothing changed.
         """
         state = TRANSITIONS[self._state].get((self._here, frame_type))
         if state is None:
@@ -130,10 +130,10 @@ class ConnectionMachine:
         self._state = state
 
     def received(self, frame_type: FrameType) -> None:
-        """A frame has come in.
+        """Check a frame that was received, and change the state.
 
         Raises:
-            RemoteProtocolError: it is not legal now; nothing changed.
+            RemoteProtocolError: the frame is not legal now; nothing changed.
         """
         state = TRANSITIONS[self._state].get((self._there, frame_type))
         if state is None:

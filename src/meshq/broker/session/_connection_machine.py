@@ -27,17 +27,17 @@ from meshq.wire import (
     Authenticated,
     Close,
     ConnectionMachine,
+    ConnectionState,
     Frame,
     FrameType,
+    HandshakeFrames,
     Header,
     Hello,
     Link,
-    Opening,
     Proof,
     Role,
     Sender,
     ServerExchange,
-    State,
     Welcome,
     agree,
     decline,
@@ -90,7 +90,7 @@ class ServerConnection:
         self._trusted = trusted
         self._credentials = credentials
         self._mechanisms: tuple[str, ...] = ()
-        self._opening: Opening | None = None
+        self._opening: HandshakeFrames | None = None
         self._exchange: ServerExchange | None = None
         #: What the other side is, "client" or "peer", and who; believed once ``authenticated``.
         self.role: Role = "client"
@@ -127,7 +127,7 @@ class ServerConnection:
     @property
     def attached(self) -> bool:
         """Whether the handshake is over."""
-        return self._machine.state is State.ATTACHED
+        return self._machine.state is ConnectionState.ATTACHED
 
     @property
     def phase(self) -> tuple[bool, bool, bool]:
@@ -141,7 +141,7 @@ class ServerConnection:
                 self._hold(frames)
                 return
             for frame in frames:
-                if self.closed or self._machine.state is State.CLOSED:
+                if self.closed or self._machine.state is ConnectionState.CLOSED:
                     # What the client had sent before it heard the good-bye.
                     return
                 watched = frame.size_bytes > self._large_bytes or self._queued or self._sieves
@@ -279,7 +279,7 @@ class ServerConnection:
             mechanisms=self._mechanisms,
         )
         said = Frame(FrameType.WELCOME, header=welcome.encode())
-        self._opening = Opening(self.role, frame, said, self._link.binding)
+        self._opening = HandshakeFrames(self.role, frame, said, self._link.binding)
         self._machine.sending(said.type)
         self._link.send(said)
 
@@ -382,7 +382,7 @@ class ServerConnection:
 
     def say_close(self, code: int, text: str) -> None:
         """Put the last frame in line; the session says nothing more over this link."""
-        if self._machine.state is not State.CLOSED:
+        if self._machine.state is not ConnectionState.CLOSED:
             self.send(FrameType.CLOSE, Close(code=code, text=text[:1024]).encode())
             self._let_go()
             self._link.flush()

@@ -12,7 +12,7 @@ from meshq import limits
 
 if TYPE_CHECKING:
     from meshq.broker._core import Core
-    from meshq.wire import Link, Outgoing
+    from meshq.wire import Link, OutgoingStream
 
 #: The part of a node's memory that may be on its way to clients.
 OUTGOING_SHARE: Final = 4
@@ -25,7 +25,7 @@ class OutgoingBound:
 
     __slots__ = ("_core", "_least", "_outgoing", "_window_bytes", "link")
 
-    def __init__(self, core: Core, outgoing: Outgoing, window_bytes: int) -> None:
+    def __init__(self, core: Core, outgoing: OutgoingStream, window_bytes: int) -> None:
         self._core = core
         self._outgoing = outgoing
         # What may be kept for a client that resumes, for it has no more room either; 0: nothing is.

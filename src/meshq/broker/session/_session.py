@@ -48,10 +48,10 @@ from meshq.wire import (
     ConsumerLost,
     Frame,
     FrameType,
-    Incoming,
+    IncomingStream,
     Leave,
     Link,
-    Outgoing,
+    OutgoingStream,
     decline,
     decode_ranges,
     header_of,
@@ -78,8 +78,8 @@ class ServerSession:
         self.owner = ("client", "")
         #: What it may do; None: everything.
         self.rights: Rights | None = None
-        self.incoming = Incoming()
-        self.outgoing = Outgoing()
+        self.incoming = IncomingStream()
+        self.outgoing = OutgoingStream()
         self.link: Link | None = None
         self.ended = False
         #: Everything said so far can be said again; not so where nothing is kept: on a link that can't lose anything,
