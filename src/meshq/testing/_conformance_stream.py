@@ -36,7 +36,7 @@ async def check_stream(make_sides: MakeNetworkSides) -> None:
 
 
 async def read_exactly(stream: Stream, size: int) -> bytes:
-    """``size`` bytes, whatever the pieces in which they come."""
+    """Read exactly ``size`` bytes, in as many pieces as they come."""
     pieces = bytearray()
     while len(pieces) < size:
         piece = await stream.receive(min(size - len(pieces), MIB))
@@ -46,7 +46,7 @@ async def read_exactly(stream: Stream, size: int) -> bytes:
 
 
 async def read_to_the_end(stream: Stream) -> bytes:
-    """All that comes until the peer closes."""
+    """Read until the peer closes, and return the bytes."""
     pieces = bytearray()
     while piece := await stream.receive(MIB):
         pieces += piece

@@ -235,7 +235,7 @@ class SimDisk(Disk):
 
 
 def _chosen(entries: list[Entry], rng: random.Random) -> list[Entry]:
-    """What a power loss keeps: nothing, all, what came first, or each by its own luck."""
+    """Choose the entries that a power loss keeps: none, all, the first ones, or each by chance."""
     way = rng.random()
     if way < 0.15:
         return []

@@ -1,4 +1,4 @@
-"""What can go wrong with a simulated disk, chosen by a test or by chance, and how often it did."""
+"""The faults of a simulated disk, chosen by a test or by chance, and their counters."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Injection:
 
 @attrs.define
 class Fuse:
-    """What happens right after the last of ``calls`` further calls."""
+    """An action that follows the last of ``calls`` further calls."""
 
     calls: int
     blow: Callable[[], object] | int

@@ -113,7 +113,7 @@ class SimFile(File):
 
 
 def dead(path: str) -> OSError:
-    """What a call gets whose node has been killed."""
+    """Return the error of a call whose node has been killed."""
     return OSError(errno.EIO, "the simulated node of this handle is dead", path)
 
 
@@ -163,7 +163,7 @@ class Mount(Disk):
         return path
 
     def _place(self, path: str) -> tuple[str, str, Inode | str | None]:
-        """Directory, name and what is there; the directory exists."""
+        """Return the directory, the name and the entry of a path; the directory exists."""
         directory, name = split(path)
         inside = self.device.tree.names.get(directory)
         if inside is None:

@@ -1,4 +1,4 @@
-"""What a simulated disk holds: names, contents, and everything that is not durable yet.
+"""The contents of a simulated disk: names, bytes, and all changes that are not durable yet.
 
 A disk has two faces.  The *cache* is what a running system sees; the *durable* face is what is left when the
 power goes.  Between them lies an ordered list of things not synced: sectors, file lengths, names.  A power loss
@@ -73,7 +73,7 @@ class Inode:
             self.writes.append(Write(order, start, bytes(view[start:stop])))
 
     def truncate(self, size: int) -> None:
-        """Cut the cache; until it is synced a power loss brings back what was durable there."""
+        """Cut the cache; a power loss before the next sync brings the durable bytes back."""
         if size < len(self.cache):
             self.cache = bytearray(self.cache[:size])
             # What was written behind the end is nowhere any more.
@@ -108,7 +108,7 @@ class Inode:
             durable[offset : offset + len(data)] = data
 
     def forget_cache(self) -> None:
-        """Drop what is only in the cache: a later read sees the durable bytes."""
+        """Drop the bytes that are in the cache only: a later read sees the durable ones."""
         self.writes.clear()
         self.cut = None
         self.cache = self.durable
@@ -132,7 +132,7 @@ class LengthEntry(NamedTuple):
 
 
 class NameEntry(NamedTuple):
-    """Names not synced that change together: (directory, name, what it names or None)."""
+    """Unsynced names that change together: (directory, name, the inode or directory of that name or None)."""
 
     order: int
     effects: tuple[tuple[str, str, Inode | str | None], ...]
@@ -146,7 +146,7 @@ ROOT = "/"
 
 @functools.lru_cache(maxsize=4096)
 def normalize(path: str) -> str:
-    """The one spelling of a path: absolute, without empty parts."""
+    """Return a path in its normal spelling: absolute, without empty parts."""
     return ROOT + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
@@ -194,7 +194,7 @@ class Tree:
         self._collect([inode])
 
     def _collect(self, inodes: Sequence[Inode]) -> None:
-        """Forget those of these contents that nobody refers to and that no power loss can bring back."""
+        """Forget the contents without references among these, unless a power loss can bring them back."""
         for inode in inodes:
             if inode.references == inode.returning == 0 and self.inodes.pop(inode.number, None) is not None:
                 self.leftovers = (bytes(inode.durable[:LEFTOVER_BYTES_MAX]) + self.leftovers)[:LEFTOVER_BYTES_MAX]
@@ -236,7 +236,7 @@ class Tree:
     # -- what a power loss can leave -------------------------------------------------------------------------
 
     def entries(self) -> list[Entry]:
-        """Everything not synced, oldest first: what a power loss keeps or loses one by one."""
+        """Return the unsynced changes, oldest first; a power loss keeps or loses each of them."""
         found: list[Entry] = list(self.pending_names)
         for inode in self.inodes.values():
             end = len(inode.durable)

@@ -1,4 +1,4 @@
-"""Hosts of the memory network: what a machine's kernel holds, and the process that runs on it."""
+"""Hosts of the memory network: the connections and listeners of a kernel, and the process that runs there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trio
 
 from meshq.abc import Listener, Network, Stream
 from meshq.errors import BusyError, ClosedError, ConnectionBrokenError
-from meshq.testing._network_link import OPEN, Fabric, Link
+from meshq.testing._network_link import OPEN, Link, NetworkContext
 from meshq.testing._network_stream import MemoryStream, Waiter
 
 #: Names by which a host reaches itself.
@@ -25,8 +25,8 @@ EPHEMERAL_PORT_MIN: Final = 49_152
 PORT_MAX: Final = 65_535
 
 
-class World(Fabric, Protocol):
-    """What hosts use of the network that they belong to."""
+class HostContext(NetworkContext, Protocol):
+    """The part of a network that its hosts use."""
 
     def find(self, name: str) -> Host | None:
         """The host of that name."""
@@ -52,7 +52,7 @@ class Host:
         "streams",
     )
 
-    def __init__(self, fabric: World, name: str) -> None:
+    def __init__(self, fabric: HostContext, name: str) -> None:
         self.fabric = fabric
         self.name = name
         self.off = False
@@ -93,7 +93,7 @@ class Host:
             stream.abandon()
 
     def power_off(self) -> None:
-        """Power is gone: nobody is told anything."""
+        """Cut the power; the peers are told nothing."""
         self._end_process()
         self.off = True
         for stream in list(self.streams):
@@ -132,7 +132,7 @@ class Host:
             action()
 
     def _end_process(self) -> list[Callable[[], None]]:
-        """The process is no more; returns what it had asked for while it was paused."""
+        """End the process; return the calls that the process had made while it was paused."""
         self.network.dead = True
         self.paused = False
         deferred, self.deferred = self.deferred, []
@@ -202,7 +202,7 @@ class MemoryListener(Listener):
         self.wake_if_running()
 
     def wake_if_running(self) -> None:
-        """Let the process see what waits to be accepted; a paused one learns of nothing."""
+        """Tell the process that connections wait to be accepted, unless the process is paused."""
         if not self._host.paused:
             self._acceptable.wake()
 
@@ -272,7 +272,7 @@ class HostNetwork(Network):
 
 
 class _Attempt:
-    """One attempt to connect: its first segment is sent again while nobody answers."""
+    """An attempt to connect, whose first segment is sent again until an answer comes."""
 
     __slots__ = (
         "_answered",
@@ -286,7 +286,7 @@ class _Attempt:
         "_world",
     )
 
-    def __init__(self, world: World, stream: MemoryStream, target: Host, source: Host, port: int) -> None:
+    def __init__(self, world: HostContext, stream: MemoryStream, target: Host, source: Host, port: int) -> None:
         self._world = world
         self._stream = stream
         self._target = target

@@ -79,8 +79,8 @@ class End(Protocol):
         """The connection is void."""
 
 
-class Fabric(Protocol):
-    """What links and streams use of the network that they belong to."""
+class NetworkContext(Protocol):
+    """The part of a network that its links and streams use."""
 
     rng: random.Random
     settings: NetworkSettings
@@ -104,7 +104,7 @@ class Link:
         "stalled",
     )
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: NetworkContext) -> None:
         self.fabric = fabric
         self.latency_s_min = fabric.settings.latency_s_min
         self.latency_s_max = fabric.settings.latency_s_max
@@ -136,7 +136,7 @@ class Pipe:
 
     __slots__ = ("fabric", "held", "items", "last_arrival", "link", "silent", "source", "stall", "target")
 
-    def __init__(self, fabric: Fabric, link: Link, source: End) -> None:
+    def __init__(self, fabric: NetworkContext, link: Link, source: End) -> None:
         self.fabric = fabric
         self.link = link
         self.source = source
@@ -178,7 +178,7 @@ class Pipe:
             self._deliver()
 
     def release(self) -> None:
-        """Deliver what a cut held back, unless there is another one."""
+        """Deliver the segments that a cut has held back, unless the link is cut again."""
         if self.link.cut:
             if self.held:
                 self.link.stalled[self] = None
@@ -189,7 +189,7 @@ class Pipe:
             self._deliver()
 
     def lose(self) -> None:
-        """Lose what is under way but for a random first part of it."""
+        """Lose the segments on their way but for a random first part."""
         kept = self.fabric.rng.randint(0, len(self.items))
         part = self.items[kept] if kept < len(self.items) else None
         while len(self.items) > kept:

@@ -1,4 +1,4 @@
-"""Streams of the memory network: what a process and the kernel under it hold of one connection."""
+"""Streams of the memory network: the state of a connection in a process and in the kernel under it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import trio
 from meshq.abc import Buffer, Stream
 from meshq.errors import BusyError, ClosedError, ConnectionBrokenError, UsageError, invariant
 from meshq.limits import CHECKPOINT_MESSAGES
-from meshq.testing._network_link import FIN, OPEN, RST, Fabric, Item, Link, Pipe
+from meshq.testing._network_link import FIN, OPEN, RST, Item, Link, NetworkContext, Pipe
 
 #: How often a reset takes along what had arrived and was not read: systems differ.
 UNREAD_LOST_CHANCE = 0.5
 
 
 class Machine(Protocol):
-    """What a stream uses of the host that it is on."""
+    """The part of a host that its streams use."""
 
     name: str
     #: There is no power.
@@ -87,7 +87,7 @@ class MemoryStream(Stream):
         "peer_host",
     )
 
-    def __init__(self, fabric: Fabric, host: Machine, peer_host: Machine, link: Link, peer: str) -> None:
+    def __init__(self, fabric: NetworkContext, host: Machine, peer_host: Machine, link: Link, peer: str) -> None:
         self.fabric = fabric
         self.host = host
         self.peer_host = peer_host
@@ -235,11 +235,11 @@ class MemoryStream(Stream):
 
     @property
     def connecting(self) -> bool:
-        """Whether the handshake is still under way and somebody waits for it."""
+        """Whether a task waits for the end of the handshake."""
         return not (self.opened or self._closed or self._failure is not None)
 
     def failed(self, reason: str) -> None:
-        """The connection is void: both directions end here, and what was not read may be gone."""
+        """End both directions of a broken connection; unread bytes may be gone."""
         if self._failure is not None or self._closed:
             return
         self._failure = reason
@@ -249,7 +249,7 @@ class MemoryStream(Stream):
         self.wake_if_running()
 
     def pump(self) -> None:
-        """Hand to the wire what it has room for."""
+        """Hand waiting bytes to the link, as many as its buffer takes."""
         if self.host.paused:
             return
         while self._waiting and (room := self.fabric.settings.buffer_bytes - self._unseen):
@@ -263,21 +263,23 @@ class MemoryStream(Stream):
             self._writable.wake()
 
     def wake_if_running(self) -> None:
-        """Let the process see what has changed; a paused one learns of nothing."""
+        """Wake reader and writer, unless the process is paused."""
         if not self.host.paused:
             self._readable.wake()
             if not self._waiting:
                 self._writable.wake()
 
     def drop(self) -> None:
-        """Forget what waits here unsent, and be forgotten by the host's table of connections."""
+        """Forget the unsent bytes, and leave the host's table of connections."""
         self._waiting.clear()
         self._waiting_bytes = 0
         self.host.streams.pop(self, None)
 
     def hang_up(self) -> None:
-        """What a kernel does with the socket of a process that closed it or died: the peer reads an orderly
-        end, or a reset if this process had not read all that the peer sent."""
+        """Close the socket as a kernel does after ``close`` or the end of the process.
+
+        The peer reads an orderly end, or a reset if this process had not read all bytes of the peer.
+        """
         if self.inbound is None or self._failure is not None:
             return
         self.outbound.put(RST if self._unread else FIN)
@@ -341,7 +343,7 @@ class MemoryStream(Stream):
         self.outbound.put(data, len(data))
 
     def _answer_for_nobody(self, item: Item) -> None:
-        """Something arrived for a connection that this host does not know, or that nobody reads."""
+        """Answer a segment of a connection that the host does not know, or that no process reads."""
         if self.host.off:
             self.fabric.counters["vanished"] += 1
             self.host.ghosts[self] = None

@@ -21,7 +21,7 @@ from meshq.testing._threads import SimThreads, Spending
 
 
 class Fabric(Protocol):
-    """What a simulation needs of its network; ``MemoryNetwork`` is one."""
+    """The network of a simulation, as ``MemoryNetwork`` implements it."""
 
     counters: dict[str, int]
     #: Where the network's events go if not into a task of its own: ``SimClock.call_at``.
@@ -47,7 +47,7 @@ class Fabric(Protocol):
 
 
 class World(Protocol):
-    """What a node sees of its simulation."""
+    """The part of a simulation that its nodes use."""
 
     clock: SimClock
     scheduler: Scheduler

@@ -55,7 +55,7 @@ NEEDED: Final[tuple[tuple[object, str], ...]] = (
 
 @attrs.define(eq=False)
 class Life:
-    """One incarnation of a simulated node: what its tasks have in common."""
+    """A life of a simulated node, shared by all tasks of that life."""
 
     node: str
     number: int
@@ -78,12 +78,12 @@ class AbandonedError(BaseException):
 
 
 def _not_now(raise_cancel: object) -> trio.lowlevel.Abort:
-    """Whoever waits in here goes on when the time has come, cancelled or not."""
+    """Refuse to end the wait of a cancelled task."""
     return trio.lowlevel.Abort.FAILED
 
 
 async def uncancelled() -> None:
-    """Wait until somebody reschedules this task.  Checkpoint: always.  Cancellation: is not noticed."""
+    """Wait until another task reschedules this task.  Checkpoint: always.  Cancellation: is not noticed."""
     await trio.lowlevel.wait_task_rescheduled(_not_now)
 
 
@@ -137,7 +137,7 @@ class SimClock(trio.abc.Clock):
         return 0.0
 
     def call_at(self, time: float, callback: Callable[[], object]) -> None:
-        """Call back at ``time``, as soon as nothing is runnable then: what a device does, without a task."""
+        """Call back at ``time``, as soon as no task is runnable then; a device does so without a task."""
         self._alarm_count += 1
         heapq.heappush(self._alarms, (time, self._alarm_count, callback))
 
@@ -147,12 +147,12 @@ class SimClock(trio.abc.Clock):
         await uncancelled()
 
     def advance(self, seconds: float) -> None:
-        """Time passes in the middle of a step: the caller blocked its thread, and everybody else's clock went on."""
+        """Let time pass within a step, as when the caller blocks its thread and all other clocks go on."""
         self.now += seconds
 
 
 class Scheduler(random.Random):
-    """What trio calls to shuffle a batch of runnable tasks.
+    """The generator with which trio shuffles each batch of runnable tasks, and so the scheduler.
 
     ``trace`` is a hash over every batch so far: who ran, in which order, when.  It depends on the seed and the
     code only, for one version of Python.  ``on_stuck`` is called when one instant takes too many turns.
@@ -224,7 +224,7 @@ class Scheduler(random.Random):
             self._rng.shuffle(batch)
 
     def _hold(self) -> None:
-        """Take the tasks of those who are not running out of the batch."""
+        """Take the tasks of stopped and dead nodes out of the batch."""
         for task in self._batch:
             life = task.context.get(LIFE)
             if life is not None and not life.running:
@@ -272,7 +272,7 @@ class Scheduler(random.Random):
             life.held.clear()
 
     def end(self, turns_max: int) -> None:
-        """Let everybody run again, the dead, too, and abandon the run after ``turns_max`` more turns."""
+        """Let all tasks run again, also the tasks of dead nodes, and abandon the run after ``turns_max`` more turns."""
         self.turns_left = turns_max
         for life in list(self._stopped):
             self._release(life)
@@ -283,7 +283,7 @@ def _runner() -> Any:
 
 
 def _waits_for_idle() -> bool:
-    """Whether somebody is in ``trio.testing.wait_all_tasks_blocked``, which comes before any jump."""
+    """Whether a task is in ``trio.testing.wait_all_tasks_blocked``, which comes before any jump."""
     return bool(_runner().waiting_for_idle)
 
 

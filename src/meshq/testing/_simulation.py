@@ -1,4 +1,4 @@
-"""One seed, one run: nodes, their outside world, and a main task that decides what happens to them.
+"""The simulator: a seed, nodes with their outside world, and a main task that decides on their faults.
 
 ``simulate(seed, main)`` runs ``await main(simulation)`` on a clock that jumps, with the order of tasks, every
 latency and every choice drawn from the seed, and the real world out of reach.  It returns a ``SimulationResult``
@@ -236,7 +236,7 @@ def _run(simulation: Simulation, main: Main, network: NetworkFactory | None, lim
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """No garbage is collected in this block: when that happens, and so what it runs, no seed decides.
+    """Collect no garbage in this block: no seed decides when that would happen.
 
     What the block left behind is young, so a young collection afterwards is enough, and cheap.
     """
@@ -252,7 +252,7 @@ def _without_collector() -> Iterator[None]:
 
 @contextmanager
 def _logging_as_it_was() -> Iterator[None]:
-    """What the dead would log while they are cleared away is switched off, and on again after this block."""
+    """Restore the logging level after this block, which silences tasks of dead nodes while they end."""
     before = logging.root.manager.disable
     try:
         yield
@@ -275,4 +275,4 @@ def _drop_what_was_abandoned(result: SimulationResult) -> None:
 
 
 def _ignore(unraisable: object) -> None:
-    """What an abandoned coroutine says when it is dropped concerns nobody."""
+    """Drop the complaint of an abandoned coroutine."""

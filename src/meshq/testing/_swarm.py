@@ -1,4 +1,4 @@
-"""What a seed decides: which kinds of fault are on, which chaos points, and how often.
+"""The choices of a seed: which kinds of faults and failure points are on, and how often each happens.
 
 With every fault at its usual rate in every run, all runs look alike, and a bug that needs many of one kind and
 none of another is never met.  So each seed switches a random half of the kinds on.  Each decision is drawn from

@@ -1,4 +1,4 @@
-"""Worker threads without threads: those of a simulation, in which calls take time, and those of a plain test."""
+"""Worker threads that are none: in a simulation calls take time, in a plain test they are made at once."""
 
 from __future__ import annotations
 

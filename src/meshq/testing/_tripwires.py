@@ -1,4 +1,4 @@
-"""Within a simulation, whoever goes past the seam to the real world is caught in the act.
+"""Errors for code inside of a simulation that calls the real world past ``meshq.abc``.
 
 Clocks, dice, files, sockets and threads of the process would make a run depend on something other than its seed.
 ``tripwires()`` puts a function in the place of each that raises ``TripwireError``; on leaving, everything is as
