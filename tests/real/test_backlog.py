@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkout import checkout_environment
+
 MESSAGES = 100_000
 #: A twelfth of what the bodies alone take.
 MEMORY_MIB = 1
@@ -22,7 +24,9 @@ def test_a_backlog_beyond_memory_comes_back_whole_after_a_kill(tmp_path: Path) -
     (tmp_path / "here").mkdir()
     command = [sys.executable, "-m", "qa.backlog", "--messages", str(MESSAGES)]
     command += ["--memory-mib", str(MEMORY_MIB), "--directory", str(tmp_path / "here"), "--result", "backlog"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=checkout_environment(), capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "docs" / "results" / "backlog.json").read_text())["backlog"]
     assert found["messages"] == MESSAGES and found["paged_messages"] > MESSAGES * 0.9

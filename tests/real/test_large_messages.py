@@ -14,6 +14,7 @@ import pytest
 
 from meshq import StaleDeliveryError, UsageError, aio, limits
 from meshq.blocking import Broker, connect
+from tests.checkout import checkout_environment
 
 BODY = random.Random(5).randbytes(20_000_000)
 
@@ -44,7 +45,8 @@ def test_a_thread_sends_and_reads_what_is_larger_than_a_message(tmp_path: Path) 
 
 def test_a_hundred_mib_pass_through_with_little_memory(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "qa.large", "--mib", "100", "--directory", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    environment = checkout_environment()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     said = {name: float(value) for name, value in map(str.split, done.stdout.splitlines())}
     assert said["disk_mib"] >= 100

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from qa.simulation.scenario import DURATION_S, SENDS_MIN, run_seed
 from qa.simulation.users import USER_SIGHTS
 from qa.simulation.workload_sifted import SIFTED_SIGHTS
 from qa.simulation.workload_undertaker import UNDERTAKER_SIGHTS
+from tests.checkout import checkout_environment
 
 ROOT = Path(__file__).parents[2]
 #: Every chaos point of the product; the rule below finds one that is not listed.
@@ -112,7 +112,7 @@ def test_every_chaos_point_of_the_product_is_listed() -> None:
 
 def test_a_seed_is_the_same_run_in_another_process_with_another_hash_seed() -> None:
     code = "from qa.seeds import one_seed; report = one_seed(3); print(report.trace, report.confirmed)"
-    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
+    environment = checkout_environment(PYTHONHASHSEED="4711")
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     here = one_seed(3)
     assert done.stdout.split() == [str(here.trace), str(here.confirmed)]
