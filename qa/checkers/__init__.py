@@ -1,1 +1,1 @@
-"""The history of a simulated run, and the checkers that compare it with what meshq promises."""
+"""The history of a simulated run, and the checkers that compare the history with the promises of meshq."""

@@ -19,7 +19,7 @@ NOTIFICATIONS: Final = "activemq.notifications"
 
 
 class Target(NamedTuple):
-    """Where a message goes, or what a consumer reads: an address, and one of its queues or none in particular."""
+    """The target of a send or a consumer: an address, and optionally one of its queues."""
 
     address: str
     queue: str | None

@@ -72,7 +72,7 @@ class Endpoint:
 
 
 def shown_options(url: str) -> str:
-    """A URL as errors show it: what its options say is not told."""
+    """Shorten a URL for errors: the options are left out."""
     place, mark, _ = url.partition("?")
     return f"{place}?***" if mark else place
 

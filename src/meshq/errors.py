@@ -1,4 +1,4 @@
-"""Every error that meshq raises, by who did it and what the caller can do now.
+"""The errors of meshq, by cause and by remedy.
 
 Each error says in ``outcome`` what became of the operation: ``"done"``, ``"not_done"`` or
 ``"unknown"``.  Send again only what is not done, or what carries a duplicate id.
@@ -34,7 +34,7 @@ def with_kind(value: object) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What stands in an error for a value that is not to be shown: ``<int>``."""
+    """The text in an error for a value that must not be shown: ``<int>``."""
     return f"<{type(value).__name__}>"
 
 
@@ -73,7 +73,7 @@ class SettingsError(UsageError, ValueError):
     code = "settings"
 
     def __init__(self, setting: str, value: Any, allowed: str, *, shown: str | None = None) -> None:
-        """``shown``: what the message says in place of the value; None: the value, shortened."""
+        """Make the error; ``shown`` stands in the message in place of the value; None: the value, shortened."""
         super().__init__(f"{setting}={short(value) if shown is None else shown} is not allowed; allowed: {allowed}")
         self.setting = setting
         self.value = value

@@ -21,7 +21,7 @@ def logger(package: str) -> logging.Logger:
 
 
 class Warnings:
-    """What somebody must act on: one record for each cause, and one a minute at most for what goes on happening.
+    """Warnings for operators: one record for each cause, at most one a minute while the cause lasts.
 
     ``now`` is the monotonic clock.
     """

@@ -1,4 +1,4 @@
-"""What one sends: a body, and what is said about it."""
+"""Messages to send: a body with headers and properties."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JSON_TYPE: Final = "application/json"
 
 
 def check_body(body: object) -> bytes:
-    """The body as bytes; what is like bytes is copied.
+    """Return the body as bytes; other buffers are copied.
 
     Raises:
         SettingsError: it is nothing like bytes, or too large.  The error never shows what is in it.
@@ -130,7 +130,7 @@ def check_priority(value: object) -> int:
 
 
 def check_span(name: str, value: object) -> int:
-    """A time to live, or a delay, as whole milliseconds; what is shorter than one is one.
+    """Return a time to live or a delay in whole milliseconds, at least one.
 
     A time to live without an end is 0: there is nothing to be said of it.
 
@@ -224,7 +224,7 @@ class Message:
         return cls(to_json(value), content_type=content_type, **keywords)
 
     def __repr__(self) -> str:
-        """What it is like, never what is in it."""
+        """Show size and headers of the message, never its content."""
         properties = len(self.properties) if self.properties is not None else 0
         return f"<Message of {len(self.body)} bytes, {properties} properties, durable={self.durable}>"
 

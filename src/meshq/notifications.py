@@ -1,4 +1,4 @@
-"""What a broker tells of what happens in it: one frozen record for each kind.
+"""Notifications of a broker: one frozen record for each kind of event.
 
 ``Broker.events()`` gives the records themselves; at the address ``activemq.notifications`` each of them is a message,
 whose property ``notification`` is the kind and whose other properties are the fields.

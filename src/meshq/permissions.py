@@ -1,4 +1,4 @@
-"""Who may do what where: roles by address, and the rule by which one of several patterns is chosen."""
+"""Permissions: roles by address pattern, and the rule that selects one of several patterns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Roles = frozenset[str]
 
 
 def _roles(value: Any) -> Any:
-    """A few names as a set; whatever else it is, the validator says so."""
+    """Convert a few names into a set; the validator refuses other types."""
     return frozenset(value) if isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping) else value
 
 
@@ -93,7 +93,7 @@ def check_permissions(value: object) -> dict[str, Permissions] | None:
 def check_together(
     users: Iterable[str], roles: Mapping[str, Roles] | None, permissions: Mapping[str, Permissions] | None
 ) -> None:
-    """See that roles and permissions fit the users, and each other: what leads nowhere was meant otherwise.
+    """Check that roles and permissions name existing users and roles.
 
     Raises:
         SettingsError: names the user or the role that has no counterpart.
@@ -117,7 +117,7 @@ def check_together(
 
 
 def permissions_for(patterns: Mapping[str, Permissions], address: str) -> Permissions | None:
-    """What holds for an address: the most specific pattern that fits it, whole; None: none fits."""
+    """Return the permissions of the most specific pattern that matches an address; None: no pattern matches."""
     fitting = fitting_patterns(patterns, address)
     return patterns[fitting[0]] if fitting else None
 
@@ -172,7 +172,7 @@ class PermissionExplanation:
 def explained(
     user: str, address: str, roles: Mapping[str, Roles] | None, permissions: Mapping[str, Permissions] | None
 ) -> PermissionExplanation:
-    """Explain what a user may do at an address.  ``permissions`` None: nothing is restricted."""
+    """Explain the permissions of a user at an address.  ``permissions`` None: nothing is restricted."""
     held = (roles or {}).get(user, frozenset())
     fitting = fitting_patterns(permissions or {}, address)
     there = permissions[fitting[0]] if permissions is not None and fitting else Permissions()

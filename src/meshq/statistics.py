@@ -1,4 +1,4 @@
-"""What a broker and its journal say of themselves: the same records in process and over a connection."""
+"""Statistics of a broker and its journal: the same records in process and over a connection."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from meshq.errors import ClosedError
 
 
 async def _at_once() -> None:
-    """For a block with nothing to do before it is left."""
+    """The default of ``before_leaving``: do nothing."""
 
 
 class TaskBlockRunner(portal.BlockRunner):
@@ -74,7 +74,7 @@ class TaskBlockRunner(portal.BlockRunner):
             raise
 
     async def leave(self, error: BaseException | None, untold: BaseException | None = None) -> bool:
-        """Leave the block, whose body has ended with ``error``; what ``__aexit__`` returns or raises.
+        """Leave the block, whose body has ended with ``error``; the result is that of ``__aexit__``.
 
         ``untold``: what the body would have raised if it had not been cancelled just then.
         """
@@ -103,12 +103,12 @@ class TaskBlockRunner(portal.BlockRunner):
             await self._stop()
 
     def _ours(self) -> bool:
-        """Whether the body was cancelled by this block, or one of the same client, and by nobody else."""
+        """Whether only this block, or another block of the same client, has cancelled the body."""
         cuts = self._loop.cuts(self._task)
         return cuts > 0 and self._task.cancelling() - cuts <= self._cancelling
 
     def _abandon(self, error: GeneratorExit) -> None:
-        """The task is thrown away, and nothing can be waited for: have the loop leave the block, and its thread end."""
+        """Have the loop leave the block without waiting, because the task is being destroyed."""
         self.depart(error)
         with suppress(ClosedError):
             self._loop.call_soon(self._scope.cancel)

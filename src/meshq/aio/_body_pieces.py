@@ -1,4 +1,4 @@
-"""A body whose pieces are made by asyncio: they are asked for by a worker thread of the trio loop."""
+"""Bodies made of pieces by asyncio, which a worker thread of the trio loop asks for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Pieces:
-    """An async iterable of asyncio, as a plain one for another thread."""
+    """An async iterable of asyncio, as a plain iterable for another thread."""
 
     def __init__(self, pieces: AsyncIterable[Buffer], loop: asyncio.AbstractEventLoop) -> None:
         self._pieces = pieces
@@ -31,17 +31,17 @@ class Pieces:
 
     @property
     def again(self) -> bool:
-        """Whether they can be had from the first one on again."""
+        """Whether the pieces can be iterated again from the first one."""
         return aiter(self._pieces) is not self._pieces
 
     def stop(self) -> None:
-        """Nobody wants another piece: whoever waits for one gets an error."""
+        """Stop the iteration: a wait for the next piece ends with an error."""
         for iterator in self._made:
             iterator.stop()
 
 
 class PieceIterator:
-    """One way through the pieces."""
+    """One iteration over the pieces."""
 
     def __init__(self, pieces: AsyncIterator[Buffer], loop: asyncio.AbstractEventLoop) -> None:
         self._pieces = pieces
@@ -53,7 +53,7 @@ class PieceIterator:
         return self
 
     def __next__(self) -> Buffer:
-        """The next piece; blocks."""
+        """Return the next piece; blocks."""
         piece = asyncio.run_coroutine_threadsafe(self._next(), self._loop).result()
         if piece is None:
             raise StopIteration

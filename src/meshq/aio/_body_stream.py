@@ -31,7 +31,7 @@ class BodyStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What was asked for and not handed over is dropped.  Checkpoint: always."""
+        """Drop the chunks that were read ahead.  Checkpoint: always."""
         await self._loop.call(self._inner.__aexit__, kind, error, trace)
 
     def __aiter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""A consumer for asyncio: what has arrived is handed over here, and the trio loop is told of it in batches."""
+"""The consumer for asyncio: receives messages that have arrived, and reports them to the trio loop in batches."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Consumer(BufferedConsumer):
                 return taken
 
     def _take_many(self, n: int) -> list[Delivery]:
-        """With the lock: what is here, up to ``n``."""
+        """With the lock: take up to ``n`` messages that are here."""
         taken: list[Delivery] = []
         while n and self._ready():
             run, index = self._run, self._position

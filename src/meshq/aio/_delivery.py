@@ -49,7 +49,7 @@ class Delivery(ReceivedMessage):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Acknowledge the message, or give it back; what the body has raised goes on.
+        """Acknowledge the message, or give it back if the body raised an exception, which is raised again.
 
         Checkpoint: at least every 64th call.  Cancellation: the message is given back.
         Raises:

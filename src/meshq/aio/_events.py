@@ -1,4 +1,4 @@
-"""What happens to a client's connection, or in a broker, as an iterator that a task of asyncio can watch."""
+"""Streams of connection events and broker notifications for tasks of asyncio."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class TaskCompletion(portal.PortalCompletion):
-    """One that a task of asyncio waits for."""
+    """A completion for which a task of asyncio waits."""
 
     __slots__ = ("_future", "_here")
 
@@ -37,9 +37,9 @@ class TaskCompletion(portal.PortalCompletion):
             self._future.set_result(None)
 
     async def wait(self, cancel: Callable[[], None]) -> Any:
-        """The value, or the error raised.
+        """Wait for the operation; return the value or raise the error.
 
-        A cancellation cancels what is waited for and goes on once that has ended, however often it comes.
+        A cancellation cancels the operation and goes on once that has ended, however often it comes.
         """
         cancelled: asyncio.CancelledError | None = None
         while not self.done:
@@ -103,7 +103,7 @@ class TaskLoop(portal.LoopThread):
             del self._cuts[task]
 
     def cuts(self, task: asyncio.Task[Any]) -> int:
-        """How many of the requests to cancel this task are those of blocks."""
+        """The number of requests to cancel this task that come from blocks."""
         return self._cuts.get(task, 0)
 
     def completion(self) -> TaskCompletion:
@@ -134,9 +134,9 @@ class TaskLoop(portal.LoopThread):
                     self.join()
 
     async def call(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
-        """Call a coroutine function in the loop, and wait for what it returns or raises.
+        """Call a coroutine function in the loop, and wait for its result.
 
-        A cancellation of this task cancels it there, and goes on here when it has ended there.
+        A cancellation of this task cancels the call there, and goes on here when the call has ended.
 
         Raises:
             UsageError, ClosedError: see ``check``.
@@ -159,13 +159,13 @@ class TaskLoop(portal.LoopThread):
 
 
 def _nothing() -> None:
-    """For a start or an end that is cancelled: it goes on, and whoever asked for it does what is to be done."""
+    """The cancel function of a start or a stop: does nothing, because both go on."""
 
 
 def forwarded(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """A method that calls this one of the trio object in its loop: same signature, same documentation."""
+    """Make a method that calls ``method`` of the trio object in its loop, with its signature and documentation."""
 
     @wraps(method)
     async def call(self: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:

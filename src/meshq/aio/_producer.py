@@ -174,7 +174,7 @@ class Producer(BufferedProducer):
             await self._make_room()
 
     async def _make_room(self) -> None:
-        """Return when a message may be taken, perhaps; or raise what is to be told first."""
+        """Wait until a message may be taken, or raise the errors of earlier messages."""
         with self._lock:
             if not self._open:
                 self._block.check()
@@ -200,7 +200,7 @@ class Producer(BufferedProducer):
         await self._told(self._feeder.flush)
 
     async def _told(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Call something that tells what has failed, once: a cancellation that comes between does not lose that."""
+        """Call a function that raises the errors of failed messages, and keep an error that a cancellation hides."""
         if self._untold is None:
             await self._loop.call(self._keep, function)
         error, self._untold = self._untold, None

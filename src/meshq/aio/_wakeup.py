@@ -1,4 +1,4 @@
-"""Tasks of asyncio that wait for something that another thread does."""
+"""Wakeups of asyncio tasks by other threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 class CrossThreadWakeup:
-    """Rung by any thread, with the lock of whatever is waited for; it wakes everybody."""
+    """A wakeup of all waiting tasks, from any thread that holds the lock of the condition."""
 
     __slots__ = ("_waiting",)
 
@@ -15,7 +15,7 @@ class CrossThreadWakeup:
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     def wake(self) -> None:
-        """Wake whoever waits."""
+        """Wake all waiting tasks."""
         waiting, self._waiting = self._waiting, {}
         for future in waiting:
             # A loop that is closed has nobody who waits.
@@ -23,13 +23,13 @@ class CrossThreadWakeup:
                 future.get_loop().call_soon_threadsafe(_wake, future)
 
     def expect(self) -> asyncio.Future[None]:
-        """With the lock: from now on a ring is for this task, too; ``wait`` has to follow."""
+        """With the lock: register this task for the next ``wake``; a call of ``wait`` has to follow."""
         future = asyncio.get_running_loop().create_future()
         self._waiting[future] = None
         return future
 
     async def wait(self, future: asyncio.Future[None], deadline: float | None = None) -> None:
-        """Return at the next ring, or at ``deadline`` by the loop's clock."""
+        """Wait for ``wake``, or until ``deadline`` by the loop's clock."""
         timer = None if deadline is None else future.get_loop().call_at(deadline, _wake, future)
         try:
             await future

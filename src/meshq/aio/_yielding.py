@@ -1,4 +1,4 @@
-"""Calls that find everything here still let the other tasks of their loop run."""
+"""Yields: calls that never wait still let other tasks of their loop run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from meshq import limits
 
 
 class YieldCounter:
-    """Counts calls, or messages, since the last time that others could run."""
+    """The number of calls or messages since other tasks could run."""
 
     __slots__ = ("_calls",)
 
@@ -16,11 +16,11 @@ class YieldCounter:
         self._calls = 0
 
     def due(self, count: int = 1) -> bool:
-        """So much more was done; returns whether it is time to let others run."""
+        """Add ``count``; return whether other tasks are to run now."""
         self._calls += count
         return self._calls >= limits.CHECKPOINT_MESSAGES
 
     async def others(self) -> None:
-        """Let others run."""
+        """Let other tasks run."""
         self._calls = 0
         await asyncio.sleep(0)

@@ -163,7 +163,7 @@ class Administration(ABC):
         return self._call(self._inner.move_messages, name, address, filter=filter, limit=limit)
 
     def redrive(self, name: str, *, filter: str | None = None, limit: int | None = None) -> int:
-        """Send messages back to the queues from which they were moved to this one, as dead letters or expired; to their
+        """Send dead letters or expired messages back to the queues from which they were moved here, or to their
         addresses where these queues are gone.  Returns how many.
 
         They begin anew: their deliveries are counted from 0.  Messages that were sent to this queue stay.  So
@@ -378,4 +378,4 @@ class Administration(ABC):
 
     @abstractmethod
     async def _flush(self) -> None:
-        """As the trio client's, of what has gathered in threads too."""
+        """Flush as the trio client does, including messages gathered by threads."""

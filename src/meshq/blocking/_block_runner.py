@@ -35,7 +35,7 @@ class ThreadBlockRunner(portal.BlockRunner):
             raise
 
     def leave(self, error: BaseException | None) -> bool:
-        """Leave the block, whose body has ended with ``error``; what ``__exit__`` returns or raises."""
+        """Leave the block, whose body has ended with ``error``; the result is that of ``__exit__``."""
         self.open = False
         if self._loop.forked:
             # Whoever came here in a child can do nothing to what its parent has.

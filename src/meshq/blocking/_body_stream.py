@@ -31,7 +31,7 @@ class BodyStream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What was asked for and not handed over is dropped."""
+        """Drop the chunks that were read ahead."""
         self._loop.call(self._inner.__aexit__, kind, error, trace)
 
     def __iter__(self) -> Self:

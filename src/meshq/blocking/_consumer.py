@@ -1,4 +1,4 @@
-"""A consumer for threads: what has arrived is handed over here, and the loop is told of it in batches."""
+"""The consumer for threads: receives messages that have arrived, and reports them to the loop in batches."""
 
 from __future__ import annotations
 

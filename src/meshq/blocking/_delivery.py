@@ -47,7 +47,7 @@ class Delivery(ReceivedMessage):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Acknowledge the message, or give it back; what the body has raised goes on.
+        """Acknowledge the message, or give it back if the body raised an exception, which is raised again.
 
         Interrupted: the message is given back.
         Raises:

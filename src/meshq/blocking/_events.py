@@ -1,4 +1,4 @@
-"""What happens to a client's connection, as an iterator that a thread can watch."""
+"""Streams of connection events and broker notifications for threads."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class ThreadLoop(portal.LoopThread):
         self.join()
 
     def call(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
-        """Call a coroutine function in the loop, and wait for what it returns or raises.
+        """Call a coroutine function in the loop, and wait for its result.
 
         An interrupt of this thread cancels it there.
 
@@ -67,4 +67,4 @@ class ThreadLoop(portal.LoopThread):
 
 
 def _nothing() -> None:
-    """For a start that is interrupted: whoever started it stops it."""
+    """The cancel function of a start: does nothing, because the caller stops the loop."""

@@ -150,7 +150,7 @@ class Producer(BufferedProducer):
             self._items.append(body if plain and durable else (body, row, durable))
 
     def _make_room(self) -> None:
-        """With the lock: return when a message may be taken, or raise what is to be told first."""
+        """With the lock: wait until a message may be taken, or raise the errors of earlier messages."""
         while True:
             if not self._open:
                 self._block.check()

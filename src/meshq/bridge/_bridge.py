@@ -1,4 +1,5 @@
-"""A bridge: consumes from a queue of its own broker, sends to another one, and acknowledges what that has confirmed."""
+"""Bridges: consume from a local queue, send to another broker, and acknowledge the messages that the other broker has
+confirmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hands of a bridge: receive some messages, send them, and tell the queue what became of each."""
+"""The forwarder of a bridge: receives messages, sends them to the target, and settles each one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HALVINGS = 32
 
 @attrs.define(eq=False)
 class BridgeCounts:
-    """What a bridge has counted; ``BridgeStatistics`` says of what."""
+    """The counters of a bridge, as in ``BridgeStatistics``."""
 
     carried: int = 0
     refused: int = 0
@@ -48,7 +48,7 @@ class _UnreadableError(Exception):
 
 
 class _Chunks:
-    """A body as it is read here: what goes wrong with that is no refusal by the target."""
+    """The chunks of a local body; a read error is no refusal by the target."""
 
     def __init__(self, stream: BodyStream) -> None:
         self._stream = stream
@@ -65,7 +65,7 @@ class _Chunks:
 
 @attrs.define(eq=False, kw_only=True)
 class Forwarder:
-    """One consumer here and one client of the target, for as long as nothing breaks."""
+    """A local consumer and a client of the target, until one of them fails."""
 
     settings: BridgeSettings
     there: Client
@@ -92,7 +92,7 @@ class Forwarder:
     _under_way: dict[str, int] = attrs.field(factory=dict, init=False)
 
     async def receive(self) -> None:
-        """Take some messages out of the queue.
+        """Receive some messages from the queue.
 
         Checkpoint: always.  Cancellation: no message is lost.
         """
@@ -100,7 +100,7 @@ class Forwarder:
         self._held = dict.fromkeys(range(len(self._batch)))
 
     async def send(self) -> bool:
-        """Send what was received, and settle it; False if the target has taken none of it.
+        """Send the received messages and settle them; False if the target has taken none of them.
 
         Checkpoint: always.
         Cancellation: what was not confirmed goes back, as never delivered.
@@ -141,8 +141,8 @@ class Forwarder:
             self._put_back(list(self._held), None)
 
     def _goes_one_way(self) -> bool:
-        """Whether all that was refused is for the address that everything in the queue may be for: then it is of no use
-        to try what stands behind it."""
+        """Whether all refused messages go to the one address of the queue's messages, so that later ones would be
+        refused, too."""
         one = self.settings.forwarding_address is not None
         return one or all(self._batch[place].address == self.address for place in self._refused)
 
@@ -218,7 +218,7 @@ class Forwarder:
             await stream_bridged(self.there, piece.address, messages[0], _Chunks(stream))
 
     def _refusals(self, piece: ForwardBatch, results: Sequence[MeshqError | None], failure: MeshqError) -> ForwardBatch:
-        """What of a piece was refused.
+        """Return the refused part of a batch.
 
         Raises:
             MeshqError: it was not refused, but something is broken.
@@ -232,7 +232,7 @@ class Forwarder:
         )
 
     def _hear(self, refused: ForwardBatch, failure: MeshqError) -> None:
-        """Take note of what was refused."""
+        """Note the refused messages."""
         self._refused += refused.places
         self.counts.refused += len(refused.places)
         text = f"the target of the bridge {self.settings.name} refuses what is for {refused.address!r}: {failure}"
@@ -241,7 +241,7 @@ class Forwarder:
     # -- settling
 
     async def _acknowledge(self) -> None:
-        """Acknowledge what is done, and wait until that is stored: then no crash has it sent again."""
+        """Acknowledge the forwarded messages, and wait until that is stored."""
         self._under_way.clear()
         done, self._done = self._done, []
         if done:
@@ -254,8 +254,8 @@ class Forwarder:
             await self.consumer.reject(*self._let_go([place]))
 
     async def _give_back_failed(self, failed: dict[int, str]) -> None:
-        """What a transformer fails with does not hold up the others, and comes again, as often as the settings of its
-        address have it."""
+        """Give back messages on which the transformer failed; they are delivered again as the settings of their address
+        say."""
         if failed:
             why = next(iter(failed.values()))
             text = f"the bridge {self.settings.name} gives messages back: its transformer {why}"

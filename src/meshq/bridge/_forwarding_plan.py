@@ -1,4 +1,4 @@
-"""What a bridge sends for what it has received."""
+"""The plan of a bridge: received messages become batches for the target."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Transformer = Callable[[Message], Message | None]
 
 
 class ForwardedDelivery(Protocol):
-    """A delivery, as far as a bridge looks at it."""
+    """The part of a delivery that a bridge reads."""
 
     @property
     def address(self) -> str:
-        """Where it was sent."""
+        """The address that the message was sent to."""
 
     @property
     def sequence(self) -> int:
-        """Its number in the queue."""
+        """The number of the message in its queue."""
 
     @property
     def size(self) -> int:
-        """Bytes of its body."""
+        """The size of the body in bytes."""
 
     @property
     def body(self) -> bytes:
@@ -35,19 +35,19 @@ class ForwardedDelivery(Protocol):
 
     @property
     def properties(self) -> dict[str, Any]:
-        """With it."""
+        """The properties of the message."""
 
     @property
     def durable(self) -> bool:
-        """Whether it survives a crash."""
+        """Whether the message is durable."""
 
     @property
     def duplicate_id(self) -> bytes | None:
-        """Its sender's."""
+        """The duplicate id that the sender set."""
 
     @property
     def correlation_id(self) -> str | None:
-        """What it answers."""
+        """The correlation id."""
 
     @property
     def reply_to(self) -> str | None:
@@ -55,7 +55,7 @@ class ForwardedDelivery(Protocol):
 
     @property
     def content_type(self) -> str | None:
-        """What its body is."""
+        """The content type."""
 
     @property
     def priority(self) -> int:
@@ -67,11 +67,11 @@ class ForwardedDelivery(Protocol):
 
     @property
     def expiration(self) -> float | None:
-        """When it is of no use any more: seconds since 1970."""
+        """The time at which the message expires: seconds since 1970."""
 
 
 class ForwardBatch(NamedTuple):
-    """Messages that go to one address together, each with the bridge's id of it; ``places``: of their deliveries.
+    """Messages that go to one address together, each with its bridge id; ``places``: those of their deliveries.
 
     ``streams``: it is one message, whose body is read while it is sent.
     """
@@ -82,7 +82,7 @@ class ForwardBatch(NamedTuple):
     streams: bool = False
 
     def pieces(self, most: int) -> list[ForwardBatch]:
-        """The same in order, in parts of at most so many messages."""
+        """Split the batch in order, into batches of at most ``most`` messages."""
         starts = range(0, len(self.places), most)
         return [
             self._replace(places=self.places[at : at + most], messages=self.messages[at : at + most]) for at in starts
@@ -90,7 +90,7 @@ class ForwardBatch(NamedTuple):
 
 
 class ForwardPlan(NamedTuple):
-    """What becomes of some deliveries, by their places; with what was wrong of them."""
+    """The fates of some deliveries, by their places, with the reasons of failures."""
 
     parts: list[ForwardBatch]
     #: The transformer says that they end here.
@@ -102,7 +102,7 @@ class ForwardPlan(NamedTuple):
 
 
 def time_left(expiration: float | None, now: float) -> float | None:
-    """The time to live with which a message goes on that has used a part of its own; None: it has no end.
+    """The remaining time to live of a message; None: it never expires.
 
     What ran out on the way still goes, for a moment: only where it arrives is it known where such a message belongs.
     """
@@ -110,8 +110,8 @@ def time_left(expiration: float | None, now: float) -> float | None:
 
 
 def bridged_id(store: bytes, queue: int, sequence: int) -> bytes:
-    """By what a target knows a message again: it is the same however often the message is sent again, and another one
-    for each time that the message stands in a queue.
+    """Make the id by which a target recognizes a message that is sent again; each stay of a message in a queue has an
+    id of its own.
 
     ``store``: what no other store has, and in memory no other life; it never gives a queue's or a message's number
     twice.
@@ -120,7 +120,7 @@ def bridged_id(store: bytes, queue: int, sequence: int) -> bytes:
 
 
 class _TransformerFailed(Exception):
-    """A program's own transformer has done what it may not; with what that was."""
+    """The program's transformer has raised or returned something that is not allowed."""
 
 
 def _transformed(transformer: Transformer, message: Message) -> Message | None:
@@ -135,7 +135,7 @@ def _transformed(transformer: Transformer, message: Message) -> Message | None:
 
 
 def is_large(delivery: ForwardedDelivery) -> bool:
-    """Whether a message is larger than what an ordinary one may be."""
+    """Whether the body of a message has to be streamed."""
     return delivery.size > limits.MESSAGE_BYTES_MAX
 
 
@@ -162,7 +162,7 @@ def plan(
     identify: Callable[[int], bytes] | None,
     now: float,
 ) -> ForwardPlan:
-    """What goes where, in order; neighbours for one address go together.
+    """Plan the batches for some deliveries, in order; neighbours for one address go together.
 
     ``identify`` makes the bridge's id of a message's number in its queue; None: it gives none.
     ``now``: seconds since 1970.

@@ -1,4 +1,4 @@
-"""How whatever dials another broker by itself connects, waits and comes back: bridges, and the links of a cluster."""
+"""The settings of links to other brokers: connecting, waiting, reconnecting; for bridges and clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a bridge is set up: names, defaults and what is allowed."""
+"""The settings of bridges: names, defaults and allowed values."""
 
 from __future__ import annotations
 

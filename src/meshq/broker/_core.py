@@ -480,4 +480,4 @@ class Core:
 
 
 def _ignore(*_: object) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

@@ -53,7 +53,7 @@ def run(file: str) -> None:
 @_group.command("check-config")
 @click.argument("file", type=click.Path())
 def check_config(file: str) -> None:
-    """Say of every key of FILE that is wrong where it stands, and what is allowed.
+    """Check FILE: list each wrong key with its line and the allowed values.
 
     The files that it names are looked at, too: secrets, certificates, keys and authorities.
     """
@@ -66,7 +66,7 @@ def check_config(file: str) -> None:
 @click.argument("user")
 @click.argument("address")
 def explain_permissions(file: str, user: str, address: str) -> None:
-    """Say what USER may do at ADDRESS of the broker that FILE describes, and by which roles and pattern.
+    """Explain the permissions of USER at ADDRESS of the broker in FILE, with the roles and pattern that grant them.
 
     A queue is judged by its address.
     """

@@ -202,7 +202,7 @@ class Administration(ABC):
         return int((await self._ask("move_messages", **arguments)).get("moved", 0))
 
     async def redrive(self, name: str, *, filter: str | None = None, limit: int | None = None) -> int:
-        """Send messages back to the queues from which they were moved to this one, as dead letters or expired; to their
+        """Send dead letters or expired messages back to the queues from which they were moved here, or to their
         addresses where these queues are gone.  Returns how many.
 
         They begin anew: their deliveries are counted from 0.  Messages that were sent to this queue stay.  So
@@ -453,7 +453,7 @@ class Administration(ABC):
     async def _pages(
         self, operation: str, names: tuple[str, ...], **about: Any
     ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """All pages of an answer: what is said beside the rows, and the rows with what they name."""
+        """Ask for all pages of an answer; return the values beside the rows, and the rows as dicts."""
         rows: list[dict[str, Any]] = []
         while True:
             values = await self._ask(operation, **about, after=len(rows))
@@ -488,7 +488,7 @@ def _check_queue(name: str) -> str:
 
 
 def _some(filter: str | None, limit: int | None) -> dict[str, Any]:
-    """Which of a queue's messages are meant."""
+    """The arguments that select some of a queue's messages."""
     if filter is not None:
         parse_filter(filter)
     if limit is not None and (type(limit) is not int or not 0 < limit <= COUNTER_MAX):

@@ -37,7 +37,7 @@ class Block:
         return self.entered and not self._left
 
     def claim(self) -> None:
-        """The block is about to be entered.
+        """Claim the block for one ``async with``.
 
         Raises:
             UsageError: it was entered before.
@@ -51,17 +51,17 @@ class Block:
         self._scope.__enter__()
 
     def abandon(self) -> None:
-        """The block was not entered after all."""
+        """Give up the block, which was not entered."""
         self._left = True
 
     def fail(self, error: BaseException) -> None:
-        """The thing has failed for good; the first error counts."""
+        """Cancel the body, because the object behind the block has failed for good; the first error counts."""
         if self.failure is None and not self._left:
             self.failure = error
             self._scope.cancel()
 
     def leave(self, error: BaseException | None) -> BaseException | None:
-        """The body has ended, with ``error``; returns what is left of that without our own cancellation."""
+        """End the body, which raised ``error``; return the rest of ``error`` without our own cancellation."""
         kind = None if error is None else type(error)
         trace = None if error is None else error.__traceback__
         self._left = True
@@ -75,7 +75,8 @@ class Block:
         return error
 
     async def close_after(self, left: BaseException | None, close: Callable[[], Awaitable[None]]) -> None:
-        """Close behind a body that left ``left``: an error of the body's is not lost in a cancellation that comes now.
+        """Call ``close`` after a body that left ``left``; a cancellation during ``close`` does not hide an error of the
+        body.
 
         Checkpoint: as ``close``.  Cancellation: as ``close``.
         """
@@ -90,7 +91,8 @@ class Block:
         return self.failure is not None and _same(self.failure, left)
 
     def conclude(self, error: BaseException | None, left: BaseException | None) -> bool:
-        """What ``__aexit__`` returns or raises: ``error`` is what the body raised, ``left`` what was left of it."""
+        """Give the result of ``__aexit__``, or raise: ``error`` is the exception of the body, ``left`` its rest after
+        our own cancellation."""
         failure = self.failure
         if failure is None or not isinstance(left, Exception | None) or _same(failure, left):
             if left is None or left is error:

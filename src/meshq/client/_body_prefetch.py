@@ -1,4 +1,4 @@
-"""What arrives at a consumer behind a large body: bodies are fetched before their messages are handed over, in order.
+"""Prefetch of large bodies: a consumer's runs wait here, in order, until their bodies are fetched.
 
 A body that an ordinary message could have is fetched whole, so that whoever receives sees no difference; it counts in
 the window of the consumer.  A larger one is not: its message is handed over without, and its holder reads it.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Fetch:
-    """A run in line, and the blocks of its body."""
+    """A waiting run, and the blocks of its body that have come."""
 
     __slots__ = ("asked", "blocks", "count", "run")
 
@@ -40,7 +40,7 @@ class _Fetch:
 
 
 class BodyPrefetch:
-    """The line of one consumer; it is there from its first large body on."""
+    """The runs of one consumer that wait for large bodies; made with the first large body."""
 
     __slots__ = ("_inbox", "_line", "_out", "_reads")
 
@@ -55,7 +55,7 @@ class BodyPrefetch:
         return len(self._line)
 
     def add(self, run: DeliveredRun) -> None:
-        """A run has arrived."""
+        """Take a DELIVER frame."""
         self._line.append(_Fetch(run))
         self._pump()
 

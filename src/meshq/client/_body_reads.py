@@ -1,4 +1,4 @@
-"""Blocks of large bodies that were asked for: of what a consumer fetches before it hands over, and of what is read.
+"""Reads of the blocks of large bodies, for consumers that prefetch bodies and for streams.
 
 The broker answers so many of a session at a time; the others wait here.
 """
@@ -35,7 +35,7 @@ class BodyReads:
         self._waiting: deque[_BlockRead] = deque()
 
     def ask(self, inbox: Inbox, tag: int, block: int, then: Got) -> None:
-        """Ask for a block of the body of a delivery, now or in its turn."""
+        """Ask for a block of the body of a delivery, now or when earlier reads are answered."""
         self._waiting.append(_BlockRead(inbox, tag, block, then))
         self._pump()
 
@@ -64,7 +64,7 @@ class BodyReads:
         self.fail(StaleDeliveryError("the session of the delivery is gone; the message comes again"))
 
     def fail(self, error: MeshqError) -> None:
-        """No answer will come any more."""
+        """Fail all calls: no answer will come any more."""
         reads = [*self._asked, *self._waiting]
         self._asked.clear()
         self._waiting.clear()
@@ -91,12 +91,12 @@ class _BlockRead:
         return self._inbox.epoch == self._epoch
 
     def frame(self, number: int) -> Frame:
-        """What is sent."""
+        """The frame of the read."""
         header = Read(tag=self._tag, block=self._block).encode()
         return Frame(FrameType.READ, channel=self._channel, first=number, header=header)
 
     def answered(self, line: BodyReads) -> Callable[[Values, MeshqError | None], None]:
-        """What is called with the answer."""
+        """Return the callback for the answer."""
 
         def answered(values: Values, error: MeshqError | None) -> None:
             line.answered(self, error if error is not None else values["data"])

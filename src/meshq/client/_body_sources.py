@@ -1,4 +1,4 @@
-"""Where the bytes of a large message come from: bytes, a file, or pieces that somebody makes one after the other."""
+"""Sources of the bytes of a large message: bytes, a file, or an iterable of pieces."""
 
 from __future__ import annotations
 

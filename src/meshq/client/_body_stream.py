@@ -57,7 +57,7 @@ class BodyStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What was asked for and not handed over is dropped.  Checkpoint: never."""
+        """Drop the chunks that were read ahead.  Checkpoint: never."""
         self._state = "closed"
         self._ahead.clear()
 

@@ -1,4 +1,4 @@
-"""What a bridge alone asks of a client: to send under ids of its own, and to give back what does not count."""
+"""The client's calls for bridges: sends under bridge ids, and uncounted returns of deliveries."""
 
 from __future__ import annotations
 

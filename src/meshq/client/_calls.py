@@ -34,20 +34,20 @@ class Call(Completion):
         self.sent = False
 
     def frame(self, number: int) -> Frame:
-        """The frame, to be sent now."""
+        """Make the frame, which is sent now."""
         self.number = number
         self.sent = True
         return self._make(number)
 
     def answered(self, values: Values, error: MeshqError | None) -> None:
-        """The answer has come."""
+        """Take the answer."""
         if error is not None:
             self.fail(error)
         else:
             self.succeed(values)
 
     def renewed(self, epoch: int, link_failures: LinkFailures) -> bool:
-        """The session was made anew; returns whether the call is to be sent in it."""
+        """Handle a new session; return whether the call is to be sent in it."""
         if self.sent:
             self.fail(link_failures.cut_off(f"{self.what} was cut off: its session was lost"))
         elif self.epoch is not None and self.epoch != epoch:
@@ -55,7 +55,7 @@ class Call(Completion):
         return not self.done
 
     def expired(self, why: BaseException) -> None:
-        """Nobody waits for it any longer; a late answer is dropped."""
+        """Fail the call with a timeout; a late answer is dropped."""
         if self.sent:
             error = CallTimeoutError(f"{self.what} was not answered in time")
         else:
@@ -63,13 +63,13 @@ class Call(Completion):
         self.fail(caused(error, why))
 
     def abandon(self) -> None:
-        """The task that waited was cancelled: what was not sent is not sent any more."""
+        """Withdraw the call if it is not sent yet; called when the waiting task is cancelled."""
         if not self.sent:
             self.fail(ClosedError(f"{self.what} was given up"))
 
 
 class NodeCall(Call):
-    """A call that only one node can answer: another one does not know what it is about.
+    """A call that only one node can answer, such as the decision of a prepared transaction.
 
     ``elsewhere`` gives the error for where the session is now; None: it is at the right node.
     """
@@ -88,7 +88,7 @@ class NodeCall(Call):
 
 
 class OpenCompletion(Completion):
-    """The wait for a producer or consumer to be open, however many sessions that takes."""
+    """The wait for a producer or consumer to be open, which may outlive sessions."""
 
     __slots__ = ("sent", "what")
 
@@ -99,15 +99,15 @@ class OpenCompletion(Completion):
         self.sent = True
 
     def expired(self, why: BaseException) -> None:
-        """The time is up."""
+        """Fail the wait with a timeout."""
         self.fail(caused(CallTimeoutError(f"{self.what} was not answered in time", outcome="not_done"), why))
 
     def abandon(self) -> None:
-        """The task that waited was cancelled."""
+        """End the wait, because the waiting task was cancelled."""
 
 
 class LeaveCall(Call):
-    """The end of a channel; what still comes on it until the answer is expected."""
+    """A LEAVE call: closes a channel, on which frames may still arrive until the answer."""
 
     __slots__ = ("_left",)
 
@@ -122,7 +122,7 @@ class LeaveCall(Call):
 
 
 class InnerCall:
-    """A call of the client's own: its maker makes another one when the session is made anew."""
+    """A call of the client itself, which its maker repeats when the session is made anew."""
 
     __slots__ = ("_make", "_on_answer")
 
@@ -132,19 +132,19 @@ class InnerCall:
 
     @property
     def done(self) -> bool:
-        """Never: it ends with its answer."""
+        """False: the call ends with its answer."""
         return False
 
     def frame(self, number: int) -> Frame:
-        """The frame, to be sent now."""
+        """Make the frame, which is sent now."""
         return self._make(number)
 
     def answered(self, values: Values, error: MeshqError | None) -> None:
-        """The answer has come."""
+        """Take the answer."""
         self._on_answer(values, error)
 
     def renewed(self, epoch: int, link_failures: LinkFailures) -> bool:
-        """The session was made anew: this one is forgotten."""
+        """Return False: the maker of the call makes another one in the new session."""
         return False
 
 
@@ -152,5 +152,5 @@ AnyCall = Call | InnerCall
 
 
 def opening(frame_type: FrameType, channel: int, header: bytes) -> Callable[[int], Frame]:
-    """Makes the frame of a call about a channel."""
+    """Return a function that makes the frame of a call about a channel."""
     return lambda number: Frame(frame_type, channel=channel, first=number, header=header)

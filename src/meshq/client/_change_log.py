@@ -1,4 +1,4 @@
-"""What the client says in the log: a line for a change of state, a repeated one at most once a minute."""
+"""The log of a client: a line for each change of state, a repeated line at most once a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client: one session at a broker, and what a program does with it."""
+"""The client: one session at a broker, with the calls of a program."""
 
 from __future__ import annotations
 
@@ -451,7 +451,7 @@ class Client(MessagingPatterns):
             mark.result()
 
     def _time(self, runs: Sequence[OutgoingRun]) -> None:
-        """Runs that somebody waits for, and that are not decided, have a timeout."""
+        """Start the timeout of the runs that a task waits for."""
         waiting = [run for run in runs if not run.done]
         if not waiting:
             return

@@ -1,4 +1,4 @@
-"""Waiting for one thing: cheaper than an event, and it knows what became of the thing.
+"""``Completion`` and ``Wakeup``: waits of one task, cheaper than a ``trio.Event``.
 
 A ``trio.Event`` and a cancel scope cost more than all the rest of a send, so a task that waits is parked directly, and
 one timer of the client watches all deadlines.
@@ -17,7 +17,7 @@ _PENDING: Final = object()
 
 
 def fresh(error: E) -> E:
-    """A copy of an error, to be raised by one more task: a traceback belongs to one of them."""
+    """Copy an error, to be raised by another task: each task has a traceback of its own."""
     copied = type(error).__new__(type(error))
     copied.args = error.args
     copied.__dict__.update(error.__dict__)
@@ -27,7 +27,7 @@ def fresh(error: E) -> E:
 
 
 def leaf(error: BaseException) -> BaseException:
-    """The first error inside groups of groups; a cancellation only if there is nothing else."""
+    """Return the first error inside nested groups; a cancellation only if there is no other error."""
     while isinstance(error, BaseExceptionGroup):
         others = error.split(trio.Cancelled)[1]
         error = (error if others is None else others).exceptions[0]
@@ -35,7 +35,7 @@ def leaf(error: BaseException) -> BaseException:
 
 
 class Completion:
-    """One thing that will be done or fail, and the task that waits for it."""
+    """The result of an operation, a value or an error, and the task that waits for the result."""
 
     __slots__ = ("_error", "_task", "_value", "since")
 
@@ -48,16 +48,16 @@ class Completion:
 
     @property
     def done(self) -> bool:
-        """Whether it is decided."""
+        """Whether the operation has completed or failed."""
         return self._value is not _PENDING or self._error is not None
 
     @property
     def has_waiter(self) -> bool:
-        """Whether a task is parked here."""
+        """Whether a task is waiting."""
         return self._task is not None
 
     def succeed(self, value: Any = None) -> None:
-        """It is done; what comes later is ignored."""
+        """Complete the operation with ``value``; later results are ignored."""
         if self._value is _PENDING and self._error is None:
             self._value = value
             task, self._task = self._task, None
@@ -65,7 +65,7 @@ class Completion:
                 trio.lowlevel.reschedule(task)
 
     def fail(self, error: BaseException) -> None:
-        """It has failed; what comes later is ignored."""
+        """Fail the operation with ``error``; later results are ignored."""
         if self._value is _PENDING and self._error is None:
             self._error = error
             task, self._task = self._task, None
@@ -73,17 +73,17 @@ class Completion:
                 trio.lowlevel.reschedule(task)
 
     async def wait(self) -> Any:
-        """The value, or the error raised.
+        """Wait for the operation; return its value or raise its error.
 
-        Checkpoint: always.  Cancellation: the thing goes on; nobody waits for it any more.
+        Checkpoint: always.  Cancellation: the operation goes on.
         """
         await self.decided()
         return self.result()
 
     async def decided(self) -> None:
-        """Return when it is decided, one way or the other.
+        """Wait until the operation has completed or failed.
 
-        Checkpoint: always.  Cancellation: the thing goes on; nobody waits for it any more.
+        Checkpoint: always.  Cancellation: the operation goes on.
         """
         if self._value is _PENDING and self._error is None:
             self._task = trio.lowlevel.current_task()
@@ -92,7 +92,7 @@ class Completion:
             await trio.lowlevel.checkpoint()
 
     def result(self) -> Any:
-        """The value of a decided thing, or its error raised."""
+        """Return the value of a completed operation, or raise its error."""
         if self._error is not None:
             raise self._error
         return self._value
@@ -103,7 +103,7 @@ class Completion:
 
 
 class Wakeup:
-    """Wakes one task, which looks for itself what there is to do."""
+    """A flag that wakes one waiting task, which then looks for work."""
 
     __slots__ = ("_task", "_woken")
 
@@ -112,7 +112,7 @@ class Wakeup:
         self._woken = False
 
     def wake(self) -> None:
-        """Wake the task now, or when it next waits."""
+        """Wake the waiting task, or let its next wait return at once."""
         task = self._task
         if task is None:
             self._woken = True
@@ -122,13 +122,13 @@ class Wakeup:
 
     @property
     def has_waiter(self) -> bool:
-        """Whether a task is parked here."""
+        """Whether a task is waiting."""
         return self._task is not None
 
     async def wait(self) -> None:
-        """Return when it has rung since the last time.
+        """Wait until ``wake`` is called, or return at once if it was called since the last wait.
 
-        Checkpoint: always.  Cancellation: the ring isn't lost.
+        Checkpoint: always.  Cancellation: a call of ``wake`` isn't lost.
         """
         if self._woken:
             await trio.lowlevel.checkpoint()

@@ -56,7 +56,7 @@ class _LinkEnd:
 
 
 def _nobody_writes() -> None:
-    """For what is left unsent on a link that has ended."""
+    """The writer of a link that has ended: drop the unsent bytes."""
 
 
 class Connection:
@@ -194,7 +194,7 @@ class Connection:
             self._gone.succeed()
 
     async def _attend(self, link: StreamLink) -> None:
-        """Read a byte stream until the link has ended; write what could not go at once."""
+        """Read a byte stream until the link has ended, and write the unsent bytes."""
         try:
             async with trio.open_nursery() as nursery:
                 writing = False
@@ -323,7 +323,7 @@ class Connection:
         self._look_at(since + self._timeout)
 
     async def keep_time(self) -> None:
-        """End what waits too long, say that we are there, and notice when nobody else is.
+        """Keep time: end overdue waits, send pings, and close a silent link.
 
         Checkpoint: always.  Cancellation: time is kept no longer.
         """
@@ -357,7 +357,7 @@ class Connection:
     # -- the end
 
     async def close(self) -> None:
-        """End the session in peace: what is in line goes out, then the node ends the connection.
+        """Close the session cleanly: send all queued frames, then wait until the node ends the connection.
 
         Checkpoint: always.  Cancellation: the link is closed at once.
         """
@@ -379,4 +379,4 @@ def _exhausted(error: MeshqError | None, outcome: Outcome) -> MeshqError:
 
 
 def _ignore(*_: object) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

@@ -25,7 +25,7 @@ class ConnectTarget(Protocol):
 
 
 class LocalTarget:
-    """A broker in this process, by whatever gives a link to it."""
+    """A broker in this process, with a function that opens a link."""
 
     def __init__(self, open_link: Callable[[], Link], name: str) -> None:
         self._open = open_link
@@ -43,7 +43,7 @@ class LocalTarget:
 
 
 class InprocTarget:
-    """A broker in this process, by its name: looked up at each attempt."""
+    """A broker in this process, looked up by name at each attempt."""
 
     def __init__(self, endpoint: Endpoint, env: Env, label: str) -> None:
         self._endpoint = endpoint

@@ -1,4 +1,4 @@
-"""A consumer: an async iterator over what a queue delivers, and the place to settle it."""
+"""The consumer: an async iterator over the deliveries of a queue, with the calls that settle them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ConsumerStatistics:
 
 
 class Subscription(NamedTuple):
-    """What a consumer of a multicast address says of the queue that is made for it."""
+    """The subscription of a consumer of a multicast address: the properties of its queue."""
 
     subscription: str
     name: str
@@ -59,7 +59,7 @@ def check_consumer(
     exclusive: object = False,
     browse: object = False,
 ) -> str:
-    """Check what a consumer was asked for; returns its filter's text, empty for none.
+    """Check the arguments of a consumer; return the text of its filter, empty for none.
 
     Raises:
         SettingsError: one of it is not allowed.

@@ -1,4 +1,4 @@
-"""Lends a consumer's messages to another thread, which hands them over and says so afterwards.
+"""The tap of a consumer: another thread takes its runs, hands the messages over, and reports that afterwards.
 
 What is lent is not yet delivered: only what the other thread reports as handed over is.
 """
@@ -17,7 +17,7 @@ from meshq.wire import FLAG_REJECT
 
 
 class ConsumerTap:
-    """One consumer, seen from another thread.
+    """The calls of another thread to one consumer.
 
     ``on_change`` is called, in the client's own thread, when messages have arrived or the consumer has failed.
     ``mark`` and ``settle`` are for one thread at a time: whoever borrows has a lock for them.
@@ -43,7 +43,7 @@ class ConsumerTap:
 
     @property
     def auto(self) -> bool:
-        """Whether what is handed over is acknowledged by that."""
+        """Whether messages are acknowledged when they are received."""
         return self._inbox.auto
 
     @property
@@ -52,7 +52,7 @@ class ConsumerTap:
         return self._inbox.ended
 
     def check_settling(self) -> None:
-        """See that its messages are to be settled.
+        """Check that the messages may be settled.
 
         Raises:
             UsageError: they were only looked at.
@@ -64,7 +64,7 @@ class ConsumerTap:
         return run.epoch == self._inbox.epoch
 
     def mark(self, deliveries: Sequence[ReceivedMessage]) -> tuple[list[DeliverySpan], StaleDeliveryError | None]:
-        """Mark deliveries as settled: the spans for ``report``, and the error for those that are stale.
+        """Mark deliveries as settled; return the spans for ``report``, and the error for stale deliveries.
 
         Raises:
             UsageError: one is settled already, or not of this consumer; nothing changed.
@@ -72,23 +72,23 @@ class ConsumerTap:
         return self._inbox.mark(deliveries)
 
     def hand_back(self, delivery: ReceivedMessage) -> None:
-        """A message was handed over in vain; see ``Inbox.hand_back``."""
+        """Hand back a message that the application could not use; see ``Inbox.hand_back``."""
         self._inbox.hand_back(delivery)
 
     # -- for the client's thread
 
     def take(self) -> list[DeliveredRun]:
-        """What has arrived and is not lent yet."""
+        """Take the runs that have arrived."""
         return self._inbox.lend()
 
     def report(self, handed: Sequence[DeliverySpan], settled: Sequence[tuple[int, DeliverySpan]]) -> None:
-        """What the other thread has handed over since the last time, and what has become of messages."""
+        """Report the messages that the other thread has received and settled since the last report."""
         self._inbox.handed_over(handed)
         if not self._inbox.ended and self._inbox.gather(settled):
             self._consumer._session.gathered(self._inbox)
 
     def settle(self, deliveries: Sequence[ReceivedMessage]) -> StaleDeliveryError | None:
-        """Acknowledge; returns the error for those that are stale, if any are.
+        """Acknowledge deliveries; return the error for stale deliveries, if any.
 
         Raises:
             UsageError: one is settled already, or not of this consumer; nothing changed.

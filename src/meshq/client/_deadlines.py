@@ -1,4 +1,4 @@
-"""What of a session has waited too long."""
+"""Deadlines: ends waits of a session that take too long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def due(session: ClientSession, now: float) -> float:
-    """End what has waited too long; returns when to look again."""
+    """End the overdue waits of a session; return the time of the next deadline."""
     attached = session.link is not None
     settings, refused_at = session.settings, session.send_queue.refused_at
     timeout = settings.call_timeout if attached else settings.call_failover_timeout

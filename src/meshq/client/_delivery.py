@@ -1,4 +1,4 @@
-"""A message received: where it lies in the run it came in, and what is read from there when asked for.
+"""Received messages: views of one row of a run, which decode header, properties and body when asked.
 
 Nothing is decoded per message: a delivery is a run and an index, made by the hundred by ``map``.
 """
@@ -77,7 +77,7 @@ class DeliveredRun:
 
     @property
     def header(self) -> Deliver:
-        """What the broker says of the run."""
+        """The header of the frame."""
         return (self._header or self._read())[0]
 
     @property
@@ -112,7 +112,7 @@ class ReceivedMessage:
         self._index = index
 
     def __repr__(self) -> str:
-        """Where it comes from, never what is in it."""
+        """Name the queue and the id of the message, never its content."""
         return f"<Delivery {self.message_id} of {self.queue!r} sequence={self.sequence} count={self.delivery_count}>"
 
     @property
@@ -272,7 +272,7 @@ class ReceivedMessage:
             )
 
     def _answer(self, body: bytes | Message, keywords: dict[str, Any]) -> tuple[str, bytes | Message]:
-        """Where an answer goes, and what is sent; that, or ``keywords``, say what it answers."""
+        """Return the address and the message of an answer, with its correlation id."""
         address = self.reply_to
         if address is None:
             raise UsageError(f"message {self.message_id} has no reply_to")
@@ -313,7 +313,7 @@ class Delivery(ReceivedMessage):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Acknowledge the message, or give it back; what the body has raised goes on.
+        """Acknowledge the message, or give it back if the body raised an exception, which is raised again.
 
         Checkpoint: at least every 64th call.  Cancellation: the message is given back.
         Raises:

@@ -1,4 +1,4 @@
-"""What a message has besides its body, encoded once."""
+"""Encoding of envelopes: the headers and properties of messages, without the body."""
 
 from __future__ import annotations
 

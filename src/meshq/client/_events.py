@@ -1,4 +1,4 @@
-"""What happens to a client's connection, as a stream that a program can watch."""
+"""Events of a client's connection, and the streams through which programs watch them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ E_in = TypeVar("E_in", contravariant=True)
 
 
 class EventSink(Protocol[E_in]):
-    """Something that is told what happens."""
+    """A receiver of events."""
 
     def put(self, event: E_in) -> None:
         """Add an event to the stream."""
@@ -87,7 +87,7 @@ class EventSink(Protocol[E_in]):
 
 
 class EventSinks(Generic[E]):
-    """Sinks that are told what happens, in the order in which they came, as long as somebody holds on to them."""
+    """The sinks of events, in order of registration; a sink that the program drops is forgotten."""
 
     __slots__ = ("_sinks",)
 

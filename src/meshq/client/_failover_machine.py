@@ -65,7 +65,7 @@ class FailoverMachine:
         self._attached_at: float | None = None
 
     def next(self) -> ConnectAttempt | None:
-        """What to try now; None: all attempts are used up."""
+        """The next attempt to connect; None: all attempts are used up."""
         allowed = self._initial_attempts if self._attached_at is None else self._attempts
         if self._round >= allowed:
             return None

@@ -1,4 +1,4 @@
-"""The task that sends what has gathered at the end of a loop turn: runs, acknowledgements, frames in line."""
+"""The flusher: a task that sends gathered runs, acknowledgements and frames at the end of each loop turn."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 class Flushable(Protocol):
-    """Something that gathers and wants a look at the end of each loop turn."""
+    """A gatherer of messages that the flusher calls at the end of each loop turn."""
 
     def turn(self) -> bool:
-        """Look; returns whether to look again in the next turn."""
+        """Send gathered messages that no longer grow; return whether to call again in the next turn."""
 
     def gather(self) -> None:
         """Send the gathered messages now."""
 
 
 class Flusher:
-    """One for each client.  It sleeps while nothing gathers."""
+    """The flusher of one client, which sleeps while nothing gathers."""
 
     __slots__ = ("_armed", "_session", "_wakeup")
 
@@ -32,16 +32,16 @@ class Flusher:
         session.wake = self.wake
 
     def wake(self) -> None:
-        """There is something to send."""
+        """Wake the flusher: frames are to be sent."""
         self._wakeup.wake()
 
     def arm(self, gathers: Flushable) -> None:
-        """Look at this one from the next turn on."""
+        """Call ``turn`` of ``gathers`` at the end of each loop turn, starting with the next one."""
         self._armed[gathers] = None
         self._wakeup.wake()
 
     def gather(self) -> None:
-        """Have everything sent that gathers now."""
+        """Send all gathered messages now."""
         for gathers in list(self._armed):
             gathers.gather()
 

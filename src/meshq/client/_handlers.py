@@ -1,4 +1,4 @@
-"""Handlers of messages, as all faces of ``client.serve`` call them: what is checked, and what a failed one leaves."""
+"""Handlers of ``client.serve`` in all faces: checks of their signatures, and the treatment of their errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_ASYNC: Final = "a function that is not async: its coroutine would be awaite
 def check_serving(
     handler: object, concurrency: object, on_error: object, window: object, *, threads: bool = False
 ) -> int:
-    """Check what a worker was asked for; returns the window of its consumer.
+    """Check the arguments of a worker; return the window of its consumer.
 
     ``window`` None: twice the concurrency, so that the next message is here when a handler ends, and the others stay
     for other workers.  ``threads``: handlers run in threads, where nobody would await an async function.
@@ -55,7 +55,7 @@ def check_serving(
 
 
 def _check_parameters(name: str, function: Callable[..., object], *given: str) -> None:
-    """See that a function can be called with what it is to be given, before there is a message that could be lost.
+    """Check that a function can be called with its arguments, before any message is received.
 
     Raises:
         SettingsError: it can't.
@@ -94,7 +94,7 @@ def _never_awaitable(handler: Callable[..., object]) -> bool:
 
 
 class HandlerErrors:
-    """What is done about an exception that a handler has raised: a warning, and the program's own function.
+    """The treatment of a handler's exception: a warning in the log, and a call of the program's own function.
 
     The warning names the type and the place of the exception; its text may be of the message, and is not logged.
     """
@@ -107,7 +107,7 @@ class HandlerErrors:
         self._misuses: list[SettingsError] = []
 
     def awaitable(self, returned: object) -> Awaitable[object]:
-        """What an async handler has returned, to be awaited.
+        """Return the awaitable that an async handler has returned.
 
         Raises:
             SettingsError: the handler is not async, and has run: waiting for its end is not possible.

@@ -67,7 +67,7 @@ class Handshake:
         self._link.flush()
 
     def frames(self, frames: list[Frame]) -> None:
-        """A batch of frames has arrived."""
+        """Handle a batch of received frames."""
         try:
             for index, frame in enumerate(frames):
                 self._machine.received(frame.type)
@@ -132,4 +132,4 @@ class Handshake:
 
 
 def _ignore(*_: object) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

@@ -1,4 +1,4 @@
-"""What one consumer was sent and has not handed over, and what it has settled: bookkeeping without waiting."""
+"""The inbox of one consumer: runs that wait to be received, and acknowledgements that wait to be sent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WAIT_SHIFT: Final = 8
 
 
 def returning(delay: float | None) -> int:
-    """The fate of deliveries that are given back, and wait for ``delay`` seconds; None: as their queue has it.
+    """Return the fate of deliveries that are given back with a ``delay`` in seconds; None: the delay of their queue.
 
     Raises:
         SettingsError: it is no number of seconds, or too long.
@@ -38,7 +38,7 @@ def returning(delay: float | None) -> int:
 
 
 class DeliverySpan(NamedTuple):
-    """Messages of one run that follow each other, as given to ``ack``."""
+    """Consecutive messages of one run, as given to ``ack``."""
 
     run: DeliveredRun
     start: int
@@ -61,7 +61,7 @@ class DeliverySpan(NamedTuple):
 
 
 def spans_of(deliveries: Sequence[ReceivedMessage]) -> list[DeliverySpan]:
-    """Deliveries as spans, in the order given: comparing whole ranges, not message by message.
+    """Turn deliveries into spans, in the order given, comparing ranges and not single messages.
 
     Raises:
         SettingsError: one of them is none.
@@ -74,7 +74,7 @@ def spans_of(deliveries: Sequence[ReceivedMessage]) -> list[DeliverySpan]:
 
 
 def check_deliveries(deliveries: Sequence[object], part: Callable[[Any], object]) -> None:
-    """See that all are deliveries: that they have a ``part`` that deliveries have.
+    """Check that all objects are deliveries: that they have the attribute of ``part``.
 
     Raises:
         SettingsError: one of them is none.
@@ -107,7 +107,7 @@ def _spans_of(deliveries: Sequence[ReceivedMessage]) -> list[DeliverySpan]:
 
 
 class InboxOwner(Protocol):
-    """Whose deliveries these are."""
+    """The owner of an inbox: a consumer."""
 
     @property
     def queue(self) -> str:
@@ -190,7 +190,7 @@ class Inbox:
     # -- in
 
     def begin(self, channel: int, epoch: int) -> None:
-        """The consumer is asked for, or asked for again: what it had belongs to a session that is gone."""
+        """Begin in a new session: drop the state of the previous session."""
         self.ready = False
         self.channel = channel
         self.epoch = epoch
@@ -213,7 +213,7 @@ class Inbox:
         self.consumer.opened()
 
     def deliver(self, frame: Frame) -> None:
-        """A run has arrived.
+        """Take a DELIVER frame.
 
         Raises:
             RemoteProtocolError: its tags don't follow, or it can't be one.
@@ -238,18 +238,18 @@ class Inbox:
             self.on_change()
 
     def arrived(self, run: DeliveredRun) -> None:
-        """A run can be handed over."""
+        """Add a run that can be received."""
         self._runs.append(run)
         self.on_change()
 
     def skip(self, run: DeliveredRun) -> None:
-        """A run of one message is not there any more: it is settled without being handed over."""
+        """Settle a run of one message that is no longer in the queue, without handing it over."""
         self.open += 1
         self._add(0, run.first, run.first)
 
     @property
     def waiting(self) -> int:
-        """Messages that wait to be handed over."""
+        """The number of messages that wait to be received."""
         current = self._current.rows - self._position if self._current is not None else 0
         arriving = len(self.arriving) if self.arriving is not None else 0
         return current + sum(run.rows for run in self._runs) + arriving
@@ -310,20 +310,20 @@ class Inbox:
     # -- handing over by another thread
 
     def lend(self) -> list[DeliveredRun]:
-        """Take all that waits here, handed over to nobody yet: whoever hands it over says so by ``handed_over``."""
+        """Take all waiting runs for another thread, which reports received messages by ``handed_over``."""
         runs = list(self._runs)
         self._runs.clear()
         return runs
 
     def handed_over(self, spans: Sequence[DeliverySpan]) -> None:
-        """These messages, lent before, were handed to the application."""
+        """Note the lent messages that the application has received."""
         for span in spans:
             if span.run.epoch == self.epoch:
                 self.handed = span.last + 1
                 self.open += span.rows
 
     def gather(self, settled: Sequence[tuple[int, DeliverySpan]]) -> bool:
-        """What has become of messages that were marked before; returns whether there is something to tell the broker.
+        """Gather the settlement of messages that were marked before; return whether anything is to be sent.
 
         What belongs to a session that is gone is dropped: it comes again.
         """
@@ -335,8 +335,8 @@ class Inbox:
         return some
 
     def hand_back(self, delivery: ReceivedMessage) -> None:
-        """A message was handed over in vain: with whatever else is not settled from there on, it goes back uncounted
-        when the consumer is closed, which is to follow."""
+        """Hand back a message that the application could not use: this message and all unsettled ones after it go back
+        uncounted when the consumer is closed."""
         run, index = delivery._run, delivery._index
         if run.epoch == self.epoch:
             tag = run.first + index
@@ -344,13 +344,13 @@ class Inbox:
 
     @property
     def reached(self) -> int:
-        """The lowest tag from which on no message has reached the application, or only in vain."""
+        """The lowest tag from which on no message was used by the application."""
         return self.handed if self.undone is None else min(self.handed, self.undone)
 
     # -- settling
 
     def check_settling(self) -> None:
-        """See that its messages are to be settled.
+        """Check that the messages may be settled.
 
         Raises:
             UsageError: they were only looked at.
@@ -359,7 +359,7 @@ class Inbox:
             raise UsageError(f"the consumer of {self.consumer.queue!r} only looks: there is nothing to settle")
 
     def settle(self, deliveries: Sequence[ReceivedMessage], fate: int) -> StaleDeliveryError | None:
-        """Gather what becomes of deliveries, as ``returning`` or the flags say; whoever calls tells the session.
+        """Settle deliveries with ``fate`` and gather that; the caller wakes the session.
 
         Returns the error for those that are stale, if any are; the others are settled.
 
@@ -384,7 +384,7 @@ class Inbox:
         return stale
 
     def mark(self, deliveries: Sequence[ReceivedMessage]) -> tuple[list[DeliverySpan], StaleDeliveryError | None]:
-        """Mark deliveries as settled, and gather nothing: the spans to gather, and the error for those that are stale.
+        """Mark deliveries as settled without gathering; return the spans to gather, and the error for stale deliveries.
 
         Raises:
             UsageError: one is settled already, or not of this consumer, or none at all; nothing changed.
@@ -423,7 +423,7 @@ class Inbox:
         return StaleDeliveryError(f"{stale} of {len(results)} deliveries: {text}", results=results)
 
     def _add_all(self, fate: int, spans: Sequence[DeliverySpan]) -> None:
-        """Gather spans; those of runs that follow each other, as most do, are one range."""
+        """Gather spans of settled messages; adjacent spans become one range."""
         first = following = spans[0].first
         for run, start, rows in spans:
             tag = run.first + start
@@ -450,7 +450,7 @@ class Inbox:
             ranges += (first, last)
 
     def take_settles(self) -> list[Frame]:
-        """The frames for what was gathered."""
+        """Take the gathered acknowledgements as SETTLE frames."""
         pending, self._pending = self._pending, []
         return [
             Frame(
@@ -467,7 +467,7 @@ class Inbox:
     # -- life
 
     def end_browse(self) -> None:
-        """Nothing more arrives; what is here is still handed over, and nobody waits for acknowledgements of that."""
+        """End a browse: the messages that are here can still be received, and are not acknowledged."""
         self.ended = True
         self.auto = self.ready = False
         self._pending.clear()
@@ -481,11 +481,11 @@ class Inbox:
             self.consumer.failed(error)
 
     def end(self) -> None:
-        """Whatever it still has is stale; what was gathered before is still told."""
+        """End the inbox: its deliveries are stale, its gathered acknowledgements are still sent."""
         self.epoch = 0
         self.ready = False
         self._forget()
 
 
 def _nothing() -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

@@ -31,7 +31,7 @@ class _BlockCall(Call):
     __slots__ = ()
 
     def renewed(self, epoch: int, link_failures: LinkFailures) -> bool:
-        """The session was made anew: what had come of the body is gone."""
+        """Fail the upload: the new session has none of the body's blocks."""
         self.fail(body_lost(link_failures))
         return False
 
@@ -149,7 +149,7 @@ async def _send_until_stored(
 
 
 async def _send_in_turn(client: Client, address: str, blocks: BodyBlocks, envelope: Row, *, durable: bool) -> None:
-    """Send once it is this one's turn: the broker takes only so many bodies of a session at a time."""
+    """Send a body when a slot is free: the broker takes a limited number of bodies of a session at a time."""
     # Who asks for what is not allowed is told at once.
     parse_place(address)
     client._check()

@@ -75,7 +75,7 @@ class ForwardedRun(NamedTuple):
         return self.number + (self.content.rows - 1) * self.step
 
     def frame(self, channel: int) -> Frame:
-        """What goes out."""
+        """Make the frame of the run."""
         header = Forward(
             address=self.address,
             producer=self.producer,
@@ -102,7 +102,7 @@ class ForwardedRun(NamedTuple):
 
 
 class PeerEvents(Protocol):
-    """Whoever owns a link, and wants to know what comes over it."""
+    """The owner of a link, which receives the frames of the other node."""
 
     def opening(self, node_id: bytes) -> LinkOpening:
         """There is a session with this node: how the link is opened in it.  A snapshot follows."""
@@ -128,7 +128,7 @@ class PeerEvents(Protocol):
 
 
 class LinkChannel:
-    """The link's channel in its session, whichever that is."""
+    """The channel of a link between nodes, which outlives sessions."""
 
     __slots__ = ("_events", "_session", "channel", "ready", "sent", "unsent")
 
@@ -148,7 +148,7 @@ class LinkChannel:
         return sum(run.content.rows for line in (self.unsent, self.sent) for run in line if not run.more)
 
     def submit(self, run: ForwardedRun) -> None:
-        """Send a run, now or in its turn."""
+        """Send a run, now or after the runs before it."""
         queues = run.queues
         for at in range(0, len(queues), QUEUES_MAX):
             part = queues[at : at + QUEUES_MAX]
@@ -156,7 +156,7 @@ class LinkChannel:
         self.pump()
 
     def pump(self) -> None:
-        """Send what waits, as far as it may go."""
+        """Send the waiting runs as far as credit and window allow."""
         session = self._session
         while self.unsent and self.ready and session.send_queue.open:
             run = self.unsent.popleft()
@@ -168,7 +168,7 @@ class LinkChannel:
     # -- in
 
     def confirm(self, frame: Frame) -> None:
-        """Everything up to a number is stored.
+        """Settle the runs up to the number that the node has stored.
 
         Raises:
             RemoteProtocolError: more than was sent.

@@ -1,4 +1,4 @@
-"""Why a session has no link, or had to be made anew: the cause of what its calls raise."""
+"""The failures of a session's links: the causes of the errors that its calls raise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from meshq.errors import MeshqError, UnblockedError, caused
 
 
 class LinkFailures:
-    """What one session remembers of the ends of its links, and of the attempts to get another one."""
+    """The last failures of a session's links and connection attempts."""
 
     __slots__ = ("absent", "lost")
 
@@ -18,18 +18,18 @@ class LinkFailures:
         self.absent: MeshqError | None = None
 
     def attached(self) -> None:
-        """There is a link."""
+        """Note that the session has a link."""
         self.absent = None
 
     def ended(self, error: MeshqError, *, attached: bool) -> None:
-        """A link has ended, or an attempt to get one has failed."""
+        """Note the end of a link, or a failed attempt to connect."""
         # Kept without the frames in which it was raised.
         self.absent = fresh(error)
         if attached:
             self.lost = self.absent
 
     def cut_off(self, text: str) -> UnblockedError:
-        """The error of what the session that is gone has taken with it."""
+        """The error of an operation that was lost with its session."""
         return caused(UnblockedError(text), self.lost)
 
     def late(self, waited_s: float, *, attached: bool) -> BaseException:

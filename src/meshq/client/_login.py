@@ -1,4 +1,4 @@
-"""Who a client is, and how it proves it."""
+"""The login of a client: mechanism, name and proof."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from meshq.wire import (
 
 
 class Login:
-    """One identity, for all connections of a client or of a link between nodes.
+    """The identity of a client or node, for all its connections.
 
     ``token``: random bytes that nobody can guess.  ``instance``: the life of the node that dials as a peer, which is to
     know its nonces again.  What is slow to derive from a password is kept for as long as

@@ -1,4 +1,4 @@
-"""What a broker says of where a message would go, and of where one is."""
+"""Routes and locations of messages, as a broker explains them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXPLAINED_BYTES_MAX: Final = 2 * limits.KIB
 def told_of(
     properties: Mapping[str, PropertyValue] | None, texts: Mapping[str, str | None], *, durable: bool, priority: int
 ) -> dict[str, Any]:
-    """What is told of a message whose way is asked for; nothing: it is asked of any message.
+    """Return the arguments about a message whose route is asked for; empty: any message.
 
     ``texts``: its headers, by name.
 

@@ -1,4 +1,4 @@
-"""Publish and subscribe, request and reply: what a client builds on queues that come and go with their users."""
+"""Messaging patterns of a client: publish and subscribe, request and reply, workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MessagingPatterns(TwoPhaseCalls):
-    """The calls of a client that make their queues themselves."""
+    """The calls of a client that create queues of their own."""
 
     _replies: ReplyQueue
     # The workers of ``serve``, while they run.
@@ -206,7 +206,7 @@ class MessagingPatterns(TwoPhaseCalls):
 
 
 def check_request(message: Message) -> None:
-    """See that a message leaves to the request what the request says itself.
+    """Check that a message leaves its reply address and correlation id to the request.
 
     Raises:
         SettingsError: it says where answers go, or which answer is its own.
@@ -218,7 +218,7 @@ def check_request(message: Message) -> None:
 
 
 def check_subscription(address: object, name: object, *, durable: object, shared: object) -> Subscription:
-    """What a subscriber asks for, checked.
+    """Check the arguments of ``subscribe``.
 
     Raises:
         SettingsError: it is not allowed, or contradicts itself.

@@ -1,4 +1,4 @@
-"""What one producer has on its way: runs that wait, runs that were sent, and their numbers.
+"""The outbox of one producer: runs that wait, runs that were sent, and their numbers.
 
 A run gets its number when it is sent for the first time, never before, so that one that is given up unsent leaves
 no trace.  It is kept until it is confirmed or refused, beside what the session keeps for a resume: when the session
@@ -20,17 +20,17 @@ _CUT_OFF: Final = "a send was cut off by the loss of its session"
 
 
 class OutboxOwner(Protocol):
-    """Whoever gives runs to an outbox and wants to know of their fate."""
+    """The owner of the runs in an outbox, which is told their outcomes."""
 
     def run_settled(self, run: OutgoingRun, error: MeshqError | None) -> None:
-        """A run is confirmed, or failed."""
+        """Take the outcome of a run: confirmed, or failed with ``error``."""
 
     def run_sent(self) -> None:
-        """A run has left the line."""
+        """Note that a run has left the send queue."""
 
 
 class OutgoingRun(Completion):
-    """A run on its way; a task may wait for it."""
+    """A run that is queued or sent; a task may wait for its confirm."""
 
     __slots__ = (
         "again",
@@ -81,7 +81,7 @@ class OutgoingRun(Completion):
         return self.first + self.count - 1
 
     def expired(self, why: BaseException) -> None:
-        """The time of whoever waits is up."""
+        """Fail the run with a timeout."""
         if self.sent:
             error = CallTimeoutError("a send was not confirmed in time")
         else:
@@ -95,17 +95,17 @@ class OutgoingRun(Completion):
 
 
 class SendBarrier(OutgoingRun):
-    """A place in the line, for whoever waits until everything before it was sent."""
+    """A run without messages that marks a place in the send queue, for tasks that wait until it is reached."""
 
     __slots__ = ()
 
     def expired(self, why: BaseException) -> None:
-        """The time of whoever waits is up."""
+        """Fail the run with a timeout."""
         self.fail(caused(CallTimeoutError("flush was not answered in time"), why))
 
 
 class Outbox:
-    """One producer id at one address."""
+    """The runs of one producer id at one address."""
 
     __slots__ = (
         "address",
@@ -174,7 +174,7 @@ class Outbox:
         return f"<Outbox {self.address!r} channel={self.channel} next={self.next} unsettled={self.unsettled}>"
 
     def settle(self, run: OutgoingRun, error: MeshqError | None = None) -> None:
-        """A run is confirmed, or failed; it is in no line any more."""
+        """Settle a run that is in no queue any more: confirmed, or failed with ``error``."""
         self.unsettled -= run.count
         if run.owner is not None:
             run.owner.run_settled(run, error)
@@ -184,7 +184,7 @@ class Outbox:
             run.fail(error)
 
     def confirmed(self, number: int) -> None:
-        """Everything up to ``number`` is stored."""
+        """Settle the runs up to ``number``, which the broker has stored."""
         sent = self.sent
         while sent and sent[0].first + sent[0].count - 1 <= number and not sent[0].again:
             self.settle(sent.popleft())
@@ -202,7 +202,7 @@ class Outbox:
         return True
 
     def take_refused(self, first: int, messages: int) -> OutgoingRun | None:
-        """The run that was refused, taken out of those sent; None if there is none."""
+        """Take the refused run out of the sent runs; None if it is not there."""
         for run in self.sent:
             if run.first == first and run.count == messages:
                 self.sent.remove(run)
@@ -210,7 +210,7 @@ class Outbox:
         return None
 
     def keep(self, run: OutgoingRun) -> None:
-        """A run that was sent goes back among those, in the order of their numbers."""
+        """Put a run back among the sent runs, in the order of their numbers."""
         sent = self.sent
         at = len(sent)
         while at and sent[at - 1].first > run.first:
@@ -218,7 +218,7 @@ class Outbox:
         sent.insert(at, run)
 
     def renew(self) -> None:
-        """The session is gone: what is in the line is kept in ``awaiting_channel`` until there is a channel again."""
+        """Handle a lost session: unsent runs go to ``awaiting_channel`` until there is a channel again."""
         self.channel = 0
         self.ready = False
         self.sent_on_channel, self.credit_until, self.credit_told = 0, COUNTER_MAX, False
@@ -247,9 +247,9 @@ class Outbox:
         return True
 
     def reopened(self, number: int, link_failures: LinkFailures, *, same_node: bool, resend: bool) -> list[OutgoingRun]:
-        """There is a channel in a new session, at a node that has stored everything up to ``number``.
+        """Handle the channel of a new session, at a node that has stored everything up to ``number``.
 
-        Returns what has to be sent again.  What cannot be, fails.
+        Returns the runs to send again; runs that cannot be sent again fail.
         """
         again: list[OutgoingRun] = []
         pending, self.sent = self.sent, deque()
@@ -265,7 +265,7 @@ class Outbox:
         return again
 
     def _split(self, run: OutgoingRun, link_failures: LinkFailures) -> list[OutgoingRun]:
-        """What of a run may be repeated on another node: the messages with duplicate ids, as runs of their own."""
+        """Split a run for another node: messages with duplicate ids become runs to send again, all others fail."""
         ids = duplicate_ids(run.content)
         if all(ids):
             return [run]
@@ -290,7 +290,7 @@ class Outbox:
         return parts
 
     def fail_all(self, error: MeshqError) -> None:
-        """Nothing of this will be sent or confirmed any more."""
+        """Fail all runs: nothing is sent or confirmed any more."""
         runs = [*self.sent, *self.awaiting_credit, *self.awaiting_channel]
         self.sent.clear()
         self.awaiting_credit.clear()
@@ -308,11 +308,11 @@ def body_lost(link_failures: LinkFailures) -> MeshqError:
 
 
 def outcome_of(error: MeshqError, outcome: str) -> MeshqError:
-    """A copy of an error that says what became of one operation."""
+    """Copy an error with the outcome of one operation."""
     copied = fresh(error)
     copied.outcome = outcome  # type: ignore[assignment]
     return copied
 
 
 def _nothing() -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

@@ -66,7 +66,7 @@ class PeerLink:
         return self._line.unconfirmed
 
     def send(self, run: ForwardedRun) -> None:
-        """Send a run, now or when there is a connection; its numbers are above those of all before."""
+        """Send a run, now or when the link is connected; its numbers are higher than all earlier ones."""
         self._line.submit(run)
         self._session.wake()
 

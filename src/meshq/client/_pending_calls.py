@@ -1,4 +1,4 @@
-"""The calls of a session: those that wait for their answer, and those that could not be sent yet."""
+"""The pending calls of a session: sent calls that wait for answers, and calls that wait for a link."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OUTCOMES: Final = get_args(Outcome)
 
 
 class PendingCalls:
-    """Numbers calls, and finds the one that an answer is for."""
+    """The pending calls of one session, by number."""
 
     __slots__ = ("_last", "_pending", "_session", "unsent")
 
@@ -39,7 +39,7 @@ class PendingCalls:
         self.pump()
 
     def pump(self) -> None:
-        """Send what could not be sent before."""
+        """Send the waiting calls as far as possible."""
         unsent, session = self.unsent, self._session
         while unsent and session.link is not None and len(self._pending) < limits.CALLS_MAX:
             call = unsent.popleft()
@@ -53,7 +53,7 @@ class PendingCalls:
             session.out(frame)
 
     def answer(self, frame: Frame) -> None:
-        """An answer has come.
+        """Pass an ANSWER frame to its call.
 
         Raises:
             RemoteProtocolError: to nothing that was asked.
@@ -67,7 +67,7 @@ class PendingCalls:
         call.answered(values, error)
 
     def piece(self, frame: Frame) -> None:
-        """An answer that is bytes has come.
+        """Pass a PIECE frame to its call.
 
         Raises:
             RemoteProtocolError: to nothing that was asked.
@@ -78,14 +78,14 @@ class PendingCalls:
         call.answered({"data": bytes(frame.body)}, None)
 
     def renew(self, epoch: int, link_failures: LinkFailures) -> None:
-        """The session was made anew: what was sent is cut off, what was not still waits."""
+        """Handle a new session: sent calls fail, unsent calls still wait."""
         calls = [*self._pending.values(), *self.unsent]
         self._pending.clear()
         self.unsent.clear()
         self.unsent.extend(call for call in calls if call.renewed(epoch, link_failures))
 
     def fail(self, error: MeshqError) -> None:
-        """No answer will come any more."""
+        """Fail all calls: no answer will come any more."""
         calls = [*self._pending.values(), *self.unsent]
         self._pending.clear()
         self.unsent.clear()
@@ -95,7 +95,7 @@ class PendingCalls:
 
 
 def _outcome(values: Mapping[str, object]) -> Outcome | None:
-    """What an answer says of the outcome, where it is another one than its error has by itself."""
+    """The outcome that an answer names, if it differs from the default outcome of the error."""
     outcome = values.get("outcome")
     if outcome is None or outcome in OUTCOMES:
         return cast("Outcome | None", outcome)

@@ -260,7 +260,7 @@ class Producer:
         await self._append_slowly(body, row, durable)
 
     async def _take(self, body: bytes, row: Row | None, durable: bool) -> None:
-        """Take a message that is checked and encoded; what became of earlier ones is told another time."""
+        """Take a checked and encoded message, without raising the errors of earlier messages."""
         if not self._room:
             await self._make_room(report=False)
         size = self._size + len(body)
@@ -273,7 +273,7 @@ class Producer:
             await self._append_slowly(body, row, durable, report=False)
 
     def _drop(self, count: int, error: MeshqError) -> None:
-        """Messages that somebody took for us will never be sent."""
+        """Count messages as failed that another thread took and that will never be sent."""
         if self._bodies:
             self._cut()
         self._failures.append((self._cut_count, count, error))
@@ -350,7 +350,7 @@ class Producer:
             self._client._flusher.arm(self)
 
     def _cut(self) -> None:
-        """What has gathered becomes a run and gets in line."""
+        """Cut the gathered messages into a run and queue the run."""
         bodies = self._bodies
         rows = self._rows
         envelopes = None
@@ -419,7 +419,7 @@ class Producer:
             await self._report()
 
     async def _report(self) -> None:
-        """Raise what is known to have failed, once nothing is under way."""
+        """Wait until no message is in flight, then raise the error of the failed messages."""
         if self._bodies:
             self._cut()
         while self._outbox.unsettled:
@@ -434,7 +434,7 @@ class Producer:
         raise combined(results)
 
     def run_settled(self, run: OutgoingRun, error: MeshqError | None) -> None:
-        """A run is confirmed, or failed."""
+        """Take the outcome of a run: confirmed, or failed with ``error``."""
         if error is not None:
             self._failures.append((run.start, run.count, error))
             self._room = 0
@@ -442,7 +442,7 @@ class Producer:
         self._lot.unpark_all()
 
     def run_sent(self) -> None:
-        """A run has left the line."""
+        """Note that a run has left the send queue."""
         self._lot.unpark_all()
 
     def _opened_now(self) -> None:
@@ -458,4 +458,4 @@ class Producer:
 
 
 def _nothing(count: int, error: MeshqError | None) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

@@ -1,4 +1,4 @@
-"""Feeds a producer with what another thread has taken for it.
+"""The feed of a producer: messages that another thread has gathered are sent by the client's thread.
 
 The other thread gathers and goes on; here, in the client's own thread, a task hands over what has gathered.
 """
@@ -22,7 +22,7 @@ Item: TypeAlias = bytes | tuple[bytes, Row | None, bool]
 
 
 class ProducerFeed:
-    """One producer, and the line of messages that were taken for it.
+    """The messages that another thread has gathered for one producer.
 
     ``on_settled`` is called when messages are confirmed or have failed, with their number and the error.
     """
@@ -44,7 +44,7 @@ class ProducerFeed:
         return self._encoder.row(*parts)
 
     async def feed(self) -> None:
-        """Hand over all that has gathered, in order.  What can't be any more counts as failed.
+        """Send all gathered messages in order; messages that can't be sent any more fail.
 
         Checkpoint: when there is something.  Cancellation: what was not handed over stays in the line.
         """
@@ -70,7 +70,7 @@ class ProducerFeed:
         self._producer._drop(count, error)
 
     async def report(self) -> None:
-        """Raise what has become known, once nothing is under way.
+        """Send the gathered messages, then raise the error of failed messages, if any.
 
         Checkpoint: always.  Cancellation: it is raised another time.
         Raises:
@@ -94,7 +94,7 @@ class ProducerFeed:
         await self._producer.flush()
 
     async def last(self) -> None:
-        """Hand over the last ones: the producer is about to be closed.
+        """Send the last gathered messages before the producer is closed.
 
         Checkpoint: when there is something.  Cancellation: what was not handed over is dropped.
         """
@@ -106,5 +106,5 @@ class ProducerFeed:
 
 
 def watch(client: Client, sink: EventSink[ConnectionEvent]) -> None:
-    """Tell ``sink`` what happens to a client's connection from now on."""
+    """Pass the events of a client's connection to ``sink`` from now on."""
     client._watch(sink)

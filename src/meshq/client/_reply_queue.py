@@ -1,4 +1,4 @@
-"""Answers to the requests of a client: one temporary queue for all of them, and who waits for which.
+"""The reply queue of a client: one temporary queue for the answers to all requests.
 
 The queue is made with the first request of a session; it goes with the session, and the next one makes another.
 """
@@ -67,7 +67,7 @@ class ReplyQueue:
         return len(self._waiting)
 
     async def address(self) -> str:
-        """The queue to which answers are to be sent.
+        """Return the name of the reply queue, created if missing.
 
         Checkpoint: when it has to be made.  Cancellation: another request makes it.
         Raises:
@@ -88,7 +88,7 @@ class ReplyQueue:
         return self.queue
 
     async def _new_queue(self) -> str:
-        """The name of a temporary queue that nobody consumes from."""
+        """Return the name of a temporary queue without a consumer."""
         (spare, self._spare), (asked, self._asked) = (self._spare, None), (self._asked, None)
         epoch = self._session.epoch
         if spare is not None and spare[0] == epoch:
@@ -131,19 +131,19 @@ class ReplyQueue:
         self._ready = inbox.failed is None
 
     def expect(self) -> tuple[str, Completion]:
-        """A correlation id of its own, and what will know of the answer to it."""
+        """Make a correlation id, and the completion of the answer with that id."""
         self._last += 1
         waiter = self._waiting[str(self._last)] = Completion()
         return str(self._last), waiter
 
     def forget(self, correlation_id: str) -> None:
-        """Nobody waits for this answer any more."""
+        """Forget a request that is no longer waiting."""
         self._waiting.pop(correlation_id, None)
 
     # -- as the consumer of its queue
 
     def _arrived(self) -> None:
-        """Answers have arrived: each goes to whoever waits for it."""
+        """Pass the arrived answers to the waiting requests."""
         inbox = self._inbox
         if inbox is None or inbox.empty:
             return

@@ -1,4 +1,4 @@
-"""Many messages at once: cut into runs, and one answer about all of them."""
+"""``send_many``: messages are cut into runs, and one completion stands for all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_CONTROL: Final = (limits.PRIORITY_DEFAULT, None, None, None)
 
 
 class SendBatch(Completion):
-    """Waits for all runs of one ``send_many``."""
+    """The completion of one ``send_many``: waits for all its runs."""
 
     __slots__ = ("_messages", "_open", "_results")
 
@@ -31,11 +31,11 @@ class SendBatch(Completion):
         self._results: list[MeshqError | None] | None = None
 
     def expect(self, runs: list[OutgoingRun]) -> None:
-        """What it waits for."""
+        """Wait for these runs."""
         self._messages = self._open = sum(run.count for run in runs)
 
     def run_settled(self, run: OutgoingRun, error: MeshqError | None) -> None:
-        """A run is confirmed, or failed, or its time is up; what comes later is ignored."""
+        """Take the outcome of a run: confirmed, failed or timed out; later outcomes are ignored."""
         if run.done:
             return
         if error is not None:
@@ -52,7 +52,7 @@ class SendBatch(Completion):
                 self.fail(combined(self._results))
 
     def run_sent(self) -> None:
-        """A run has left the line."""
+        """Note that a run has left the send queue."""
 
 
 class BridgedMessage(NamedTuple):

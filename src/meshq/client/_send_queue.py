@@ -1,4 +1,4 @@
-"""The runs of a session: which may go out, in what order, and what the node says of them.
+"""The send queue of a session: the order in which runs are sent, their credit, and the node's answers.
 
 A run waits for its producer's channel, then for its turn, for credit, and for the confirmation window.
 """
@@ -41,7 +41,7 @@ _GOING = ("not_active", "stopping")
 
 
 class SendQueue:
-    """Every outbox of a session, and the line in which their runs wait."""
+    """The outboxes of a session, and the queue of runs that wait for credit, window or link."""
 
     __slots__ = (
         "_session",
@@ -83,7 +83,7 @@ class SendQueue:
         )
 
     def submit(self, outbox: Outbox, run: OutgoingRun) -> None:
-        """Send a run, now or in its turn."""
+        """Send a run, now or after the runs before it."""
         outbox.unsettled += run.count
         failed = outbox.failed or self._session.failure
         if failed is not None:
@@ -111,14 +111,14 @@ class SendQueue:
             outbox.awaiting_channel.append(run)
 
     def add_barrier(self, outbox: Outbox) -> OutgoingRun:
-        """A run without messages at the end of an outbox's line: settled when everything before it was sent."""
+        """Queue a run without messages, which is settled when all runs of the outbox before it are sent."""
         run = SendBarrier(RunBytes(0, b"", 0, b""), False, 0)
         run.since = self._session.now()
         self._enqueue(outbox, run)
         return run
 
     def pump(self) -> None:
-        """Send what waits, as far as it may go."""
+        """Send the waiting runs as far as credit and window allow."""
         backlog = self.backlog
         while backlog and self.open:
             outbox, run = backlog.popleft()
@@ -140,7 +140,7 @@ class SendQueue:
                     run.owner.run_sent()
 
     def forget(self, runs: Iterable[OutgoingRun]) -> None:
-        """Nobody waits for these any more; those that were given up must not pile up while nothing goes out."""
+        """Forget the waits for these runs, and drop cancelled runs once there are too many of them."""
         timed = self._session.timed
         for run in runs:
             timed.pop(run, None)
@@ -207,13 +207,13 @@ class SendQueue:
     # -- producers
 
     def add(self, outbox: Outbox) -> None:
-        """A producer begins."""
+        """Open a producer."""
         self.outboxes[outbox] = None
         if self._session.link is not None:
             self._produce(outbox)
 
     def close(self, outbox: Outbox) -> None:
-        """A producer gives nothing more; it leaves when all is settled."""
+        """Close a producer, which leaves when all its runs are settled."""
         outbox.closing = True
         self._leave_if_done(outbox)
 
@@ -271,7 +271,7 @@ class SendQueue:
     # -- what the node says
 
     def confirm(self, outbox: Outbox, frame: Frame) -> None:
-        """Everything up to a number is stored.
+        """Settle the runs up to the number that the node has stored.
 
         Raises:
             RemoteProtocolError: more than was sent.
@@ -283,7 +283,7 @@ class SendQueue:
             self._leave_if_done(outbox)
 
     def _stored(self, outbox: Outbox, run: OutgoingRun) -> None:
-        """A broker in this process has stored a run: it says so of each, in the middle of a turn of its own."""
+        """Settle a run that a broker in this process has stored; called in the broker's own turn."""
         if not outbox.take_stored(run):
             return
         outbox.settle(run)
@@ -292,7 +292,7 @@ class SendQueue:
             self._session.wake()
 
     def refuse(self, outbox: Outbox, frame: Frame) -> None:
-        """A run was not taken.
+        """Settle a refused run, or send it again if the node is stopping.
 
         Raises:
             RemoteProtocolError: it was not sent.
@@ -311,7 +311,7 @@ class SendQueue:
             self._leave_if_done(outbox)
 
     def credit(self, granted: int) -> None:
-        """So much may be sent in all; no more than before: the node has no room on its disk."""
+        """Raise the session's credit; credit that does not rise says that the node's disk is full."""
         if granted > self.granted_bytes:
             self.granted_bytes, self.refused_at = granted, math.inf
         elif self.refused_at == math.inf:
@@ -319,7 +319,7 @@ class SendQueue:
             self._session.look_at(self.refused_at)
 
     def set_producer_credit(self, outbox: Outbox, credit_until: int) -> None:
-        """A producer may send so many messages in all."""
+        """Set the credit of a producer: the total number of messages that it may send."""
         outbox.credit_until, outbox.credit_told = credit_until, True
         awaiting_credit, outbox.awaiting_credit = outbox.awaiting_credit, deque()
         # They have waited longer than what is in line.
@@ -328,7 +328,7 @@ class SendQueue:
     # -- life
 
     def resume(self) -> None:
-        """The session goes on: what a node refused on its way out, and producers begun meanwhile, are next."""
+        """Handle a resumed session: send runs again that a stopping node refused, and open new producers."""
         for outbox in self.outboxes:
             again = [run for run in outbox.sent if run.again]
             for run in again:
@@ -340,7 +340,7 @@ class SendQueue:
                 self._produce(outbox)
 
     def renew(self) -> None:
-        """The session was made anew: channels and credit are gone, and every run waits for its channel."""
+        """Handle a new session: channels and credit are gone, and every run waits for its channel."""
         self.sent_bytes = self.granted_bytes = 0
         self.refused_at = math.inf
         backlog, self.backlog = self.backlog, deque()
@@ -361,7 +361,7 @@ class SendQueue:
                 self._produce(outbox)
 
     def fail(self, error: MeshqError) -> None:
-        """Nothing will be sent or confirmed any more."""
+        """Fail all runs: nothing is sent or confirmed any more."""
         backlog, self.backlog = self.backlog, deque()
         for outbox, run in backlog:
             outbox.awaiting_channel.append(run)

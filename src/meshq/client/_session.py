@@ -1,4 +1,4 @@
-"""A session at the client: what it has open, whatever connection carries it at the moment.
+"""The client's side of a session, which outlives its connections.
 
 Frames come in, frames go out; nothing here waits, and nothing here connects.  A session without a link numbers
 nothing: what it is given waits in its lines, and goes out when the session is resumed or made anew.
@@ -48,11 +48,11 @@ _GOING = ("not_active", "stopping")
 
 
 def nothing() -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""
 
 
 class ClientSession:
-    """One session.  ``now`` is the monotonic clock."""
+    """The client's side of one session.  ``now`` is the monotonic clock."""
 
     def __init__(self, settings: ClientSettings, now: Callable[[], float]) -> None:
         self.settings = settings
@@ -122,22 +122,22 @@ class ClientSession:
 
     @property
     def _report_bytes(self) -> int:
-        """Bytes received after which the other side is told, if nothing else goes: it keeps only so much."""
+        """The received bytes after which the other side is told, because it keeps a bounded number of frames."""
         return min(self.settings.window_bytes // 4, limits.REPORT_BYTES_MAX)
 
     def check(self) -> None:
-        """Raise unless the session is of use: what was about to be done is not done."""
+        """Raise if the session has failed, with the outcome not_done."""
         if self.failure is not None:
             raise outcome_of(self.failure, "not_done")
 
     # -- out
 
     def submit(self, outbox: Outbox, run: OutgoingRun) -> None:
-        """Send a run, now or in its turn."""
+        """Send a run, now or after the runs before it."""
         self.send_queue.submit(outbox, run)
 
     def pump(self) -> None:
-        """Send what waits, as far as it may go."""
+        """Send the waiting runs as far as credit and window allow."""
         if self.send_queue.backlog:
             self.send_queue.pump()
         if self.pending_calls.unsent:
@@ -146,7 +146,7 @@ class ClientSession:
             self.link_channel.pump()
 
     def out(self, frame: Frame) -> None:
-        """Number a frame and put it in line; there is a link."""
+        """Number a frame and queue it on the link."""
         link = self.link
         assert link is not None
         if self.settling:
@@ -163,7 +163,7 @@ class ClientSession:
         link.send(frame)
 
     def gathered(self, inbox: Inbox) -> None:
-        """Something was settled: it is sent with what else is settled in this loop turn.
+        """Send the gathered acknowledgements of an inbox at the end of this loop turn.
 
         In process it is sent at once if nothing is left that could join it: another task's turn would cost more.
         """
@@ -185,7 +185,7 @@ class ClientSession:
                 self.out(frame)
 
     def settle_call(self, inbox: Inbox) -> Call:
-        """Ask to be told when what ``inbox`` has settled is stored."""
+        """Make a call that is answered when the acknowledgements of ``inbox`` are stored."""
 
         def make(number: int) -> Frame:
             self.settling.pop(inbox, None)
@@ -203,7 +203,7 @@ class ClientSession:
         return call
 
     def flush(self) -> None:
-        """Hand what was sent to the network; always the last thing that a caller does."""
+        """Pass the numbered frames to the network; always the last step of a caller."""
         link = self.link
         if link is not None and self._unflushed:
             self._unflushed = False
@@ -214,14 +214,14 @@ class ClientSession:
     # -- channels
 
     def new_channel(self, owner: Outbox | Inbox | LinkChannel | None) -> int:
-        """A channel of this session; without an owner, one on which the node says nothing."""
+        """Make a channel of this session; a channel without an owner receives no frames."""
         self._channel += 1
         if owner is not None:
             self._by_channel[self._channel] = owner
         return self._channel
 
     def leave(self, channel: int, handed: int) -> Call:
-        """Close a channel; what still comes on it until the answer is expected."""
+        """Close a channel, on which frames may still arrive until the answer."""
 
         def left() -> None:
             self._by_channel.pop(channel, None)
@@ -231,14 +231,14 @@ class ClientSession:
         return call
 
     def open_inbox(self, inbox: Inbox) -> None:
-        """A consumer begins."""
+        """Open a consumer."""
         self.inboxes[inbox] = None
         inbox.body_reads = self.body_reads
         if self.link is not None:
             self._consume(inbox)
 
     def close_inbox(self, inbox: Inbox) -> Call | None:
-        """A consumer ends; returns the call to wait for, None if there is nothing to wait for."""
+        """Close a consumer; return the call to wait for, or None."""
         call = None
         inbox.closing = True
         if inbox.ready:
@@ -270,7 +270,7 @@ class ClientSession:
     # -- in
 
     def handle(self, frames: list[Frame]) -> None:
-        """A batch of frames has arrived."""
+        """Handle a batch of received frames."""
         link = self.link
         if link is None:
             return
@@ -353,7 +353,7 @@ class ClientSession:
             self._put(link, Frame(FrameType.PONG))
 
     def ping(self) -> None:
-        """Say that we are there."""
+        """Send a PING."""
         link = self.link
         if link is not None:
             self._put(link, Frame(FrameType.PING))
@@ -365,7 +365,7 @@ class ClientSession:
     # -- life
 
     def request(self, node_id: bytes) -> Attach:
-        """What to ask a node for: the session that we have there, or a new one."""
+        """Make the ATTACH request: for the session that this client has at the node, or for a new session."""
         resumes = self.resumable and node_id == self.node_id
         return Attach(
             session=self.number if resumes else 0,
@@ -376,7 +376,7 @@ class ClientSession:
         )
 
     def attach(self, link: Link, attached: Attached, node_id: bytes) -> None:
-        """There is a connection, and on it this session, resumed, or another one.
+        """Attach a link: the session is resumed on it, or made anew.
 
         Raises:
             RemoteProtocolError: the node claims to resume what it can't.
@@ -406,7 +406,7 @@ class ClientSession:
         self.look_at(self.changed_at)
 
     def _renew(self) -> None:
-        """Both streams begin at 1; channels, credit and consumers are gone."""
+        """Make the session anew: both streams begin at 1; channels, credit and consumers are gone."""
         self.epoch += 1
         self.outgoing, self.incoming = OutgoingStream(), IncomingStream()
         self._channel = 0
@@ -434,20 +434,20 @@ class ClientSession:
                 self._consume(inbox)
 
     def detach(self) -> None:
-        """The connection is gone; the session waits for another one."""
+        """Detach the lost link; the session waits for another one."""
         if self.link is not None:
             self.link = None
             self.changed_at = self.now()
             self.look_at(self.changed_at)
 
     def abandon(self) -> None:
-        """Without a link: this session is not asked for again, and what it keeps to send it anew is let go."""
+        """Give up the resume of the session while it has no link, and drop the frames kept for that."""
         if self.link is None:
             self.resumable = False
             self.outgoing = OutgoingStream()
 
     def fail(self, error: MeshqError) -> None:
-        """Nothing works here any more; whatever waits is told."""
+        """Fail the session: all waiting calls and runs get the error."""
         if self.failure is not None:
             return
         self.failure = error
@@ -472,4 +472,4 @@ class ClientSession:
 
 
 def _ignore(_: Any) -> None:
-    """For a callback that nobody has set, and for frames that say only that somebody is there."""
+    """The default of a callback, and the handler of frames without content: do nothing."""

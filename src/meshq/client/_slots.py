@@ -1,4 +1,4 @@
-"""Turns: so many of a kind at a time, and the others wait in the order in which they came."""
+"""Slots: a limited number of operations at a time; others wait in order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from meshq.errors import CallTimeoutError, ClosedError, MeshqError, caused
 
 
 class SlotWait(OpenCompletion):
-    """The wait of one task for its turn.
+    """The wait of one task for a slot.
 
-    While there is a connection it has no timeout: it waits for what others wait for, as a run in line does.
+    While there is a connection the wait has no timeout, as a queued run has none.
     """
 
     __slots__ = ("acquired", "queued")
@@ -23,16 +23,16 @@ class SlotWait(OpenCompletion):
         self.queued = True
 
     def expired(self, why: BaseException) -> None:
-        """The time is up."""
+        """Fail the wait with a timeout."""
         self.fail(caused(CallTimeoutError(f"{self.what} found no connection in time", outcome="not_done"), why))
 
     def abandon(self) -> None:
-        """The task that waited was cancelled."""
+        """End the wait, because the waiting task was cancelled."""
         self.fail(ClosedError(f"{self.what} was given up"))
 
 
 class Slots:
-    """Gives ``most`` turns at a time."""
+    """A limited number of slots, given in order of request."""
 
     __slots__ = ("_free", "_waiting")
 
@@ -41,7 +41,7 @@ class Slots:
         self._waiting: dict[SlotWait, None] = {}
 
     def acquire(self, what: str, now: float) -> SlotWait:
-        """A turn, which is had at once or waits; whatever becomes of it, it is to be given back."""
+        """Acquire a slot, at once or later; the caller releases the slot in every case."""
         slot = SlotWait(what, now)
         if self._free:
             self._free -= 1
@@ -51,7 +51,7 @@ class Slots:
         return slot
 
     def release(self, slot: SlotWait) -> None:
-        """Let the next one have it, or wait no longer."""
+        """Release the slot for the next waiting task, or end the wait for it."""
         if not slot.acquired:
             self._waiting.pop(slot, None)
             return
@@ -63,7 +63,7 @@ class Slots:
         self._free += 1
 
     def fail(self, error: MeshqError) -> None:
-        """Nobody gets a turn any more."""
+        """Fail all waits for a slot."""
         waiting, self._waiting = self._waiting, {}
         for slot in waiting:
             slot.fail(outcome_of(error, "not_done"))

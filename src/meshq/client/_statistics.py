@@ -1,4 +1,4 @@
-"""Records of what is going on, at one moment."""
+"""Statistics of clients and queues, and other records of administration."""
 
 from __future__ import annotations
 

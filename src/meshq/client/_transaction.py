@@ -306,7 +306,7 @@ class Transaction:
             self._cut()
 
     def _cut(self) -> None:
-        """What has gathered becomes a run and gets in line."""
+        """Cut the gathered messages into a run and queue the run."""
         bodies, rows = self._bodies, self._rows
         if not bodies:
             return
@@ -460,7 +460,7 @@ class Transaction:
         await trio.lowlevel.checkpoint()
 
     def _abandon(self) -> None:
-        """Whatever the broker still has of it is rolled back."""
+        """Roll back the work that the broker may still have of the transaction."""
         if (self._sent or self._acked) and self._session.failure is None:
             self._call("roll_back")
         self._end("rolled back")

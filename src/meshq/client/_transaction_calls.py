@@ -1,4 +1,4 @@
-"""How the calls of a transaction fail, and what whoever uses it is told."""
+"""Errors of transactions: translation of failed calls into the errors that users get."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CUT: Final = (UnblockedError, StaleDeliveryError)
 
 
 class RunCall(Call):
-    """A run of a transaction on its way: if it fails, so does the transaction."""
+    """The call that sends a run of a transaction; if it fails, the transaction fails."""
 
     __slots__ = ("_on_failed",)
 
@@ -36,14 +36,14 @@ class RunCall(Call):
         self._on_failed = on_failed
 
     def fail(self, error: BaseException) -> None:
-        """It was refused, or is cut off."""
+        """Fail the run; a refused run fails the transaction, too."""
         super().fail(error)
         if isinstance(error, MeshqError) and not isinstance(error, CUT):
             self._on_failed(error)
 
 
 def told(error: MeshqError, operation: str = "commit") -> MeshqError:
-    """What whoever uses a transaction is told of an error that a call of it has met."""
+    """Translate the error of a call into the error that the user of the transaction gets."""
     if isinstance(error, UnblockedError):
         return TransactionRolledBackError(
             f"the {operation} was cut off; repeat the work with the same duplicate ids", outcome="unknown"
@@ -54,12 +54,12 @@ def told(error: MeshqError, operation: str = "commit") -> MeshqError:
 
 
 def lost() -> TransactionRolledBackError:
-    """Nothing of it was applied."""
+    """Make the error of a transaction whose work was lost with its session."""
     return TransactionRolledBackError("the session was lost, and with it the work of the transaction")
 
 
 def not_open(state: str) -> UsageError:
-    """Why nothing can be done in a transaction that is in this state.
+    """Make the error of a call in a transaction that is not active.
 
     Raises:
         UsageError: it has not begun, and this is no task of trio.

@@ -1,4 +1,4 @@
-"""The transactions of a session: their numbers, and those that are open."""
+"""The open transactions of a session, and the numbers of transactions and their messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TransactionTable:
-    """Numbers transactions and what they send; tells them when the session is made anew."""
+    """The open transactions of one session, with their numbers."""
 
     __slots__ = ("_last", "_last_message", "_nodes", "_open")
 
@@ -25,17 +25,17 @@ class TransactionTable:
         self._last = self._last_message = 0
 
     def begin(self, transaction: Transaction, xid: bytes | None) -> int:
-        """A transaction begins; returns its number."""
+        """Add a transaction; return its number."""
         self._open[transaction] = xid
         self._last += 1
         return self._last
 
     def end(self, transaction: Transaction) -> None:
-        """It is over."""
+        """Remove a transaction that has ended."""
         self._open.pop(transaction, None)
 
     def check_prepared(self, xid: bytes) -> None:
-        """See that a transaction which is to be decided by its xid is not one that this client has open.
+        """Check that a transaction decided by its xid is not open and unprepared in this client.
 
         Raises:
             UsageError: it is open, and not prepared.
@@ -52,17 +52,17 @@ class TransactionTable:
         return self._last_message - count + 1
 
     def prepares(self, xid: bytes, node_id: bytes) -> None:
-        """A node is asked to prepare a transaction."""
+        """Remember the node that is asked to prepare a transaction."""
         self._nodes[xid] = node_id
         self._nodes.move_to_end(xid)
         if len(self._nodes) > limits.DECISIONS_REMEMBERED:
             self._nodes.popitem(last=False)
 
     def node_of(self, xid: bytes) -> bytes | None:
-        """The node at which this client has prepared a transaction; None: that is not known."""
+        """Return the node at which this client has prepared a transaction; None: unknown."""
         return self._nodes.get(xid)
 
     def renew(self) -> None:
-        """The session was made anew."""
+        """Handle a new session."""
         for transaction in self._open:
             transaction.renewed()

@@ -1,4 +1,4 @@
-"""Decisions about transactions that are prepared, whoever has prepared them, and when."""
+"""Decisions about prepared transactions of any client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PREPARED_KEYS: Final = ("xid", "user", "age", "sent", "acked")
 
 
 class TwoPhaseCalls(Administration):
-    """The calls of a client that know transactions by their xids.
+    """The calls of a client that name transactions by xid.
 
     A user sees and decides what the same user has prepared; a program that has its broker inside, everything.  Ask the
     node that has prepared it: another one of a cluster does not know it.  A client that has prepared it remembers at

@@ -1,4 +1,4 @@
-"""What a client's URL looks like: one place, a list in brackets, or a scheme around other URLs.
+"""The grammar of a client's URL: one target, a list in brackets, or a scheme around other URLs.
 
 ::
 
@@ -89,7 +89,7 @@ def options_of(query: str) -> tuple[tuple[str, str], ...]:
 
 
 def shown(text: str) -> str:
-    """What an error may say of a URL: not what stands before an ``@`` or behind a question mark, as passwords do."""
+    """Shorten a URL for errors: without user, password and options, which may hold secrets."""
     *before, last = text.partition("?")[0].split("@")
     return "".join(part[: max(map(part.rfind, "/(),")) + 1] + "***@" for part in before) + last
 

@@ -243,7 +243,7 @@ class ClusterConnection(Service):
             await peer.wait_for_call(settings.max_retry_interval)
 
     def _met(self, node_id: bytes, connector: str) -> None:
-        """A node has linked to this one: it is there, whatever was thought of it."""
+        """Handle a node that has linked to this node: the other node is alive, so connect to it at once."""
         for url, peer in zip(self._urls, self._peers, strict=True):
             if not peer.connected and (node_id == peer.node_id or connector == url):
                 peer.call()
@@ -341,5 +341,5 @@ class ClusterConnection(Service):
 
 
 def _url(connectors: Mapping[str, str], name: str) -> str:
-    """What a name, or a URL in its place, stands for."""
+    """Return the URL for a connector's name, or the URL itself."""
     return name if "://" in name else connectors[name]

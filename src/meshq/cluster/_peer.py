@@ -1,4 +1,4 @@
-"""One other node of a cluster, as a link to it shows it: what it has, and what waits here for it."""
+"""A peer: one other node of a cluster, its queues, and the messages that wait here for it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _GONE: Final = {"left": "has left", "away": "is away"}
 
 
 class RedundantLinkError(RefusedError):
-    """The node is linked by another connector: this one is for when that fails."""
+    """The node is already linked by another connector; this connector is used when the other one fails."""
 
 
 class Peer:
-    """A link's owner: hears what the other node says, and hands over what its store-and-forward queue holds."""
+    """The owner of a link: takes the other node's bindings, and sends the messages of its store-and-forward queue."""
 
     def __init__(
         self,
@@ -71,22 +71,22 @@ class Peer:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection to it now, and its queues are known."""
+        """Whether the node is connected and its queues are known."""
         return self.known and self.link is not None and self.link.connected
 
     @property
     def waiting(self) -> int:
-        """Messages that this node holds for it."""
+        """The number of messages that wait here for the node."""
         return self._forwarding.waiting if self._forwarding is not None else 0
 
     def consumers(self, queue: str) -> int:
-        """Consumers of a queue there, as far as is known."""
+        """Return the number of known consumers of a queue on the node."""
         return sum(remote.consumers for remote in self._queues.values() if remote.name == queue)
 
     # -- what comes over the link
 
     def opening(self, node_id: bytes) -> LinkOpening:
-        """There is a session with this node.
+        """Open the link in a new session with a node.
 
         Raises:
             RedundantLinkError: the node is linked by another connector.
@@ -110,7 +110,7 @@ class Peer:
         )
 
     def _lead_to(self, node_id: bytes) -> None:
-        """Another node is there than before, or one that was given up."""
+        """Switch to another node at the same URL, or back to a node that was given up."""
         self._yield()
         if self._forwarding is not None:
             self._broker.routes.met(self._forwarding, "")
@@ -131,12 +131,12 @@ class Peer:
 
     @property
     def absent(self) -> bool:
-        """Whether nobody has answered where it was: the node may be somewhere else by now."""
+        """Whether the node does not answer at its URL, and may be elsewhere by now."""
         return self.state != "linked" and (self.link is None or not self.link.connected)
 
     @property
     def spare(self) -> bool:
-        """Whether its node is linked by another connector, which has not failed."""
+        """Whether another connector that has not failed links the same node."""
         holder = self._claims.get(self.node_id)
         return holder is not None and not holder.absent
 
@@ -146,7 +146,7 @@ class Peer:
         self.node_id, self._forwarding = b"", None
 
     def was(self, former: KnownPeer) -> None:
-        """An earlier life of this node was linked with this one."""
+        """Restore a node that was linked before the restart."""
         self._lead_to(bytes.fromhex(former.name.removeprefix(self._settings.prefix)))
         if former.left:
             self.state = "left"
@@ -181,17 +181,17 @@ class Peer:
         self._changed()
 
     def snapshot(self) -> None:
-        """All queues of the other node have been described: they replace what was known."""
+        """Handle the end of a snapshot: the described queues replace the known ones."""
         self._described = True
         self._begin()
 
     def opened(self, number: int, store: bytes) -> None:
-        """The other node takes the link, and has stored everything up to a number."""
+        """Handle that the other node has accepted the link and has stored everything up to ``number``."""
         self._opened = number, store
         self._begin()
 
     def _begin(self) -> None:
-        """Hand over what waits, once it is known what the other node has, and what it wants."""
+        """Start to send waiting messages, once the other node's queues and its stored position are known."""
         forwarding = self._forwarding
         if forwarding is None or self._opened is None or not self._described:
             return
@@ -205,19 +205,19 @@ class Peer:
         self._become("linked")
 
     def stored(self, number: int) -> None:
-        """The other node has stored everything up to a number."""
+        """Acknowledge the messages up to ``number``, which the other node has stored."""
         under_way, forwarding = self._under_way, self._forwarding
         while under_way and under_way[0][0] <= number and forwarding is not None:
             _, first, last = under_way.popleft()
             forwarding.done(first, last)
 
     def refused(self, error: MeshqError) -> None:
-        """The other node doesn't take the link."""
+        """Handle that the other node refuses the link."""
         self.error = error
         self._warn("peer_refused", f"the link to {self.label} is refused: {error}", self.node_id.hex())
 
     def parted(self, how: str, error: MeshqError) -> None:
-        """It has left, or is away: nothing is its own any more that somebody else can take."""
+        """Handle that the node has left or is away: messages that other nodes can take are no longer sent to it."""
         self.end()
         if how == "away" and self.state in ("left", "down"):
             # It is no less gone for not being there.
@@ -275,20 +275,20 @@ class Peer:
         link.send(run)
 
     def _let_go(self) -> None:
-        """Whatever was handed over is handed over again in the next session."""
+        """Detach from the queue; unconfirmed messages are sent again in the next session."""
         self._under_way.clear()
         if self._forwarding is not None:
             self._forwarding.detach()
 
     def call(self) -> None:
-        """It has linked to this node: an attempt to reach it is worth it now."""
+        """Try to connect now, because the other node has linked to this node."""
         called, self._called = self._called, trio.Event()
         called.set()
         if self.link is not None:
             self.link.hurry()
 
     async def wait_for_call(self, patience_s: float) -> None:
-        """Wait until it links to this node, but no longer than so many seconds.
+        """Wait until the other node links to this node, at most ``patience_s`` seconds.
 
         Checkpoint: always.
         Cancellation: nothing has changed.
@@ -297,7 +297,7 @@ class Peer:
             await self._called.wait()
 
     def end(self) -> None:
-        """The link is not used any more; what waits for the other node stays."""
+        """End the use of the link; the messages that wait for the other node stay."""
         self._let_go()
         self._forget_session()
 
@@ -305,7 +305,7 @@ class Peer:
         self.known, self._described, self._opened = False, False, None
 
     def forget(self, error: MeshqError) -> None:
-        """All attempts are used up: nothing new is sent there before it comes back."""
+        """Give the node up after all attempts: no new messages are sent to it before it comes back."""
         self.error = error
         if self._forwarding is not None:
             self._broker.routes.withdraw(self._forwarding)

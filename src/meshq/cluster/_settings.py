@@ -1,4 +1,4 @@
-"""How a cluster connection is set up: names, defaults and what is allowed."""
+"""The settings of cluster connections: names, defaults and allowed values."""
 
 from __future__ import annotations
 

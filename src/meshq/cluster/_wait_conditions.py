@@ -1,4 +1,4 @@
-"""What a program may wait for at a cluster connection."""
+"""The conditions that a program may wait for at a cluster connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshq.errors import SettingsError
 
 
 def check_wanted(nodes: object, queue: Any, consumers: object, timeout: object) -> None:
-    """Check what is waited for.
+    """Check the conditions of ``wait_for``.
 
     Raises:
         SettingsError: a part is not allowed, or consumers of no queue are to be counted.

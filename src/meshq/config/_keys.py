@@ -33,7 +33,7 @@ class Key:
 
     @property
     def required(self) -> bool:
-        """Whether it has to be there."""
+        """Whether the key is required."""
         return self.default is inspect.Parameter.empty
 
     @property
@@ -44,7 +44,7 @@ class Key:
 
     @property
     def settable(self) -> bool:
-        """Whether a file can say it: what is any object at all needs a program."""
+        """Whether a file can set the key: keys that take any object need a program."""
         return self.type not in (Any, object, type(None), None)
 
 
@@ -85,7 +85,7 @@ def _types(kind: type[Any]) -> dict[str, Any]:
 
 
 def tables() -> dict[str, type[Any]]:
-    """Every table that a file may have, by what stands between its brackets; the broker's own has none."""
+    """All tables that a file may have, by name; the broker's own table has no name."""
     found: dict[str, type[Any]] = {"": Broker}
     waiting: list[tuple[str, type[Any]]] = [("", Broker)]
     for service, kind in SERVICES.items():

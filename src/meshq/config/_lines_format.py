@@ -31,7 +31,7 @@ class KeyLines:
         self._scan()
 
     def of(self, path: Path) -> int:
-        """The line of a key, or of what it would stand in."""
+        """Return the line of a key, or of the table in which it is missing."""
         while path and path not in self._lines:
             path = path[:-1]
         return self._lines.get(path, 1)
@@ -106,7 +106,7 @@ class KeyLines:
                 self._at += 1
 
     def _several(self, path: Path, end: str) -> None:
-        """What stands between brackets, or between braces."""
+        """Read the items between brackets or braces."""
         self._at += 1
         number = 0
         while True:

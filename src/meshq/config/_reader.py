@@ -1,4 +1,4 @@
-"""Makes of a table of a TOML file what a program makes by hand, and says of every wrong key where it stands."""
+"""The reader of TOML files: turns tables into settings objects, and lists every wrong key with its line."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Reader:
         self.problems.append((self._lines.of(path), key, f"{key}: {text}" if key else text))
 
     def _item(self, part: str | int, value: object, kind: Any) -> Any:
-        """What is made of the value of a key, or of an item of a list."""
+        """Convert the value of a key, or an item of a list."""
         before = self._path
         self._path = (*before, part)
         try:
@@ -168,7 +168,7 @@ class Reader:
         return self._item(name, value, key.type)
 
     def _make(self, kind: type[Any], given: dict[str, Any], keys: dict[str, Key]) -> Any:
-        """The object itself; what is wrong with one key is said, and the others are looked at without it."""
+        """Make the object; note each wrong key as a problem, and check the other keys without it."""
         whole = True
         removed: list[Path] = []
         while True:
@@ -308,7 +308,7 @@ def _said(error: BaseException) -> str:
 
 
 def _seen(value: object) -> str:
-    """A value as errors show it; what may hold a password is not shown."""
+    """Show a value in an error; a value that may be a password is hidden."""
     if isinstance(value, str | int | float):
         return "***" if value == "***" else repr(value).lower() if isinstance(value, bool) else repr(value)
     kinds = {dict: "a table", list: "a list", type(None): "nothing"}
@@ -316,7 +316,7 @@ def _seen(value: object) -> str:
 
 
 def _seen_as(kind: Any, value: object) -> str:
-    """What stands where a table or a list should: where that would hold a password, it may be one."""
+    """Show a value in the place of a table or list; hidden if the table could hold a password."""
     return "***" if isinstance(value, str | int | float) and _holds_secrets(kind) else _seen(value)
 
 

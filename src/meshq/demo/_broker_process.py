@@ -34,12 +34,12 @@ def make_broker(data_dir: str, number: int, ports: list[str]) -> Broker:
 
 
 def port_is_taken(error: ConnectionBrokenError) -> bool:
-    """Whether somebody else has the port."""
+    """Whether another process has the port."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
 
 
 async def numbers(broker: Broker, client: Client, clustered: bool) -> Numbers:
-    """What the node holds."""
+    """Count the messages that the node holds."""
     queue, node = await client.queue(QUEUE), broker.statistics()
     peers = broker.cluster(CLUSTER).peers() if clustered else []
     waiting = {peer.node_name: peer.waiting for peer in peers}

@@ -38,7 +38,7 @@ IDLE_SECONDS: Final = 0.25
 
 
 def describe(batch: int, at_ns: int, deliveries: list[Delivery]) -> Delivered:
-    """What there is to say of a batch.  Each part of a message has its say, and they must fit each other."""
+    """Make the report of a batch.  Each part of a message has its say, and they must fit each other."""
     keys: list[bytes] = []
     carriers: list[str] = []
     delays: list[int | None] = []

@@ -137,7 +137,7 @@ class Director:
         bell.set()
 
     async def _until(self, holds: Callable[[], bool], what: str) -> None:
-        """Return once it holds; what the processes report is all that can make it so."""
+        """Wait until a condition holds, checking after each report of the processes."""
         moved, deadline = self._moved(), trio.current_time() + STALL_SECONDS
         while not holds():
             if self._failure is not None:
@@ -150,7 +150,7 @@ class Director:
                 raise StalledError(f"nothing has moved for {STALL_SECONDS:.0f} s while waiting until {what}")
 
     def _moved(self) -> tuple[int, ...]:
-        """What changes while the run gets ahead; not what may go round for ever, as redeliveries may."""
+        """The figures that change while the run progresses; redeliveries, which may go on for ever, are left out."""
         counts = self._progress.sent, self._progress.confirmed, self._tally.delivered
         states: tuple[Sized, ...] = self._ready, self._taken, self._met, self._frozen, self._holding, self._offline
         return (*counts, *map(len, states))
@@ -167,7 +167,7 @@ class Director:
     # -- what is done
 
     async def run(self) -> Result:
-        """Carry the demo through; returns what was counted.
+        """Run the demo; return its result.
 
         Raises:
             DemoError: it could not be carried through.
@@ -244,7 +244,7 @@ class Director:
         return all(member.url for member in members)
 
     async def _all_ready(self) -> None:
-        """Return when every node serves; with other ports if somebody else was faster at one of them."""
+        """Start all nodes, with other ports if another process has taken one."""
         for _ in range(PORT_ATTEMPTS):
             if await self._ready_or_taken(*self.members):
                 return
@@ -380,7 +380,7 @@ class Director:
     # -- what the nodes hold
 
     async def _ask(self, member: Member) -> report.Numbers:
-        """What the node says of what it holds."""
+        """Ask a node for the numbers of its messages."""
         broker = member.broker
         self._numbers.pop(broker, None)
         await broker.tell(report.AskNumbers())
@@ -388,7 +388,7 @@ class Director:
         return self._numbers.pop(broker)
 
     async def _ask_all(self) -> list[int]:
-        """All that each node holds.
+        """Ask each node for the number of its messages.
 
         The producer's node is asked first: messages go from there to the others and never back, and stay there until
         they have arrived.  So none is missed that changes places in between.
@@ -400,7 +400,7 @@ class Director:
         return bell.is_set
 
     async def _finish(self) -> list[int]:
-        """Return when all is sent and no node holds anything, or nothing gets ahead any more; what is left in each."""
+        """Wait until all is sent and no node holds messages, or nothing progresses; return the rest in each node."""
         await self._until(lambda: self._progress.finished, "the producer has finished")
         try:
             while True:

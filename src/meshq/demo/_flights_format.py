@@ -14,7 +14,7 @@ MISSING: Final = b"NA"
 
 
 class Flight(NamedTuple):
-    """What the demo reads from one line of the file."""
+    """One flight: the columns that the demo reads from a line of the file."""
 
     #: Date, carrier, flight and origin: unique in the file, and the message's duplicate id.
     key: bytes

@@ -1,4 +1,4 @@
-"""When a node is killed: how far the producer may go until then, and what must be true at that moment.
+"""Plans of kills: the rows at which nodes are killed, and the conditions of each kill.
 
 A kill must catch messages in every state, and by more than luck.  So the consumers of the node hold their
 acknowledgements from ``hold_at`` rows on, then the producer sends a backlog, and when enough is delivered the kill may

@@ -1,4 +1,4 @@
-"""The command: options in, exit status out, and nothing left behind whatever happens."""
+"""The command of the demo: options in, exit status out, and no files or processes left."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Interruption:
 
 @contextmanager
 def data_directory(given: str | None) -> Iterator[str]:
-    """Where the broker keeps its data: what was given, or a place that is gone afterwards.
+    """The directory of the broker's data: the given one, or a temporary directory.
 
     Raises:
         SettingsError: what was given isn't an empty or missing directory.

@@ -10,7 +10,7 @@ from meshq.demo._process import Child
 
 @attrs.define(eq=False)
 class Member:
-    """One node: its processes, and what stays the same when its broker is started again."""
+    """One node of the demo: its processes, and its settings for every start of the broker."""
 
     number: int
     data_dir: str
@@ -27,12 +27,12 @@ class Member:
 
     @property
     def names(self) -> list[str]:
-        """What its consumers are called."""
+        """The names of the node's consumers."""
         return [consumer.name for consumer in self.consumers]
 
 
 async def free_ports(count: int) -> list[int]:
-    """Ports that nobody has at this moment, each another one.
+    """Return free ports, all different.
 
     Checkpoint: always.
     Cancellation: nothing is kept.

@@ -34,7 +34,7 @@ _EPILOG: Final = (
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """What the demo was asked for."""
+    """The options of the demo."""
 
     nodes: int = NODES
     #: The first so many flights of the file; None for all.

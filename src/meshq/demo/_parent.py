@@ -19,7 +19,7 @@ READ_BYTES: Final = 4_096
 
 
 class Parent:
-    """The process that started this one."""
+    """The parent process."""
 
     def __init__(self, commands: trio.abc.ReceiveStream, reports: trio.abc.SendStream) -> None:
         self._commands = commands

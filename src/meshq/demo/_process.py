@@ -58,7 +58,7 @@ class Child:
         return self._popen.returncode
 
     def failure(self) -> DemoError:
-        """The error for an end that nobody wanted."""
+        """The error for an unexpected end of the process."""
         text = self._tail.decode(errors="replace").strip()
         return DemoError(f"the {self.name} ended with status {self.status}" + (f":\n{text}" if text else ""))
 

@@ -1,4 +1,4 @@
-"""What one sees while the demo runs: a bar on a terminal, plain lines elsewhere; both on standard error."""
+"""The progress display of the demo, on standard error: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

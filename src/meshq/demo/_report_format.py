@@ -1,4 +1,4 @@
-"""What the processes of the demo say to each other: msgpack arrays, columns where there are many of a kind."""
+"""The messages between the processes of the demo: msgpack arrays, with columns for many values of a kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ready(Report):
 
 @attrs.frozen
 class PortTaken(Report):
-    """The broker's port belongs to somebody else: it ends."""
+    """The broker ends because another process has its port."""
 
     kind = "taken"
 
@@ -44,9 +44,7 @@ class MeshReady(Report):
 
 @attrs.frozen
 class Numbers(Report):
-    """What a broker holds: messages in its queue that wait and that are with its consumers; all that it has, and what
-    of that waits for each other node, by name.
-    """
+    """The messages of a broker: ready and unacked in its queue; in total, and waiting for each other node by name."""
 
     kind = "numbers"
     ready: int
@@ -64,7 +62,7 @@ class Frozen(Report):
 
 @attrs.frozen
 class Progress(Report):
-    """Rows that the producer has given to its client, and those of them that are confirmed."""
+    """The number of rows that the producer has sent, and of confirmed ones."""
 
     kind = "progress"
     sent: int
@@ -89,7 +87,7 @@ class Delivered(Report):
 
 @attrs.frozen
 class Settled(Report):
-    """What became of a batch's acknowledgement: a byte for each message, 1 if it was confirmed."""
+    """The outcome of a batch's acknowledgement: a byte for each message, 1 if confirmed."""
 
     kind = "settled"
     batch: int
@@ -152,7 +150,7 @@ class AckQuota(Report):
 
 @attrs.frozen
 class AwaitMesh(Report):
-    """To a broker: wait until so many nodes are known, this one included, and so many consumers of the queue."""
+    """To a broker: wait until this number of nodes, with itself, and of consumers of the queue are known."""
 
     kind = "meet"
     nodes: int
@@ -161,7 +159,7 @@ class AwaitMesh(Report):
 
 @attrs.frozen
 class AskNumbers(Report):
-    """To a broker: say what it holds."""
+    """To a broker: report the numbers of its messages."""
 
     kind = "ask"
 

@@ -1,4 +1,4 @@
-"""The result: what was delivered beside what the file has, what differs, as a table and as JSON."""
+"""The result of the demo: the delivered figures beside the figures of the file, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLUMNS: Final = ("carrier", "flights", "in the file", "with delay", "in the fi
 
 @attrs.frozen(kw_only=True)
 class KillResult:
-    """What one kill caught, and how long the broker was away."""
+    """The result of one kill: the messages in flight, and the time without a broker."""
 
     when: str
     #: The node that it took.
@@ -37,7 +37,7 @@ class KillResult:
 
 @attrs.frozen(kw_only=True)
 class NodeCount:
-    """What was counted at one node, by its consumers and by itself."""
+    """The counts of one node, by its consumers and by itself."""
 
     node: int
     #: Flights that came here, each counted at one node; deliveries that were a redelivery, or a duplicate.
@@ -50,7 +50,7 @@ class NodeCount:
 
 @attrs.frozen(kw_only=True)
 class Result:
-    """All that was counted."""
+    """The result of a run: all counts."""
 
     rows: int
     confirmed: int
@@ -93,7 +93,7 @@ def conclude(
     left: Sequence[int],
     phases: Mapping[str, float],
 ) -> Result:
-    """The result of a run; for each node its ``consumers``, and in ``left`` what it still holds at the end."""
+    """Make the result of a run, from the ``consumers`` of each node and the messages ``left`` in it."""
     verdict = tally.verdict(confirmed)
     own, rows = count_file(tally.flights), len(tally.flights)
     carriers = {

@@ -28,5 +28,5 @@ LINKS: Final[dict[str, Any]] = {
 
 
 def node_name(number: int) -> str:
-    """What a node is called by the others; its number begins at 1."""
+    """Return the name of a node; the numbers begin at 1."""
     return f"node-{number}"

@@ -1,4 +1,4 @@
-"""The count: every flight once, and what every delivery of it was.
+"""The tally: each flight is counted once, and each further delivery is classified.
 
 A flight may come again if it is marked so and no acknowledgement of an earlier delivery was confirmed: that is a
 *redelivery*.  Any other second delivery is a *duplicate*.  Which delivery was the earlier one is decided when all
@@ -19,14 +19,14 @@ from meshq.errors import UsageError, invariant
 
 @attrs.define
 class CarrierCount:
-    """Flights of one carrier, those of them that have a departure delay, and the sum of their delays."""
+    """The number of flights of one carrier, of those with a departure delay, and the sum of the delays."""
 
     flights: int = 0
     delays: int = 0
     delay_sum: int = 0
 
     def add(self, delay: int | None) -> None:
-        """One more flight."""
+        """Count one flight."""
         self.flights += 1
         if delay is not None:
             self.delays += 1
@@ -44,7 +44,7 @@ class _Batch:
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What the count says when all reports are in.  Flights are rows of the file."""
+    """The verdict of the tally after all reports.  Flights are rows of the file."""
 
     lost: list[int]
     redelivered: int
@@ -129,14 +129,14 @@ class Tally:
         self.unsettled[consumer] = self.unsettled.get(consumer, 0) + batch.count
 
     def take_settled(self, consumer: str, report: Settled) -> None:
-        """A consumer knows what became of a batch's acknowledgement."""
+        """Take the outcome of a batch's acknowledgement."""
         batch = self._open.pop((consumer, report.batch))
         invariant(len(report.confirmed) == batch.count, "an acknowledgement is decided for every message of its batch")
         self._confirmed[batch.first : batch.first + batch.count] = report.confirmed
         self.unsettled[consumer] -= batch.count
 
     def verdict(self, confirmed: int) -> Verdict:
-        """What has become of the first ``confirmed`` rows, which were confirmed to the producer, and of all others."""
+        """Judge the deliveries: the first ``confirmed`` rows must have arrived, all others may have."""
         redelivered: Counter[str] = Counter()
         duplicates_to: Counter[str] = Counter()
         duplicates: list[int] = []

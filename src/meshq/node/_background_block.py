@@ -1,4 +1,4 @@
-"""A thing that runs in the background of an ``async with`` block, by the rules of such blocks."""
+"""Background tasks of ``async with`` blocks, by the rules of ``client/_block.py``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meshq.client import Block, leaf
 
 
 class BackgroundBlock:
-    """Runs something behind a block: it starts before the body and ends after it, even if the body is cancelled.
+    """A task in the background of a block: starts before the body and ends after it, even if the body is cancelled.
 
     If it fails, the body is cancelled, and its one error leaves the block, as it was raised and in no group.
     """
@@ -72,7 +72,7 @@ class BackgroundBlock:
                 self._block.fail(first)
 
     async def close(self, error: BaseException | None, stop: Callable[[], Awaitable[None]]) -> bool:
-        """The body has ended with ``error``: end the thing behind it; what ``__aexit__`` returns or raises.
+        """End the background task, because the body has ended with ``error``; the result is that of ``__aexit__``.
 
         Checkpoint: always.
         Cancellation: waits for ``stop`` all the same.

@@ -224,7 +224,7 @@ class Broker:
         return Client.over(open_link, env=self._environment(), name=f"inproc://{self.name}", **settings)
 
     def _serve_stream(self, stream: abc.Stream) -> None:
-        """Serve somebody of this process who comes from another loop."""
+        """Serve a client of this process that runs in another loop."""
         node = self._node
         if node is None:
             stream.close()
@@ -333,5 +333,5 @@ def _only_cancelled(error: BaseException) -> bool:
 
 
 def watch(broker: Broker, sink: EventSink[Notification]) -> None:
-    """Have a sink told what happens in a broker, until that ends."""
+    """Pass the notifications of a broker to a sink until the broker ends."""
     broker._watch(sink)

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class _TaskCompletion(portal.PortalCompletion):
-    """One that a task of the host's loop waits for."""
+    """A completion for which a task of the host's loop waits."""
 
     __slots__ = ("_event", "_token")
 
@@ -47,7 +47,7 @@ class _TaskCompletion(portal.PortalCompletion):
             self._token.run_sync_soon(self._event.set)
 
     async def wait(self) -> Any:
-        """The value, or the error raised."""
+        """Wait for the operation; return the value or raise the error."""
         await self._event.wait()
         return self.result()
 
@@ -62,12 +62,12 @@ class _BrokerLoopThread(portal.LoopThread):
         return _TaskCompletion()
 
     def _refuse_tasks(self) -> None:
-        """The host's tasks wait without stopping their loop; what they may not wait for is their own."""
+        """Allow tasks of the host, which wait without blocking their loop."""
 
 
 @attrs.frozen
 class _BrokerCalls:
-    """How the host asks what runs beside the broker."""
+    """Calls of the host into the broker's loop."""
 
     _broker: BrokerInThread
 

@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 
 class LoopCalls(Protocol):
-    """How another loop is asked; both raise ``NotActiveError`` where nothing runs there."""
+    """Calls into another loop; both raise ``NotActiveError`` if that loop does not run."""
 
     def run_sync(self, function: Callable[[], T]) -> T:
-        """Call a plain function there."""
+        """Call a plain function in the other loop."""
 
     async def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
-        """Call an async function there."""
+        """Call an async function in the other loop."""
 
 
 class ClusterConnectionInThread:

@@ -1,4 +1,4 @@
-"""The door for clients in the same process: a link without a socket, served in the sender's own turn."""
+"""The acceptor of ``inproc://``: links without a socket for clients in this process, served in the sender's turn."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
         self._core.peers.replace(link.number, {queue.number: _kept(queue) for queue in queues if queue.durable})
 
     def _begun(self, link: abc.StoreAndForwardQueue, queues: Sequence[abc.RemoteQueue], store: bytes) -> None:
-        """A peer says which store it has: what waits is not for whatever has the old numbers in a new one."""
+        """Compare the store of a peer with the known store: messages for an old one go to queues of the same names."""
         core = self._core
         forward = core.router.by_number[link.number]
         told = {binding.number: (binding.name, binding.address) for binding in core.router.remote(_key(link))}
@@ -198,7 +198,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
         ]
 
     def take_up(self, link: abc.StoreAndForwardQueue, mode: str) -> None:
-        """What an earlier life knew of a peer holds on, unless it left and nothing waits for it."""
+        """Restore the bindings of a peer known before the restart, or forget a peer that left with all its messages."""
         peers = self._core.peers
         known = peers.peers.get(link.number)
         if known is None:
@@ -243,7 +243,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
 
 
 def _kept(queue: abc.RemoteQueue) -> dict[str, str]:
-    """What is kept of a queue over restarts: who consumes from it is known anew."""
+    """Return the fields of a queue that are kept over restarts, without its consumers."""
     return {"name": queue.name, "address": queue.address, "routing": queue.routing, "filter": queue.filter}
 
 
@@ -252,7 +252,7 @@ def _key(link: abc.StoreAndForwardQueue) -> bytes:
 
 
 def _nobody(run: abc.ForwardRun) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""
 
 
 def _filters(texts: Sequence[str]) -> tuple[Filter, ...]:

@@ -61,12 +61,12 @@ SECRET_BYTES = 32
 
 
 def _elapsed_ms() -> float:
-    """The time of the loop's clock, which nobody sets, to the microsecond: a timer that it wakes finds itself due."""
+    """The time of the loop's monotonic clock in microseconds precision, so that a woken timer is due."""
     return round(trio.current_time() * 1_000, 3)
 
 
 async def _credentials(settings: BrokerSettings, env: abc.Env) -> Credentials | None:
-    """What is kept of the passwords that the node was given."""
+    """Return the salted passwords of the node's users."""
     tables: dict[Role, Mapping[str, Secret]] = {}
     if settings.security is not None:
         tables["client"] = settings.security.users
@@ -146,7 +146,7 @@ class Node:
 
     @classmethod
     async def open(cls, settings: BrokerSettings, env: abc.Env, event_bus: EventBus | None = None) -> Node:
-        """Open the store, if there is one, and take up what it holds.  ``event_bus``: whom to tell of what happens.
+        """Open the store, if any, and recover its contents.  ``event_bus``: whom to tell of what happens.
 
         Checkpoint: always.
         Cancellation: the store is closed again.
@@ -279,7 +279,7 @@ class Node:
         return [CheckpointRecord(kind, payload) for kind, payload in self.core.checkpoint()]
 
     async def _written(self, journal: Journal) -> None:
-        """What a start has placed is durable."""
+        """Wait until the records of the start are durable, with a warning if the disk is full."""
         with trio.move_on_after(PATIENCE_S) as scope:
             await journal.wait_durable(journal.last)
         if not scope.cancelled_caught:
@@ -302,13 +302,13 @@ class Node:
         self.core.turn()
 
     def _damaged(self, error: DamagedError) -> None:
-        """A part of the store that nobody has asked for yet has rotted: whoever watches may want to know."""
+        """Report damage in a part of the store that was not read before."""
         about = {"file": error.file, "offset": error.offset, "expected": error.expected, "found": error.found}
         self.core.event_bus.say(StoreDamaged, **about)
         self.core.turn()
 
     def _journal_failed(self, error: MeshqError) -> None:
-        """Nothing can be confirmed any more: say so to everybody, and end."""
+        """End the node, because the journal has failed and nothing can be confirmed any more."""
         self._failure = error
         self.core.closing = str(error)
         self._failed.set()
@@ -337,7 +337,7 @@ class Node:
         self._unsifted.set()
 
     async def _sift(self) -> None:
-        """Go on where a queue has not put everything to its filters, after everybody else had a turn."""
+        """Continue unfinished filter scans, after all other tasks had a turn."""
         while True:
             await self._unsifted.wait()
             self._unsifted = trio.Event()
@@ -349,7 +349,7 @@ class Node:
                 await trio.sleep(LONG_STEP_PAUSE * lasted)
 
     async def _page(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Leave to the disk what memory has no room for, and get it back."""
+        """Run the paging task."""
         if self._journal is not None:
             paging = PagingTask(self.core, self._journal, self._env, self._journal.paging_directory)
             paging.on_failed = self._journal_failed
@@ -367,7 +367,7 @@ class Node:
                 transactions.tick()
 
     async def _alarm(self) -> None:
-        """Do what is due; the wall clock may be set while we sleep."""
+        """Run the timers that are due; the wall clock may be set meanwhile."""
         timers = self.core.timers
         # While the node stops, nothing becomes due.
         while self.core.closing is None:
@@ -381,7 +381,7 @@ class Node:
                 await trio.lowlevel.checkpoint()
 
     async def stop(self) -> None:
-        """Accept nothing new, finish what is committed, tell the clients; within the stop timeout.
+        """Stop within the stop timeout: accept nothing new, finish committed work, tell the clients.
 
         Checkpoint: always.
         Cancellation: what was confirmed is safe.

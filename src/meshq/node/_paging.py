@@ -1,4 +1,4 @@
-"""Whoever has the disk for the pager: reads back what queues need, and writes what is in no journal."""
+"""The paging task: faults messages in for queues, and writes messages out that are in no journal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POOL: Final = "pages"
 
 
 class PagingTask:
-    """The task of one node that pages."""
+    """The paging task of one node."""
 
     def __init__(self, core: Core, journal: Journal, env: abc.Env, directory: str) -> None:
         self._core = core
@@ -37,7 +37,7 @@ class PagingTask:
         self._work.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Page for ever; reports started once what an earlier life left is gone.
+        """Page until cancelled; report started once the files of an earlier run are removed.
 
         Checkpoint: always.
         Cancellation: what is being read is read again by whoever needs it.
@@ -84,7 +84,7 @@ class PagingTask:
             await self._threads.run(self._files.remove_unused, pool=POOL)
 
     async def _spill(self) -> None:
-        """Write what is in no journal."""
+        """Write messages out that are in no journal."""
         pager = self._core.pager
         while going := pager.next_spills():
             runs = [(content.rows, content.table, content.body) for _, content in going]
@@ -96,7 +96,7 @@ class PagingTask:
             pager.spilled({run: page for (run, _), page in zip(going, pages, strict=True)})
 
     async def _durable(self) -> bool:
-        """Wait until what was placed can be paged; False if the journal has failed."""
+        """Wait until the placed records are durable and can be paged out; False if the journal has failed."""
         try:
             await self._journal.wait_durable(self._journal.last)
         except JournalBrokenError:
@@ -128,4 +128,4 @@ class PagingTask:
 
 
 def _ignore(error: MeshqError) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

@@ -184,7 +184,7 @@ def _services(value: Sequence[Service]) -> tuple[Service, ...]:
 
 
 def _peers(services: Sequence[Service]) -> dict[str, Secret]:
-    """What other nodes may come with; two services may share a name, but not with different passwords."""
+    """Collect the names and passwords of peers; services may share a name, but not with different passwords."""
     found: dict[str, Secret] = {}
     for service in services:
         for user, password in service.credentials.items():
@@ -210,7 +210,7 @@ def _asks_for_certificates(acceptor: Acceptor) -> bool:
 
 
 def refuse_later(**parts: object) -> None:
-    """Refuse what this version doesn't have yet, by name, instead of ignoring it.
+    """Refuse settings that this version does not support yet, by name.
 
     Raises:
         UsageError: one of them was given.

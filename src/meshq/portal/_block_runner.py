@@ -1,4 +1,4 @@
-"""A block outside around an ``async with`` block that a task of the loop lives through."""
+"""Blocks outside the loop, each around an ``async with`` block in a task of the loop."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from meshq.portal._loop_thread import LoopThread
 
 
 async def _at_once() -> None:
-    """For a block with nothing to do before it is left."""
+    """The default of ``before_leaving``: do nothing."""
 
 
 class BlockRunner:
-    """One block; how it is waited for is for those who derive from it to say.
+    """A block outside the loop; derived classes say how its callers wait.
 
     ``before_leaving`` runs in the loop when the body has ended, before the async block is left.
 
@@ -79,7 +79,7 @@ class BlockRunner:
     # -- by whoever enters and leaves the block
 
     def begin(self) -> None:
-        """Have the loop enter the block; ``entered`` is kept when it has, or has failed to.
+        """Have the loop enter the block; ``entered`` completes when the block is entered or has failed.
 
         Raises:
             UsageError, ClosedError: see ``LoopThread.check``.
@@ -92,7 +92,7 @@ class BlockRunner:
         self._loop.start_task(self._entered, self._live)
 
     def claim(self) -> None:
-        """The block is about to be entered.
+        """Claim the block for one entry.
 
         Raises:
             UsageError: it was entered before.
@@ -107,19 +107,20 @@ class BlockRunner:
             raise ClosedError(f"{self._name} was closed before it was connected")
 
     def shut(self) -> bool:
-        """Close it if it was never entered: it can't be entered any more; returns whether that was so."""
+        """Close the block if it was never entered, so that it can't be entered; return whether it was closed."""
         self._shut = not self._used
         return self._shut
 
     def depart(self, error: BaseException | None) -> None:
-        """The body has ended with ``error``: have the loop leave the block; ``left`` is kept when it has."""
+        """Have the loop leave the block, whose body has ended with ``error``; ``left`` completes when the block is
+        left."""
         self._error = error
         # A loop that has ended has completed it before.
         with suppress(ClosedError):
             self._loop.call_soon(self._leave.set)
 
     def departed(self) -> None:
-        """The block is left."""
+        """Forget the body's error; the block is left."""
         self._error = None
 
     # -- in the loop
@@ -145,7 +146,7 @@ class BlockRunner:
             loop.complete(self._left, left)
 
     async def _body(self) -> None:
-        """While the body runs, outside: nothing here may end before it."""
+        """Wait while the body runs outside the loop."""
         try:
             await self._leave.wait()
         except trio.Cancelled:
@@ -167,7 +168,7 @@ class BlockRunner:
         return bool(absorbed)
 
     async def _asked_to_leave(self) -> None:
-        """The loop ends, and whoever entered this block has not left it yet."""
+        """Leave the block because the loop ends, although its body still runs."""
         self._leave.set()
         with trio.CancelScope(shield=True):
             await self._gone.wait()

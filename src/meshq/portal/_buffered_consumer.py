@@ -1,4 +1,4 @@
-"""What a consumer has brought, as it is handed over outside the loop.
+"""Buffered consumers: runs that have arrived, to be received outside the loop.
 
 The loop pushes runs as they arrive, so that a message that is here costs no hop between threads.  None of them is
 delivered before a caller has got it: what was handed over is counted here, and reported with the next
@@ -23,7 +23,7 @@ from meshq.portal._loop_thread import LoopThread
 
 
 class BufferedConsumer(ABC):
-    """The part of a consumer that does not depend on how its callers wait."""
+    """The common part of the consumers for threads and for asyncio."""
 
     _block: BlockRunner
 
@@ -56,7 +56,7 @@ class BufferedConsumer(ABC):
         return f"<Consumer {self.queue!r} {statistics.state} ready={statistics.ready}>"
 
     def statistics(self) -> ConsumerStatistics:
-        """What it has now."""
+        """Return the state and counters of the consumer."""
         with self._lock:
             ready = sum(run.rows for run in self._runs if self._tap.current(run))
             if self._run is not None and self._tap.current(self._run):
@@ -65,12 +65,12 @@ class BufferedConsumer(ABC):
 
     @abstractmethod
     def _wake_waiters(self) -> None:
-        """With the lock: messages have arrived, or there will be no more; wake whoever waits for it."""
+        """With the lock: wake the waiting callers, because messages have arrived or the consumer has ended."""
 
     # -- handing over, with the lock
 
     def _ready(self) -> bool:
-        """Whether a message is here to be handed over; what belongs to a session that is gone comes again."""
+        """Whether a message can be received; messages of a lost session are dropped, and come again."""
         run = self._run
         if run is not None:
             if self._tap.current(run):
@@ -84,7 +84,7 @@ class BufferedConsumer(ABC):
         return False
 
     def _hand_over(self, run: DeliveredRun, end: int) -> None:
-        """The messages up to ``end`` of a run go to the caller."""
+        """Hand the messages of a run up to ``end`` to the caller."""
         start = self._position
         if self._auto:
             span = DeliverySpan(run, start, end - start)
@@ -98,14 +98,14 @@ class BufferedConsumer(ABC):
             self._run = None
 
     def _note(self) -> None:
-        """Note down what was handed over of the present run."""
+        """Note the received messages of the current run."""
         run = self._run
         if run is not None and self._position > self._reported:
             self._handed.append(DeliverySpan(run, self._reported, self._position - self._reported))
             self._reported = self._position
 
     def _check_waiting(self, timeout: float | None, who: str) -> None:
-        """Raise unless somebody may wait for messages now.
+        """Raise unless the caller may wait for messages now.
 
         Raises:
             SettingsError, BusyError, MeshqError: see ``receive``.
@@ -118,7 +118,7 @@ class BufferedConsumer(ABC):
         self._loop.check_thread()
 
     def _waited(self) -> bool:
-        """Whether there is an end of waiting."""
+        """Whether a wait for messages is over."""
         return self._ready() or self._closed or self._tap.ended or self._tap.failure is not None
 
     def _check(self) -> None:
@@ -146,12 +146,13 @@ class BufferedConsumer(ABC):
             raise stale
 
     def _hand_back(self, delivery: ReceivedMessage) -> None:
-        """Whoever got a message could do nothing with it: it goes back uncounted when the consumer is closed."""
+        """Hand back a message that the caller could not use: it goes back uncounted when the consumer is closed."""
         with self._lock:
             self._tap.hand_back(delivery)
 
     def _arm(self) -> None:
-        """Have the loop come for what it is to be told.  Whatever it is asked for later, it comes for this first."""
+        """Have the loop take the report of received and settled messages.  The report comes before everything that the
+        loop is asked for later."""
         if not self._armed:
             self._loop.call_soon(self._report)
             self._armed = True
@@ -159,7 +160,7 @@ class BufferedConsumer(ABC):
     # -- in the loop
 
     def _changed(self) -> None:
-        """Messages have arrived, or the consumer has failed."""
+        """Take the runs that have arrived, or learn that the consumer has failed."""
         runs = self._tap.take()
         with self._lock:
             if not self._closed:
@@ -187,7 +188,7 @@ class BufferedConsumer(ABC):
             raise stale
 
     def _settle_in(self, transaction: Transaction, deliveries: Sequence[ReceivedMessage]) -> None:
-        """A transaction acknowledges messages; the broker hears first that they were handed over."""
+        """Acknowledge messages in a transaction, after a report that they were received."""
         self._report()
         with self._lock:
             transaction.settle(deliveries)
@@ -197,7 +198,7 @@ class BufferedConsumer(ABC):
         await self._inner.close()
 
     async def _finish(self) -> None:
-        """Nothing more is handed over, and the loop knows all that was."""
+        """End the consumer, and report everything to the loop."""
         self._end()
         self._report()
 

@@ -1,4 +1,4 @@
-"""What a producer outside has taken: the line to the loop, its bound, and what became of it.
+"""Buffered producers: messages taken outside the loop, their bound, and their outcomes.
 
 Messages gather where they are sent; the loop takes them in batches, and confirms are counted here as they come.
 """
@@ -17,7 +17,7 @@ from meshq.portal._loop_thread import LoopThread
 
 
 class BufferedProducer(ABC):
-    """The part of a producer that does not depend on how its callers wait."""
+    """The common part of the producers for threads and for asyncio."""
 
     def __init__(self, loop: LoopThread, inner: trio_client.Producer, *, window: int) -> None:
         self.address = inner.address
@@ -47,16 +47,16 @@ class BufferedProducer(ABC):
         return self._unconfirmed
 
     def statistics(self) -> ProducerStatistics:
-        """What it has done."""
+        """Return the state and counters of the producer."""
         with self._lock:
             return attrs.evolve(self._inner.statistics(), sent=self._sent, unconfirmed=self._unconfirmed)
 
     @abstractmethod
     def _wake_waiters(self) -> None:
-        """With the lock: there may be room, or an error to be raised; wake whoever waits for it."""
+        """With the lock: wake the waiting callers, because the window has changed or a message has failed."""
 
     def _arm(self) -> None:
-        """With the lock: have the loop come for what gathers."""
+        """With the lock: have the loop take the gathered messages."""
         self._loop.call_soon(self._loop.task, self._feed_all)
         self._armed = True
 
@@ -70,11 +70,11 @@ class BufferedProducer(ABC):
             self._wake_waiters()
 
     async def _feed(self) -> None:
-        """Hand over what has gathered so far."""
+        """Feed the gathered messages to the loop's producer."""
         await self._feeder.feed()
 
     async def _feed_all(self) -> None:
-        """Hand over what gathers, until nothing does any more."""
+        """Feed messages to the loop's producer until none is gathered."""
         while True:
             await self._feeder.feed()
             with self._lock:

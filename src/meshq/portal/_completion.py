@@ -1,4 +1,4 @@
-"""What somebody outside waits for: kept once by the loop, told where it is waited for."""
+"""Completions: results of operations in the loop, for waiters outside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meshq.errors import ClosedError
 
 
 def flat(error: BaseException) -> BaseException:
-    """The first error inside groups of groups; a cancellation only if there is nothing else."""
+    """Return the first error inside nested groups; a cancellation only if there is no other error."""
     while isinstance(error, BaseExceptionGroup):
         others = error.split(trio.Cancelled)[1]
         error = (error if others is None else others).exceptions[0]
@@ -22,7 +22,7 @@ def flat(error: BaseException) -> BaseException:
 
 
 class PortalCompletion(ABC):
-    """Kept once by the loop's thread."""
+    """The result of an operation in the loop, for a waiter outside."""
 
     __slots__ = ("_error", "_value", "done")
 
@@ -34,11 +34,11 @@ class PortalCompletion(ABC):
 
     @property
     def succeeded(self) -> bool:
-        """Whether it is decided, and not by an error."""
+        """Whether the operation has completed without an error."""
         return self.done and self._error is None
 
     def complete(self, result: outcome.Outcome[Any]) -> None:
-        """It is decided; what comes later is ignored."""
+        """Complete with a value or an error; later results are ignored."""
         if self.done:
             return
         if isinstance(result, outcome.Error):
@@ -50,10 +50,10 @@ class PortalCompletion(ABC):
 
     @abstractmethod
     def _wake_waiter(self) -> None:
-        """Wake whoever waits for it."""
+        """Wake the waiter."""
 
     def result(self) -> Any:
-        """The value, or the error raised; it must be decided."""
+        """Return the value of the completed operation, or raise its error."""
         if self._error is None:
             return self._value
         if isinstance(self._error, trio.Cancelled):
@@ -62,7 +62,7 @@ class PortalCompletion(ABC):
 
 
 class ThreadCompletion(PortalCompletion):
-    """One that a thread waits for."""
+    """A completion for which a thread waits."""
 
     __slots__ = ("_lock",)
 
@@ -75,9 +75,9 @@ class ThreadCompletion(PortalCompletion):
         self._lock.release()
 
     def wait(self, cancel: Callable[[], None]) -> Any:
-        """The value, or the error raised, in the calling thread.
+        """Wait in the calling thread; return the value or raise the error.
 
-        An interrupt cancels what is waited for and goes on once that has ended; a second one goes on at once.
+        An interrupt cancels the operation and goes on once that has ended; a second interrupt goes on at once.
         """
         try:
             self._decided()

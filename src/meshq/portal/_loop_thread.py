@@ -1,4 +1,4 @@
-"""The background thread of a client or broker: a trio loop, and the way into it from outside."""
+"""The background thread of a client or broker: a trio loop, and calls into it from outside."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ T = TypeVar("T")
 
 
 class Closes(Protocol):
-    """Something that can be closed from any thread."""
+    """An object that can be closed from any thread."""
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close the object."""
 
 
 class LoopThread(ABC):
-    """A thread with a trio loop.  It starts and ends with the block of the one object that owns it.
+    """A thread with a trio loop.  The thread starts and ends with the block of the object that owns it.
 
-    How its owner and callers wait is for those who derive from it to say: threads on a lock, tasks on a future.
+    Derived classes say how owner and callers wait: threads on a lock, tasks on a future.
     """
 
     #: How a block that owns a loop is entered, for errors.
@@ -62,7 +62,7 @@ class LoopThread(ABC):
         """A new completion, of the kind that callers of this loop wait for."""
 
     def launch(self) -> PortalCompletion:
-        """Start the thread; what is returned is kept when its loop runs.
+        """Start the thread; the returned completion completes when the loop runs.
 
         Raises:
             UsageError: it was started before, or a task of a trio loop is calling.
@@ -170,7 +170,7 @@ class LoopThread(ABC):
             raise UsageError(f"{self.name} was called from a trio task, whose loop it would stop: use meshq itself")
 
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have the loop call a function, after what it was asked for before; it must not raise.
+        """Have the loop call a function, after earlier requests; the function must not raise.
 
         Raises:
             ClosedError: the loop has ended.
@@ -184,7 +184,7 @@ class LoopThread(ABC):
             raise ClosedError(f"{self.name} is closed") from None
 
     def run_sync(self, function: Callable[[], T]) -> T:
-        """Call a plain function in the loop; the calling thread waits for the loop's next turn.
+        """Call a plain function in the loop, and wait for the loop's next turn.
 
         Raises:
             UsageError, ClosedError: see ``check``.
@@ -201,7 +201,7 @@ class LoopThread(ABC):
         return result
 
     def run_sync_if_open(self, function: Callable[[], T]) -> T:
-        """Call a plain function in the loop; or here, if the loop does not run, or ends before it gets to that.
+        """Call a plain function in the loop, or in the calling thread if the loop does not run.
 
         The state of the thing that is looked at, and not whether a body runs yet, says where it may be touched: it
         is seen from outside before whoever has entered its block goes on.
@@ -215,7 +215,7 @@ class LoopThread(ABC):
         return function()
 
     def start_task(self, completion: PortalCompletion, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        """Have the loop start a task that keeps ``completion``.
+        """Have the loop start a task that completes ``completion``.
 
         Raises:
             ClosedError: the loop has ended.
@@ -230,12 +230,12 @@ class LoopThread(ABC):
     # -- in the loop
 
     def complete(self, completion: PortalCompletion, result: outcome.Outcome[Any]) -> None:
-        """What was asked for has ended, or has got as far as somebody waits for."""
+        """Complete a completion of this loop."""
         self._completions.pop(completion, None)
         completion.complete(result)
 
     def task(self, function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        """Start a task that nobody waits for; an error of it is a defect, and ends the loop."""
+        """Start a task without a waiter; an error of the task is a defect and ends the loop."""
         if self._nursery is not None and self.state == "open":
             self._nursery.start_soon(function, *arguments)
 
@@ -248,7 +248,7 @@ class LoopThread(ABC):
     async def run_call(
         self, completion: PortalCompletion, scope: trio.CancelScope, function: Callable[[], Awaitable[Any]]
     ) -> None:
-        """A task that keeps ``completion`` by what ``function`` returns or raises; ``scope`` cancels it."""
+        """Complete ``completion`` with the result of ``function``, which ``scope`` cancels."""
         with scope:
             result = await outcome.acapture(function)
         self.complete(completion, result)
@@ -257,23 +257,23 @@ class LoopThread(ABC):
         self.complete(completion, outcome.capture(function))
 
     def expect(self, completion: PortalCompletion) -> None:
-        """Somebody may come to wait for this one: it is kept, if by nobody else, when the thread ends."""
+        """Register a completion, which fails when the thread ends before it is completed."""
         self._completions[completion] = None
 
     def add_block(self, leave: Callable[[], Awaitable[None]]) -> None:
-        """Something lives in the loop; ``leave`` ends it if it is still there when the loop ends."""
+        """Add a block that lives in the loop; ``leave`` ends the block if the loop ends first."""
         self._blocks[leave] = None
 
     def remove_block(self, leave: Callable[[], Awaitable[None]]) -> None:
-        """It has left."""
+        """Remove a block that is left."""
         self._blocks.pop(leave, None)
 
     def at_end(self, callback: Callable[[], None]) -> None:
-        """Have this called by the thread when it ends, whatever ended it."""
+        """Call ``callback`` when the thread ends, for any reason."""
         self._end_callbacks[callback] = None
 
     def close_at_end(self, thing: Closes) -> None:
-        """Have this closed by the thread when it ends, if somebody still holds on to it then."""
+        """Close an object when the thread ends, unless the program has dropped the object."""
         found = weakref.ref(thing, lambda _: self.cancel_at_end(callback))
 
         def callback() -> None:
@@ -284,9 +284,9 @@ class LoopThread(ABC):
         self.at_end(callback)
 
     def cancel_at_end(self, callback: Callable[[], None]) -> None:
-        """Nobody waits for that any more."""
+        """Cancel a callback of ``at_end``."""
         self._end_callbacks.pop(callback, None)
 
 
 def _nothing() -> None:
-    """For a look that is interrupted: it takes one turn, and nobody can be spared that."""
+    """The cancel function of ``run_sync``: does nothing, because the call takes one turn only."""

@@ -14,7 +14,8 @@ from meshq.limits import CHECKPOINT_MESSAGES, RECEIVE_BYTES
 
 
 class PipeStream(Stream):
-    """One end.  What is sent lies at the other end until it is read; beyond ``RECEIVE_BYTES`` it counts as waiting."""
+    """One end of a pipe.  Sent bytes lie at the other end until they are read; beyond ``RECEIVE_BYTES`` they count as
+    waiting."""
 
     __slots__ = ("_calls", "_closed", "_flushing", "_lock", "_lot", "_other", "_peer", "_pieces", "_token", "_unread")
 
@@ -36,7 +37,7 @@ class PipeStream(Stream):
     def pair(
         cls, name: str, here: trio.lowlevel.TrioToken, there: trio.lowlevel.TrioToken
     ) -> tuple[PipeStream, PipeStream]:
-        """Two ends: one for tasks of the loop ``here``, and one for those of the loop ``there``."""
+        """Make two ends: the first for tasks of the loop ``here``, the second for tasks of the loop ``there``."""
         lock = threading.Lock()
         near, far = cls(name, here, lock), cls("in process", there, lock)
         near._other, far._other = far, near
@@ -120,7 +121,7 @@ class PipeStream(Stream):
         return max(self._other._unread - RECEIVE_BYTES, 0)
 
     def _take(self, size_max: int) -> bytes | None:
-        """What is here, ``b""`` at the end, None if there is nothing yet."""
+        """Take received bytes; ``b""`` at the end of the stream, None if nothing is here yet."""
         if not self._pieces:
             return b"" if self._other._closed else None
         piece = self._pieces.popleft()
@@ -131,7 +132,7 @@ class PipeStream(Stream):
         return bytes(piece)
 
     def _wake(self) -> None:
-        """Have whoever waits at this end look again; by either loop."""
+        """Wake the tasks that wait at this end; called by both loops."""
         # A loop that has ended has nobody who waits.
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._lot.unpark_all, idempotent=True)

@@ -1,4 +1,4 @@
-"""What nobody is shown: passwords and keys."""
+"""Secrets: passwords and keys, which are never printed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class EncryptionKey:
 
 
 def encryption_keys(keys: object) -> tuple[EncryptionKey, ...]:
-    """Keys as they are kept, from what a user gave.
+    """Convert the given keys to ``EncryptionKey`` objects.
 
     Raises:
         SettingsError: one of them is none, or they are too many or the same.

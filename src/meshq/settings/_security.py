@@ -1,4 +1,4 @@
-"""Who may use a broker, and for what."""
+"""The security settings of a broker: users, roles, permissions."""
 
 from __future__ import annotations
 

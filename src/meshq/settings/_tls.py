@@ -1,4 +1,4 @@
-"""TLS: what one side shows and whom it believes."""
+"""TLS settings: certificate, key and authorities of one side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fields of settings may be, and how functions show the settings that they take."""
+"""Validators of settings, and the signatures of functions that take settings."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Large bodies: what a broker keeps beside its journal, and who still needs it."""
+"""Large bodies: files beside the journal, and their references."""

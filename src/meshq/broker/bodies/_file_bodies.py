@@ -226,8 +226,8 @@ def _told(error: OSError | DamagedError | SettingsError) -> str:
 
 
 def _nothing() -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""
 
 
 def _ignore(error: MeshqError) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

@@ -1,1 +1,1 @@
-"""How messages come in: routing, numbers, duplicate ids, and what waits for the disk."""
+"""Ingress of messages: routing, numbers, duplicate ids, and the release of durable messages."""

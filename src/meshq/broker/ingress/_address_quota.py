@@ -296,7 +296,7 @@ class AddressQuota:
 
 
 def _nothing() -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""
 
 
 def is_refused(quota: AddressQuota | None, *, scarce: bool, together: bool = False) -> bool:

@@ -189,8 +189,8 @@ class MemoryBound:
 
 
 def _nothing() -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""
 
 
 def _ignore(_: str) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

@@ -381,8 +381,8 @@ def _by_link_and_number(item: tuple[tuple[bytes, int], RemoteBinding]) -> tuple[
 
 
 def _nothing() -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""
 
 
 def _nobody(*_: object) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

@@ -1,1 +1,1 @@
-"""What of the queues is in memory, and what on the disk only."""
+"""Paging: which messages of the queues are in memory, and which only on the disk."""

@@ -341,8 +341,8 @@ def _pages(queue: Queue) -> bool:
 
 
 def _nothing() -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""
 
 
 def _ignore(_: object) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

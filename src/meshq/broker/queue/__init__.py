@@ -1,1 +1,1 @@
-"""One queue: its runs, who gets which message, what stays until it is settled."""
+"""Queues: runs, dispatch to consumers, unacked messages."""

@@ -168,4 +168,4 @@ def cancel_timers(view: QueueRun) -> None:
 
 
 def _nobody() -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

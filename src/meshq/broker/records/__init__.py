@@ -1,4 +1,4 @@
-"""What the broker writes into the journal: one encoding per kind of record, each the inverse of its reader."""
+"""The records of the broker in the journal: one encoding per kind, each the inverse of its reader."""
 
 from meshq.broker.records._kinds import (
     COUNTED,

@@ -1,1 +1,1 @@
-"""Who is there and what they ask for: listeners, connections, sessions, management calls."""
+"""Sessions of the broker: listeners, connections, sessions, management calls."""

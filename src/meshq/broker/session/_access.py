@@ -289,4 +289,4 @@ def queue_address(core: Core, name: str) -> str:
 
 
 def _ignore(*_: object) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

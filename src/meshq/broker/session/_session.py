@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 def nobody() -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""
 
 
 class ServerSession:

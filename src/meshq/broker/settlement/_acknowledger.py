@@ -216,4 +216,4 @@ def _strip(run: StoredRun, part: StoredRun) -> int:
 
 
 def _nobody(_: object) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

@@ -139,7 +139,7 @@ def _in_doubt(queue: Queue, view: QueueRun, row: int) -> bool:
 
 
 def _ignore(queue: Queue) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""
 
 
 def _default(address: str) -> AddressSettings:
@@ -148,4 +148,4 @@ def _default(address: str) -> AddressSettings:
 
 
 def _nobody(queue: Queue, view: QueueRun, then: Callable[[], None]) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""

@@ -376,7 +376,7 @@ def _still_there(queue: Queue, span: RowSpan) -> list[RowSpan]:
 
 
 def _nobody(*_: object) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""
 
 
 def settled_row(queue: Queue, span: RowSpan) -> SettledRow:

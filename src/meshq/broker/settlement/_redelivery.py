@@ -247,8 +247,8 @@ def _spans(view: QueueRun, rows: Sequence[int]) -> list[RowSpan]:
 
 
 def _nobody(queue: Queue) -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""
 
 
 def _nothing() -> None:
-    """For a callback that nobody has set."""
+    """The default of a callback: do nothing."""
