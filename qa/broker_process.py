@@ -26,7 +26,7 @@ async def serve(
     action: str,
     report: Any,
     memory_limit: int | None = None,
-    chaos: tuple[str, ...] = (),
+    failpoint: tuple[str, ...] = (),
     segment_bytes: int = SEGMENT_BYTES,
 ) -> None:
     """Run the broker until it is told to stop, fails or is killed; ``report`` gets its URL, then its disk calls.
@@ -41,7 +41,7 @@ async def serve(
         journal=JournalSettings(segment_bytes=segment_bytes),
         acceptors=[f"tcp://127.0.0.1:{port}"],
         memory_limit=memory_limit,
-        env=attrs.evolve(env, disk=disk, chaos=frozenset(chaos).__contains__),
+        env=attrs.evolve(env, disk=disk, failpoint=frozenset(failpoint).__contains__),
     )
     async with broker:
         report.send(broker.urls[0])
@@ -56,12 +56,12 @@ def life(
     action: str,
     report: Any,
     memory_limit: int | None = None,
-    chaos: tuple[str, ...] = (),
+    failpoint: tuple[str, ...] = (),
     segment_bytes: int = SEGMENT_BYTES,
 ) -> None:
     """One life in this process."""
     try:
-        trio.run(serve, directory, port, at, action, report, memory_limit, chaos, segment_bytes)
+        trio.run(serve, directory, port, at, action, report, memory_limit, failpoint, segment_bytes)
     except MeshqError as error:
         report.send(f"{type(error).__name__}: {error}")
 
@@ -69,8 +69,8 @@ def life(
 class BrokerProcess:
     """A broker's process, seen from the test.
 
-    ``at`` and ``action`` are those of ``meshq.env.FaultInjectingDisk``; at the points of ``chaos`` it is always taken
-    that way.
+    ``at`` and ``action`` are those of ``meshq.env.FaultInjectingDisk``.  The failpoints named in ``failpoint`` always
+    strike.
     Its first report is its URL, or how it failed.
     """
 
@@ -82,13 +82,13 @@ class BrokerProcess:
         action: str = "kill",
         *,
         memory_limit: int | None = None,
-        chaos: tuple[str, ...] = (),
+        failpoint: tuple[str, ...] = (),
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         self.report, theirs = context.Pipe()
-        arguments = (directory, port, at or {}, action, theirs, memory_limit, chaos, segment_bytes)
+        arguments = (directory, port, at or {}, action, theirs, memory_limit, failpoint, segment_bytes)
         self.process = context.Process(target=life, args=arguments)
         self.process.start()
         theirs.close()

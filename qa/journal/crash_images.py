@@ -55,7 +55,7 @@ class CrashImages:
         rng = random.Random(self.seed)
         disk, model = SimDisk(random.Random(self.seed)), Model(keyring=Keyring(self.keys))
         switches = {"journal.compact_early": False}
-        env = journal_env(disk, seed=self.seed, chaos=lambda name: switches.get(name, False))
+        env = journal_env(disk, seed=self.seed, failpoint=lambda name: switches.get(name, False))
         journal = Journal(
             ROOT_DIRECTORY,
             segment_bytes=SEGMENT_BYTES,

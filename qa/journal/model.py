@@ -27,7 +27,7 @@ CHECKPOINT_KIND = 200
 
 
 def journal_env(
-    disk: Disk, *, seed: int = 0, chaos: Callable[[str], bool] | None = None, threads: Threads | None = None
+    disk: Disk, *, seed: int = 0, failpoint: Callable[[str], bool] | None = None, threads: Threads | None = None
 ) -> Env:
     """The outside world of a journal under test."""
     return Env(
@@ -38,7 +38,7 @@ def journal_env(
         wall=SimWallClock(),
         entropy=SimEntropy(random.Random(seed)),
         memory_bytes=GIB,
-        chaos=(lambda name: False) if chaos is None else chaos,
+        failpoint=(lambda name: False) if failpoint is None else failpoint,
     )
 
 

@@ -170,7 +170,7 @@ async def recount(env: Env) -> dict[str, Any]:
             memory_limit_bytes=1 << 30,
             address_settings={},
             token=env.entropy.token,
-            chaos=env.chaos,
+            failpoint=env.failpoint,
             now_ms=env.wall.now_ms,
             elapsed_ms=lambda: 0,
         ),

@@ -222,7 +222,7 @@ async def scenario(simulation: Simulation) -> Outcome:
         broker.node.power_off()
         crashed = broker.node.disk.copy()
         await broker.serving()
-    # Of the chaos points the one that breaks connections is a fault.
+    # Of the failpoints the one that breaks connections is a fault.
     simulation.swarm.force("chaos.broker.drop_connection", False)
     scene.closing = True
     history.healed()

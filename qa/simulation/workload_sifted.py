@@ -1,6 +1,6 @@
 """A topic whose queues have filters, whose messages are of groups, and whose dead letters go by filters, too.
 
-With the chaos point ``broker.costly`` each of these is looked at in steps, between which brokers die, messages come and
+With the failpoint ``broker.costly`` each of these is looked at in steps, between which brokers die, messages come and
 consumers leave.  Two consumers share each queue; one of them takes only half of what is in a group, so that the rest
 waits for the next owner of it.
 """

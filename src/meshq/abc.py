@@ -251,7 +251,7 @@ class Entropy(ABC):
         """Return a new generator for jitter and choices that need not be secret."""
 
 
-def no_chaos(name: str) -> bool:
+def no_failpoint(name: str) -> bool:
     """Say False at every point: the default outside the simulation."""
     return False
 
@@ -273,7 +273,7 @@ class Env:
     #: What a loop that meshq starts in a thread of its own goes by; None: trio's own clock.
     clock: Clock | None = None
     #: Asked at named points; True takes the rare way there.  Constant False outside the simulation.
-    chaos: Callable[[str], bool] = no_chaos
+    failpoint: Callable[[str], bool] = no_failpoint
     #: In-process endpoints by name: ``inproc://name`` finds its broker here.  Whoever shares the dictionary
     #: shares the process.
     local: dict[str, Any] = attrs.field(factory=dict, repr=False)

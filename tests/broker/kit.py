@@ -76,7 +76,7 @@ def make_core(
             address_settings=settings or {},
             security=security,
             token=lambda size: next(tokens).to_bytes(size, "big"),
-            chaos=lambda name: False,
+            failpoint=lambda name: False,
             now_ms=now_ms,
             # If nobody sets the one clock, the other one goes as it does.
             elapsed_ms=elapsed_ms or now_ms,

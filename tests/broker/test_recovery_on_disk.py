@@ -23,7 +23,7 @@ from tests.broker.kit import make_core
 from tests.broker.lives import SETTINGS, Lives, snapshot
 from tests.broker.logs import FakeLog
 
-CHAOS = ("journal.roll_early", "journal.batch_of_one", "journal.compact_early", "journal.lazy_long")
+FAILPOINTS = ("journal.roll_early", "journal.batch_of_one", "journal.compact_early", "journal.lazy_long")
 
 
 class Killed(BaseException):
@@ -141,8 +141,8 @@ async def test_a_broker_on_a_disk_that_loses_power_gives_back_what_was_durable(s
     def journal() -> Journal:
         nonlocal lives
         lives += 1
-        on = {name: rng.random() < 0.3 for name in CHAOS}
-        env = journal_env(disk, seed=lives, chaos=lambda name: on.get(name, False))
+        on = {name: rng.random() < 0.3 for name in FAILPOINTS}
+        env = journal_env(disk, seed=lives, failpoint=lambda name: on.get(name, False))
         return Journal(ROOT_DIRECTORY, segment_bytes=8 * 1024, segment_bytes_min=1024, env=env)
 
     async def end(journal: Journal) -> bool:

@@ -171,7 +171,7 @@ async def test_after_a_loss_of_power_in_the_middle_each_message_is_in_one_place(
             await nodes.crash("b")
             await until(lambda nodes=nodes: state(nodes, "a") == "away")
             # Each record is a batch of its own: a cut may come between any two.
-            nodes.env = attrs.evolve(nodes.env, chaos=lambda point: point == "journal.batch_of_one")
+            nodes.env = attrs.evolve(nodes.env, failpoint=lambda point: point == "journal.batch_of_one")
             await nodes.stop("a")
             await nodes.start("a")
             for first in range(0, 60, 6):

@@ -35,10 +35,10 @@ def test_a_forked_child_finds_no_brokers_of_its_parent() -> None:
         del environment.local["shop"]
 
 
-def test_the_environment_has_no_chaos_of_its_own() -> None:
+def test_the_environment_has_no_failpoint_of_its_own() -> None:
     environment = real_env()
     assert isinstance(environment, Env)
-    assert not environment.chaos("anything")
+    assert not environment.failpoint("anything")
 
 
 def test_tokens_have_their_size_and_differ() -> None:

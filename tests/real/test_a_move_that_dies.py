@@ -19,7 +19,7 @@ from qa.broker_process import BrokerProcess
 #: Runs that are sent, and messages of each: the last one of a run stays where it is.
 RUNS, SIZE = 3, 3
 #: A record of each run, and what becomes of it, stand in batches of their own.
-CHAOS = ("journal.batch_of_one",)
+FAILPOINTS = ("journal.batch_of_one",)
 #: No life of this test makes as many calls of a kind.
 CALLS_MAX = 80
 MOVED = [[b"%d %d" % (run, index) for index in range(SIZE - 1)] for run in range(RUNS)]
@@ -71,7 +71,7 @@ async def look(url: str) -> tuple[list[bytes], list[bytes]]:
 def one_life(directory: str, at: dict[str, int], action: str) -> tuple[Run, bool]:
     """What its operator knows, and whether it lived to the end."""
     run = Run()
-    broker = BrokerProcess(directory, at=at, action=action, chaos=CHAOS)
+    broker = BrokerProcess(directory, at=at, action=action, failpoint=FAILPOINTS)
     try:
         url = broker.next_report()
         if url is None:

@@ -48,7 +48,7 @@ HOLDS = [
     ),
     AddressSettings(dead_letter_address="other", redelivery_delay=3.0, default_last_value_key="stock"),
 ]
-CHAOS = ("journal.batch_of_one",)
+FAILPOINTS = ("journal.batch_of_one",)
 #: No life of this test makes as many calls of a kind.
 CALLS_MAX = 40
 
@@ -78,7 +78,7 @@ async def look(url: str) -> AddressSettings:
 def one_life(directory: str, at: dict[str, int], action: str) -> tuple[int, bool]:
     """How many changes were confirmed, and whether it lived to the end."""
     run = Run()
-    broker = BrokerProcess(directory, at=at, action=action, chaos=CHAOS)
+    broker = BrokerProcess(directory, at=at, action=action, failpoint=FAILPOINTS)
     try:
         url = broker.next_report()
         if url is None:

@@ -28,7 +28,7 @@ class Store:
 
     disk: SimDisk = attrs.field(factory=lambda: SimDisk(random.Random(0)))
     #: Chaos points that are on.
-    chaos: dict[str, bool] = attrs.field(factory=dict)
+    failpoint: dict[str, bool] = attrs.field(factory=dict)
     lives: int = 0
     #: Set by a test that leaves the store damaged on purpose.
     damaged: bool = False
@@ -42,7 +42,7 @@ class Store:
         env = journal_env(
             self.disk,
             seed=self.lives,
-            chaos=lambda name: self.chaos.get(name, False),
+            failpoint=lambda name: self.failpoint.get(name, False),
             threads=InlineThreads(lambda: self.idle()),
         )
         options = {

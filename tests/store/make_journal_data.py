@@ -36,9 +36,9 @@ async def fill(store: Store) -> SimDisk:
         await journal.wait_durable(journal.last)
         for position in fillers[::2]:
             await journal.delete(position)
-        store.chaos["journal.compact_early"] = True
+        store.failpoint["journal.compact_early"] = True
         await trio.sleep(3)
-        store.chaos.clear()
+        store.failpoint.clear()
         await journal.append(b"before the watermark")
         await trio.sleep(3)
         await journal.append(b"the last one acknowledged")

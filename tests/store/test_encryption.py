@@ -109,7 +109,7 @@ async def test_compaction_keeps_what_it_copies_encrypted(store: Store) -> None:
         fillers = await journal.append_many([SECRET + bytes(700)] * 40)
         for position in fillers[::2]:
             await journal.delete(position)
-        store.chaos["journal.compact_early"] = True
+        store.failpoint["journal.compact_early"] = True
         await trio.sleep(3)
         assert journal.statistics().compactions
     assert SECRET not in on_disk(store)

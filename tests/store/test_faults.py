@@ -28,7 +28,7 @@ async def _short_run(store: Store, acknowledged: dict[int, bytes]) -> None:
                 # Neither there nor gone until it is acknowledged.
                 del acknowledged[position]
                 await journal.delete(position)
-        store.chaos["journal.compact_early"] = True
+        store.failpoint["journal.compact_early"] = True
         await trio.sleep(3)
 
 

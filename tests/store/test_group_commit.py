@@ -87,16 +87,16 @@ async def test_waiting_for_a_lazy_record_is_hurry_enough(store: Store) -> None:
         assert trio.current_time() == begun
 
 
-async def test_with_chaos_lazy_records_wait_much_longer(store: Store) -> None:
-    store.chaos["journal.lazy_long"] = True
+async def test_with_its_failpoint_lazy_records_wait_much_longer(store: Store) -> None:
+    store.failpoint["journal.lazy_long"] = True
     async with store.journal() as journal:
         journal.append_nowait(1, [b"lazy"], lazy=True)
         await trio.sleep(LAZY_COMMIT_S * 10)
         assert journal.durable == 0
 
 
-async def test_with_chaos_each_record_is_a_batch(store: Store) -> None:
-    store.chaos["journal.batch_of_one"] = True
+async def test_with_its_failpoint_each_record_is_a_batch(store: Store) -> None:
+    store.failpoint["journal.batch_of_one"] = True
     async with store.journal() as journal:
         await journal.append_many([b"a", b"b", b"c"])
         assert journal.statistics().batches == 3
@@ -104,7 +104,7 @@ async def test_with_chaos_each_record_is_a_batch(store: Store) -> None:
 
 async def test_durable_positions_are_told_in_order_and_after_the_sync(store: Store) -> None:
     told: list[int] = []
-    store.chaos["journal.batch_of_one"] = True
+    store.failpoint["journal.batch_of_one"] = True
 
     async with store.journal() as journal:
 
@@ -162,7 +162,7 @@ async def test_all_that_wait_are_told_when_the_disk_fails(store: Store) -> None:
     journal = store.journal()
     journal.on_failed = failures.append
     await journal.open()
-    store.chaos["journal.batch_of_one"] = True
+    store.failpoint["journal.batch_of_one"] = True
     store.disk.faults.inject("sync", path=".seg", skip=1)
     async with trio.open_nursery() as nursery:
         for position in [journal.append_nowait(1, [b"x"]) for _ in range(4)]:
@@ -189,9 +189,9 @@ async def test_short_syncs_are_made_inline_when_nobody_else_could_run(store: Sto
         assert journal.statistics().inline_syncs > 0
         assert journal.statistics().inline_syncs < journal.statistics().syncs
         before = journal.statistics().inline_syncs
-        store.chaos["journal.thread_always"] = True
+        store.failpoint["journal.thread_always"] = True
         await _append(journal, 5)
-        store.chaos.clear()
+        store.failpoint.clear()
         store.idle = lambda: False
         await _append(journal, 5)
         assert journal.statistics().inline_syncs == before

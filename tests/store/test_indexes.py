@@ -40,7 +40,7 @@ TEN = RecordPrefix(1, _first_ten)
 async def _filled(store: Store, record_prefix: RecordPrefix = TEN) -> dict[int, bytes]:
     """A store of some segments, with dead records, notes, a checkpoint and what is compacted; what lives in it."""
     rng = random.Random(3)
-    store.chaos["journal.compact_early"] = False
+    store.failpoint["journal.compact_early"] = False
     async with store.journal(record_prefix=record_prefix) as journal:
         living: dict[int, bytes] = {}
         for number in range(180):
@@ -53,9 +53,9 @@ async def _filled(store: Store, record_prefix: RecordPrefix = TEN) -> dict[int, 
                 journal.append_nowait(9, [b"note"], tombstone=True, deletes=[dead], refs=[rng.choice(list(living))])
             await journal.wait_durable(position)
             if number == 60:
-                store.chaos["journal.compact_early"] = True
+                store.failpoint["journal.compact_early"] = True
                 await trio.sleep(4)
-                store.chaos["journal.compact_early"] = False
+                store.failpoint["journal.compact_early"] = False
         assert journal.statistics().compactions
         await trio.sleep(4)
     return living

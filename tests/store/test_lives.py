@@ -14,7 +14,7 @@ from qa.journal.crash_images import one_step
 from qa.journal.model import Model
 from tests.store.kit import Store
 
-CHAOS = (
+FAILPOINTS = (
     "journal.roll_early",
     "journal.batch_of_one",
     "journal.compact_early",
@@ -89,7 +89,7 @@ async def test_nothing_acknowledged_is_lost_over_many_lives(store: Store, seed: 
     model = Model()
     bounds = (0, 0)
     for _ in range(10):
-        store.chaos = {name: rng.random() < 0.3 for name in CHAOS}
+        store.failpoint = {name: rng.random() < 0.3 for name in FAILPOINTS}
         idle = rng.random() < 0.5
         store.idle = lambda idle=idle: idle
         end = rng.choice(ENDS)

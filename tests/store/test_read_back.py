@@ -54,7 +54,7 @@ async def test_what_has_died_is_left_out(store: Store) -> None:
 
 
 async def test_positions_stay_readable_while_segments_are_compacted(store: Store) -> None:
-    store.chaos["journal.compact_early"] = True
+    store.failpoint["journal.compact_early"] = True
     async with store.journal() as journal:
         survivors = {}
         for number in range(12):

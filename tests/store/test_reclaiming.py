@@ -83,7 +83,7 @@ async def test_what_is_kept_of_many_segments_is_copied_in_batches_to_segments_of
 async def test_a_deletion_is_not_forgotten_before_what_it_deleted(store: Store) -> None:
     """A note in an old segment must outlive its target in a compacted one, and the other way round."""
     rng = random.Random(5)
-    store.chaos["journal.compact_early"] = True
+    store.failpoint["journal.compact_early"] = True
     async with store.journal() as journal:
         alive: dict[int, bytes] = {}
         for number in range(400):
@@ -101,7 +101,7 @@ async def test_a_deletion_is_not_forgotten_before_what_it_deleted(store: Store) 
 
 
 async def test_a_replay_goes_on_while_its_segments_are_compacted(store: Store) -> None:
-    store.chaos["journal.compact_early"] = True
+    store.failpoint["journal.compact_early"] = True
     async with store.journal() as journal:
         positions = [await journal.append(b"%d" % number + bytes(900)) for number in range(80)]
         replay = journal.replay()
@@ -140,7 +140,7 @@ async def test_damage_that_a_compaction_meets_ends_the_journal(store: Store) -> 
             for position in positions[1:10]:
                 await journal.delete(position)
             store.disk.flip_bit(store.segments()[0], 5_000 * 8)
-            store.chaos["journal.compact_early"] = True
+            store.failpoint["journal.compact_early"] = True
             await _settle(journal)
     assert isinstance(caught.value.__cause__, DamagedError)
 
@@ -152,7 +152,7 @@ async def test_a_full_disk_leaves_a_compaction_for_later(store: Store) -> None:
             await journal.delete(position)
         await _settle(journal)
         store.disk.capacity_bytes = store.disk.tree.used_bytes() + 3_000
-        store.chaos["journal.compact_early"] = True
+        store.failpoint["journal.compact_early"] = True
         await journal.wait_durable(journal.append_nowait(1, [], tombstone=True, deletes=[positions[1]]))
         await trio.sleep(10)
         assert journal.state == "open"
@@ -175,7 +175,7 @@ async def test_a_large_record_gets_a_segment_of_its_own_and_that_is_given_back(s
 
 async def test_a_dead_record_that_is_kept_for_what_it_killed_does_not_rise(store: Store) -> None:
     """2 is killed by 3, a root, which is killed by 4.  Only the segments of 3 and 4 are compacted."""
-    store.chaos["journal.roll_early"] = True
+    store.failpoint["journal.roll_early"] = True
     # So large that small ones are not compacted while nothing else is done.
     async with store.journal(segment_bytes=8 * SEGMENT_BYTES) as journal:
         await journal.append_many([b"1, which lives", b"2, beside it"])
@@ -196,8 +196,8 @@ async def test_a_dead_record_that_is_kept_for_what_it_killed_does_not_rise(store
     assert [record.position for record in store.records() if not record.tombstone] == [5]
 
 
-async def test_with_chaos_segments_roll_early(store: Store) -> None:
-    store.chaos["journal.roll_early"] = True
+async def test_with_its_failpoint_segments_roll_early(store: Store) -> None:
+    store.failpoint["journal.roll_early"] = True
     async with store.journal(segment_bytes=8 * SEGMENT_BYTES) as journal:
         for _ in range(5):
             await journal.append(b"x")
@@ -213,9 +213,9 @@ async def test_a_segment_that_begins_while_others_are_removed_is_not_compacted(
         async def meanwhile(state: JournalState, numbers: Sequence[int]) -> None:
             await remove(state, numbers)
             if not began:
-                store.chaos["journal.roll_early"] = True
+                store.failpoint["journal.roll_early"] = True
                 began.append(await journal.append(b"begins"))
-                store.chaos.clear()
+                store.failpoint.clear()
 
         began: list[int] = []
         monkeypatch.setattr(JournalState, "remove_segments", meanwhile)

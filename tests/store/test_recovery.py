@@ -250,7 +250,7 @@ async def test_records_come_in_the_order_of_positions_from_segments_that_overlap
         rng.shuffle(positions)
         for position in positions[:60]:
             await journal.delete(position)
-        store.chaos["journal.compact_early"] = True
+        store.failpoint["journal.compact_early"] = True
         await journal.append(bytes(900))
         await trio.sleep(3)
         await journal.append(bytes(900))

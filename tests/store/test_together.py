@@ -1,4 +1,4 @@
-"""Records that stand together: one batch, whatever chaos does to the others."""
+"""Records that stand together: one batch, whatever a failpoint does to the others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from meshq.limits import BATCH_BYTES_MAX, KIB
 from tests.store.kit import Store
 
 
-@pytest.mark.parametrize("chaos", [False, True])
-async def test_records_that_stand_together_are_one_batch_however_large(store: Store, chaos: bool) -> None:
-    store.chaos["journal.batch_of_one"] = chaos
+@pytest.mark.parametrize("failpoint", [False, True])
+async def test_records_that_stand_together_are_one_batch_however_large(store: Store, failpoint: bool) -> None:
+    store.failpoint["journal.batch_of_one"] = failpoint
     async with store.journal() as journal:
         journal.append_nowait(1, [b"before"])
         before = journal.statistics().batches

@@ -24,8 +24,8 @@ from qa.simulation.workload_undertaker import UNDERTAKER_SIGHTS
 from tests.checkout import checkout_environment
 
 ROOT = Path(__file__).parents[2]
-#: Every chaos point of the product; the rule below finds one that is not listed.
-CHAOS = (
+#: Every failpoint of the product; the rule below finds one that is not listed.
+FAILPOINTS = (
     "broker.costly",
     "broker.drop_connection",
     "broker.late_step",
@@ -87,9 +87,9 @@ def check_minimums(reports: list[SeedReport]) -> None:
 def check_all_was_met(
     reports: list[SeedReport], kinds: Sequence[str], *, sights: Sequence[str] = SIGHTS
 ) -> dict[str, int]:
-    """Every fault and every chaos point happened in some seed, and none that nobody knows of; how often each did."""
+    """Every fault and every failpoint happened in some seed, and none that nobody knows of; how often each did."""
     expected = [f"fault.{kind}" for kind in kinds]
-    expected += [f"chaos.{point}" for point in CHAOS]
+    expected += [f"chaos.{point}" for point in FAILPOINTS]
     expected += [f"network.{kind}" for kind in (*NETWORK_FAULTS, *EFFECTS)]
     expected += [f"seen.{sight}" for sight in sights]
     expected += [*DISK_KINDS, *CONSEQUENCES, "node.kill", "node.pause", "node.power_off"]
@@ -102,12 +102,12 @@ def check_all_was_met(
     return met
 
 
-def test_every_chaos_point_of_the_product_is_listed() -> None:
+def test_every_failpoint_of_the_product_is_listed() -> None:
     product = [path for path in (ROOT / "src" / "meshq").rglob("*.py") if path.parent.name != "testing"]
     text = "\n".join(path.read_text(encoding="utf-8") for path in product)
-    missing = [point for point in CHAOS if f'chaos("{point}")' not in text]
+    missing = [point for point in FAILPOINTS if f'failpoint("{point}")' not in text]
     assert not missing
-    assert text.count('chaos("') == len(CHAOS)
+    assert text.count('failpoint("') == len(FAILPOINTS)
 
 
 def test_a_seed_is_the_same_run_in_another_process_with_another_hash_seed() -> None:

@@ -414,18 +414,18 @@ def test_swarm_switches_differ_by_seed_and_do_not_depend_on_the_order_of_asking(
     assert len(patterns) > 15
 
 
-def test_a_chaos_point_is_counted_also_when_it_never_strikes() -> None:
+def test_a_failpoint_is_counted_also_when_it_never_strikes() -> None:
     hits = []
     for seed in range(30):
         swarm = Simulation(seed).swarm
-        taken = sum(swarm.chaos("shrink") for _ in range(1000))
+        taken = sum(swarm.failpoint("shrink") for _ in range(1000))
         assert swarm.counters == {"chaos.shrink": taken}
         hits.append(taken)
     assert 0 in hits
     assert max(hits) > 400
     forced = Simulation(1).swarm
     forced.force("chaos.shrink", False)
-    assert not any(forced.chaos("shrink") for _ in range(1000))
+    assert not any(forced.failpoint("shrink") for _ in range(1000))
 
 
 def test_fifty_runs_leave_neither_memory_nor_threads_nor_descriptors() -> None:

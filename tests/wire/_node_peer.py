@@ -60,7 +60,7 @@ class MemoryNode:
             memory_limit_bytes=memory_limit_bytes,
             address_settings={},
             token=bytes,
-            chaos=abc.no_chaos,
+            failpoint=abc.no_failpoint,
             now_ms=lambda: 1_000_000,
             elapsed_ms=lambda: 0,
         )

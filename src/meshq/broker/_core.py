@@ -74,8 +74,8 @@ class CoreSettings:
     security: Security | None = None
     #: ``env.entropy.token``: for session keys.
     token: Callable[[int], bytes]
-    #: ``env.chaos``: at named points, whether to take the rare way.
-    chaos: Callable[[str], bool]
+    #: ``env.failpoint``: at named points, whether to take the rare way.
+    failpoint: Callable[[str], bool]
     #: ``env.wall.now_ms``: when messages come that live, or wait, for a time of their own.
     now_ms: Callable[[], int]
     #: Time that has passed since some moment, ms, of a clock that nobody can set: for how long messages wait.
@@ -95,12 +95,12 @@ class Core:
         self.settings = settings
         self.access, self.event_bus = Access(settings.security), settings.event_bus
         #: Costly work that waits for its turn.
-        self.fair_scheduler = FairScheduler(self._wake, settings.chaos)
+        self.fair_scheduler = FairScheduler(self._wake, settings.failpoint)
         self.router = Router(settings.address_settings, pages=log is not None)
         self.release_queue = ReleaseQueue(log, self._release)
         #: What consumers hold in memory.
         self.unacked_memory = UnackedMemory(settings.memory_limit_bytes // UNACKED_SHARE, self.touch)
-        self.watermarks = HighWatermarks(self.release_queue, settings.chaos)
+        self.watermarks = HighWatermarks(self.release_queue, settings.failpoint)
         self.definitions = Definitions(self.router, self.release_queue, self.watermarks, self.event_bus)
         self.definitions.check_settings = self.check_windows
         self.producers = ProducerSequences()

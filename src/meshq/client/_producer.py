@@ -321,7 +321,7 @@ class Producer:
     async def _make_room(self, *, report: bool = True) -> None:
         """Return when at least one message may be appended in this very step; failures are raised if ``report``."""
         self._check()
-        small = self._client._env.chaos("client.small_runs")
+        small = self._client._env.failpoint("client.small_runs")
         if len(self._bodies) >= limits.RUN_MESSAGES_MAX or (small and self._bodies):
             self._cut()
         await trio.lowlevel.checkpoint()

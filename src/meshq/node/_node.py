@@ -108,7 +108,7 @@ class Node:
                 address_settings=settings.address_settings,
                 security=settings.security,
                 token=env.entropy.token,
-                chaos=env.chaos,
+                failpoint=env.failpoint,
                 now_ms=env.wall.now_ms,
                 elapsed_ms=_elapsed_ms,
                 event_bus=event_bus,

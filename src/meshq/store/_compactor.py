@@ -65,7 +65,7 @@ class Compactor:
 
     def choose(self, active: int, covered: float, *, idle: bool) -> list[int]:
         """Choose the segments to compact now; usually none.  ``idle``: the disk has nothing else to do."""
-        eager = self._journal_state.env.chaos("journal.compact_early")
+        eager = self._journal_state.env.failpoint("journal.compact_early")
         candidates = self._candidates(active, covered)
         chosen = victims(candidates, budget_bytes=self._segment_bytes * BUDGET_SEGMENTS, eager=eager)
         return chosen or (nearly_empty(candidates, segment_bytes=self._segment_bytes) if idle else [])

@@ -47,7 +47,7 @@ from meshq.store._wakeup import Wakeup
 BATCH_SHARE: Final = 8
 #: On a full disk a checkpoint takes at most such a share of the reserve.
 CHECKPOINT_SHARE: Final = 8
-#: With chaos, lazy records wait so many times longer.
+#: With its failpoint, lazy records wait so many times longer.
 LAZY_LONG: Final = 20
 
 AWAKE, LINGERING, IDLE = 0, 1, 2
@@ -300,7 +300,7 @@ class GroupCommit:
 
     def _batch_capacity(self) -> int:
         env = self._env_given
-        if env is not None and env.chaos("journal.batch_of_one"):
+        if env is not None and env.failpoint("journal.batch_of_one"):
             return -1
         return self._batch_bytes_max
 
@@ -330,7 +330,7 @@ class GroupCommit:
                 self._asleep = AWAKE
 
     async def _linger(self) -> None:
-        long = self._journal_state.env.chaos("journal.lazy_long")
+        long = self._journal_state.env.failpoint("journal.lazy_long")
         self._asleep = LINGERING
         with trio.move_on_after(LAZY_COMMIT_S * LAZY_LONG if long else LAZY_COMMIT_S):
             while not (self._urgent or self._stopping):
@@ -351,7 +351,7 @@ class GroupCommit:
         writer = self._writer
         # One sector is always left for a watermark.
         size = batch.bytes + SECTOR_BYTES
-        early = writer is not None and writer.batches and self._journal_state.env.chaos("journal.roll_early")
+        early = writer is not None and writer.batches and self._journal_state.env.failpoint("journal.roll_early")
         if writer is None or early or not stays_in_segment(writer, batch, (*self.queued, self._open)):
             writer = await self._roll(batch, size)
             if batch.checkpoint is None and not self._checkpoint_queued:
@@ -374,7 +374,7 @@ class GroupCommit:
         if (
             self._inline.allows(size, trio.current_time())
             and env.threads.idle()
-            and not env.chaos("journal.thread_always")
+            and not env.failpoint("journal.thread_always")
         ):
             self._inline_count += 1
             return writer.write(batch_data, self.durable)

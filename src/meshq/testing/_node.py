@@ -132,7 +132,7 @@ class SimNode:
             wall=self.wall,
             entropy=SimEntropy(self._rng("entropy")),
             memory_bytes=self._memory_bytes,
-            chaos=world.swarm.chaos,
+            failpoint=world.swarm.failpoint,
         )
         return self.env
 

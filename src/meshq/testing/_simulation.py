@@ -65,7 +65,7 @@ class SimulationResult:
     trace: int
     simulated_s: float
     turns: int
-    #: Every fault and chaos point by name, and how often it happened.
+    #: Every fault and failpoint by name, and how often it happened.
     counters: dict[str, int] = attrs.field(repr=False)
     #: Tasks could not be ended and were dropped: one of them swallows cancellation, or waits behind a shield.
     abandoned: bool = False

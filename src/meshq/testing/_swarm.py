@@ -1,4 +1,4 @@
-"""The choices of a seed: which kinds of faults and failure points are on, and how often each happens.
+"""The choices of a seed: which kinds of faults and failpoints are on, and how often each happens.
 
 With every fault at its usual rate in every run, all runs look alike, and a bug that needs many of one kind and
 none of another is never met.  So each seed switches a random half of the kinds on.  Each decision is drawn from
@@ -10,17 +10,17 @@ from __future__ import annotations
 import random
 from typing import Final
 
-#: How often a chaos point that is on takes the rare way, one of these by seed.
-CHAOS_RATES: Final = (0.02, 0.1, 0.5)
+#: How often a failpoint that is on takes the rare way, one of these by seed.
+FAILPOINT_RATES: Final = (0.02, 0.1, 0.5)
 
 
 class Swarm:
     """The choices of one seed: seeded generators, the kinds of faults that are on, and counters.
 
-    ``counters`` has each fault and failure point by name; 0 if it has not happened.
+    ``counters`` has each fault and failpoint by name; 0 if it has not happened.
     """
 
-    __slots__ = ("_chaos", "_forced", "_on", "_share", "counters", "seed")
+    __slots__ = ("_failpoint", "_forced", "_on", "_share", "counters", "seed")
 
     def __init__(self, seed: int, *, share: float = 0.5) -> None:
         self.seed = seed
@@ -28,7 +28,7 @@ class Swarm:
         self._share = share
         self._on: dict[str, bool] = {}
         self._forced: dict[str, bool] = {}
-        self._chaos: dict[str, tuple[float, random.Random]] = {}
+        self._failpoint: dict[str, tuple[float, random.Random]] = {}
 
     def rng(self, purpose: str) -> random.Random:
         """Return a generator for one purpose; the same seed and purpose give the same numbers in each run."""
@@ -38,7 +38,7 @@ class Swarm:
         """Switch a kind of fault on or off, instead of the seed."""
         self._forced[kind] = on
         self._on.pop(kind, None)
-        self._chaos.pop(kind.removeprefix("chaos."), None)
+        self._failpoint.pop(kind.removeprefix("chaos."), None)
 
     def on(self, kind: str) -> bool:
         """Return whether this kind of fault is on in this seed."""
@@ -52,13 +52,13 @@ class Swarm:
         """Add to the counter of this kind; 0 makes the counter."""
         self.counters[kind] = self.counters.get(kind, 0) + number
 
-    def chaos(self, name: str) -> bool:
-        """Return whether the failure point of that name fails now; for ``Env.chaos``."""
-        point = self._chaos.get(name)
+    def failpoint(self, name: str) -> bool:
+        """Return whether the failpoint of that name fails now; for ``Env.failpoint``."""
+        point = self._failpoint.get(name)
         if point is None:
             rng = self.rng(f"chaos/{name}")
-            rate = rng.choice(CHAOS_RATES) if self.on(f"chaos.{name}") else 0.0
-            point = self._chaos[name] = (rate, rng)
+            rate = rng.choice(FAILPOINT_RATES) if self.on(f"chaos.{name}") else 0.0
+            point = self._failpoint[name] = (rate, rng)
             self.count(f"chaos.{name}", 0)
         rate, rng = point
         if not rate or rng.random() >= rate:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Final, NamedTuple
 
 from meshq import limits
-from meshq.abc import no_chaos
+from meshq.abc import no_failpoint
 
 #: Role and user of whoever the work is done for.
 Owner = tuple[str, str]
@@ -51,14 +51,14 @@ class FairScheduler:
     """Whose costly work waits, and who is next.
 
     ``wake`` has ``step`` called soon, when others have had their turn; False: nobody would, so nothing may wait.
-    With ``chaos`` what is cheap waits, too, and for longer.
+    With ``failpoint`` what is cheap waits, too, and for longer.
     """
 
-    __slots__ = ("_asked", "_by_owner", "_chaos", "_spent", "_wake")
+    __slots__ = ("_asked", "_by_owner", "_failpoint", "_spent", "_wake")
 
-    def __init__(self, wake: Callable[[], bool], chaos: Callable[[str], bool] = no_chaos) -> None:
+    def __init__(self, wake: Callable[[], bool], failpoint: Callable[[str], bool] = no_failpoint) -> None:
         self._wake = wake
-        self._chaos = chaos
+        self._failpoint = failpoint
         # By owner, and then by key: work in the order in which it came.  Who is first in each is next.
         self._by_owner: dict[Owner, dict[Hashable, deque[ScheduledWork]]] = {}
         # What each owner has had in this round, and whether the next one was asked for.
@@ -71,7 +71,7 @@ class FairScheduler:
     def afford(self, owner: Owner, work: float) -> bool:
         """Whether so much work may be done at once; otherwise it is to be done by ``begin``."""
         spent = self._spent.get(owner, 0) + work
-        if spent > limits.SCAN_MESSAGES_MAX or self._chaos("broker.costly"):
+        if spent > limits.SCAN_MESSAGES_MAX or self._failpoint("broker.costly"):
             return not self._next_round()
         self._spent[owner] = spent
         if spent > limits.SCAN_MESSAGES_MAX / 2 and not self._next_round():
@@ -135,7 +135,7 @@ class FairScheduler:
             for work in [work for keys in by_owner.values() for line in keys.values() for work in line]:
                 work.then()
             return
-        late = bool(self._by_owner) and self._chaos("broker.late_step")
+        late = bool(self._by_owner) and self._failpoint("broker.late_step")
         left: float = 0 if late else limits.SCAN_MESSAGES_MAX
         while self._by_owner and left > 0:
             owner = next(iter(self._by_owner))

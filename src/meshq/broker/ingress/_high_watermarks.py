@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from meshq import limits
-from meshq.abc import no_chaos
+from meshq.abc import no_failpoint
 from meshq.broker.ingress._release_queue import ReleaseQueue
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._queue_machine import WATERMARK_BLOCK, Queue
@@ -32,9 +32,9 @@ class _QueueWatermarks:
 class HighWatermarks:
     """The marks of all durable queues of a node with a journal."""
 
-    def __init__(self, release_queue: ReleaseQueue, chaos: Callable[[str], bool] = no_chaos) -> None:
+    def __init__(self, release_queue: ReleaseQueue, failpoint: Callable[[str], bool] = no_failpoint) -> None:
         self._release_queue = release_queue
-        self._chaos = chaos
+        self._failpoint = failpoint
         self._by_queue: dict[int, _QueueWatermarks] = {}
 
     def open(self, queue: Queue, given: int = 0, delivered: dict[int, int] | None = None, position: int = 0) -> None:
@@ -86,7 +86,7 @@ class HighWatermarks:
 
     def _block(self, size: int) -> int:
         """How far a mark is moved ahead; with chaos not at all, so that the next message has to wait for another."""
-        return 0 if self._chaos("broker.no_block") else size
+        return 0 if self._failpoint("broker.no_block") else size
 
     def settle(self, queue: Queue, delivered: dict[int, int]) -> None:
         """Write the exact marks, those of delivery by priority: the node stops in peace."""

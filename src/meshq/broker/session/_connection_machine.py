@@ -153,7 +153,11 @@ class ServerConnection:
             self.violated(error)
         except MeshqError as error:
             self.refuse(error)
-        if self.session is not None and not self._link.lossless and self._core.settings.chaos("broker.drop_connection"):
+        if (
+            self.session is not None
+            and not self._link.lossless
+            and self._core.settings.failpoint("broker.drop_connection")
+        ):
             # Before anything of what these frames led to is said.
             self.lost()
         self._core.turn()
