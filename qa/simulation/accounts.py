@@ -96,7 +96,7 @@ def _undrained(broker: BrokerNode) -> int:
     queues = broker.core.router.queues
     names = [name for name in queues if broker.drained(name)]
     return sum(
-        queues[name].ready + queues[name].held + queues[name].delayed + len(queues[name].scheduled) for name in names
+        queues[name].ready + queues[name].unacked + queues[name].delayed + len(queues[name].scheduled) for name in names
     )
 
 

@@ -121,7 +121,7 @@ class Simulation:
             self._scope.cancel()
 
     def counters(self) -> dict[str, int]:
-        """Return how often each fault and failure point has happened so far, by name, sorted."""
+        """Return how often each fault and failpoint has happened so far, by name, sorted."""
         counts = dict(self.swarm.counters)
         if self.fabric is not None:
             for kind, number in self.fabric.counters.items():
