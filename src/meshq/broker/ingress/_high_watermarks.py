@@ -85,7 +85,7 @@ class HighWatermarks:
         self._release_queue.release_after(watermark.position, (), raise_watermark)
 
     def _block(self, size: int) -> int:
-        """How far a mark is moved ahead; with its failpoint not at all, so that the next message has to wait for another."""
+        """Return how far a watermark is moved ahead; with the failpoint 0, so that the next message has to wait."""
         return 0 if self._failpoint("broker.no_block") else size
 
     def settle(self, queue: Queue, delivered: dict[int, int]) -> None:
