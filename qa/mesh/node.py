@@ -9,7 +9,7 @@ import trio
 
 from meshq.bridge import Bridge
 from meshq.client import Client, connect
-from meshq.cluster import ClusterConnection
+from meshq.cluster import ClusterConnection, LoadBalancing
 from meshq.node import Broker
 from meshq.settings import AddressSettings, JournalSettings
 from meshq.testing import SimNode, Swarm
@@ -36,14 +36,21 @@ MOVED_BYTES: Final = BURST * BURST_BYTES
 #: Settings of clients that a link has otherwise, or not at all.
 NOT_OF_LINKS: Final = ("insecure", "initial_connect_attempts", "call_failover_timeout")
 #: The mode of a seed's links is one of these.
-MODES: Final = ("on_demand", "on_demand", "strict")
+MODES: Final[tuple[LoadBalancing, ...]] = ("on_demand", "on_demand", "strict")
 
 
 class MeshNode(BrokerNode):
     """A broker of the mesh over all its lives."""
 
     def __init__(
-        self, node: SimNode, history: History, swarm: Swarm, mode: str, bridges: MeshBridges, *, delays: MeshDelays
+        self,
+        node: SimNode,
+        history: History,
+        swarm: Swarm,
+        mode: LoadBalancing,
+        bridges: MeshBridges,
+        *,
+        delays: MeshDelays,
     ) -> None:
         super().__init__(node, history, swarm)
         self._ways = bridges

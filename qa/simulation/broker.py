@@ -12,7 +12,7 @@ from meshq.directories import StoreDirectories
 from meshq.errors import DamagedError, MeshqError, NotActiveError, SettingsError
 from meshq.limits import PAGE_BYTES_MIN, SEGMENT_HEADER_BYTES
 from meshq.node import Broker
-from meshq.settings import AddressSettings, JournalSettings
+from meshq.settings import AddressSettings, FullPolicy, JournalSettings
 from meshq.testing import DiskOperation, SimNode, Swarm
 from qa.checkers.end import check_history
 from qa.checkers.history import History
@@ -109,7 +109,7 @@ class BrokerNode:
         self.swarm = swarm
         self.rng = swarm.rng("broker process")
         # Where memory is full, producers wait in some seeds, and in the others queues are paged.
-        self.full_policy = "block" if swarm.rng("full policy").random() < BLOCK_SHARE else "page"
+        self.full_policy: FullPolicy = "block" if swarm.rng("full policy").random() < BLOCK_SHARE else "page"
         self.directories = APART if swarm.rng("directories").random() < APART_SHARE else StoreDirectories()
         swarm.count("seen.store_apart", int(self.directories is APART))
         self.users = Users(swarm.on("users"))

@@ -8,7 +8,7 @@ change nothing.
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import Final, TypedDict
 
 import attrs
 import trio
@@ -72,6 +72,13 @@ class StolenEntropy(Entropy):
         return self._own.generator()
 
 
+class Login(TypedDict, total=False):
+    """The keywords with which a client says who it is."""
+
+    user: str
+    password: str
+
+
 @attrs.define(eq=False)
 class Users:
     """How clients of a run log in."""
@@ -80,7 +87,7 @@ class Users:
     on: bool
     _noted: list[bytes] = attrs.field(factory=list)
 
-    def login(self, user: str) -> dict[str, str]:
+    def login(self, user: str) -> Login:
         """What a user says when it connects."""
         return {"user": user, "password": PASSWORDS[user]} if self.on else {}
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, cast, get_args
 
 from meshq import limits
 from meshq.errors import SettingsError
 
 SEPARATOR: Final = "::"
-ROUTINGS: Final = ("anycast", "multicast")
+#: How an address gives its messages to its queues: to one of them, or to each.
+Routing = Literal["anycast", "multicast"]
+ROUTINGS: Final = get_args(Routing)
 #: How the names begin that no user can give.
 INTERNAL: Final = "$meshq."
 #: How the names of temporary queues begin, which a broker gives.
@@ -104,7 +106,7 @@ def parse_place(text: str, what: str = "address") -> Target:
     return target
 
 
-def check_routing(what: str, routing: object) -> str:
+def check_routing(what: str, routing: object) -> Routing:
     """A routing type, checked.
 
     Raises:
@@ -112,7 +114,7 @@ def check_routing(what: str, routing: object) -> str:
     """
     if routing not in ROUTINGS:
         raise SettingsError(what, routing, " or ".join(map(repr, ROUTINGS)))
-    return str(routing)
+    return cast(Routing, routing)
 
 
 def is_pattern(value: object) -> bool:

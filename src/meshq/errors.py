@@ -92,7 +92,7 @@ class ConfigError(UsageError):
 
     def __init__(self, problems: Sequence[tuple[str, int, str, str]]) -> None:
         super().__init__("\n".join(f"{file}:{line}: {text}" for file, line, _, text in problems))
-        self.problems = tuple(problems)
+        self.problems: tuple[tuple[str, int, str, str], ...] = tuple(problems)
 
 
 class FilterError(SettingsError):
@@ -116,7 +116,7 @@ class FilterError(SettingsError):
         MeshqError.__init__(self, message, outcome=outcome, results=results)
         self.setting = "filter"
         self.value = text
-        self.shown = None
+        self.shown: str | None = None
         self.allowed = allowed
         self.column = column
 
@@ -254,7 +254,7 @@ class ProtocolError(MeshqError):
 class LocalProtocolError(ProtocolError):
     """This side was about to break the protocol; nothing was sent."""
 
-    default_outcome = "not_done"
+    default_outcome: ClassVar[Outcome] = "not_done"
     code = "local_protocol"
 
 

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypedDict, Unpack
 
 import attrs
 
@@ -168,6 +168,26 @@ class MessageOrigin(NamedTuple):
     reason: str
 
 
+class MessageOptions(TypedDict, total=False):
+    """The keywords of ``Message`` beside its body and its content type, for functions that hand them on."""
+
+    properties: Mapping[str, PropertyValue] | None
+    durable: bool
+    priority: int
+    ttl: float | None
+    delay: float | None
+    duplicate_id: str | bytes | None
+    correlation_id: str | None
+    reply_to: str | None
+    group: str | None
+
+
+class SendOptions(MessageOptions, total=False):
+    """The keywords of ``Message`` beside its body, for functions that hand them on."""
+
+    content_type: str | None
+
+
 @attrs.frozen(kw_only=True, repr=False)
 class Message:
     """A message to send, checked when it is built; the body may be given by position.
@@ -213,7 +233,7 @@ class Message:
             parse_target(self.reply_to, "reply_to")
 
     @classmethod
-    def json(cls, value: Any, *, content_type: str | None = JSON_TYPE, **keywords: Any) -> Self:
+    def json(cls, value: Any, *, content_type: str | None = JSON_TYPE, **keywords: Unpack[MessageOptions]) -> Self:
         """Make a message whose body is ``value`` as JSON text in UTF-8, without blanks.
 
         ``keywords``: what ``Message`` takes beside the body.

@@ -101,7 +101,7 @@ def worldly_modules(sources: Sequence[Source], modules: frozenset[str]) -> froze
     for source in sources:
         found = list(imports_of(source))
         targets[source.module] = {target_of(item, modules) for item in found if item.module.startswith("meshq")}
-        if any(item.module.split(".")[0] in layers.IMPURE_MODULES for item in found):
+        if any(item.module.split(".")[0] in layers.IMPURE_MODULES and not is_harmless(source, item) for item in found):
             targets[source.module].add("")
     # The interfaces name what lies outside; nobody reaches it by them.
     worldly, size = {""}, 0
@@ -117,7 +117,7 @@ def purity_problems(source: Source, modules: frozenset[str], worldly: frozenset[
         return
     for imported in imports_of(source):
         top = imported.module.split(".")[0]
-        if top in layers.IMPURE_MODULES:
+        if top in layers.IMPURE_MODULES and imported.name not in layers.TYPES_OF_SSL:
             yield source.problem(imported.node, f"a decider may not import {top}: pass in what it needs")
         target = target_of(imported, modules)
         if target in worldly:
@@ -132,6 +132,14 @@ def names_of_os(source: Source, imported: Import) -> frozenset[str]:
     return frozenset(node.attr for node in uses if ast.unparse(node.value) == "os")
 
 
+def is_harmless(source: Source, imported: Import) -> bool:
+    """Whether an import of the outside world only names a path or a type."""
+    top = imported.module.split(".")[0]
+    if top == "ssl":
+        return imported.name in layers.TYPES_OF_SSL
+    return top == "os" and names_of_os(source, imported) <= layers.PATHS_OF_OS
+
+
 def outside_world_problems(source: Source) -> Iterator[Problem]:
     """Files, sockets, clocks, chance and threads are reached through ``meshq.abc``."""
     allowed = layers.OUTSIDE_WORLD.get(source.unit, frozenset()) | layers.EVERYBODYS
@@ -139,7 +147,7 @@ def outside_world_problems(source: Source) -> Iterator[Problem]:
         allowed |= layers.OUTSIDE_WORLD["__main__"]
     for imported in imports_of(source):
         top = imported.module.split(".")[0]
-        harmless = top == "os" and names_of_os(source, imported) <= layers.PATHS_OF_OS
+        harmless = is_harmless(source, imported)
         if top in layers.IMPURE_MODULES - allowed and not harmless:
             yield source.problem(imported.node, f"{source.unit} may not import {top}: only meshq.env reaches outside")
 

@@ -97,6 +97,8 @@ OUTSIDE_WORLD: dict[str, frozenset[str]] = {
 }
 #: Of ``os``, what only says what a path is.
 PATHS_OF_OS = frozenset({"PathLike", "fspath"})
+#: Of ``ssl``, what only says what a setting is, for a type checker.
+TYPES_OF_SSL = frozenset({"SSLContext"})
 #: Open to everybody who is no decider.
 EVERYBODYS = frozenset({"trio", "logging"})
 

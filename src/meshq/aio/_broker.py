@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from meshq import abc, limits
 from meshq import node as trio_node
@@ -17,7 +17,7 @@ from meshq.aio._client import Client
 from meshq.aio._cluster import ClusterConnection
 from meshq.aio._events import EventStream
 from meshq.aio._loop_thread import TaskLoop
-from meshq.client import MessageRoute
+from meshq.client import ClientOptions, MessageRoute
 from meshq.directories import StoreDirectories
 from meshq.errors import ClosedError, UsageError
 from meshq.ids import NodeId
@@ -167,7 +167,7 @@ class Broker:
         self._loop.run_sync_if_open(lambda: watch(self._inner, stream))
         return stream
 
-    def client(self, **settings: Any) -> Client:
+    def client(self, **settings: Unpack[ClientOptions]) -> Client:
         """A client in this process, without a socket; a context manager.  ``settings`` as for ``connect``.
 
         It lives in the broker's thread.

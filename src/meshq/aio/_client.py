@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from meshq import client as trio_client
 from meshq import limits
@@ -18,7 +18,7 @@ from meshq.aio._loop_thread import TaskLoop, forwarded
 from meshq.aio._producer import Producer
 from meshq.aio._transaction import Transaction
 from meshq.aio._worker import Handler, Worker
-from meshq.client import ClientStatistics, ConnectionEvent, HandlerErrors, check_serving, watch
+from meshq.client import AckMode, ClientStatistics, ConnectionEvent, HandlerErrors, check_serving, watch
 from meshq.errors import ClosedError, ConnectionBrokenError
 from meshq.message import Message
 
@@ -125,37 +125,37 @@ class Client:
 
     # -- calls that are the trio client's own
 
-    send = with_body(trio_client.Client.send)
-    request = with_body(trio_client.Client.request)
-    create_address = forwarded(trio_client.Client.create_address)
-    create_queue = forwarded(trio_client.Client.create_queue)
-    create_temporary_queue = forwarded(trio_client.Client.create_temporary_queue)
-    unsubscribe = forwarded(trio_client.Client.unsubscribe)
-    delete_queue = forwarded(trio_client.Client.delete_queue)
-    purge_queue = forwarded(trio_client.Client.purge_queue)
-    set_address_settings = forwarded(trio_client.Client.set_address_settings)
-    remove_address_settings = forwarded(trio_client.Client.remove_address_settings)
-    address_settings = forwarded(trio_client.Client.address_settings)
-    move_messages = forwarded(trio_client.Client.move_messages)
-    redrive = forwarded(trio_client.Client.redrive)
-    give_back = forwarded(trio_client.Client.give_back)
-    pause_queue = forwarded(trio_client.Client.pause_queue)
-    resume_queue = forwarded(trio_client.Client.resume_queue)
-    queue = forwarded(trio_client.Client.queue)
-    queues = forwarded(trio_client.Client.queues)
-    create_divert = forwarded(trio_client.Client.create_divert)
-    delete_divert = forwarded(trio_client.Client.delete_divert)
-    bridges = forwarded(trio_client.Client.bridges)
-    pause_bridge = forwarded(trio_client.Client.pause_bridge)
-    resume_bridge = forwarded(trio_client.Client.resume_bridge)
-    broker = forwarded(trio_client.Client.broker)
-    diverts = forwarded(trio_client.Client.diverts)
-    explain_route = forwarded(trio_client.Client.explain_route)
-    trace = forwarded(trio_client.Client.trace)
-    commit = forwarded(trio_client.Client.commit)
-    rollback = forwarded(trio_client.Client.rollback)
-    recover = forwarded(trio_client.Client.recover)
-    prepared = forwarded(trio_client.Client.prepared)
+    send: Final = with_body(trio_client.Client.send)
+    request: Final = with_body(trio_client.Client.request)
+    create_address: Final = forwarded(trio_client.Client.create_address)
+    create_queue: Final = forwarded(trio_client.Client.create_queue)
+    create_temporary_queue: Final = forwarded(trio_client.Client.create_temporary_queue)
+    unsubscribe: Final = forwarded(trio_client.Client.unsubscribe)
+    delete_queue: Final = forwarded(trio_client.Client.delete_queue)
+    purge_queue: Final = forwarded(trio_client.Client.purge_queue)
+    set_address_settings: Final = forwarded(trio_client.Client.set_address_settings)
+    remove_address_settings: Final = forwarded(trio_client.Client.remove_address_settings)
+    address_settings: Final = forwarded(trio_client.Client.address_settings)
+    move_messages: Final = forwarded(trio_client.Client.move_messages)
+    redrive: Final = forwarded(trio_client.Client.redrive)
+    give_back: Final = forwarded(trio_client.Client.give_back)
+    pause_queue: Final = forwarded(trio_client.Client.pause_queue)
+    resume_queue: Final = forwarded(trio_client.Client.resume_queue)
+    queue: Final = forwarded(trio_client.Client.queue)
+    queues: Final = forwarded(trio_client.Client.queues)
+    create_divert: Final = forwarded(trio_client.Client.create_divert)
+    delete_divert: Final = forwarded(trio_client.Client.delete_divert)
+    bridges: Final = forwarded(trio_client.Client.bridges)
+    pause_bridge: Final = forwarded(trio_client.Client.pause_bridge)
+    resume_bridge: Final = forwarded(trio_client.Client.resume_bridge)
+    broker: Final = forwarded(trio_client.Client.broker)
+    diverts: Final = forwarded(trio_client.Client.diverts)
+    explain_route: Final = forwarded(trio_client.Client.explain_route)
+    trace: Final = forwarded(trio_client.Client.trace)
+    commit: Final = forwarded(trio_client.Client.commit)
+    rollback: Final = forwarded(trio_client.Client.rollback)
+    recover: Final = forwarded(trio_client.Client.recover)
+    prepared: Final = forwarded(trio_client.Client.prepared)
 
     # -- sending
 
@@ -211,7 +211,7 @@ class Client:
         filter: str | None = None,
         window: int = 1000,
         window_bytes: int = 16 * limits.MIB,
-        ack: str = "explicit",
+        ack: AckMode = "explicit",
         browse: bool = False,
         priority: int = 0,
         exclusive: bool = False,
@@ -244,7 +244,7 @@ class Client:
         filter: str | None = None,
         window: int = 1000,
         window_bytes: int = 16 * limits.MIB,
-        ack: str = "explicit",
+        ack: AckMode = "explicit",
     ) -> Consumer:
         """Create a consumer of a multicast address with a queue of its own, to be used as ``async with``.
 

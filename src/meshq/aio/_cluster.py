@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from meshq import cluster as trio_cluster
 from meshq.aio._loop_thread import TaskLoop, forwarded
@@ -19,7 +19,7 @@ class ClusterConnection:
     """
 
     def __init__(self, inner: trio_cluster.ClusterConnection, loop: TaskLoop) -> None:
-        self.name = inner.name
+        self.name: str = inner.name
         self._inner = inner
         self._loop = loop
 
@@ -45,4 +45,4 @@ class ClusterConnection:
         """
         return self._loop.run_sync(lambda: self._inner.consumers(queue))
 
-    wait_for = forwarded(trio_cluster.ClusterConnection.wait_for)
+    wait_for: Final = forwarded(trio_cluster.ClusterConnection.wait_for)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from meshq import client as trio_client
 from meshq.aio._body_stream import BodyStream
 from meshq.client import DeliveredRun, ReceivedMessage
 from meshq.errors import ClosedError, StaleDeliveryError
-from meshq.message import Message
+from meshq.message import Message, SendOptions
 
 if TYPE_CHECKING:
     from meshq.aio._consumer import Consumer
@@ -104,7 +104,7 @@ class Delivery(ReceivedMessage):
         """
         return await self._consumer.client._loop.call(trio_client.Delivery(self._run, self._index).read)
 
-    async def reply(self, body: bytes | Message, **keywords: Any) -> None:
+    async def reply(self, body: bytes | Message, **keywords: Unpack[SendOptions]) -> None:
         """Send an answer to ``reply_to``, with this message's correlation id, or else its message id.
 
         ``body`` and ``keywords``: as for ``client.send``.  A ``correlation_id`` that is given there is kept.

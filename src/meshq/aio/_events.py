@@ -27,7 +27,7 @@ class EventStream(Generic[E]):
         self._wakeup = CrossThreadWakeup()
         self._closed = False
         #: Events that were dropped because nobody looked.
-        self.missed = 0
+        self.missed: int = 0
         loop.close_at_end(self)
 
     def put(self, event: E) -> None:

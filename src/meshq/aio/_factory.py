@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from meshq import client as trio_client
 from meshq.abc import Env
 from meshq.aio._client import Client
-from meshq.client import ClientSettings
+from meshq.client import ClientOptions, ClientSettings
+from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 from meshq.settings import takes_settings
 
@@ -21,10 +22,10 @@ class ClientFactory:
     """
 
     @takes_settings(ClientSettings)
-    def __init__(self, url: str, *, env: Env | None = None, **settings: Any) -> None:
+    def __init__(self, url: str, *, env: Env | None = None, **settings: Unpack[ClientOptions]) -> None:
         self._inner = trio_client.ClientFactory(url, env=env, **settings)
-        self.settings = self._inner.settings
-        self.endpoints = self._inner.endpoints
+        self.settings: ClientSettings = self._inner.settings
+        self.endpoints: tuple[Endpoint, ...] = self._inner.endpoints
         for endpoint in self.endpoints:
             if endpoint.scheme == "inproc":
                 raise SettingsError(
@@ -40,7 +41,7 @@ class ClientFactory:
 
 
 @takes_settings(ClientSettings)
-def connect(url: str, *, env: Env | None = None, **settings: Any) -> Client:
+def connect(url: str, *, env: Env | None = None, **settings: Unpack[ClientOptions]) -> Client:
     """Create a client of the broker at ``url``, to be used as ``async with``: a factory used once.
 
     Raises:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from meshq import client as trio_client
 from meshq import limits
+from meshq.address import Routing
 from meshq.client import Divert, MessageRoute, MessageTrace, QueueStatistics
 from meshq.ids import MessageId, NodeId
 from meshq.message import PropertyValue
@@ -30,7 +31,7 @@ class Administration(ABC):
     def _call(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
         """Call a coroutine function in the client's loop."""
 
-    def create_address(self, name: str, routing: str = "anycast") -> None:
+    def create_address(self, name: str, routing: Routing = "anycast") -> None:
         """Create an address, or do nothing if the address exists.
 
         Interrupted: it may exist afterwards or not.
@@ -45,7 +46,7 @@ class Administration(ABC):
         name: str,
         *,
         address: str | None = None,
-        routing: str = "anycast",
+        routing: Routing = "anycast",
         durable: bool = True,
         filter: str | None = None,
     ) -> None:

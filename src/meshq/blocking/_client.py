@@ -19,6 +19,7 @@ from meshq.blocking._transaction import Transaction
 from meshq.blocking._two_phase import TwoPhaseCalls
 from meshq.blocking._worker import Handler, Worker
 from meshq.client import (
+    AckMode,
     BodySource,
     ClientStatistics,
     ConnectionEvent,
@@ -216,7 +217,7 @@ class Client(TwoPhaseCalls):
         filter: str | None = None,
         window: int = 1000,
         window_bytes: int = 16 * limits.MIB,
-        ack: str = "explicit",
+        ack: AckMode = "explicit",
         browse: bool = False,
         priority: int = 0,
         exclusive: bool = False,
@@ -310,7 +311,7 @@ class Client(TwoPhaseCalls):
         filter: str | None = None,
         window: int = 1000,
         window_bytes: int = 16 * limits.MIB,
-        ack: str = "explicit",
+        ack: AckMode = "explicit",
     ) -> Consumer:
         """A consumer of a multicast address, with a queue of its own; used as any other, in a ``with``.
 

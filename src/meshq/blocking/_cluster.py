@@ -16,7 +16,7 @@ class ClusterConnection:
     """
 
     def __init__(self, inner: trio_cluster.ClusterConnection, loop: ThreadLoop) -> None:
-        self.name = inner.name
+        self.name: str = inner.name
         self._inner = inner
         self._loop = loop
 

@@ -24,7 +24,7 @@ class EventStream(Generic[E]):
         self._changed = threading.Condition(threading.Lock())
         self._closed = False
         #: Events that were dropped because nobody looked.
-        self.missed = 0
+        self.missed: int = 0
         loop.close_at_end(self)
 
     def put(self, event: E) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import attrs
 import trio
@@ -13,12 +13,12 @@ import trio
 from meshq.abc import Controllable, Env, LocalBroker, NodeControl, Service
 from meshq.bridge._forwarder import BridgeCounts, Forwarder
 from meshq.bridge._forwarding_plan import bridged_id
-from meshq.bridge._settings import BridgeSettings
+from meshq.bridge._settings import BridgeOptions, BridgeSettings
 from meshq.client import Client, ClientFactory, factory_of, on_failed_attempts
 from meshq.errors import MeshqError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio
-from meshq.settings import Secret, takes_settings
+from meshq.settings import TLS, Secret, SSLContext, takes_settings
 from meshq.statistics import BridgeStatistics
 
 
@@ -47,17 +47,18 @@ class Bridge(Service, Controllable):
         target: str,
         user: str | None = None,
         password: str | Secret | None = None,
-        tls: Any = None,
-        **settings: Any,
+        tls: TLS | SSLContext | None = None,
+        **settings: Unpack[BridgeOptions],
     ) -> None:
         known = [field.name for field in attrs.fields(BridgeSettings)]
         for key in settings:
             if key not in known:
                 raise SettingsError(key, "***", f"one of {', '.join(known)}, user, password, tls")
-        self.settings = BridgeSettings(name=name, queue=queue, target=target, **settings)
+        self.settings: BridgeSettings = BridgeSettings(name=name, queue=queue, target=target, **settings)
         self.name = name
         self._warnings = Warnings("bridge", trio.current_time)
-        self._login = {"user": user, "password": Secret(password) if password is not None else None, "tls": tls}
+        secret = Secret(password) if password is not None else None
+        self._login: dict[str, Any] = {"user": user, "password": secret, "tls": tls}
         self._state = "new"
         self._counts = BridgeCounts()
         self._paused = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypedDict
 
 import attrs
 
@@ -15,6 +15,21 @@ from meshq.settings import in_range
 def _attempts(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value != math.inf and (type(value) is not int or value < 1):
         raise SettingsError(attribute.name, value, "a whole number from 1, or math.inf")
+
+
+class LinkOptions(TypedDict, total=False):
+    """The keywords of ``LinkSettings``, for functions that hand them on."""
+
+    check_period: float
+    connection_ttl: float
+    call_timeout: float
+    call_failover_timeout: float
+    retry_interval: float
+    retry_interval_multiplier: float
+    max_retry_interval: float
+    initial_connect_attempts: float
+    reconnect_attempts: float
+    confirmation_window_size: int
 
 
 @attrs.frozen(kw_only=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 
 from meshq import limits
 from meshq.address import check_name, parse_place
-from meshq.bridge._link_settings import LinkSettings
+from meshq.bridge._link_settings import LinkOptions, LinkSettings
 from meshq.errors import SettingsError
+from meshq.message import Message
 from meshq.selector import parse_filter
 from meshq.settings import in_range, is_bool
 
@@ -31,6 +33,16 @@ def _filter(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 def _function(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and not callable(value):
         raise SettingsError(attribute.name, value, "a function from a Message to a Message or None")
+
+
+class BridgeOptions(LinkOptions, total=False):
+    """The keywords of ``Bridge`` beside its queue, its target and who it is there."""
+
+    forwarding_address: str | None
+    filter: str | None
+    transformer: Callable[[Message], Message | None] | None
+    use_duplicate_detection: bool
+    window: int
 
 
 @attrs.frozen(kw_only=True)

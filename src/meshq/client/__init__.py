@@ -14,7 +14,7 @@ from meshq.client._bridge_calls import (
 )
 from meshq.client._client import Client
 from meshq.client._completion import leaf
-from meshq.client._consumer import Consumer, ConsumerStatistics
+from meshq.client._consumer import AckMode, Consumer, ConsumerStatistics
 from meshq.client._consumer_tap import ConsumerTap
 from meshq.client._delivery import DeliveredRun, Delivery, ReceivedMessage
 from meshq.client._events import (
@@ -36,7 +36,7 @@ from meshq.client._peer_link import PeerLink
 from meshq.client._producer import Producer, ProducerStatistics
 from meshq.client._producer_feed import ProducerFeed, watch
 from meshq.client._send_batches import BridgedMessage
-from meshq.client._settings import ClientSettings
+from meshq.client._settings import ClientOptions, ClientSettings
 from meshq.client._statistics import ClientStatistics, Divert, PreparedTransaction, QueueStatistics
 from meshq.client._transaction import Transaction
 from meshq.client._transaction_calls import settle_by_consumer
@@ -44,12 +44,14 @@ from meshq.client._url_format import shown as shown_url
 
 __all__ = [
     "EVENTS_MAX",
+    "AckMode",
     "Block",
     "BodySource",
     "BodyStream",
     "BridgedMessage",
     "Client",
     "ClientFactory",
+    "ClientOptions",
     "ClientSettings",
     "ClientStatistics",
     "Connected",

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from meshq import limits
-from meshq.address import check_name, check_place, check_routing, parse_place, parse_target
+from meshq.address import Routing, check_name, check_place, check_routing, parse_place, parse_target
 from meshq.client._calls import Call
 from meshq.client._connection import Connection
 from meshq.client._message_routes import LOCATION_KEYS, STEP_KEYS, MessageLocation, MessageRoute, MessageTrace, told_of
@@ -52,7 +52,7 @@ class Administration(ABC):
         self._session.flush()
         return await self._wait_call(call)
 
-    async def create_address(self, name: str, routing: str = "anycast") -> None:
+    async def create_address(self, name: str, routing: Routing = "anycast") -> None:
         """Create an address, or do nothing if the address exists.
 
         Checkpoint: always.  Cancellation: it may exist afterwards or not.
@@ -67,7 +67,7 @@ class Administration(ABC):
         name: str,
         *,
         address: str | None = None,
-        routing: str = "anycast",
+        routing: Routing = "anycast",
         durable: bool = True,
         filter: str | None = None,
     ) -> None:

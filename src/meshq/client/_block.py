@@ -23,10 +23,10 @@ class Block:
 
     def __init__(self, name: str) -> None:
         #: How errors call the thing.
-        self.name = name
+        self.name: str = name
         self._scope = trio.CancelScope()
         #: The block was entered, or is about to be.
-        self.entered = False
+        self.entered: bool = False
         self._left = False
         #: Why the thing is of no further use; None while it is.
         self.failure: BaseException | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import trio
 
@@ -17,7 +17,7 @@ from meshq.client._calls import Call, OpenCompletion
 from meshq.client._completion import Completion, fresh, leaf
 from meshq.client._connection import Connection
 from meshq.client._connector import ConnectTarget, LocalTarget
-from meshq.client._consumer import Consumer, check_consumer
+from meshq.client._consumer import AckMode, Consumer, check_consumer
 from meshq.client._envelope import PLAIN_ROW, EnvelopeEncoder
 from meshq.client._events import ConnectionEvent, EventSink, EventSinks, EventStream
 from meshq.client._flusher import Flusher
@@ -30,7 +30,7 @@ from meshq.client._producer import Producer
 from meshq.client._reply_queue import ReplyQueue
 from meshq.client._send_batches import SendBatch, cut_into_runs
 from meshq.client._session import ClientSession
-from meshq.client._settings import ClientSettings
+from meshq.client._settings import ClientOptions, ClientSettings
 from meshq.client._statistics import ClientStatistics
 from meshq.client._transaction import Transaction
 from meshq.errors import ClosedError, MeshqError, SettingsError, UsageError
@@ -72,7 +72,9 @@ class Client(MessagingPatterns):
         self._calls = 0
 
     @classmethod
-    def over(cls, open_link: Callable[[], Link], *, env: Env, name: str = "inproc", **settings: Any) -> Client:
+    def over(
+        cls, open_link: Callable[[], Link], *, env: Env, name: str = "inproc", **settings: Unpack[ClientOptions]
+    ) -> Client:
         """A client of a broker in this process; ``open_link`` gives its end of a new link each time.
 
         Raises:
@@ -382,7 +384,7 @@ class Client(MessagingPatterns):
         filter: str | None = None,
         window: int = 1000,
         window_bytes: int = 16 * limits.MIB,
-        ack: str = "explicit",
+        ack: AckMode = "explicit",
         browse: bool = False,
         priority: int = 0,
         exclusive: bool = False,

@@ -44,7 +44,7 @@ class Completion:
         self._error: BaseException | None = None
         self._task: trio.lowlevel.Task | None = None
         #: When the wait that a timeout bounds began; seconds of trio's clock.
-        self.since = 0.0
+        self.since: float = 0.0
 
     @property
     def done(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, get_args
 
 import attrs
 import trio
@@ -25,7 +25,9 @@ from meshq.wire import FLAG_REJECT, Consume
 if TYPE_CHECKING:
     from meshq.client._client import Client
 
-ACKS: Final = ("explicit", "auto")
+#: Who acknowledges a message: the program, or the client when it hands over the next one.
+AckMode = Literal["explicit", "auto"]
+ACKS: Final = get_args(AckMode)
 
 
 @attrs.frozen(kw_only=True)
@@ -107,7 +109,7 @@ class Consumer:
         browse: bool = False,
     ) -> None:
         #: The queue, as it was asked for.
-        self.queue = queue
+        self.queue: str = queue
         self.client = client
         # What is looked at is acknowledged by being handed over: that is what makes room for more.
         auto = auto or browse

@@ -25,7 +25,7 @@ class ConsumerTap:
 
     #: What may become of a message.
     ACK: Final = 0
-    returning = staticmethod(returning)
+    returning: Final = staticmethod(returning)
     REJECT: Final = FLAG_REJECT
 
     def __init__(self, consumer: Consumer, on_change: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import attrs
 import trio
@@ -18,7 +18,7 @@ from meshq.client._completion import fresh
 from meshq.errors import ClosedError, MeshqError, StaleDeliveryError, UsageError
 from meshq.ids import MessageId
 from meshq.loops import check_in_trio
-from meshq.message import Message, MessageOrigin, from_json
+from meshq.message import Message, MessageOrigin, SendOptions, from_json
 from meshq.wire import (
     FLAG_DURABLE,
     FLAG_LARGE,
@@ -42,9 +42,9 @@ class LargeBody:
     __slots__ = ("fetched", "size", "trouble")
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self.size: int = size
         #: Whether it was fetched, or why it could not be.
-        self.fetched = False
+        self.fetched: bool = False
         self.trouble: MeshqError | None = None
 
 
@@ -54,18 +54,18 @@ class DeliveredRun:
     __slots__ = ("_frame", "_header", "consumer", "epoch", "first", "large", "rows", "settled", "view")
 
     def __init__(self, consumer: Consumer, epoch: int, frame: Frame) -> None:
-        self.consumer = consumer
+        self.consumer: Consumer = consumer
         #: The session's epoch: with another one these deliveries are stale.
-        self.epoch = epoch
+        self.epoch: int = epoch
         #: Tag of the first message.
-        self.first = frame.first
-        self.rows = frame.count
+        self.first: int = frame.first
+        self.rows: int = frame.count
         #: One bit per message that was acknowledged, returned or rejected.
-        self.settled = 0
+        self.settled: int = 0
         # A part of a larger run keeps that run's offsets; the last one says where this part begins.
         table, body = bytes(frame.table), frame.body
         base = int.from_bytes(table[-4:], "little") - len(body)
-        self.view = RunView(RunBytes(frame.count, table, base, body))
+        self.view: RunView = RunView(RunBytes(frame.count, table, base, body))
         self._frame: Frame = frame
         self._header: tuple[Deliver, dict[int, int]] | None = None
         #: The body of its one message, if that does not come with it; None for every other run.
@@ -271,7 +271,7 @@ class ReceivedMessage:
                 "there is nothing to settle: the consumer acknowledges what it hands over, or only browses"
             )
 
-    def _answer(self, body: bytes | Message, keywords: dict[str, Any]) -> tuple[str, bytes | Message]:
+    def _answer(self, body: bytes | Message, keywords: SendOptions) -> tuple[str, bytes | Message]:
         """Return the address and the message of an answer, with its correlation id."""
         address = self.reply_to
         if address is None:
@@ -369,7 +369,7 @@ class Delivery(ReceivedMessage):
         async with self.open() as stream:
             return b"".join([chunk async for chunk in stream])
 
-    async def reply(self, body: bytes | Message, **keywords: Any) -> None:
+    async def reply(self, body: bytes | Message, **keywords: Unpack[SendOptions]) -> None:
         """Send an answer to ``reply_to``, with this message's correlation id, or else its message id.
 
         ``body`` and ``keywords``: as for ``client.send``.  A ``correlation_id`` that is given there is kept.

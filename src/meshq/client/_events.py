@@ -128,7 +128,7 @@ class EventStream(Generic[E]):
         self._token: trio.lowlevel.TrioToken | None = None
         self._closed = False
         #: Events that were dropped because nobody looked.
-        self.missed = 0
+        self.missed: int = 0
 
     def put(self, event: E) -> None:
         """Add an event to the stream."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Unpack
 
 from meshq.abc import Env
 from meshq.client._change_log import ChangeLog
@@ -11,7 +11,7 @@ from meshq.client._client import Client
 from meshq.client._connector import ConnectTarget, InprocTarget, TcpTarget, TlsTarget
 from meshq.client._link_channel import PeerEvents
 from meshq.client._peer_link import PeerLink
-from meshq.client._settings import ClientSettings
+from meshq.client._settings import ClientOptions, ClientSettings
 from meshq.client._url import parse_url
 from meshq.client._url_format import shown
 from meshq.endpoint import Endpoint
@@ -29,15 +29,13 @@ class ClientFactory:
     """
 
     @takes_settings(ClientSettings)
-    def __init__(self, url: str, *, env: Env | None = None, **settings: Any) -> None:
+    def __init__(self, url: str, *, env: Env | None = None, **settings: Unpack[ClientOptions]) -> None:
         parsed = parse_url(url)
-        for name in settings:
+        for name, value in settings.items():
             if name in parsed.options:
-                raise SettingsError(
-                    name, "***" if name == "password" else settings[name], "here or in the URL, not both"
-                )
-        self.settings = ClientSettings.build({**parsed.options, **settings})
-        self.endpoints = parsed.targets
+                raise SettingsError(name, "***" if name == "password" else value, "here or in the URL, not both")
+        self.settings: ClientSettings = ClientSettings.build({**parsed.options, **settings})
+        self.endpoints: tuple[Endpoint, ...] = parsed.targets
         self._env = env if env is not None else real_env()
         # Of all the links that it makes.
         self._log = ChangeLog(logging.INFO)
@@ -67,7 +65,7 @@ class ClientFactory:
         return PeerLink(self._targets, self.settings, self._env, events, label=label, instance=instance, log=self._log)
 
 
-def factory_of(url: str, setting: str, *, env: Env, **settings: Any) -> ClientFactory:
+def factory_of(url: str, setting: str, *, env: Env, **settings: Unpack[ClientOptions]) -> ClientFactory:
     """A factory for a URL that is the value of another one's setting.
 
     Raises:
@@ -81,7 +79,7 @@ def factory_of(url: str, setting: str, *, env: Env, **settings: Any) -> ClientFa
 
 
 @takes_settings(ClientSettings)
-def connect(url: str, *, env: Env | None = None, **settings: Any) -> Client:
+def connect(url: str, *, env: Env | None = None, **settings: Unpack[ClientOptions]) -> Client:
     """Create a client of the broker at ``url``, to be used as ``async with``: a factory used once.
 
     Raises:

@@ -11,7 +11,7 @@ import trio
 
 from meshq import limits
 from meshq.address import check_name, check_place
-from meshq.client._consumer import Consumer, Subscription, check_consumer
+from meshq.client._consumer import AckMode, Consumer, Subscription, check_consumer
 from meshq.client._delivery import Delivery, ReceivedMessage
 from meshq.client._handlers import HandlerErrors, check_serving
 from meshq.client._reply_queue import ReplyQueue
@@ -42,7 +42,7 @@ class MessagingPatterns(TwoPhaseCalls):
         filter: str | None = None,
         window: int = 1000,
         window_bytes: int = 16 * limits.MIB,
-        ack: str = "explicit",
+        ack: AckMode = "explicit",
     ) -> Consumer:
         """Create a consumer of a multicast address with a queue of its own, to be used as ``async with``.
 

@@ -52,28 +52,28 @@ class OutgoingRun(Completion):
         self, content: RunBytes, durable: bool, stamp: int, owner: OutboxOwner | None = None, *, plain: bool = False
     ) -> None:
         super().__init__()
-        self.owner = owner
-        self.content = content
-        self.count = content.rows
+        self.owner: OutboxOwner | None = owner
+        self.content: RunBytes = content
+        self.count: int = content.rows
         #: Its messages are bodies and nothing else.
-        self.plain = plain
-        self.durable = durable
+        self.plain: bool = plain
+        self.durable: bool = durable
         #: The producer's clock, ms.
-        self.stamp = stamp
+        self.stamp: int = stamp
         #: Number of the first message; 0 until it is sent.
-        self.first = 0
+        self.first: int = 0
         #: Place of the first message among all that its owner has taken.
-        self.start = 0
+        self.start: int = 0
         #: It was sent, in this session or an earlier one.
-        self.sent = False
+        self.sent: bool = False
         #: It waits in the session's line, for credit or for the confirmation window.
-        self.queued = False
+        self.queued: bool = False
         #: The node did not take it because it is stopping: it goes out again when there is a session.
-        self.again = False
+        self.again: bool = False
         #: Where the body of its one message was sent, if that was sent apart: the channel and the session's epoch.
         self.upload: tuple[int, int] | None = None
         #: Nobody wants it any more; only ever true of a run that was not sent.
-        self.given_up = False
+        self.given_up: bool = False
 
     @property
     def last(self) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 import attrs
 
 from meshq import limits
 from meshq.errors import SettingsError
-from meshq.settings import TLS, Secret, check_tls, check_user, in_range, is_bool, only
+from meshq.settings import TLS, Secret, SSLContext, check_tls, check_user, in_range, is_bool, only
 
 _FOREVER = math.inf
 #: A TTL without an end, as it crosses the wire: a year.
@@ -58,6 +59,32 @@ def _tls(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     check_tls(attribute.name, value)
     if type(value) is TLS and value.client_certificates != "none":
         raise SettingsError(attribute.name, value, "TLS without client_certificates, which a broker asks for")
+
+
+class ClientOptions(TypedDict, total=False):
+    """The keywords of ``ClientSettings``, for functions that hand them on."""
+
+    user: str | None
+    password: str | Secret | None
+    client_id: str | None
+    tls: TLS | SSLContext | None
+    insecure: bool
+    load_balancing: None
+    use_topology: bool
+    initial_wait_timeout: float
+    initial_wait_for: None
+    initial_connect_attempts: float
+    reconnect_attempts: float
+    retry_interval: float
+    retry_interval_multiplier: float
+    max_retry_interval: float
+    call_timeout: float
+    call_failover_timeout: float
+    connection_ttl: float
+    check_period: float
+    confirmation_window: float
+    min_large_message_size: int
+    resend: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -119,7 +146,7 @@ class ClientSettings:
         return int(min(self.connection_ttl * 1000, TTL_MS_MAX))
 
     @classmethod
-    def build(cls, given: dict[str, Any]) -> ClientSettings:
+    def build(cls, given: Mapping[str, Any]) -> ClientSettings:
         """Settings from names and values.
 
         Raises:

@@ -2,5 +2,6 @@
 
 from meshq.cluster._cluster_connection import ClusterConnection, PeerStatistics
 from meshq.cluster._overlaps import overlaps
+from meshq.cluster._settings import LoadBalancing
 
-__all__ = ["ClusterConnection", "PeerStatistics", "overlaps"]
+__all__ = ["ClusterConnection", "LoadBalancing", "PeerStatistics", "overlaps"]

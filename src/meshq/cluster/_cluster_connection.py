@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import attrs
 import trio
@@ -13,12 +13,12 @@ import trio
 from meshq.abc import Env, LocalBroker, NodeControl, Service
 from meshq.client import ClientFactory, PeerLink, factory_of, shown_url
 from meshq.cluster._peer import Peer, RedundantLinkError
-from meshq.cluster._settings import ClusterSettings
+from meshq.cluster._settings import ClusterOptions, ClusterSettings
 from meshq.cluster._wait_conditions import check_wanted
 from meshq.errors import AddressFullError, CallTimeoutError, MeshqError, NotActiveError, SettingsError
 from meshq.logs import Warnings
 from meshq.loops import check_in_trio
-from meshq.settings import Secret, check_tls, check_user, takes_settings
+from meshq.settings import TLS, Secret, SSLContext, check_tls, check_user, takes_settings
 
 DEFAULT_USER = "ACTIVEMQ.CLUSTER.ADMIN.USER"
 DEFAULT_PASSWORD = "CHANGE ME!!"
@@ -69,14 +69,14 @@ class ClusterConnection(Service):
         static_connectors: Sequence[str] = (),
         user: str = DEFAULT_USER,
         password: str | Secret = DEFAULT_PASSWORD,
-        tls: Any = None,
-        **settings: Any,
+        tls: TLS | SSLContext | None = None,
+        **settings: Unpack[ClusterOptions],
     ) -> None:
         known = [field.name for field in attrs.fields(ClusterSettings)]
         for key in settings:
             if key not in known:
                 raise SettingsError(key, "***", f"one of {', '.join(known)}, user, password, tls")
-        self.settings = ClusterSettings(
+        self.settings: ClusterSettings = ClusterSettings(
             name=name,
             connector=connector,
             discovery=discovery,  # type: ignore[arg-type]

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import attrs
 
 from meshq.address import check_name
-from meshq.bridge import LinkSettings
+from meshq.bridge import LinkOptions, LinkSettings
 from meshq.errors import SettingsError
-from meshq.settings import is_bool, only
+from meshq.settings import is_bool, one_of, only
 
-MODES = ("off", "strict", "on_demand", "off_with_redistribution")
-
-
-def _mode(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value not in MODES:
-        raise SettingsError(attribute.name, value, " or ".join(map(repr, MODES)))
+#: How messages are shared with other nodes: not at all, with all of them, or with those that have consumers.
+LoadBalancing = Literal["off", "strict", "on_demand", "off_with_redistribution"]
 
 
 def _name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -43,6 +39,20 @@ def _prefixes(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> Non
         )
 
 
+class ClusterOptions(LinkOptions, total=False):
+    """The keywords of ``ClusterConnection`` beside its name, its connectors and who its nodes are."""
+
+    allow_direct_connections_only: bool
+    address: str
+    load_balancing: LoadBalancing
+    max_hops: int
+    min_large_message_size: int
+    use_duplicate_detection: bool
+    producer_window_size: float
+    notification_interval: float
+    notification_attempts: int
+
+
 @attrs.frozen(kw_only=True)
 class ClusterSettings(LinkSettings):
     """Everything that ``ClusterConnection(...)`` was given.  Times are seconds, sizes bytes."""
@@ -53,7 +63,7 @@ class ClusterSettings(LinkSettings):
     static_connectors: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_all_names)
     allow_direct_connections_only: bool = attrs.field(default=False, validator=is_bool)
     address: str = attrs.field(default="", validator=_prefixes)
-    load_balancing: str = attrs.field(default="on_demand", validator=_mode)
+    load_balancing: LoadBalancing = attrs.field(default="on_demand", validator=one_of(get_args(LoadBalancing)))
     max_hops: int = attrs.field(default=1, validator=only(1, "more hops are"))
     min_large_message_size: int = attrs.field(default=102_400, validator=only(102_400, "large messages in parts are"))
     call_failover_timeout: float = attrs.field(

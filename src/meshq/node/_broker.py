@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 import trio
 
 from meshq import abc, limits
 from meshq.broker import EventBus
-from meshq.client import Client, EventSink, EventStream, MessageRoute, leaf
+from meshq.client import Client, ClientOptions, EventSink, EventStream, MessageRoute, leaf
 from meshq.cluster import ClusterConnection
 from meshq.directories import StoreDirectories
 from meshq.env import real_env
@@ -206,7 +206,7 @@ class Broker:
             _log.error("%s has failed: %s", self.name, told, extra=event)
         self._event_bus.say(BrokerStateChanged, state=state)
 
-    def client(self, **settings: Any) -> Client:
+    def client(self, **settings: Unpack[ClientOptions]) -> Client:
         """Create a client in this process, without a socket, to be used as ``async with``.  ``settings`` as for
         ``connect``."""
         return self._client_over(self._connect_local, settings)
@@ -218,7 +218,7 @@ class Broker:
         """
         return BrokerInThread(self)
 
-    def _client_over(self, open_link: Callable[[], Link], settings: dict[str, Any]) -> Client:
+    def _client_over(self, open_link: Callable[[], Link], settings: ClientOptions) -> Client:
         # A broker that has stopped doesn't come back: there is nothing to reconnect to.
         settings.setdefault("reconnect_attempts", 0)
         return Client.over(open_link, env=self._environment(), name=f"inproc://{self.name}", **settings)

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 import attrs
 import outcome
 import trio
 
 from meshq import portal
-from meshq.client import Client, EventStream, MessageRoute
+from meshq.client import Client, ClientOptions, EventStream, MessageRoute
 from meshq.errors import ClosedError, NotActiveError, UsageError
 from meshq.ids import NodeId
 from meshq.loops import check_in_trio
@@ -179,7 +179,7 @@ class BrokerInThread:
         """Return an async iterator of the broker's notifications, for tasks of the host; as ``Broker.events``."""
         return self._loop.run_sync_if_open(self._broker.events)
 
-    def client(self, **settings: Any) -> Client:
+    def client(self, **settings: Unpack[ClientOptions]) -> Client:
         """Create a client in this process, without a socket, for tasks of the host; ``settings`` as for ``connect``."""
         return self._broker._client_over(self._open_link, settings)
 

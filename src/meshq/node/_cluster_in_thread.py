@@ -30,7 +30,7 @@ class ClusterConnectionInThread:
     """
 
     def __init__(self, inner: ClusterConnection, broker: LoopCalls) -> None:
-        self.name = inner.name
+        self.name: str = inner.name
         self._inner = inner
         self._broker = broker
 

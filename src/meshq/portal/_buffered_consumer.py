@@ -29,7 +29,7 @@ class BufferedConsumer(ABC):
 
     def __init__(self, loop: LoopThread, inner: trio_client.Consumer) -> None:
         #: The queue, as it was asked for.
-        self.queue = inner.queue
+        self.queue: str = inner.queue
         self._inner = inner
         self._name = f"the consumer of {inner.queue!r}"
         self._loop = loop

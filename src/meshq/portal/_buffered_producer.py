@@ -20,7 +20,7 @@ class BufferedProducer(ABC):
     """The common part of the producers for threads and for asyncio."""
 
     def __init__(self, loop: LoopThread, inner: trio_client.Producer, *, window: int) -> None:
-        self.address = inner.address
+        self.address: str = inner.address
         self._inner = inner
         self._window = window
         self._name = f"the producer to {inner.address!r}"

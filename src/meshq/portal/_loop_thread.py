@@ -39,7 +39,7 @@ class LoopThread(ABC):
         #: Whose thread it is, for errors and for the thread's own name.
         self.name = name
         self._clock = clock
-        self.state = "new"
+        self.state: str = "new"
         self._token: trio.lowlevel.TrioToken | None = None
         self._nursery: trio.Nursery | None = None
         self._end: trio.Event | None = None

@@ -29,11 +29,11 @@ class Filter:
     __slots__ = ("index", "names", "searches", "terms", "text", "uses_properties", "verdict")
 
     def __init__(self, text: str, node: Node) -> None:
-        self.text = text
+        self.text: str = text
         self.names = tuple(dict.fromkeys(_parts(node, Name)))
-        self.searches = len(_parts(node, Like))
-        self.terms = len(_parts(node, Name))
-        self.uses_properties = any(not name.header for name in self.names)
+        self.searches: int = len(_parts(node, Like))
+        self.terms: int = len(_parts(node, Name))
+        self.uses_properties: bool = any(not name.header for name in self.names)
         self.index = equality_index_of(node)
         self.verdict = condition(node)
 

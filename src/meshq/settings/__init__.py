@@ -4,6 +4,8 @@ from meshq.settings._acceptor import Acceptor
 from meshq.settings._address_settings import (
     DEFAULT_ADDRESS_SETTINGS,
     AddressSettings,
+    DuplicateInTransaction,
+    FullPolicy,
     address_settings_of,
     check_address_settings,
     check_pattern,
@@ -13,8 +15,8 @@ from meshq.settings._address_settings import (
 from meshq.settings._journal_settings import JournalSettings
 from meshq.settings._secrets import EncryptionKey, Secret, encryption_keys
 from meshq.settings._security import IDENTITIES, Security, check_user, check_users
-from meshq.settings._tls import TLS, check_tls
-from meshq.settings._validators import Validator, in_range, is_bool, only, takes_settings
+from meshq.settings._tls import TLS, ClientCertificates, SSLContext, check_tls
+from meshq.settings._validators import Validator, in_range, is_bool, one_of, only, takes_settings
 
 __all__ = [
     "DEFAULT_ADDRESS_SETTINGS",
@@ -22,8 +24,12 @@ __all__ = [
     "TLS",
     "Acceptor",
     "AddressSettings",
+    "ClientCertificates",
+    "DuplicateInTransaction",
     "EncryptionKey",
+    "FullPolicy",
     "JournalSettings",
+    "SSLContext",
     "Secret",
     "Security",
     "Validator",
@@ -37,6 +43,7 @@ __all__ = [
     "in_range",
     "is_bool",
     "kept_address_settings_of",
+    "one_of",
     "only",
     "settings_for",
     "takes_settings",

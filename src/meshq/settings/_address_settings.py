@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import attrs
 
@@ -13,6 +13,7 @@ from meshq import limits
 from meshq.address import (
     INTERNAL,
     TEMPORARY,
+    Routing,
     check_literal,
     check_name,
     check_routing,
@@ -22,12 +23,12 @@ from meshq.address import (
 )
 from meshq.errors import SettingsError
 from meshq.settings._secrets import fits
-from meshq.settings._validators import in_range, is_bool, only
+from meshq.settings._validators import in_range, is_bool, one_of, only
 
-
-def _in_transaction(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value not in ("reject", "skip"):
-        raise SettingsError(attribute.name, value, "'reject' or 'skip'")
+#: What a duplicate id that is known does to its transaction.
+DuplicateInTransaction = Literal["reject", "skip"]
+#: What happens to messages for an address that is full.
+FullPolicy = Literal["page", "block", "drop", "fail"]
 
 
 def _routing(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -44,11 +45,6 @@ def _address(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None
     _check_own(attribute.name, value)
     if value is not None:
         check_literal(attribute.name, value)
-
-
-def _full_policy(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value not in ("page", "block", "drop", "fail"):
-        raise SettingsError(attribute.name, value, "'page', 'block', 'drop' or 'fail'")
 
 
 def _property_name(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -98,10 +94,12 @@ class AddressSettings:
     duplicate_id_cache_size: int = attrs.field(
         default=limits.DUPLICATE_IDS_DEFAULT, validator=in_range(0, 10_000_000, whole=True)
     )
-    duplicate_in_transaction: str = attrs.field(default="reject", validator=_in_transaction)
+    duplicate_in_transaction: DuplicateInTransaction = attrs.field(
+        default="reject", validator=one_of(get_args(DuplicateInTransaction))
+    )
     auto_create_queues: bool = attrs.field(default=True, validator=is_bool)
     auto_delete_queues: bool = attrs.field(default=False, validator=is_bool)
-    default_routing: str = attrs.field(default="anycast", validator=_routing)
+    default_routing: Routing = attrs.field(default="anycast", validator=_routing)
     dead_letter_address: str | None = attrs.field(default=None, validator=_address)
     expiry_address: str | None = attrs.field(default=None, validator=_address)
     max_delivery_attempts: float = attrs.field(default=10, validator=in_range(1, math.inf, whole=True))
@@ -111,7 +109,7 @@ class AddressSettings:
     default_exclusive: bool = attrs.field(default=False, validator=is_bool)
     default_group_rebalance: bool = attrs.field(default=False, validator=is_bool)
     default_last_value_key: str | None = attrs.field(default=None, validator=_property_name)
-    full_policy: str = attrs.field(default="page", validator=_full_policy)
+    full_policy: FullPolicy = attrs.field(default="page", validator=one_of(get_args(FullPolicy)))
     max_size_bytes: float = attrs.field(default=math.inf, validator=in_range(1, math.inf, whole=True))
     max_size_messages: float = attrs.field(default=math.inf, validator=in_range(1, math.inf, whole=True))
     page_size_bytes: int = attrs.field(

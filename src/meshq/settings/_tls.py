@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import attrs
 
 from meshq.errors import SettingsError
+from meshq.settings._validators import one_of
 
 
 def _path(value: Any) -> Any:
@@ -18,9 +19,14 @@ def _is_path(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None
         raise SettingsError(attribute.name, value, "the path of a file in PEM format, or None")
 
 
-def _certificates(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value not in ("none", "optional", "required"):
-        raise SettingsError(attribute.name, value, "'none', 'optional' or 'required'")
+if TYPE_CHECKING:
+    from ssl import SSLContext as SSLContext
+else:
+    # The library's module is loaded by the part that opens connections, and by no part that only checks settings.
+    SSLContext = object
+
+#: Whether a broker asks its clients for their certificates.
+ClientCertificates = Literal["none", "optional", "required"]
 
 
 @attrs.frozen(kw_only=True)
@@ -39,7 +45,9 @@ class TLS:
     certificate: str | None = attrs.field(default=None, converter=_path, validator=_is_path)
     key: str | None = attrs.field(default=None, converter=_path, validator=_is_path)
     authorities: str | None = attrs.field(default=None, converter=_path, validator=_is_path)
-    client_certificates: str = attrs.field(default="none", validator=_certificates)
+    client_certificates: ClientCertificates = attrs.field(
+        default="none", validator=one_of(get_args(ClientCertificates))
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.key is not None and self.certificate is None:

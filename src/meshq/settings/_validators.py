@@ -55,6 +55,17 @@ def is_bool(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise SettingsError(attribute.name, value, "True or False")
 
 
+def one_of(words: tuple[str, ...]) -> Validator:
+    """A validator for one of a few words."""
+    allowed = " or ".join(map(repr, words))
+
+    def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        if value not in words:
+            raise SettingsError(attribute.name, value, allowed)
+
+    return check
+
+
 def only(served: object, later: str) -> Validator:
     """A validator for a setting of which this version serves one value; ``later`` says what is to come."""
 

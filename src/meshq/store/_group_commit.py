@@ -62,7 +62,7 @@ class GroupCommit:
         self._segment_bytes = segment_bytes
         self._batch_bytes_max = min(segment_bytes // BATCH_SHARE, BATCH_BYTES_MAX)
         #: New records of more bytes than this, alone or in an atomic batch, need ``request_space`` first.
-        self.large_bytes = large_bytes(segment_bytes)
+        self.large_bytes: int = large_bytes(segment_bytes)
         #: ``new``, ``opening``, ``open``, ``failed`` or ``closed``.
         self.state = "new"
         #: All records up to here are on disk.

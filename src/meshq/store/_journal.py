@@ -185,7 +185,8 @@ class Journal(RecordLog):
             _log.warning("%s is not believed: %s", path, reason, extra={"event": "index_refused"})
         self._covered = recovery.covered
         self._checkpoint_positions = tuple(recovery.checkpoint)
-        self.last = self.durable = Position(recovery.manifest.last)
+        self.last: Position = Position(recovery.manifest.last)
+        self.durable: Position = self.last
         self._open = PendingBatch(self.last + 1, self._batch_capacity())
         self._refusing = NOTHING
         self.state = "open"
@@ -408,7 +409,7 @@ class Journal(RecordLog):
             self._writer.close()
         self._lock.close()
         if self.state != "failed":
-            self.state = "closed"
+            self.state: str = "closed"
         self._refusing = ALL
         self._closed_event.set()
 

@@ -33,7 +33,7 @@ class Keyring:
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
         self._keys = {_name_of(key): key for key in keys}
         #: The name of the key that encrypts what is written.
-        self.current_id = _name_of(keys[0]) if keys else NO_KEY
+        self.current_id: bytes = _name_of(keys[0]) if keys else NO_KEY
 
     def __repr__(self) -> str:
         return f"<Keyring of {len(self._keys)}>"

@@ -37,7 +37,7 @@ class LargeBodyWriter:
     def __init__(self, disk: Disk, layout: Layout, header: LargeBodyHeader) -> None:
         self._disk = disk
         self._directory = layout.large
-        self.body_id = header.body_id
+        self.body_id: bytes = header.body_id
         path = f"{layout.large}/{file_name(header.body_id, whole=False)}"
         self._keys = BlockKeys(header, layout.keyring, path)
         self._file: File = disk.open(path, create=True)

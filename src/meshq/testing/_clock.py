@@ -18,7 +18,7 @@ class SimWallClock(WallClock):
     __slots__ = ("offset_s",)
 
     def __init__(self, offset_s: float = 0.0) -> None:
-        self.offset_s = offset_s
+        self.offset_s: float = offset_s
 
     def now_ms(self) -> int:
         return int((EPOCH_S + self.offset_s + trio.current_time()) * 1000)

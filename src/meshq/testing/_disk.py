@@ -33,10 +33,10 @@ class SimDisk(Disk):
     __slots__ = ("_home", "_mounts", "calls", "capacity_bytes", "faults", "latency", "modes", "spend", "tree", "watch")
 
     def __init__(self, rng: random.Random | None = None, *, capacity_bytes: float = math.inf) -> None:
-        self.faults = DiskFaults(random.Random(0) if rng is None else rng)
-        self.capacity_bytes = capacity_bytes
-        self.tree = Tree()
-        self.calls = 0
+        self.faults: DiskFaults = DiskFaults(random.Random(0) if rng is None else rng)
+        self.capacity_bytes: float = capacity_bytes
+        self.tree: Tree = Tree()
+        self.calls: int = 0
         #: Directories whose mode is not 0700.
         self.modes: dict[str, int] = {}
         self.latency: Callable[[DiskCall, int], float] | None = None

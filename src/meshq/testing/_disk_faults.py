@@ -89,7 +89,7 @@ class DiskFaults:
     __slots__ = ("counts", "fuse", "injections", "rates", "rng", "short_write_rate")
 
     def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
+        self.rng: random.Random = rng
         self.counts: dict[str, int] = dict.fromkeys(KINDS, 0)
         self.injections: list[Injection] = []
         self.rates: dict[DiskCall, tuple[int, float]] = {}

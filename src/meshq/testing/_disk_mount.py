@@ -22,7 +22,7 @@ class SimFile(File):
     def __init__(self, mount: Mount, inode: Inode, path: str) -> None:
         self._mount = mount
         self._inode: Inode | None = inode
-        self.path = path
+        self.path: str = path
 
     def __repr__(self) -> str:
         return f"<SimFile {self.path} {'open' if self._inode else 'closed'}>"
@@ -123,8 +123,8 @@ class Mount(Disk):
     __slots__ = ("alive", "device", "files")
 
     def __init__(self, device: SimDisk) -> None:
-        self.device = device
-        self.alive = True
+        self.device: SimDisk = device
+        self.alive: bool = True
         self.files: dict[SimFile, None] = {}
 
     # -- around every call -----------------------------------------------------------------------------------

@@ -11,12 +11,12 @@ import math
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final, TypedDict, Unpack
 
 import attrs
 import trio
 
-from meshq.abc import Env, WallClock
+from meshq.abc import Disk, Entropy, Env, Network, Threads, Tls, WallClock
 from meshq.env import real_env
 from meshq.errors import SettingsError
 
@@ -32,6 +32,18 @@ class _Wall(WallClock):
 
     def now_ms(self) -> int:
         return int(self._clock.time_of_day() * 1000)
+
+
+class EnvParts(TypedDict, total=False):
+    """The parts of an ``Env`` beside its clocks."""
+
+    disk: Disk
+    threads: Threads
+    network: Network
+    tls: Tls
+    entropy: Entropy
+    memory_bytes: int
+    descriptors: int
 
 
 class MovableClock(trio.abc.Clock):
@@ -52,7 +64,7 @@ class MovableClock(trio.abc.Clock):
         self._left = 0.0
         self._stepped = self._began
 
-    def env(self, **parts: Any) -> Env:
+    def env(self, **parts: Unpack[EnvParts]) -> Env:
         """The real outside world with this clock in it.  ``parts``: what else is to be another."""
         return attrs.evolve(real_env(), clock=self, wall=_Wall(self), **parts)
 

@@ -68,7 +68,7 @@ class MemoryNetwork:
 
     def __init__(self, rng: random.Random, settings: NetworkSettings | None = None) -> None:
         self.rng = rng
-        self.settings = NetworkSettings() if settings is None else settings
+        self.settings: NetworkSettings = NetworkSettings() if settings is None else settings
         #: How often each fault and each effect has happened; none is missing.
         self.counters: dict[str, int] = dict.fromkeys((*FAULTS, *EFFECTS), 0)
         self._hosts: dict[str, Host] = {}

@@ -53,13 +53,13 @@ class Host:
     )
 
     def __init__(self, fabric: HostContext, name: str) -> None:
-        self.fabric = fabric
-        self.name = name
+        self.fabric: HostContext = fabric
+        self.name: str = name
         self.off = False
         #: The process stands still; the kernel does not.
         self.paused = False
         #: The process has as many files open as it may: it can accept nothing.
-        self.files_exhausted = False
+        self.files_exhausted: bool = False
         #: What the process asked for while it stood still.
         self.deferred: list[Callable[[], None]] = []
         #: Connections that are neither closed here nor void.
@@ -228,7 +228,7 @@ class HostNetwork(Network):
         self._host = host
         self._resumed = trio.Event()
         #: The process was killed, or its host lost power.
-        self.dead = False
+        self.dead: bool = False
 
     async def connect(self, host: str, port: int) -> Stream:
         await self._may_run()

@@ -105,13 +105,13 @@ class Link:
     )
 
     def __init__(self, fabric: NetworkContext) -> None:
-        self.fabric = fabric
-        self.latency_s_min = fabric.settings.latency_s_min
-        self.latency_s_max = fabric.settings.latency_s_max
+        self.fabric: NetworkContext = fabric
+        self.latency_s_min: float = fabric.settings.latency_s_min
+        self.latency_s_max: float = fabric.settings.latency_s_max
         #: None: as fast as you like.
         self.bytes_per_s: float | None = None
         #: When a slow link has sent what it was given.
-        self.free_at = 0.0
+        self.free_at: float = 0.0
         #: Nothing gets through.
         self.cut = False
         #: Pipes that hold segments back until the cut ends.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import trio
 
@@ -71,6 +71,13 @@ class NoNetwork(Network):
         raise UsageError("this simulation has no network: give simulate() one")
 
 
+class NodeOptions(TypedDict, total=False):
+    """The keywords of ``SimNode``, for functions that hand them on."""
+
+    memory_bytes: int
+    disk: SimDisk | None
+
+
 class SimNode:
     """A simulated machine: a disk and an address that stay, and one life of a process after the other.
 
@@ -83,11 +90,11 @@ class SimNode:
         self._world = world
         self._memory_bytes = memory_bytes
         self._spending = Spending(world.clock.advance)
-        self.disk = SimDisk(world.swarm.rng(f"{name}/disk")) if disk is None else disk
-        self.latency = DiskLatency(world.swarm.rng(f"{name}/latency"))
+        self.disk: SimDisk = SimDisk(world.swarm.rng(f"{name}/disk")) if disk is None else disk
+        self.latency: DiskLatency = DiskLatency(world.swarm.rng(f"{name}/latency"))
         self.disk.latency = self.latency
         self.disk.spend = self._spend
-        self.wall = SimWallClock()
+        self.wall: SimWallClock = SimWallClock()
         self.life = Life(name, 0)
         self.life.dead = True
         for fault in ("kill", "power_off", "pause"):

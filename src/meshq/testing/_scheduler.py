@@ -94,9 +94,9 @@ class SimClock(trio.abc.Clock):
     simulated = True
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now: float = 0.0
         #: How far time may go, and what is called when it would go farther.
-        self.limit = math.inf
+        self.limit: float = math.inf
         self.on_limit: Callable[[], object] = bool
         #: Called when nothing is runnable and there is no deadline to wait for.  None once the simulation is
         #: over: trio then waits for its own wake-up socket.
@@ -162,11 +162,11 @@ class Scheduler(random.Random):
         super().__init__(0)
         self._rng = rng
         self._clock = clock
-        self.trace = 0
+        self.trace: int = 0
         #: Set to a list, it gets each batch: (time, names of tasks).  To find where two runs part.
         self.record: list[tuple[float, tuple[str, ...]]] | None = None
         #: Batches so far.
-        self.turns = 0
+        self.turns: int = 0
         #: Batches since the clock moved, and since disk or network did something.
         self._turns_here = 0
         self._turns_idle = 0

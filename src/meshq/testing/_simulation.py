@@ -19,14 +19,14 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import attrs
 import outcome
 import trio
 
 from meshq.errors import UsageError, invariant
-from meshq.testing._node import Fabric, SimNode
+from meshq.testing._node import Fabric, NodeOptions, SimNode
 from meshq.testing._scheduler import AbandonedError, Life, Scheduler, SimClock, scheduled_by, stacks
 from meshq.testing._swarm import Swarm
 from meshq.testing._tripwires import tripwires
@@ -87,9 +87,9 @@ class Simulation:
         self.seed = seed
         #: How long the workload is meant to last, in simulated seconds.
         self.duration_s = duration_s
-        self.swarm = Swarm(seed)
-        self.clock = SimClock()
-        self.scheduler = Scheduler(self.swarm.rng("order"), self.clock)
+        self.swarm: Swarm = Swarm(seed)
+        self.clock: SimClock = SimClock()
+        self.scheduler: Scheduler = Scheduler(self.swarm.rng("order"), self.clock)
         self.fabric: Fabric | None = None
         self.nursery: trio.Nursery | None = None
         self.nodes: dict[str, SimNode] = {}
@@ -105,7 +105,7 @@ class Simulation:
 
     # -- for the main task -----------------------------------------------------------------------------------
 
-    def node(self, name: str, **options: Any) -> SimNode:
+    def node(self, name: str, **options: Unpack[NodeOptions]) -> SimNode:
         """Return the node of that name; the first call makes the node, with these options, and starts it."""
         node = self.nodes.get(name)
         if node is None:

@@ -23,7 +23,7 @@ class Swarm:
     __slots__ = ("_failpoint", "_forced", "_on", "_share", "counters", "seed")
 
     def __init__(self, seed: int, *, share: float = 0.5) -> None:
-        self.seed = seed
+        self.seed: int = seed
         self.counters: dict[str, int] = {}
         self._share = share
         self._on: dict[str, bool] = {}
@@ -78,8 +78,8 @@ class DiskLatency:
         self._sync_s = rng.choice((0.0001, 0.001, 0.01))
         self._stall_rate = rng.choice((0.0, 0.001, 0.02))
         #: For so long whatever opens a file that is there waits for a descriptor; and how often that was.
-        self.opening_s = 0.0
-        self.waited = 0
+        self.opening_s: float = 0.0
+        self.waited: int = 0
 
     def __call__(self, call: str, size: int) -> float:
         if call == "open" and self.opening_s:

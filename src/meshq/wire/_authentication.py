@@ -129,7 +129,7 @@ class ClientExchange:
     def __init__(self, opening: HandshakeFrames, user: str, nonce: bytes) -> None:
         invariant(len(nonce) == NONCE_BYTES, "a nonce has its size")
         self._opening = opening
-        self.begin = Authenticate(mechanism=MECHANISM_SCRAM, user=user, nonce=nonce)
+        self.begin: Authenticate = Authenticate(mechanism=MECHANISM_SCRAM, user=user, nonce=nonce)
         # The proof expected of the node; None until the client has made its own.
         self._expected: bytes | None = None
 
@@ -176,7 +176,7 @@ class ServerExchange:
             raise violation("bad_header", f"AUTHENTICATE has a nonce of {len(begun.nonce)} bytes, not {NONCE_BYTES}")
         self._verifier = verifier
         self._known = known
-        self.challenge = Challenge(salt=verifier.salt, iterations=verifier.iterations, nonce=nonce)
+        self.challenge: Challenge = Challenge(salt=verifier.salt, iterations=verifier.iterations, nonce=nonce)
         self._said = transcript(opening, begun, self.challenge)
 
     def judge(self, proof: Proof) -> Authenticated:

@@ -208,19 +208,19 @@ class Frame:
         table: bytes | memoryview = b"",
         body: bytes | memoryview = b"",
     ) -> None:
-        self.type = type
-        self.flags = flags
-        self.channel = channel
-        self.number = number
-        self.received = received
-        self.first = first
-        self.stamp = stamp
-        self.header = header
-        self.count = count
-        self.table = table
-        self.body = body
+        self.type: FrameType = type
+        self.flags: int = flags
+        self.channel: int = channel
+        self.number: int = number
+        self.received: int = received
+        self.first: int = first
+        self.stamp: int = stamp
+        self.header: bytes = header
+        self.count: int = count
+        self.table: bytes | memoryview[int] = table
+        self.body: bytes | memoryview[int] = body
         #: How long the frame is on the wire.  Asked for several times; header, table and body are never changed.
-        self.size_bytes = HEAD_BYTES + len(header) + len(table) + len(body)
+        self.size_bytes: int = HEAD_BYTES + len(header) + len(table) + len(body)
         #: SEND within a process: called when the run is stored, instead of a CONFIRM.
         self.on_stored: Callable[[], None] | None = None
         #: SEND within a process: the run as this very code has made it, if it is bodies and nothing else.
@@ -236,8 +236,6 @@ class Frame:
         if not isinstance(other, Frame):
             return NotImplemented
         return encode(self) == encode(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def head(frame: Frame) -> bytes:

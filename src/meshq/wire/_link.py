@@ -67,14 +67,14 @@ class StreamLink(Link):
 
     def __init__(self, stream: abc.Stream, *, local: bool) -> None:
         self.stream = stream
-        self.peer = stream.peer
-        self.binding = stream.binding
-        self.identities = stream.identities
-        self.server_name = stream.server_name
+        self.peer: str = stream.peer
+        self.binding: bytes = stream.binding
+        self.identities: tuple[str, ...] = stream.identities
+        self.server_name: str = stream.server_name
         # TLS protects every byte: a checksum over the bodies would find nothing more.
-        self.local = local or bool(stream.binding)
+        self.local: bool = local or bool(stream.binding)
         self.on_backlog: Callable[[], None] = _nothing
-        self.waiting = 0
+        self.waiting: int = 0
         self._buffer = ReceiveBuffer()
         self._out: list[bytes | memoryview] = []
         self._closed = False

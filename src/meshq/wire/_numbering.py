@@ -21,7 +21,7 @@ class OutgoingStream:
 
     def __init__(self) -> None:
         #: The highest number given.
-        self.last = 0
+        self.last: int = 0
         # The highest number that the other side has reported.  A frame that is sent again says less: what its
         # sender had received when it was made.
         self._arrived = 0
@@ -84,9 +84,9 @@ class IncomingStream:
 
     def __init__(self) -> None:
         #: The highest number received.
-        self.last = 0
+        self.last: int = 0
         #: Bytes received since the other side was last told of it.
-        self.unreported_bytes = 0
+        self.unreported_bytes: int = 0
 
     def accept(self, frame: Frame) -> None:
         """Check the number of a received frame, and count the frame.

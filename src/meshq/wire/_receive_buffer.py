@@ -40,7 +40,7 @@ class ReceiveBuffer:
     __slots__ = ("_failed", "_pending", "body_bytes_max")
 
     def __init__(self, body_bytes_max: int = limits.UNAUTHENTICATED_BYTES_MAX) -> None:
-        self.body_bytes_max = body_bytes_max
+        self.body_bytes_max: int = body_bytes_max
         # Bytes of a frame that is not complete yet.
         self._pending = bytearray()
         # The error that broke the stream: behind it the beginning of a frame is unknown.

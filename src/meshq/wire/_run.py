@@ -211,11 +211,11 @@ class RunView:
     __slots__ = ("_columns", "data", "ends", "run", "starts")
 
     def __init__(self, run: RunBytes) -> None:
-        self.run = run
+        self.run: RunBytes = run
         self._columns: tuple[list[int], list[int], list[int], list[int], list[int]] | None = None
         #: The run's bytes and the bodies' bounds in them, once ``read_bodies`` was called: a consumer reads nothing
         #: else of most messages, and reads it without another call.
-        self.data = b""
+        self.data: bytes = b""
         self.starts: list[int] = []
         self.ends: list[int] = []
 

@@ -6,7 +6,7 @@ A frame that is not in the table is illegal.  The error names the state, the sen
 from __future__ import annotations
 
 import enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from meshq.errors import LocalProtocolError
 from meshq.wire._frames import FrameType
@@ -17,7 +17,8 @@ class Sender(enum.Enum):
     """The sender of a frame.  A peer is another node's link; it may send frames that clients may not."""
 
     # Enum's own hash is a call in Python, for every look-up of every frame; members are compared by identity.
-    __hash__ = object.__hash__
+    if not TYPE_CHECKING:
+        __hash__ = object.__hash__
 
     CLIENT = "client"
     PEER = "peer"
@@ -39,7 +40,8 @@ class ConnectionState(enum.Enum):
     - ``CLOSED``: one side has said good-bye; nothing more is legal.
     """
 
-    __hash__ = object.__hash__
+    if not TYPE_CHECKING:
+        __hash__ = object.__hash__
 
     NEW = "new"
     GREETING = "greeting"
