@@ -26,8 +26,8 @@ INNER: Final = {
     "ClientFactory": {"link"},
     "ClusterConnection": {"announce", "check_exposure", "credentials", "serve", "take_up", "wrong_connectors"},
     "Consumer": {"opened", "failed"},
-    "Transaction": {"gather", "turn", "ready", "renewed", "settle"},
-    "Producer": {"gather", "turn", "run_settled", "run_sent"},
+    "Transaction": {"flush_now", "flush_idle", "ready", "renewed", "settle"},
+    "Producer": {"flush_now", "flush_idle", "run_settled", "run_sent"},
 }
 #: Inner for programs of every face.
 SERVICE: Final = {"Bridge": {"announce", "check_exposure", "credentials", "serve", "take_up", "wrong_connectors"}}

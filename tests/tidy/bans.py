@@ -157,7 +157,7 @@ def _says_broken(node: ast.Call) -> str:
 def _forgets(node: ast.Raise) -> bool:
     """Whether an error that was made elsewhere is raised ``from None``."""
     none = isinstance(node.cause, ast.Constant) and node.cause.value is None
-    taken = isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) in ("leaf", "flat", "_alone", "fresh")
+    taken = isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) in ("first_error", "_alone", "copied_error")
     return none and (taken or (isinstance(node.exc, ast.Name) and node.exc.id.islower()))
 
 

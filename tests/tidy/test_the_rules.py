@@ -187,7 +187,7 @@ def test_a_circle_in_the_table_is_found() -> None:
         (bans.set_order_problems, ["a = [x for x in set(y)]"], ":1: iterates a set"),
         (bans.set_order_problems, ["a = list({x for x in y})"], ":1: iterates a set"),
         (bans.cause_problems, ["def f():", "    raise UnblockedError('x')"], ":2: UnblockedError without a cause"),
-        (bans.cause_problems, ["def f():", "    raise leaf(group) from None"], ":2: a raise of what was caught"),
+        (bans.cause_problems, ["def f():", "    raise first_error(group) from None"], ":2: a raise of what was caught"),
         (bans.cause_problems, ["def f():", "    e = BrokenError('x')", "    return e"], ":2: BrokenError without"),
         (bans.cause_problems, ["def f():", "    raise decline('body_missing', 'x')"], ":2: decline('body_missing') w"),
         (bans.cause_problems, ["def f():", "    g(decline('unknown_producer', 'x'))"], ":2: decline('unknown_producer"),

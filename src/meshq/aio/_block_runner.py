@@ -73,10 +73,10 @@ class TaskBlockRunner(portal.BlockRunner):
             await self._stop()
             raise
 
-    async def leave(self, error: BaseException | None, untold: BaseException | None = None) -> bool:
+    async def leave(self, error: BaseException | None, unraised: BaseException | None = None) -> bool:
         """Leave the block, whose body has ended with ``error``; the result is that of ``__aexit__``.
 
-        ``untold``: what the body would have raised if it had not been cancelled just then.
+        ``unraised``: what the body would have raised if it had not been cancelled just then.
         """
         self.open = False
         if self._loop.forked:
@@ -94,9 +94,9 @@ class TaskBlockRunner(portal.BlockRunner):
                 return await self._depart(error)
             # Without an error the block raises why it has failed; where it is one around it that has, it is left in
             # peace, and the cancellation goes on to that one.
-            absorbed = await self._depart(untold)
-            if untold is not None and not absorbed:
-                raise untold
+            absorbed = await self._depart(unraised)
+            if unraised is not None and not absorbed:
+                raise unraised
             return False
         finally:
             self._loop.left(self._task)

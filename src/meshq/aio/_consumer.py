@@ -38,7 +38,7 @@ class Consumer(BufferedConsumer):
         self.client = client
         self._block = TaskBlockRunner(self._loop, inner, self._name, before_leaving=self._finish)
         self._wakeup = CrossThreadWakeup()
-        self._turns = YieldCounter()
+        self._yields = YieldCounter()
 
     # -- life
 
@@ -97,8 +97,8 @@ class Consumer(BufferedConsumer):
         """
         if self._loop.forked:
             self._loop.check_thread()
-        if self._turns.due():
-            await self._turns.others()
+        if self._yields.due():
+            await self._yields.let_others_run()
         while True:
             with self._lock:
                 if not self._busy and self._ready():
@@ -123,13 +123,13 @@ class Consumer(BufferedConsumer):
             raise SettingsError("n", n, "a whole number from 1")
         if self._loop.forked:
             self._loop.check_thread()
-        if self._turns.due(0):
-            await self._turns.others()
+        if self._yields.due(0):
+            await self._yields.let_others_run()
         while True:
             with self._lock:
                 taken = self._take_many(n) if not self._busy else []
             if taken or not await self._arrival(timeout):
-                self._turns.due(len(taken))
+                self._yields.due(len(taken))
                 return taken
 
     def _take_many(self, n: int) -> list[Delivery]:
@@ -153,7 +153,7 @@ class Consumer(BufferedConsumer):
         deadline = None if timeout is None or math.isinf(timeout) else clock() + timeout
         try:
             if timeout == 0:
-                await self._turns.others()
+                await self._yields.let_others_run()
             while True:
                 with self._lock:
                     if self._waited() or (deadline is not None and clock() >= deadline):
@@ -211,8 +211,8 @@ class Consumer(BufferedConsumer):
             await self._loop.call(self._ack_and_confirm, deliveries)
         else:
             self._settle(deliveries, ConsumerTap.ACK)
-            if self._turns.due(len(deliveries)):
-                await self._turns.others()
+            if self._yields.due(len(deliveries)):
+                await self._yields.let_others_run()
 
     async def nack(self, *deliveries: Delivery, delay: float | None = None) -> None:
         """Give messages back: the queue delivers them again in their old place, to this or another consumer.
@@ -226,8 +226,8 @@ class Consumer(BufferedConsumer):
             UsageError, StaleDeliveryError: as ``ack``.
         """
         self._settle(deliveries, ConsumerTap.returning(delay))
-        if self._turns.due(len(deliveries)):
-            await self._turns.others()
+        if self._yields.due(len(deliveries)):
+            await self._yields.let_others_run()
 
     async def reject(self, *deliveries: Delivery) -> None:
         """Reject messages for good: the broker moves them to the dead-letter address, or drops them if none is set.
@@ -237,5 +237,5 @@ class Consumer(BufferedConsumer):
             UsageError, StaleDeliveryError: as ``ack``.
         """
         self._settle(deliveries, ConsumerTap.REJECT)
-        if self._turns.due(len(deliveries)):
-            await self._turns.others()
+        if self._yields.due(len(deliveries)):
+            await self._yields.let_others_run()

@@ -44,8 +44,8 @@ class Producer(BufferedProducer):
         self._block = TaskBlockRunner(self._loop, inner, self._name, before_leaving=self._last)
         self._wakeup = CrossThreadWakeup()
         # What a call has found out, and whoever called was cancelled before he could be told.
-        self._untold: MeshqError | None = None
-        self._turns = YieldCounter()
+        self._unraised: MeshqError | None = None
+        self._yields = YieldCounter()
 
     # -- life
 
@@ -74,7 +74,7 @@ class Producer(BufferedProducer):
             MeshqError: messages failed that no ``send`` or ``flush`` has reported.
         """
         try:
-            return await self._block.leave(error, self._untold)
+            return await self._block.leave(error, self._unraised)
         finally:
             self._client._producers.pop(self, None)
             self._loop.cancel_at_end(self._end)
@@ -89,12 +89,12 @@ class Producer(BufferedProducer):
         """
         if self._open or not self._block.used:
             self._block.check()
-            untold, self._untold = self._untold, None
+            unraised, self._unraised = self._unraised, None
             try:
-                await self._told(self._close)
+                await self._call_reporting(self._close)
             finally:
-                if untold is not None:
-                    raise untold
+                if unraised is not None:
+                    raise unraised
 
     # -- sending
 
@@ -147,8 +147,8 @@ class Producer(BufferedProducer):
         )
         if self._loop.forked:
             self._loop.check_thread()
-        if self._turns.due():
-            await self._turns.others()
+        if self._yields.due():
+            await self._yields.let_others_run()
         while True:
             with self._lock:
                 if self._unconfirmed < self._window and not self._failing and self._open:
@@ -185,7 +185,7 @@ class Producer(BufferedProducer):
                 return
             future = None if failing else self._wakeup.expect()
         if future is None:
-            await self._told(self._report)
+            await self._call_reporting(self._report)
         else:
             await self._wakeup.wait(future)
 
@@ -197,13 +197,13 @@ class Producer(BufferedProducer):
             MeshqError: messages failed; ``results`` says which.
         """
         self._block.check()
-        await self._told(self._feeder.flush)
+        await self._call_reporting(self._feeder.flush)
 
-    async def _told(self, function: Callable[[], Awaitable[None]]) -> None:
+    async def _call_reporting(self, function: Callable[[], Awaitable[None]]) -> None:
         """Call a function that raises the errors of failed messages, and keep an error that a cancellation hides."""
-        if self._untold is None:
+        if self._unraised is None:
             await self._loop.call(self._keep, function)
-        error, self._untold = self._untold, None
+        error, self._unraised = self._unraised, None
         if error is not None:
             raise error
 
@@ -211,7 +211,7 @@ class Producer(BufferedProducer):
         try:
             await function()
         except MeshqError as error:
-            self._untold = error
+            self._unraised = error
 
     def _wake_waiters(self) -> None:
         self._wakeup.wake()

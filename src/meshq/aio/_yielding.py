@@ -20,7 +20,7 @@ class YieldCounter:
         self._calls += count
         return self._calls >= limits.CHECKPOINT_MESSAGES
 
-    async def others(self) -> None:
+    async def let_others_run(self) -> None:
         """Let other tasks run."""
         self._calls = 0
         await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from meshq.client._bridge_calls import (
     window_at,
 )
 from meshq.client._client import Client
-from meshq.client._completion import leaf
+from meshq.client._completion import first_error
 from meshq.client._consumer import AckMode, Consumer, ConsumerStatistics
 from meshq.client._consumer_tap import ConsumerTap
 from meshq.client._delivery import DeliveredRun, Delivery, ReceivedMessage
@@ -87,8 +87,8 @@ __all__ = [
     "check_serving",
     "connect",
     "factory_of",
+    "first_error",
     "forget_window",
-    "leaf",
     "on_failed_attempts",
     "place_of",
     "put_back",

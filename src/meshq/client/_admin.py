@@ -474,11 +474,11 @@ class Administration(ABC):
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: unknown.
         """
         self._check()
-        await self._gathered()
+        await self._send_gathered()
         await self._ask("flush")
 
     @abstractmethod
-    async def _gathered(self) -> None:
+    async def _send_gathered(self) -> None:
         """Return when every run is settled."""
 
 

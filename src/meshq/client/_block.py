@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from meshq.client._completion import fresh
+from meshq.client._completion import copied_error
 from meshq.errors import UsageError
 
 
@@ -99,7 +99,7 @@ class Block:
                 return left is None and error is not None
             failure, left = left, left.__context__
         elif _in_chain(failure, left):
-            failure = fresh(failure)
+            failure = copied_error(failure)
         try:
             raise failure
         finally:

@@ -150,7 +150,7 @@ def source_of(body: Any, threads: Threads) -> PieceSource:
     return _Pieces(body, threads)
 
 
-class BodyBlocks:
+class SourceBlocks:
     """A source, cut into whole blocks and a last one."""
 
     def __init__(self, source: PieceSource) -> None:

@@ -14,7 +14,7 @@ from meshq.address import parse_place
 from meshq.client._block import Block
 from meshq.client._body_sources import BodySource, source_of
 from meshq.client._calls import Call, OpenCompletion
-from meshq.client._completion import Completion, fresh, leaf
+from meshq.client._completion import Completion, copied_error, first_error
 from meshq.client._connection import Connection
 from meshq.client._connector import ConnectTarget, LocalTarget
 from meshq.client._consumer import AckMode, Consumer, check_consumer
@@ -169,13 +169,13 @@ class Client(MessagingPatterns):
                     nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             # A defect of ours, or an interrupt that was delivered here.
-            self._crashed(leaf(group))
+            self._crashed(first_error(group))
         finally:
             self._ended.succeed()
 
     def _failed(self, error: MeshqError) -> None:
         self._session.fail(error)
-        self._connection.first.fail(fresh(error))
+        self._connection.first.fail(copied_error(error))
         self._block.fail(error)
         self._end_events()
 
@@ -442,9 +442,9 @@ class Client(MessagingPatterns):
         self._transaction_producer = self._transaction_producer or self._token()
         return self._transaction_producer
 
-    async def _gathered(self) -> None:
+    async def _send_gathered(self) -> None:
         session = self._session
-        self._flusher.gather()
+        self._flusher.flush_now()
         barriers = [
             session.send_queue.add_barrier(outbox) for outbox in list(session.send_queue.outboxes) if outbox.queued
         ]

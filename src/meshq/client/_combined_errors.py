@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshq.client._completion import fresh
+from meshq.client._completion import copied_error
 from meshq.errors import MeshqError, Outcome
 
 
@@ -14,7 +14,7 @@ def combined(results: Sequence[MeshqError | None]) -> MeshqError:
     Its outcome is ``not_done`` only if that is true of every message; a mixture is ``unknown`` as a whole.
     """
     errors = [error for error in results if error is not None]
-    error = fresh(errors[0])
+    error = copied_error(errors[0])
     outcome: Outcome = "unknown"
     if len(errors) == len(results) and all(one.outcome == "not_done" for one in errors):
         outcome = "not_done"

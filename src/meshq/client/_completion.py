@@ -16,7 +16,7 @@ E = TypeVar("E", bound=BaseException)
 _PENDING: Final = object()
 
 
-def fresh(error: E) -> E:
+def copied_error(error: E) -> E:
     """Copy an error, to be raised by another task: each task has a traceback of its own."""
     copied = type(error).__new__(type(error))
     copied.args = error.args
@@ -26,7 +26,7 @@ def fresh(error: E) -> E:
     return copied
 
 
-def leaf(error: BaseException) -> BaseException:
+def first_error(error: BaseException) -> BaseException:
     """Return the first error inside nested groups; a cancellation only if there is no other error."""
     while isinstance(error, BaseExceptionGroup):
         others = error.split(trio.Cancelled)[1]

@@ -12,7 +12,7 @@ import trio
 
 from meshq import limits
 from meshq.client._change_log import ChangeLog
-from meshq.client._completion import Completion, fresh, leaf
+from meshq.client._completion import Completion, copied_error, first_error
 from meshq.client._connector import ConnectTarget
 from meshq.client._deadlines import due
 from meshq.client._events import Connected, ConnectionEvent, Disconnected, FailedOver, Reattached
@@ -224,7 +224,7 @@ class Connection:
                     link.on_backlog = _nobody_writes
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            only = leaf(group)
+            only = first_error(group)
             raise only from only.__cause__
 
     async def _read(self, link: StreamLink) -> None:
@@ -309,7 +309,7 @@ class Connection:
         level = logging.WARNING if final and error.refusal != "same_node" else logging.INFO
         whom = f"{self.peer}, node {self.node_name}" if self.node_name else self.peer
         self._log.say(level, "client_disconnected", f"Disconnected: {whom} ({error})", trio.current_time())
-        self.on_event(Disconnected(at=trio.current_time(), peer=self.peer, reason=fresh(error), final=final))
+        self.on_event(Disconnected(at=trio.current_time(), peer=self.peer, reason=copied_error(error), final=final))
 
     # -- time
 

@@ -14,7 +14,7 @@ from meshq import limits
 from meshq.address import SEPARATOR, parse_target
 from meshq.client._block import Block
 from meshq.client._calls import OpenCompletion
-from meshq.client._completion import Wakeup, fresh
+from meshq.client._completion import Wakeup, copied_error
 from meshq.client._delivery import Delivery
 from meshq.client._inbox import Inbox, returning
 from meshq.errors import BrokenError, BusyError, ClosedError, MeshqError, SettingsError, StaleDeliveryError, UsageError
@@ -204,7 +204,7 @@ class Consumer:
         call = self._session.close_inbox(self._inbox)
         if self._inbox.failed is None:
             self._inbox.failed = ClosedError(f"the consumer of {self.queue!r} is closed")
-            self._wakeup.fail(fresh(self._inbox.failed))
+            self._wakeup.fail(copied_error(self._inbox.failed))
         if call is None:
             return
         self._session.flush()
@@ -218,10 +218,10 @@ class Consumer:
 
     def failed(self, error: MeshqError) -> None:
         """The consumer is gone for good."""
-        self._opened.fail(fresh(error))
+        self._opened.fail(copied_error(error))
         if not isinstance(error, ClosedError):
             self._block.fail(error)
-        self._wakeup.fail(fresh(error))
+        self._wakeup.fail(copied_error(error))
         self._inbox.on_change()
 
     def _changed(self) -> None:
@@ -316,7 +316,7 @@ class Consumer:
 
     def _check(self) -> None:
         if self._inbox.failed is not None:
-            raise fresh(self._inbox.failed)
+            raise copied_error(self._inbox.failed)
         if not self._block.open:
             check_in_trio("connect")
             raise UsageError(f"{self._block.name} is not open: use it in 'async with'")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from meshq.client._completion import fresh
+from meshq.client._completion import copied_error
 from meshq.client._consumer import Consumer
 from meshq.client._delivery import DeliveredRun, ReceivedMessage
 from meshq.client._inbox import DeliverySpan, returning
@@ -39,7 +39,7 @@ class ConsumerTap:
     def failure(self) -> MeshqError | None:
         """Why nothing comes any more, to be raised; None while something may."""
         failed = self._inbox.failed
-        return fresh(failed) if failed is not None else None
+        return copied_error(failed) if failed is not None else None
 
     @property
     def auto(self) -> bool:

@@ -14,7 +14,7 @@ import trio
 
 from meshq import limits
 from meshq.client._body_stream import BodyStream
-from meshq.client._completion import fresh
+from meshq.client._completion import copied_error
 from meshq.errors import ClosedError, MeshqError, StaleDeliveryError, UsageError
 from meshq.ids import MessageId
 from meshq.loops import check_in_trio
@@ -134,7 +134,7 @@ class ReceivedMessage:
         if large is None:
             return b""
         if large.trouble is not None:
-            raise fresh(large.trouble)
+            raise copied_error(large.trouble)
         raise UsageError(f"a body of {large.size} bytes has to be read by open() or read()")
 
     def json(self) -> Any:

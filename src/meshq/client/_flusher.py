@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 class Flushable(Protocol):
     """A gatherer of messages that the flusher calls at the end of each loop turn."""
 
-    def turn(self) -> bool:
+    def flush_idle(self) -> bool:
         """Send gathered messages that no longer grow; return whether to call again in the next turn."""
 
-    def gather(self) -> None:
+    def flush_now(self) -> None:
         """Send the gathered messages now."""
 
 
@@ -35,15 +35,15 @@ class Flusher:
         """Wake the flusher: frames are to be sent."""
         self._wakeup.wake()
 
-    def arm(self, gathers: Flushable) -> None:
-        """Call ``turn`` of ``gathers`` at the end of each loop turn, starting with the next one."""
-        self._armed[gathers] = None
+    def arm(self, source: Flushable) -> None:
+        """Call ``flush_idle`` of ``source`` at the end of each loop turn, starting with the next one."""
+        self._armed[source] = None
         self._wakeup.wake()
 
-    def gather(self) -> None:
+    def flush_now(self) -> None:
         """Send all gathered messages now."""
-        for gathers in list(self._armed):
-            gathers.gather()
+        for source in list(self._armed):
+            source.flush_now()
 
     async def run(self) -> None:
         """Send at the end of each turn in which something gathered.
@@ -55,9 +55,9 @@ class Flusher:
             await self._wakeup.wait()
             if self._armed:
                 armed, self._armed = self._armed, {}
-                for gathers in armed:
-                    if gathers.turn():
-                        self._armed[gathers] = None
+                for source in armed:
+                    if source.flush_idle():
+                        self._armed[source] = None
                 if self._armed:
                     self._wakeup.wake()
             session.pump()

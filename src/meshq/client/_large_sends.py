@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from meshq import limits
 from meshq.address import parse_place
-from meshq.client._body_sources import BodyBlocks, PieceSource
+from meshq.client._body_sources import PieceSource, SourceBlocks
 from meshq.client._calls import Call, OpenCompletion
 from meshq.client._envelope import Row
 from meshq.client._link_failures import LinkFailures
@@ -36,7 +36,7 @@ class _BlockCall(Call):
         return False
 
 
-class _BodyUpload:
+class _UploadAttempt:
     """One try to send a body."""
 
     def __init__(self, client: Client, *, durable: bool) -> None:
@@ -51,7 +51,7 @@ class _BodyUpload:
         # The message that names it.
         self._run: OutgoingRun | None = None
 
-    async def send(self, blocks: BodyBlocks) -> tuple[int, int]:
+    async def send(self, blocks: SourceBlocks) -> tuple[int, int]:
         """Send all blocks; returns the channel and the epoch by which the message names them, once they are stored."""
         last = False
         while not last:
@@ -124,7 +124,7 @@ async def _send_until_stored(
 ) -> OutgoingRun | None:
     while True:
         cut_off: BaseException | None = None
-        blocks = BodyBlocks(source)
+        blocks = SourceBlocks(source)
         body = await blocks.first(large_from)
         if body is not None:
             return OutgoingRun(encode_one(body, envelope), durable, client._now_ms())
@@ -148,7 +148,7 @@ async def _send_until_stored(
             raise UnblockedError(text, outcome="not_done") from (cut_off or client._session.link_failures.lost)
 
 
-async def _send_in_turn(client: Client, address: str, blocks: BodyBlocks, envelope: Row, *, durable: bool) -> None:
+async def _send_in_turn(client: Client, address: str, blocks: SourceBlocks, envelope: Row, *, durable: bool) -> None:
     """Send a body when a slot is free: the broker takes a limited number of bodies of a session at a time."""
     # Who asks for what is not allowed is told at once.
     parse_place(address)
@@ -163,8 +163,8 @@ async def _send_in_turn(client: Client, address: str, blocks: BodyBlocks, envelo
         session.upload_slots.release(slot)
 
 
-async def _send_once(client: Client, outbox: Outbox, blocks: BodyBlocks, envelope: Row, *, durable: bool) -> None:
-    upload = _BodyUpload(client, durable=durable)
+async def _send_once(client: Client, outbox: Outbox, blocks: SourceBlocks, envelope: Row, *, durable: bool) -> None:
+    upload = _UploadAttempt(client, durable=durable)
     try:
         try:
             where = await upload.send(blocks)

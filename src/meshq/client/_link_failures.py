@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meshq.client._completion import fresh
+from meshq.client._completion import copied_error
 from meshq.errors import MeshqError, UnblockedError, caused
 
 
@@ -24,7 +24,7 @@ class LinkFailures:
     def ended(self, error: MeshqError, *, attached: bool) -> None:
         """Note the end of a link, or a failed attempt to connect."""
         # Kept without the frames in which it was raised.
-        self.absent = fresh(error)
+        self.absent = copied_error(error)
         if attached:
             self.lost = self.absent
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from meshq.client._completion import Completion, fresh
+from meshq.client._completion import Completion, copied_error
 from meshq.client._link_failures import LinkFailures
 from meshq.errors import CallTimeoutError, MeshqError, caused
 from meshq.wire import COUNTER_MAX, RunBytes, decline, duplicate_ids, pick
@@ -309,7 +309,7 @@ def body_lost(link_failures: LinkFailures) -> MeshqError:
 
 def outcome_of(error: MeshqError, outcome: str) -> MeshqError:
     """Copy an error with the outcome of one operation."""
-    copied = fresh(error)
+    copied = copied_error(error)
     copied.outcome = outcome  # type: ignore[assignment]
     return copied
 

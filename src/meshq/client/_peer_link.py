@@ -8,7 +8,7 @@ import trio
 
 from meshq.abc import Env
 from meshq.client._change_log import ChangeLog
-from meshq.client._completion import leaf
+from meshq.client._completion import first_error
 from meshq.client._connection import Connection
 from meshq.client._connector import ConnectTarget
 from meshq.client._flusher import Flusher
@@ -95,7 +95,7 @@ class PeerLink:
                 error = await self._connection.run()
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            only = leaf(group)
+            only = first_error(group)
             raise only from only.__cause__
         finally:
             self._session.fail(error or ClosedError("the link is closed"))

@@ -17,7 +17,7 @@ from meshq import limits
 from meshq.client._block import Block
 from meshq.client._calls import OpenCompletion
 from meshq.client._combined_errors import combined
-from meshq.client._completion import fresh
+from meshq.client._completion import copied_error
 from meshq.client._envelope import PLAIN_ROW, Row
 from meshq.client._outbox import Outbox, OutgoingRun, outcome_of
 from meshq.errors import ClosedError, MeshqError, UsageError
@@ -368,14 +368,14 @@ class Producer:
         self._session.submit(self._outbox, run)
         self._session.wake()
 
-    def gather(self) -> None:
+    def flush_now(self) -> None:
         """Send the gathered messages now."""
         if self._bodies:
             self._cut()
             self._room = 0
 
-    def turn(self) -> bool:
-        """The flusher's look at the end of a loop turn; returns whether it shall look again in the next one."""
+    def flush_idle(self) -> bool:
+        """Send the gathered messages if their number no longer grows; return whether to call again in the next turn."""
         count = len(self._bodies)
         self._turns += 1
         if count == self._seen:
@@ -449,7 +449,7 @@ class Producer:
         self._opened.succeed()
 
     def _outbox_failed(self, error: MeshqError) -> None:
-        self._opened.fail(fresh(error))
+        self._opened.fail(copied_error(error))
         self._room = 0
         if not isinstance(error, ClosedError):
             self._block.fail(error)

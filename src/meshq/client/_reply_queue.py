@@ -12,7 +12,7 @@ import trio
 
 from meshq import limits
 from meshq.client._calls import Call, OpenCompletion
-from meshq.client._completion import Completion, fresh
+from meshq.client._completion import Completion, copied_error
 from meshq.client._delivery import ReceivedMessage
 from meshq.client._inbox import Inbox
 from meshq.client._outbox import outcome_of
@@ -164,7 +164,7 @@ class ReplyQueue:
 
     def failed(self, error: MeshqError) -> None:
         """The queue is gone, and with it the answers that were on their way."""
-        self._opened.fail(fresh(error))
+        self._opened.fail(copied_error(error))
         self._ready = False
         self._inbox = None
         waiting, self._waiting = self._waiting, {}

@@ -290,17 +290,17 @@ class Transaction:
 
     # -- what the flusher does
 
-    def turn(self) -> bool:
+    def flush_idle(self) -> bool:
         """Send the gathered messages if their number no longer grows; called at the end of each loop turn."""
         count = len(self._bodies)
         if count and count != self._seen:
             self._seen = count
             return True
-        self.gather()
+        self.flush_now()
         self._armed = False
         return False
 
-    def gather(self) -> None:
+    def flush_now(self) -> None:
         """Send the gathered messages now."""
         if self._bodies and self._state == "active":
             self._cut()

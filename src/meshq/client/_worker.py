@@ -8,7 +8,7 @@ from types import TracebackType
 
 import trio
 
-from meshq.client._completion import leaf
+from meshq.client._completion import first_error
 from meshq.client._consumer import Consumer
 from meshq.client._delivery import Delivery
 from meshq.client._handlers import HandlerErrors, place_of
@@ -48,7 +48,7 @@ class Worker:
                     for _ in range(self._concurrency):
                         nursery.start_soon(self._work)
         except BaseExceptionGroup as group:
-            failure = leaf(group)
+            failure = first_error(group)
         if failure is not None:
             raise failure
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from meshq.client import Block, leaf
+from meshq.client import Block, first_error
 
 
 class BackgroundBlock:
@@ -41,7 +41,7 @@ class BackgroundBlock:
             self._scope.cancel()
             nursery.cancel_scope.cancel()
             await self._manager.__aexit__(None, None, None)
-            first = leaf(error)
+            first = first_error(error)
             if first is error:
                 raise
             raise first from first.__cause__
@@ -51,7 +51,7 @@ class BackgroundBlock:
         started = False
         scope = self._scope
 
-        class Status:
+        class StartStatus:
             def started(self, value: None = None) -> None:
                 nonlocal started
                 started = True
@@ -63,9 +63,9 @@ class BackgroundBlock:
 
         with scope:
             try:
-                await run(task_status=Status())
+                await run(task_status=StartStatus())
             except (Exception, BaseExceptionGroup) as error:
-                first = leaf(error)
+                first = first_error(error)
                 if not started or isinstance(first, trio.Cancelled):
                     raise
                 self._failure = first

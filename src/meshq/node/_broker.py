@@ -11,7 +11,7 @@ import trio
 
 from meshq import abc, limits
 from meshq.broker import EventBus
-from meshq.client import Client, ClientOptions, EventSink, EventStream, MessageRoute, leaf
+from meshq.client import Client, ClientOptions, EventSink, EventStream, MessageRoute, first_error
 from meshq.cluster import ClusterConnection
 from meshq.directories import StoreDirectories
 from meshq.env import real_env
@@ -201,7 +201,7 @@ class Broker:
             _log.info("%s is %s", self.name, state, extra=event)
         else:
             # What a program's own errors say may be anything.
-            cause = leaf(error)
+            cause = first_error(error)
             told = str(cause) if isinstance(cause, MeshqError) else f"{type(cause).__module__}.{type(cause).__name__}"
             _log.error("%s has failed: %s", self.name, told, extra=event)
         self._event_bus.say(BrokerStateChanged, state=state)

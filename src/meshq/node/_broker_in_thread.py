@@ -262,12 +262,12 @@ class BrokerInThread:
         """Run the broker; ``active`` is kept when it has started, or has failed to."""
         loop = self._loop
 
-        class Status:
+        class ActiveStatus:
             def started(self, value: None = None) -> None:
                 loop.complete(active, outcome.Value(None))
 
         try:
-            await self._broker.run(task_status=Status())
+            await self._broker.run(task_status=ActiveStatus())
         except BaseException as error:
             loop.complete(active, outcome.Error(error))
             raise

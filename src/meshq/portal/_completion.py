@@ -10,15 +10,8 @@ from typing import Any
 import outcome
 import trio
 
+from meshq.client import first_error
 from meshq.errors import ClosedError
-
-
-def flat(error: BaseException) -> BaseException:
-    """Return the first error inside nested groups; a cancellation only if there is no other error."""
-    while isinstance(error, BaseExceptionGroup):
-        others = error.split(trio.Cancelled)[1]
-        error = (error if others is None else others).exceptions[0]
-    return error
 
 
 class PortalCompletion(ABC):
@@ -42,7 +35,7 @@ class PortalCompletion(ABC):
         if self.done:
             return
         if isinstance(result, outcome.Error):
-            self._error = flat(result.error)
+            self._error = first_error(result.error)
         else:
             self._value = result.unwrap()
         self.done = True

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import outcome
 import trio
 
+from meshq.client import first_error
 from meshq.env import forks
 from meshq.errors import ClosedError, MeshqError, UsageError
-from meshq.portal._completion import PortalCompletion, ThreadCompletion, flat
+from meshq.portal._completion import PortalCompletion, ThreadCompletion
 
 T = TypeVar("T")
 
@@ -96,7 +97,7 @@ class LoopThread(ABC):
         try:
             trio.run(self._main, started, clock=self._clock)
         except BaseException as error:
-            ended.__cause__ = flat(error)
+            ended.__cause__ = first_error(error)
             raise
         finally:
             self.state = "closed"

@@ -1,4 +1,4 @@
-"""A transaction that is prepared: it waits for its decision, whatever becomes of who prepared it."""
+"""Prepared transactions at the broker: each waits for its decision, also after its session has ended."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from meshq.broker.transactions._transaction import ServerTransaction
 
 
-class PreparedTransaction:
-    """One of them."""
+class ServerPreparedTransaction:
+    """A prepared transaction at the broker."""
 
     __slots__ = ("positions", "prepared_ms", "transaction", "user", "xid")
 

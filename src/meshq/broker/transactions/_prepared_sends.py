@@ -13,7 +13,7 @@ from meshq.address import SEPARATOR, Target
 if TYPE_CHECKING:
     from meshq.broker.ingress._diverts import DivertRule, Diverts
     from meshq.broker.queue._queue_machine import Queue
-    from meshq.broker.transactions._prepared import PreparedTransaction
+    from meshq.broker.transactions._prepared import ServerPreparedTransaction
 
 
 class PreparedSends:
@@ -23,22 +23,22 @@ class PreparedSends:
         self._diverts = diverts
         # By address, then by transaction in the order in which they were prepared: the queues that are named there.
         # None among them stands for all queues of the address.
-        self._by_address: dict[str, dict[PreparedTransaction, dict[str | None, None]]] = {}
+        self._by_address: dict[str, dict[ServerPreparedTransaction, dict[str | None, None]]] = {}
 
-    def add(self, prepared: PreparedTransaction) -> None:
+    def add(self, prepared: ServerPreparedTransaction) -> None:
         """A transaction is prepared."""
         for _, target, _ in prepared.transaction.work:
             named = self._by_address.setdefault(target.address, {}).setdefault(prepared, {})
             named[target.queue] = None
 
-    def remove(self, prepared: PreparedTransaction, targets: list[Target]) -> None:
+    def remove(self, prepared: ServerPreparedTransaction, targets: list[Target]) -> None:
         """A transaction is decided.  ``targets``: what it has sent to."""
         for target in targets:
             known = self._by_address.get(target.address)
             if known is not None and known.pop(prepared, None) is not None and not known:
                 del self._by_address[target.address]
 
-    def for_queue(self, queue: Queue) -> PreparedTransaction | None:
+    def for_queue(self, queue: Queue) -> ServerPreparedTransaction | None:
         """The oldest transaction that sends to a queue, or to an address from which diverts lead there."""
         if not self._by_address:
             return None
@@ -47,17 +47,17 @@ class PreparedSends:
                 return prepared
         return self._diverted(queue.address)
 
-    def for_divert(self, rule: DivertRule) -> PreparedTransaction | None:
+    def for_divert(self, rule: DivertRule) -> ServerPreparedTransaction | None:
         """The oldest transaction of which a divert may take messages."""
         if not self._by_address:
             return None
         return self._for_all(rule.address) or self._diverted(rule.address)
 
-    def _diverted(self, address: str) -> PreparedTransaction | None:
+    def _diverted(self, address: str) -> ServerPreparedTransaction | None:
         found = map(self._for_all, self._diverts.sources(address))
         return next((prepared for prepared in found if prepared is not None), None)
 
-    def _for_all(self, address: str) -> PreparedTransaction | None:
+    def _for_all(self, address: str) -> ServerPreparedTransaction | None:
         """The oldest transaction that sends to an address, and not to one queue of it."""
         known = self._by_address.get(address, {})
         return next((prepared for prepared, named in known.items() if None in named), None)

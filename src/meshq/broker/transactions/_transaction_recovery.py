@@ -19,7 +19,7 @@ from meshq.broker.records import (
     decode_waiting,
 )
 from meshq.broker.transactions._decisions import Decision
-from meshq.broker.transactions._prepared import PreparedTransaction
+from meshq.broker.transactions._prepared import ServerPreparedTransaction
 from meshq.broker.transactions._transaction import ServerTransaction, Work
 from meshq.errors import DamagedError, RemoteProtocolError
 from meshq.wire import check_run
@@ -37,16 +37,16 @@ class TransactionRecovery:
     def __init__(self, core: Core) -> None:
         self._core = core
         # By position of the prepared record.
-        self._prepared: dict[int, tuple[PreparedRecord, PreparedTransaction]] = {}
+        self._prepared: dict[int, tuple[PreparedRecord, ServerPreparedTransaction]] = {}
         # What each holds.
-        self._spans: dict[PreparedTransaction, dict[int, list[RowSpan]]] = {}
+        self._spans: dict[ServerPreparedTransaction, dict[int, list[RowSpan]]] = {}
         #: Runs of which some messages are held.
         self.views: dict[QueueRun, None] = {}
 
     def prepared(self, payload: bytes, position: int) -> None:
         """A transaction is prepared."""
         record = decode_prepared(payload)
-        made = PreparedTransaction(record.xid, record.user, record.prepared_ms, ServerTransaction())
+        made = ServerPreparedTransaction(record.xid, record.user, record.prepared_ms, ServerTransaction())
         made.positions.append(position)
         self._prepared[position] = record, made
 

@@ -28,7 +28,7 @@ from meshq.broker.session._access import permit_making
 from meshq.broker.session._long_operations import FaultInWait, Steps
 from meshq.broker.settlement._message_mover import settled_row
 from meshq.broker.transactions._decisions import Decision, Decisions
-from meshq.broker.transactions._prepared import PreparedTransaction
+from meshq.broker.transactions._prepared import ServerPreparedTransaction
 from meshq.broker.transactions._prepared_sends import PreparedSends
 from meshq.broker.transactions._transaction import ServerTransaction, Work
 from meshq.errors import AddressFullError, MeshqError, NotFoundError, SecurityError, UsageError
@@ -55,16 +55,16 @@ class TwoPhaseCommit:
         self._core = core
         self._transactions = transactions
         # The oldest first.
-        self._by_xid: dict[bytes, PreparedTransaction] = {}
+        self._by_xid: dict[bytes, ServerPreparedTransaction] = {}
         # Those that are rolled back as soon as that is durable; an ordered set.
-        self._leaving: dict[PreparedTransaction, None] = {}
+        self._leaving: dict[ServerPreparedTransaction, None] = {}
         self._sends = PreparedSends(core.router.diverts)
         self.decisions = Decisions()
 
     def __len__(self) -> int:
         return len(self._by_xid)
 
-    def __iter__(self) -> Iterator[PreparedTransaction]:
+    def __iter__(self) -> Iterator[ServerPreparedTransaction]:
         return iter(self._by_xid.values())
 
     def prepared_by(self, xid: bytes, user: str) -> ServerTransaction | None:
@@ -72,7 +72,7 @@ class TwoPhaseCommit:
         found = self._by_xid.get(xid)
         return found.transaction if found is not None and user in ("", found.user) else None
 
-    def holder(self, queue: Queue) -> PreparedTransaction | None:
+    def holder(self, queue: Queue) -> ServerPreparedTransaction | None:
         """One that holds messages of a queue; None: none does."""
         if not queue.acked_in_transaction:
             return None
@@ -130,7 +130,7 @@ class TwoPhaseCommit:
         try:
             self._check_unused(xid, user)
             self._transactions.check_ids(transaction)
-            prepared = PreparedTransaction(xid, user, core.settings.now_ms(), transaction)
+            prepared = ServerPreparedTransaction(xid, user, core.settings.now_ms(), transaction)
             with core.release_queue.atomic_batch(self._weigh(prepared)):
                 self._write(prepared)
         except MeshqError:
@@ -145,18 +145,18 @@ class TwoPhaseCommit:
 
     def _check_unused(self, xid: bytes, user: str) -> None:
         known = self._find(xid, user)
-        if isinstance(known, PreparedTransaction):
+        if isinstance(known, ServerPreparedTransaction):
             raise UsageError(f"a transaction is prepared as {xid!r}: decide it first, or take another xid")
         if len(self) >= limits.PREPARED_MAX:
             raise decline("too_many", f"the node has its {limits.PREPARED_MAX} prepared transactions")
 
-    def _weigh(self, prepared: PreparedTransaction) -> int:
+    def _weigh(self, prepared: ServerPreparedTransaction) -> int:
         """Bytes that its records, and those of its commit, may take."""
         names = len(prepared.xid) + len(prepared.user.encode())
         more = _RECORDS_BYTES + names + _RUN_BYTES * len(prepared.transaction.work)
         return self._transactions.weigh(prepared.transaction) + more
 
-    def _write(self, prepared: PreparedTransaction) -> None:
+    def _write(self, prepared: ServerPreparedTransaction) -> None:
         core, transaction = self._core, prepared.transaction
         held = tuple(
             settled_row(queue, span)
@@ -193,7 +193,7 @@ class TwoPhaseCommit:
         found = self._find(xid, asker.owner[1])
         if isinstance(found, Decision) and not found.committed:
             raise decline("rolled_back", f"somebody has decided so of {xid!r}")
-        if not isinstance(found, PreparedTransaction):
+        if not isinstance(found, ServerPreparedTransaction):
             if found is None:
                 try:
                     self._remember(xid, asker.owner[1], committed=True)
@@ -227,12 +227,12 @@ class TwoPhaseCommit:
             JournalBrokenError: the disk has failed.
         """
         found = self._find(xid, asker.owner[1])
-        while isinstance(found, PreparedTransaction) and (absent := found.transaction.absent()) is not None:
+        while isinstance(found, ServerPreparedTransaction) and (absent := found.transaction.absent()) is not None:
             yield FaultInWait(*absent)
             found = self._find(xid, asker.owner[1])
         if isinstance(found, Decision) and found.committed:
             raise UsageError(f"the transaction {xid!r} was committed")
-        if isinstance(found, PreparedTransaction):
+        if isinstance(found, ServerPreparedTransaction):
             self._decide(found, [target for _, target, _ in found.transaction.work], committed=False)
             # Nobody gets what a crash could still bring back as prepared.
             self._leaving[found] = None
@@ -245,14 +245,14 @@ class TwoPhaseCommit:
                 raise AddressFullError(_unknown(xid)) from error
         yield {}
 
-    def _tell(self, prepared: PreparedTransaction, *, committed: bool) -> None:
+    def _tell(self, prepared: ServerPreparedTransaction, *, committed: bool) -> None:
         self._core.event_bus.say(TransactionDecided, xid=prepared.xid, user=prepared.user, committed=committed)
 
-    def _let_go(self, prepared: PreparedTransaction) -> None:
+    def _let_go(self, prepared: ServerPreparedTransaction) -> None:
         del self._leaving[prepared]
         self._transactions.roll_back(prepared.transaction)
 
-    def _find(self, xid: bytes, user: str) -> PreparedTransaction | Decision | None:
+    def _find(self, xid: bytes, user: str) -> ServerPreparedTransaction | Decision | None:
         """What is known of a transaction; nothing is asked of who has no name: it is the same program.
 
         Raises:
@@ -263,7 +263,7 @@ class TwoPhaseCommit:
             raise decline("forbidden", f"the transaction {xid!r} is another user's")
         return found
 
-    def _decide(self, prepared: PreparedTransaction, targets: list[Target], *, committed: bool) -> None:
+    def _decide(self, prepared: ServerPreparedTransaction, targets: list[Target], *, committed: bool) -> None:
         self._remember(prepared.xid, prepared.user, committed=committed, deletes=prepared.positions, vital=True)
         del self._by_xid[prepared.xid]
         self._sends.remove(prepared, targets)
@@ -274,7 +274,7 @@ class TwoPhaseCommit:
                 for queue in address.queues if address is not None else ():
                     self._core.touch(queue)
 
-    def _leave_out_temporary(self, prepared: PreparedTransaction) -> None:
+    def _leave_out_temporary(self, prepared: ServerPreparedTransaction) -> None:
         """Forget what a transaction sends to temporary queues that are gone: they never come again, and nobody could
         commit it."""
         core = self._core
@@ -312,7 +312,7 @@ class TwoPhaseCommit:
 
     # -- over a restart
 
-    def take_up(self, prepared: PreparedTransaction) -> None:
+    def take_up(self, prepared: ServerPreparedTransaction) -> None:
         """It was prepared in an earlier life."""
         self._by_xid[prepared.xid] = prepared
         self._sends.add(prepared)
@@ -333,7 +333,7 @@ class TwoPhaseCommit:
         ]
 
 
-def _undecided(what: str, prepared: PreparedTransaction) -> MeshqError:
+def _undecided(what: str, prepared: ServerPreparedTransaction) -> MeshqError:
     return decline("undecided", f"{what} the transaction {prepared.xid!r}: commit it or roll it back")
 
 
