@@ -1,4 +1,4 @@
-"""Fill a durable queue far beyond memory, kill its broker, start it again, drain it, and see what that took.
+"""Measure a backlog: fill a durable queue far beyond memory, kill its broker, start it again and drain the queue.
 
 The broker has a process of its own, which is killed where it stands when everything is confirmed.  Then every message
 must come, once and in order.  Memory is what the system says of each life: the most that it had.

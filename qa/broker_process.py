@@ -94,14 +94,14 @@ class BrokerProcess:
         theirs.close()
 
     def next_report(self) -> Any:
-        """What it says next; None if it died without a word."""
+        """Return the next report of the process; None if it died without a word."""
         try:
             return self.report.recv() if self.report.poll(20) else None
         except (EOFError, ConnectionResetError):
             return None
 
     def stop(self) -> Any:
-        """Let it stop in peace; what it says at the end, None if it is dead already."""
+        """Let the process stop in peace; return its last report, or None if it is dead already."""
         try:
             self.report.send("stop")
         except (BrokenPipeError, ConnectionResetError):

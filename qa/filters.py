@@ -1,4 +1,4 @@
-"""Let thousands of consumers share a queue, each with an equality filter of its own, and see what a message costs.
+"""Measure the cost of a message in a queue of thousands of consumers, each with an equality filter of its own.
 
 Broker and clients are processes of their own; what counts is the CPU time of the broker's.  A broker that put each
 message to each filter would take ten times as long for ten times the consumers.
@@ -50,7 +50,7 @@ def cpu_s(process: int) -> float:
 
 
 class Crowd:
-    """Consumers that count what they get, and what they should not have got."""
+    """Consumers that count their messages, right and wrong ones."""
 
     def __init__(self, messages: int) -> None:
         self.left = messages
@@ -58,7 +58,7 @@ class Crowd:
         self.all_came = trio.Event()
 
     async def consume(self, consumer: Consumer, customer: str) -> None:
-        """Take what is there for one customer, to the end.
+        """Take the messages for one customer, to the end.
 
         Checkpoint: always.  Cancellation: it stops.
         Raises: MeshqError: the broker is gone.

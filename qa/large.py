@@ -1,4 +1,4 @@
-"""Send one very large message through a broker of its own process, receive it, and see what that took.
+"""Measure one very large message: send it through a broker of its own process, and receive it.
 
 The body is made while it is sent, and compared while it is received, so nobody ever has all of it.  Memory is what
 the system says of each process: the most that it had, beyond what it had after a small large message.
@@ -35,7 +35,7 @@ FILLER: Final = bytes(range(256)) * (limits.MIB // 256 - 1) + bytes(248)
 
 
 def memory_mib(process: int | str, what: str) -> float:
-    """What the system says of a process: ``VmRSS`` now, or ``VmHWM``, the most so far."""
+    """Return a figure of the system about a process: ``VmRSS`` now, or ``VmHWM``, the most so far."""
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith(f"{what}:"):
             return int(line.split()[1]) / 1024
@@ -43,7 +43,7 @@ def memory_mib(process: int | str, what: str) -> float:
 
 
 def bytes_in(directory: Path) -> int:
-    """What the files of a directory take."""
+    """Return the bytes of all files of a directory."""
     return sum(path.stat().st_size for path in directory.iterdir())
 
 
@@ -87,7 +87,7 @@ async def _received(consumer: Consumer) -> Delivery:
 
 
 async def _through(client: Client, body: Body, large: Path) -> dict[str, float]:
-    """Send and receive one body; seconds, and what lay on the disk in between."""
+    """Send and receive one body; return the seconds, and the bytes on the disk in between."""
     begun = time.perf_counter()
     await client.send("q", body)
     sent = time.perf_counter()

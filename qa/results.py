@@ -25,7 +25,7 @@ def commit() -> str:
 
 
 def about_here() -> dict[str, Any]:
-    """Where and on what something was run."""
+    """Return the facts of a run: commit, date, cores and versions."""
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Many seeds of the scenario, in several processes, and what became of each."""
+"""Many seeds of the scenario, run in several processes, and a report of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAILURE_CHARACTERS_MAX: Final = 8_000
 
 @attrs.frozen(kw_only=True)
 class SeedReport:
-    """What became of one seed; it can be sent between processes."""
+    """The report of one seed, which can be sent between processes."""
 
     seed: int
     #: The checkers that found a promise broken, or the name of the error; empty: it has passed.
@@ -53,19 +53,19 @@ class SeedReport:
 
     @property
     def headline(self) -> str:
-        """The first line of what was found."""
+        """The first line of the finding."""
         return self.failure.partition("\n")[0]
 
     @property
     def line(self) -> str:
-        """One line that says what was found and how to see it again."""
+        """The finding and the command that repeats the seed, in one line."""
         return (
             f"seed {self.seed} {', '.join(self.caught_by)}: {self.headline} -- {command_for(self.seed, mesh=self.mesh)}"
         )
 
 
 def command_for(seed: int, *, mesh: bool = False) -> str:
-    """What runs one seed again."""
+    """Return the command that runs one seed again."""
     return f"python -m qa.simulate --seed {seed}{' --mesh' if mesh else ''}"
 
 
@@ -96,7 +96,7 @@ def report_of(result: SimulationResult, cpu_s: float, *, mesh: bool = False) -> 
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in a group, which is what a task that failed in a nursery ends as."""
+    """Return the errors in a group, as which a task that failed in a nursery ends."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)
@@ -144,7 +144,7 @@ class Tally:
     counters: dict[str, int] = attrs.field(factory=dict)
 
     def add(self, report: SeedReport) -> None:
-        """One more."""
+        """Add a report."""
         self.seeds += 1
         if not report.passed:
             self.failed.append(report)

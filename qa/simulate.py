@@ -32,7 +32,7 @@ KIND: Final = "simulation"
 
 
 def parser() -> argparse.ArgumentParser:
-    """What can be said."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m qa.simulate", description=__doc__)
     parser.add_argument("--mesh", action="store_true", help="three brokers that are linked, not one")
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help="how many seeds (%(default)s)")
@@ -146,7 +146,7 @@ def summary(tally: Tally) -> dict[str, Any]:
 
 
 def add_result(path: Path, arguments: Sequence[str], tally: Tally) -> None:
-    """Add a run to a file of results; what is there stays."""
+    """Add a run to a file of results."""
     result: dict[str, Any] = {"kind": KIND, "format": 1, "runs": []}
     if path.exists():
         result = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Promises about a broker that lives: what is not durable, times, priorities, groups, windows, memory.
+"""Promises of a broker that lives: non-durable messages, times, priorities, groups, windows, memory.
 
 No crash has to be survived for these, so most of them are judged to the moment, in the queues of a stage in which
 nothing fails (``_calm``); those that a fault can't excuse are judged in all queues.
@@ -52,8 +52,8 @@ def _ends_s(send: Send) -> tuple[float, float]:
 
 
 def l2_gone_at_its_time(history: History) -> Iterator[Violation]:
-    """L2: in a calm queue a message is granted to nobody after its time to live, and is gone from the queue promptly,
-    and no message goes before its time.
+    """L2: in a calm queue a message leaves the queue promptly at the end of its time to live, not before, and is
+    delivered to no consumer afterwards.
 
     A delivery counts from when its consumer was opened: what was granted in time may be handed out later.
     """
@@ -88,7 +88,7 @@ def _put_forward(history: History, node: str, from_s: float, until_s: float) -> 
 
 
 def l3_never_early(history: History) -> Iterator[Violation]:
-    """L3: a message that is sent, or given back, with a delay is not delivered before, on whatever node it waits.
+    """L3: a message that is sent, or given back, with a delay is not delivered before, on any node.
 
     Over a start of a broker only the time of day says how long something waits: so it may be early if the clock of a
     broker that began anew was put forward meanwhile.
@@ -119,7 +119,7 @@ def l3_never_early(history: History) -> Iterator[Violation]:
 
 
 def l4_urgent_first(history: History) -> Iterator[Violation]:
-    """L4: of what was confirmed before a calm queue's consumer was opened, more urgent messages come first."""
+    """L4: among messages confirmed before a calm queue's consumer was opened, more urgent ones come first."""
     sends = history.sends_by_uid()
     least: dict[str, int] = {}
     for delivery in history.deliveries:
@@ -160,7 +160,7 @@ def _settled_before(delivery: Delivery, later: Delivery) -> bool:
 
 
 def l6_no_more_than_the_window(history: History) -> Iterator[Violation]:
-    """L6: a calm queue's consumer is never handed more than its window of what it has not settled."""
+    """L6: a consumer of a calm queue never has more unsettled messages than its window."""
     held: dict[str, int] = {}
     settled = sorted(
         (settlement.after, delivery.stream)

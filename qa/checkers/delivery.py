@@ -16,7 +16,7 @@ from qa.checkers.history import Delivery, History, queue_of
 
 @attrs.frozen
 class Violation:
-    """A promise that was not kept: which, how, and by what happened to the message concerned."""
+    """A promise that was not kept, with the history of the message concerned."""
 
     checker: str
     what: str
@@ -103,7 +103,7 @@ def q3_refused_is_never_delivered(history: History) -> Iterator[Violation]:
 
 
 def q3_all_or_nothing(history: History) -> Iterator[Violation]:
-    """Q3: what was refused, or rolled back, is nowhere; of what a transaction has sent, all is there or nothing."""
+    """Q3: a refused or rolled back message is nowhere; of a transaction's messages, all are there or none."""
     yield from q3_refused_is_never_delivered(history)
     delivered, live = history.deliveries_by_message(), left_by_queue(history)
     sent: dict[str, dict[tuple[str, int], bool]] = {}
@@ -120,7 +120,7 @@ def q3_all_or_nothing(history: History) -> Iterator[Violation]:
 
 
 def numbers_of(history: History) -> dict[tuple[str, int], dict[int, None]]:
-    """The sequence numbers under which each (place, uid) was seen, delivered or left; what is not due has none."""
+    """Return the sequence numbers of each (place, uid), delivered or left; a message that is not due has none."""
     found: dict[tuple[str, int], dict[int, None]] = {}
     for (_, uid), deliveries in history.deliveries_by_message().items():
         for delivery in deliveries:
@@ -146,9 +146,11 @@ def _listed(stands: Iterable[tuple[str, int]]) -> str:
 
 
 def _most_stands(history: History, queue: str, once: int, stands: Iterable[tuple[int, tuple[str, int]]]) -> int:
-    """How often a message may stand in a queue that may stand there ``once``: where messages move, in each place; and
-    once more on a node that is gone and could not confirm what it had stored, before that was given back, or where a
-    bridge's target has forgotten it (B3)."""
+    """Return how often a message of a queue may stand there: ``once``, or where messages move, in each place.
+
+    Once more on a node that is gone and could not confirm the messages that it had stored, before they were given back;
+    and once more where a bridge's target has forgotten the message (B3).
+    """
     found = list(stands)
     known = dict.fromkeys(place for _, (place, _) in found)
     doubted = any(place.rpartition("@")[2] in history.doubted for place in known) if len(known) > 1 else False
@@ -183,7 +185,7 @@ def _stays_at_its_source(history: History, stands: Sequence[tuple[int, tuple[str
 
 
 def q4_exactly_once(history: History) -> Iterator[Violation]:
-    """Q4: what is sent with a duplicate id stands in each queue once, however often it was sent.
+    """Q4: a message sent with a duplicate id stands in each queue once, however often it was sent.
 
     One stand in a queue is one place and one sequence number: deliveries of one are redeliveries, a second one is a
     duplicate, on whatever node.  Two messages with one duplicate id count together.  The workload has to stay inside
@@ -237,8 +239,8 @@ def _new_at_s(history: History, uid: int, stand: tuple[str, int]) -> float:
 
 
 def q5_no_more_often_than_failures_explain(history: History) -> Iterator[Violation]:
-    """Q5: without a duplicate id a message stands in a queue at most once per send that may have worked; and
-    whatever is handed out again is marked as redelivered, with a count that is higher than 1.
+    """Q5: without a duplicate id a message stands in a queue at most once per send that may have worked; and a
+    message that is delivered again is marked as redelivered, with a count that is higher than 1.
 
     A message that is not durable is forgotten with its broker, and its client then sends it again: once more for
     each restart.

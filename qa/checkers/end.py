@@ -148,7 +148,7 @@ class HistoryError(InvariantError):
 
 
 def violations_of(history: History, checkers: Sequence[str] = tuple(CHECKERS)) -> list[Violation]:
-    """What these checkers find, in their order."""
+    """Return the violations that these checkers find, in the order of the checkers."""
     return [violation for name in checkers for violation in CHECKERS[name](history)]
 
 

@@ -1,4 +1,4 @@
-"""One history of a run: what was asked, what was answered, what was delivered, what was left.
+"""The history of a run: requests, answers, deliveries, and the messages that are left.
 
 The workload records with one call each; the checkers read it afterwards.  Every operation is *invoked* and then
 ends ``"done"``, ``"not_done"`` or ``"unknown"``, or never: an operation without an end is unknown, and unknown is
@@ -149,7 +149,7 @@ class Settlement:
 
 @attrs.define(eq=False, kw_only=True)
 class Recovery:
-    """What a recovery of the same stored state came to; all of one ``subject`` have to be equal."""
+    """The outcome of a recovery; all outcomes of one ``subject``, the same stored state, have to be equal."""
 
     subject: str
     way: str
@@ -161,7 +161,7 @@ def _for_ever(uid: int) -> float:
 
 
 class History:
-    """What happened, in the order in which it was recorded.  ``clock`` gives the time in seconds."""
+    """The events of a run, in the order in which they were recorded.  ``clock`` gives the time in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -260,11 +260,11 @@ class History:
         return self._ops
 
     def send_ok(self, op: int) -> None:
-        """It was confirmed."""
+        """Record that a send was confirmed."""
         self._end(self.sends[op], "done")
 
     def send_failed(self, op: int, outcome: Outcome) -> None:
-        """It ended with an error that says ``outcome``."""
+        """Record that a send ended with an error of this outcome."""
         self._end(self.sends[op], outcome)
 
     def _end(self, operation: Send | Settlement, outcome: Outcome) -> None:
@@ -326,11 +326,11 @@ class History:
         return self._ops
 
     def settle_ok(self, op: int) -> None:
-        """It was confirmed (stored): not merely put in line."""
+        """Record that a settlement was confirmed: it is stored."""
         self._end(self.settlements[op], "done")
 
     def settle_failed(self, op: int, outcome: Outcome) -> None:
-        """It ended with an error that says ``outcome``."""
+        """Record that a settlement ended with an error of this outcome."""
         self._end(self.settlements[op], outcome)
 
     # -- around them -----------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ class History:
         self.note("healed")
 
     def drains(self, queue: str) -> None:
-        """From now on a consumer takes and acknowledges whatever this queue gives."""
+        """Note that from now on a consumer takes and acknowledges all messages of this queue."""
         self.willing[queue] = None
 
     def haunts(self, place: str, seconds: float) -> None:
@@ -372,16 +372,16 @@ class History:
         self.note("the broker is started again")
 
     def ended(self, node: str) -> None:
-        """A node has gone for good: what is not durable is lost with it."""
+        """Note that a node has gone for good, with its non-durable messages."""
         self.starts.setdefault(node, []).append(self._clock())
         self.note(f"{node} is gone for good")
 
     def doubtful(self, node: str) -> None:
-        """What waited for a node was given back, though it may have stored what it could not confirm."""
+        """Note that messages for a node were given back, although the node may have stored some of them."""
         self.doubted[node] = None
 
     def overtaken(self, place: str, last: int) -> None:
-        """What this place numbers from now on may have waited elsewhere while others passed it."""
+        """Note that messages which this place numbers from now on may have been passed by others elsewhere."""
         self.behind[place] = last
 
     def dealt(self, node: str, mode: str, state: str, number: int) -> None:
@@ -415,7 +415,7 @@ class History:
         self.hops[number] = (hops, expected, duplicate_id)
 
     def recovered(self, subject: str, way: str, state: object) -> None:
-        """What one way of recovering ``subject`` led to."""
+        """Record the state to which one way of recovering ``subject`` led."""
         self.recoveries.append(Recovery(subject=subject, way=way, state=state))
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -436,7 +436,7 @@ class History:
         return found
 
     def story(self, uid: int) -> str:
-        """All that happened to one message, and the notes, in the order of time."""
+        """Return the events of one message, and the notes, in the order of time."""
         return "\n".join(f"{at_s:10.4f} {text}" for at_s, text in sorted(self._story(uid), key=lambda line: line[0]))
 
     def _story(self, uid: int) -> Iterator[tuple[float, str]]:

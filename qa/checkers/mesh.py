@@ -10,8 +10,9 @@ from qa.checkers.history import History, queue_of
 
 
 def b1_no_dead_letter_by_refusal(history: History) -> Iterator[Violation]:
-    """B1: what a bridge's target refuses does not count as a delivery, so nothing of it becomes a dead letter, however
-    often it is refused: the place of the dead letters is empty in the end, and nothing is delivered from there.
+    """B1: a message that a bridge's target refuses counts as not delivered, and never becomes a dead letter.
+
+    The place of the dead letters is empty in the end, and nothing is delivered from there.
 
     Nobody but the bridge consumes from its queue.
     """
@@ -23,7 +24,7 @@ def b1_no_dead_letter_by_refusal(history: History) -> Iterator[Violation]:
 
 
 def b2_carried_all_the_way(history: History) -> Iterator[Violation]:
-    """B2: what comes out of bridges has come over as many as it had to, each once, and has its sender's id."""
+    """B2: a message out of bridges has crossed as many as it had to, each once, and has its sender's id."""
     sends = history.sends_by_uid()
     for number, (hops, expected, duplicate_id) in history.hops.items():
         uid = history.deliveries[number].uid
@@ -54,8 +55,8 @@ def b3_no_more_than_was_under_way(history: History) -> Iterator[Violation]:
 
 
 def m1_nothing_for_who_is_gone(history: History) -> Iterator[Violation]:
-    """M1: a node that has left, is away or is down is dealt nothing that somebody else can take; in strict mode one
-    that is only away keeps its share.
+    """M1: a node that has left, is away or is down is dealt no message that another node can take; in strict mode a
+    node that is only away keeps its share.
 
     All nodes have all queues that are sent to, and no node comes or goes meanwhile.
     """

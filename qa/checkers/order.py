@@ -1,4 +1,4 @@
-"""The promises about order: numbers, streams of producers, and what a consumer is given when."""
+"""Promises about order: numbers, streams of producers, and deliveries to a consumer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from qa.checkers.history import Delivery, History, Send, Settlement, queue_of
 
 
 def q7_first_in_first_out(history: History) -> Iterator[Violation]:
-    """Q7: a queue numbers what one producer sent in the order of sending, gives no number twice, and gives its
-    only consumer the numbers in that order.
+    """Q7: a queue numbers the messages of one producer in the order of sending, gives no number twice, and gives its
+    only consumer the messages in that order.
 
     A message sent several times has the place of one of them: two messages are compared if all sends of the one
     began before any of the other.  A number is compared with those before it also across restarts.
@@ -158,7 +158,7 @@ def _revived(history: History, delivery: Delivery) -> bool:
 
 
 def _returned_in_order(history: History) -> Iterator[Violation]:
-    """What was in line before the broker learned of it may pass a message that is given back: a window of it.
+    """Check that at most a window of messages passes one that is given back: those sent before the broker knew.
 
     Not judged while a consumer of a dead client may get it.
     """

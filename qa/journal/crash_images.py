@@ -1,4 +1,4 @@
-"""Every state in which a power failure could leave a journal, and what recovery makes of it.
+"""Every state in which a power failure could leave a journal, and its recovery.
 
 A scripted life of a journal with small segments runs on a simulated disk: records come and go, segments roll, are
 compacted and removed.  After each call that changes the disk, every image is built that a loss of power at that

@@ -1,4 +1,4 @@
-"""What a journal must give back: a model of it, and the outside world in which it is tried."""
+"""A model of the records that a journal must give back, and the outside world of its trials."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Promise:
 
 
 class LostError(AssertionError):
-    """A journal did not give back what it had to."""
+    """A journal did not give back the records that it had to."""
 
 
 @attrs.define(eq=False)
 class Model:
-    """All that was placed in a journal."""
+    """The records that were placed in a journal."""
 
     placed: dict[int, Promise] = attrs.field(factory=dict)
     #: Positions of each checkpoint that was asked for.
@@ -90,7 +90,7 @@ class Model:
         return drafts
 
     def truncate(self, last: int) -> None:
-        """Forget what a crash has taken: the next life gives those positions again."""
+        """Forget the records that a crash has taken: the next life gives their positions again."""
         self.placed = {position: promise for position, promise in self.placed.items() if position <= last}
         self.checkpoints = [positions for positions in self.checkpoints if positions[-1] <= last]
 
@@ -107,7 +107,7 @@ class Model:
         return max([positions[0] - 1 for positions in self.checkpoints if positions[-1] <= last], default=0)
 
     def check(self, records: Sequence[JournalRecord], last: int) -> None:
-        """Compare with what a recovery found that ended with ``last``; deleted records included.
+        """Compare with the records of a recovery that ended with ``last``; deleted records included.
 
         Raises: LostError.
         """

@@ -32,7 +32,7 @@ PLAY_S_MAX: Final = 900.0
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What happened when a feature was switched off."""
+    """The result of one ablation: failed cells, right and wrong ones."""
 
     ablation: Ablation
     #: Cells that failed, as ``Cell`` names them.
@@ -48,7 +48,7 @@ class Verdict:
 
 
 def users(names: Sequence[str]) -> frozenset[str]:
-    """These features and all that use them, directly or not."""
+    """Return these features and all features that use them, directly or not."""
     found = dict.fromkeys(names)
     while more := [feature.name for feature in FEATURES if feature.name not in found and {*feature.uses} & {*found}]:
         found |= dict.fromkeys(more)
@@ -56,7 +56,7 @@ def users(names: Sequence[str]) -> frozenset[str]:
 
 
 def judge(ablation: Ablation, failed: Sequence[str], played: Sequence[Cell] | None = None) -> Verdict:
-    """What is to be said of the cells that failed, of those that were ``played``; None: all."""
+    """Judge the cells that failed, among the cells that were ``played``; None: all."""
     cells = CELLS if played is None else played
     own, all_users = frozenset(ablation.features), users(ablation.features)
 
@@ -74,7 +74,7 @@ def judge(ablation: Ablation, failed: Sequence[str], played: Sequence[Cell] | No
 
 
 def play(cells: Sequence[Cell]) -> dict[str, str]:
-    """Play cells; what was wrong with each that failed."""
+    """Play cells; return the problem of each cell that failed."""
     problems = {str(cell): cell.play() for cell in cells}
     return {name: problem for name, problem in problems.items() if problem is not None}
 
@@ -95,7 +95,7 @@ def by_feature(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def result_of(verdicts: Sequence[Verdict], arguments: Sequence[str], before: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a check; of ablations that were not checked, what was found ``before``."""
+    """Return the result of a check; of ablations that were not checked, the result ``before``."""
     here = about_here()
     found = {
         verdict.ablation.name: {

@@ -1,4 +1,4 @@
-"""Clients of the delivery matrix: some do with every message what a program does with few."""
+"""Clients of the delivery matrix that send every message as a large one, or as a non-durable one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PassingTransaction(Transaction):
 
 
 class PassingClient(Client):
-    """Sends nothing that is durable, whatever it is told."""
+    """A client that sends each message as a non-durable one."""
 
     async def send(self, address: str, body: Any, *, durable: bool = True, **about: Any) -> None:
         """A message that is not.  Checkpoint, Cancellation, Raises: as of a client."""
@@ -61,7 +61,7 @@ class PassingClient(Client):
         await super().send_many(address, passing, durable=False)
 
     def transaction(self, *arguments: Any, **about: Any) -> Transaction:
-        """One that sends nothing that is durable."""
+        """Return a client that sends each message as a non-durable one."""
         transaction = super().transaction(*arguments, **about)
         transaction.__class__ = PassingTransaction
         return transaction

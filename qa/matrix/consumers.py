@@ -1,4 +1,4 @@
-"""Entries of the delivery matrix: which of a queue's consumers gets what, and what operators do with messages."""
+"""Entries of the delivery matrix: the distribution among a queue's consumers, and the calls of operators."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class GroupRebalance(Feature):
 
 
 class ConsumerPriority(Feature):
-    """Whoever has the higher priority is served first, until its window is full."""
+    """The consumer with the higher priority is served first, until its window is full."""
 
     name = "consumer priority"
     works = ((b"0",), (b"1", b"2"), (b"3",))
@@ -83,7 +83,7 @@ class ConsumerPriority(Feature):
 
 
 class ExclusiveConsumer(Feature):
-    """An exclusive consumer is served alone, and somebody else after it."""
+    """An exclusive consumer is served alone, and another consumer after it."""
 
     name = "exclusive consumer"
     works = ((b"0", b"1", b"2"), (), (b"3",))
@@ -111,7 +111,7 @@ class ExclusiveByDefault(ExclusiveConsumer):
 
 
 class Browsing(Feature):
-    """Whoever browses sees all that is there, and takes nothing."""
+    """A browser sees all messages of a queue, and takes none."""
 
     name = "browsing"
     works = ((b"1", b"2", b"3"), 3, ((b"1", 1), (b"2", 1), (b"3", 1)))
@@ -156,7 +156,7 @@ class LastValue(Feature):
 
 
 class Moving(Feature):
-    """What an operator moves, before and after, is where it was moved to, and the rest where it was."""
+    """Messages that an operator moves, before and after, are in the other queue, and the rest stays."""
 
     name = "moving messages"
     works = ((b"1", b"2"), (b"8", b"9"))

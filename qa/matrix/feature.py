@@ -61,7 +61,7 @@ COLUMNS: Final = tuple(
 
 
 class Feature(ABC):
-    """One feature of delivery; the docstring of each says what is shown.
+    """A feature of delivery; the docstring of each feature describes its promise.
 
     ``uses``: other features without which its cells fail.  ``works``, ``kept``, ``left`` and ``gone``: what ``act`` has
     to return for each fate, with tuples for lists; ``kept`` is as ``works`` unless it says something else, and without
@@ -82,15 +82,15 @@ class Feature(ABC):
 
     @abstractmethod
     async def arrange(self, stage: Stage) -> None:
-        """Before."""
+        """Prepare the feature, in the first life of the broker."""
 
     @abstractmethod
     async def act(self, stage: Stage) -> Any:
-        """After, perhaps in another life; returns what was seen."""
+        """Use the feature, perhaps in another life of the broker; return the observation."""
 
     @property
     def shows(self) -> str:
-        """What is shown, in a sentence."""
+        """The promise of the feature, in a sentence."""
         return inspect.getdoc(type(self)) or ""
 
     def fate(self, column: Column) -> str:
@@ -104,7 +104,7 @@ class Feature(ABC):
         return "kept"
 
     def expected(self, column: Column) -> Any:
-        """What ``act`` has to return there."""
+        """Return the value that ``act`` has to return in this column."""
         kept = self.works if self.kept is None else self.kept
         return {"works": self.works, "kept": kept, "left": self.left, "gone": self.gone}[self.fate(column)]
 
@@ -125,7 +125,7 @@ class Cell:
         return self.feature.fate(self.column) != "gone"
 
     def play(self) -> str | None:
-        """Play it; returns what was wrong, None if nothing was."""
+        """Play the cell; return the problem, or None."""
         clock = trio.testing.MockClock(autojump_threshold=IDLE_S[self.column.transport])
         expected = self.feature.expected(self.column)
         try:
@@ -166,5 +166,5 @@ def _leaf(error: BaseException) -> BaseException:
 
 
 def _frozen(seen: Any) -> Any:
-    """What was seen, with tuples for lists: what entries expect never changes."""
+    """Return an observation with tuples in place of lists, as entries expect it."""
     return tuple(map(_frozen, seen)) if isinstance(seen, list | tuple) else seen

@@ -1,4 +1,4 @@
-"""Entries of the delivery matrix: what a single message asks for, and what becomes of those that come back."""
+"""Entries of the delivery matrix: the options of a single message, and the fate of messages that come back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEAD = {"work": AddressSettings(dead_letter_address="dead")}
 
 
 async def origins(stage: Stage, queue: str) -> list[tuple[bytes, str]]:
-    """What was moved to a queue, and why."""
+    """Return the messages that were moved to a queue, and the reasons."""
     found = []
     async with stage.client.consumer(queue) as consumer:
         while (message := await consumer.receive(timeout=0.5)) is not None:
@@ -27,7 +27,7 @@ async def origins(stage: Stage, queue: str) -> list[tuple[bytes, str]]:
 
 
 async def later(stage: Stage) -> tuple[list[bytes], list[bytes]]:
-    """What a queue gives at once, and what it gives when the time is over."""
+    """Return the messages that a queue delivers at once, and the messages that it delivers after the time."""
     at_once = await stage.drain("work")
     await trio.sleep(SPAN_S)
     return at_once, await stage.drain("work")
@@ -79,7 +79,7 @@ class TimeToLive(Feature):
 
 
 class ExpiryAddress(Feature):
-    """What expires, before or after, goes to the expiry address and says why."""
+    """A message that expires, before or after, goes to the expiry address and says why."""
 
     name = "expiry address"
     uses = ("time to live",)
@@ -98,7 +98,7 @@ class ExpiryAddress(Feature):
 
 
 class DeadLetters(Feature):
-    """What is rejected, before or after, goes to the dead-letter address and says why."""
+    """A message that is rejected, before or after, goes to the dead-letter address and says why."""
 
     name = "dead letters"
     settings: ClassVar = DEAD
@@ -144,7 +144,7 @@ class MaximumDeliveries(Feature):
 
 
 class RedeliveryDelay(Feature):
-    """What is handed back waits as long as the settings say."""
+    """A message that is handed back waits as long as the settings say."""
 
     name = "redelivery delay"
     settings: ClassVar = {"work": AddressSettings(redelivery_delay=SPAN_S)}
@@ -164,7 +164,7 @@ class RedeliveryDelay(Feature):
 
 
 class DelayedReturn(RedeliveryDelay):
-    """What is handed back waits as long as its consumer says."""
+    """A message that is handed back waits as long as its consumer says."""
 
     name = "delay of who hands back"
     settings: ClassVar = {}
@@ -209,7 +209,7 @@ class LongestDelay(GrowingDelay):
 
 
 class DeliveryCounts(Feature):
-    """What was handed over and comes again says so, and how often."""
+    """A message that is delivered again says so, and how often."""
 
     name = "delivery counts"
     works = ((b"seen", 2, True), (b"prefetched", 1, False))

@@ -1,4 +1,4 @@
-"""Entries of the delivery matrix: which queue gets what, and which queues there are."""
+"""Entries of the delivery matrix: the queues of an address, and their messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qa.matrix.stage import Stage, bodies
 
 
 class QueueFilter(Feature):
-    """A queue with a filter takes what matches, before and after."""
+    """A queue with a filter takes the messages that match, before and after."""
 
     name = "queue filter"
     works = (b"emea", b"emea")
@@ -37,7 +37,7 @@ class QueueFilter(Feature):
 
 
 class ConsumerFilter(Feature):
-    """A consumer with a filter gets what matches, and the rest stays for others."""
+    """A consumer with a filter gets the messages that match, and the rest stays for others."""
 
     name = "consumer filter"
     works = ((b"9",), (b"1",))
@@ -97,7 +97,7 @@ class NamedSubscription(Feature):
 
 
 class DurableSubscription(Feature):
-    """A durable subscription gathers while nobody consumes, until it is deleted."""
+    """A durable subscription gathers messages without a consumer, until it is deleted."""
 
     name = "durable subscription"
     works = ((b"before", b"after"), ())
@@ -169,7 +169,7 @@ class TemporaryQueue(Feature):
 
 
 class Requests(Feature):
-    """Whoever asks is answered; a question that waited too long is told late, or that nobody is there."""
+    """A request is answered; a request that waited too long fails, as does one without a responder."""
 
     name = "request and reply"
     uses = ("temporary queue",)
@@ -229,7 +229,7 @@ class AutoDelete(Feature):
 
 
 class Diverted(Feature):
-    """What is sent to ``orders`` goes to ``audit``."""
+    """A divert of the messages to ``orders`` to ``audit``."""
 
     options: ClassVar[dict[str, Any]]
     #: What is sent before, and after.
@@ -249,7 +249,7 @@ class Diverted(Feature):
 
 
 class Divert(Diverted):
-    """What is sent to one address goes to another one, too."""
+    """Messages to one address go to another one, too."""
 
     name = "divert"
     options: ClassVar[dict[str, Any]] = {}
@@ -259,7 +259,7 @@ class Divert(Diverted):
 
 
 class ExclusiveDivert(Diverted):
-    """What is diverted goes to the other address only."""
+    """Diverted messages go to the other address only."""
 
     name = "exclusive divert"
     uses = ("divert",)
@@ -270,7 +270,7 @@ class ExclusiveDivert(Diverted):
 
 
 class FilteredDivert(Diverted):
-    """What the divert's filter accepts goes to the other address, too."""
+    """Messages that the divert's filter accepts go to the other address, too."""
 
     name = "filtered divert"
     uses = ("divert",)
@@ -302,7 +302,7 @@ class Pause(Feature):
 
 
 class Purge(Feature):
-    """What was purged does not come again; what is sent later does."""
+    """Purged messages do not come again; later messages do."""
 
     name = "purge"
     works = (b"3",)

@@ -75,7 +75,7 @@ async def bodies(consumer: Consumer) -> list[bytes]:
 
 
 class House:
-    """A broker that can be started again on what it left behind.
+    """A broker that can be started again on its disk.
 
     ``durable``: it leaves something.  ``paged``: its queues page.  ``connecting``: makes its clients.
     """

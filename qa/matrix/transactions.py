@@ -1,4 +1,4 @@
-"""Entries of the delivery matrix: what counts together, or not at all."""
+"""Entries of the delivery matrix: transactions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TARGETS = ("one", "other")
 
 
 class TransactedSends(Feature):
-    """What a transaction sends to two queues nobody sees before its commit, and after that it is in both of them."""
+    """Messages of a transaction to two queues are invisible before the commit, and in both queues after it."""
 
     name = "transaction (sends)"
     less: ClassVar[Mapping[str, str]] = {
@@ -46,7 +46,7 @@ class TransactedSends(Feature):
 
 
 class TransactedAcks(Feature):
-    """What a transaction acknowledges, before and after, is done with when it is committed; the rest is still there."""
+    """Messages that a transaction acknowledges, before and after, are gone when it is committed; the rest stays."""
 
     name = "transaction (acknowledgements)"
     works = (b"3",)
@@ -67,7 +67,7 @@ class TransactedAcks(Feature):
 
 
 class Rollback(Feature):
-    """What a transaction takes and sends that is rolled back, or never committed, comes again, and never was sent."""
+    """Messages of a transaction that is rolled back, or never committed, come again, or were never sent."""
 
     name = "rollback"
     uses = ("delivery counts",)
@@ -103,7 +103,7 @@ class Rollback(Feature):
 
 
 class Prepared(Feature):
-    """What is prepared nobody sees, and is all there, taken and sent, when whoever comes next has committed it."""
+    """A prepared transaction is invisible, and complete when the next client has committed it."""
 
     name = "prepared transaction"
     uses = ("transaction (sends)", "transaction (acknowledgements)")

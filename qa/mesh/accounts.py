@@ -1,4 +1,4 @@
-"""The accounts of a mesh: what is left on each node, and a recount over all journals."""
+"""The accounts of a mesh: the messages left on each node, and a recount over all journals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qa.simulation.workload import SETTINGS
 
 
 async def settle_mesh(simulation: Simulation, history: History, nodes: list[MeshNode], gone: MeshGone) -> None:
-    """What the nodes say is left, what they free, and what their journals say.
+    """Enter the messages that the nodes and their journals still have, and the memory that the nodes free.
 
     All clients are dead; the nodes are linked with each other, and ``gone`` knows of one that is no more there.
 
@@ -54,7 +54,7 @@ async def settle_mesh(simulation: Simulation, history: History, nodes: list[Mesh
 
 
 def recount_mesh(history: History, states: dict[str, Any], identities: dict[str, str]) -> None:
-    """Enter what all journals hold, each message once: what a peer has stored, its sender may still hold.
+    """Enter the messages of all journals, each once: a sender may still hold a message that its peer has stored.
 
     ``identities``: the nodes' names by their ids.
     """

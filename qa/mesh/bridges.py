@@ -1,5 +1,5 @@
-"""The bridges of a simulated mesh: a ring, in which messages go round, one whose target is full most of the time, and
-one whose target soon forgets what it has.
+"""The bridges of a simulated mesh: a ring, in which messages go round, a bridge whose target is full most of the time,
+and a bridge whose target soon forgets ids.
 
 In the *ring* each node has a queue and a bridge to the next one.  A transformer counts the hops; after two laps no
 bridge takes a message any more, and it is received where it was sent.  Two senders at two nodes use the same duplicate
@@ -111,7 +111,7 @@ class MeshBridges:
 
     @property
     def drained(self) -> list[str]:
-        """Those of its queues, as the history knows them, out of which everything comes in the end."""
+        """The queues, by their names in the history, that are empty in the end."""
         ways = {RING: self.ring, OUTWARD: self.outward, BRIEF: self.brief}
         return [queue for queue, nodes in ways.items() if nodes and self.gone not in nodes]
 
@@ -167,7 +167,7 @@ class MeshBridges:
         return found
 
     def known(self, history: History) -> None:
-        """Tell the history what moves, and where nothing may come."""
+        """Tell the history the moves between queues, and the queues that must stay empty."""
         if self.ring:
             history.odd[RING] = None
         if self.outward:
@@ -184,7 +184,7 @@ class MeshBridges:
             history.parted[place_of(RING, node)] = True
 
     def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
-        """Who sends into bridges at a node, and who receives what comes out of them."""
+        """Return the senders into bridges at a node, and the receivers of their messages."""
         actors: list[Actor] = []
 
         def about(role: str) -> tuple[Scene, str, random.Random, Dial]:
@@ -205,7 +205,7 @@ class MeshBridges:
         return actors
 
     def look(self, bridges: list[Bridge]) -> None:
-        """Count what the bridges of a life have come upon."""
+        """Count the incidents of the bridges of a life."""
         for bridge in bridges:
             seen = bridge.statistics()
             self._swarm.count("seen.bridged", int(seen.carried > 0))
@@ -236,7 +236,7 @@ class RingBatch(Batch):
 
 
 class RingSender(Sender):
-    """Sends into the ring at its node, what is durable only: that has to come all the way."""
+    """A sender of durable messages into the ring, which have to come all the way round."""
 
     _count = 0
 
@@ -256,7 +256,7 @@ class RingSender(Sender):
 
 
 class RingReceiver(Receiver):
-    """Receives at its node what has been all the way round."""
+    """A receiver of messages that have been all the way round."""
 
     def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, *, hops: int) -> None:
         super().__init__(scene, name, rng, dial, (RING,))
@@ -268,7 +268,7 @@ class RingReceiver(Receiver):
         return ring_queue(self.node)
 
     def handed(self, delivery: Delivery, number: int) -> None:
-        """Write down how far a message has come, and what its sender's id is now."""
+        """Write down how far a message has come, and its sender's id."""
         found = delivery.duplicate_id
         known = None if found is None else f"{found.decode()}@{self.node}"
         self.history.carried(number, int((delivery.properties or {})[HOPS]), self._hops, known)
@@ -284,7 +284,7 @@ class OutwardBatch(Batch):
 
 
 class OutwardSender(Sender):
-    """Sends to the near side, what is durable only."""
+    """A sender of durable messages to the near side."""
 
     def batch_of(self, address: str, uids: tuple[int, ...], with_id: bool, durable: bool) -> Batch:
         """A batch of messages for the other side."""

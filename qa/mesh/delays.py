@@ -39,11 +39,11 @@ class MeshDelays:
         swarm.count("seen.delays", int(bool(self.sender)))
 
     def known(self, history: History) -> None:
-        """Tell the history what is numbered when it is due."""
+        """Tell the history the queues whose messages are numbered when they are due."""
         history.odd.update(dict.fromkeys(self.queues))
 
     def actors(self, scene: Scene, node: str, dial: Dial) -> list[Actor]:
-        """Who sends and who receives at a node."""
+        """Return the senders and receivers of a node."""
         if not self.sender:
             return []
         name = f"later-receiver-{node}"

@@ -1,4 +1,4 @@
-"""Messages that expire while nobody knows whether another node has them: the last thing that is tried on a mesh.
+"""Messages that expire while another node may have them: the last trial of a mesh.
 
 One node sends to a queue of another one, whose answers are lost.  Each message must come out once: at the queue, or at
 an expiry address of one of the two.

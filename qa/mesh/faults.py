@@ -1,4 +1,4 @@
-"""What goes wrong on a mesh: all that goes wrong with one broker, on any node, and what happens between nodes."""
+"""The faults of a mesh: the faults of a single broker, on any node, and faults between nodes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MeshFaults(Faults):
         self.broker, self.clients, self.node = node, self._machines[node.place], node
 
     async def happens(self, kind: str) -> None:
-        """One of them begins, at some node; now and then another one at the same time.
+        """Begin a fault at some node, and now and then a second one at the same time.
 
         Checkpoint: if the node has to be there for it.  Cancellation: it may have begun.
         """
@@ -62,7 +62,7 @@ class MeshFaults(Faults):
             await super().happens(self.rng.choice(("kill", "power", "pause", *LINK_FAULTS)))
 
     def mend(self) -> None:
-        """End what goes on, everywhere."""
+        """End the present faults, on all nodes."""
         for node in self._nodes:
             self._aim(node)
             super().mend()

@@ -1,4 +1,4 @@
-"""Who sends more at a time to a simulated mesh than its nodes have memory for."""
+"""A sender of more messages at a time than the nodes of a simulated mesh have memory for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Flood(Actor):
     durable_share = 0.7
 
     def extras(self, uid: int) -> dict[str, Any]:
-        """What a message asks for, besides being kept."""
+        """Return the options of a message."""
         return {}
 
     async def use(self, client: Client) -> None:

@@ -38,7 +38,7 @@ GONE_SIGHTS: Final = (
 
 
 class MeshGone:
-    """Which node goes for good in a seed, when and how; and what the others do about it."""
+    """The node that goes for good in a seed, and the reaction of the others."""
 
     def __init__(self, swarm: Swarm, history: History, nodes: list[MeshNode], bridges: MeshBridges, mode: str) -> None:
         rng = swarm.rng("mesh/gone")
@@ -92,7 +92,7 @@ class MeshGone:
         return {self._node_id: self.node.place} if self.done and self.node is not None else {}
 
     def everybody(self, nodes: list[MeshNode]) -> list[MeshNode]:
-        """These nodes, and the one that is gone."""
+        """Return these nodes, and the node that is gone."""
         return [*nodes, self.node] if self.done and self.node is not None else nodes
 
     async def known(self, node: MeshNode) -> str:
@@ -134,7 +134,7 @@ class MeshGone:
         self._history.dealt(node.place, self._mode, self.state(node), await self.dealt(node) - before)
 
     async def rescue(self, nodes: list[MeshNode]) -> None:
-        """Route anew what waits at these nodes for the one that is gone.
+        """Route anew the messages that wait at these nodes for the node that is gone.
 
         Checkpoint: always.  Cancellation: the simulation ends.
         """

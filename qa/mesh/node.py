@@ -117,7 +117,7 @@ class MeshNode(BrokerNode):
         )
 
     def drained(self, queue: str) -> bool:
-        """Whether somebody takes all that a queue has, or carries it on."""
+        """Return whether a consumer takes all messages of a queue, or a bridge carries them on."""
         known = logical(queue)
         if known is not None:
             return known in self._ways.drained
@@ -127,7 +127,7 @@ class MeshNode(BrokerNode):
 
     @staticmethod
     def logical(queue: str) -> str:
-        """The queue of which this one is a place: those of different names on one address count as one."""
+        """Return the queue of which a queue is a place: queues of different names on one address count as one."""
         return logical(queue) or (SPREAD if queue.startswith(f"{SPREAD}-") else queue)
 
     @staticmethod
@@ -136,7 +136,7 @@ class MeshNode(BrokerNode):
         return place(queue, node) if logical(queue) else place_of(MeshNode.logical(queue), node)
 
     def look(self) -> None:
-        """See what has happened inside, and to its bridges."""
+        """Count the events within the node, and the incidents of its bridges."""
         super().look()
         if self.active:
             self._ways.look(self.bridges)
@@ -146,7 +146,7 @@ class MeshNode(BrokerNode):
         return {queue.name: queue.last for queue in self.core.router.queues.values()}
 
     def look_at_memory(self) -> None:
-        """Write down how much it holds, and how much it may: its limit, and what each session has under way."""
+        """Write down the memory that the node holds, its limit, and the bytes under way of each session."""
         core = self.core
         if core is not None:
             # The broker's statistics know the number, too, but count every run of every queue for it.

@@ -56,7 +56,7 @@ TRANSACTING_SHARE: Final = 0.4
 
 
 class MeshCast:
-    """Who acts: a client machine for each node, all of them receiving, two of them sending, or one from inside."""
+    """Return the actors: a client machine for each node, all with receivers, and senders on two or within one."""
 
     def __init__(
         self, simulation: Simulation, scene: Scene, nodes: list[MeshNode], bridges: MeshBridges, delays: MeshDelays
@@ -93,7 +93,7 @@ class MeshCast:
             self.machines[name] = [Machine(machine, actors)]
 
     def _receiving(self, scene: Scene, name: str, dial: Dial, rng: Callable[[str], random.Random]) -> list[Actor]:
-        """Who receives at a node: now and then in transactions, of which some are prepared and somebody decides."""
+        """Return a receiver of a node: plain, in transactions, or in prepared transactions with a manager."""
         about = scene, f"receiver-{name}", rng(f"actor/receiver-{name}"), dial, CONSUMED
         way = rng(f"cast/transacting-{name}").random()
         if way < PREPARING_SHARE:
@@ -175,7 +175,7 @@ async def _peace(
     gone: MeshGone,
     retiring: MeshNode,
 ) -> None:
-    """Everything works again: what is under way arrives, and the last messages are sent."""
+    """Wait until all nodes work again and messages under way have arrived, and send the last messages."""
     if gone.done:
         for node in nodes:
             await gone.known(node)

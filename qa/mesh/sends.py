@@ -16,7 +16,7 @@ EVEN: Final = 6
 
 
 async def send_where_it_stands(scene: Scene, node: MeshNode) -> None:
-    """Send to the queue that one node has lost: where it stands nothing may be dealt to that node.
+    """Send to the queue that a node has lost: no message may be dealt to that node.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     """
@@ -29,8 +29,9 @@ async def send_where_it_stands(scene: Scene, node: MeshNode) -> None:
 
 
 async def spread(scene: Scene, nodes: list[MeshNode], gone: MeshGone) -> None:
-    """Send to an address on which each node has a queue of another name: strict deals to all, one's own included, and
-    to one that is only away; otherwise what nobody wants stays.
+    """Send to an address on which each node has a queue of another name.
+
+    Strict deals to all nodes, the sender's and one that is only away included; else unwanted messages stay.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     """

@@ -1,4 +1,4 @@
-"""Who looks at the nodes of a simulated mesh all the time: how they see each other, and how much they hold."""
+"""A task that looks at the nodes of a simulated mesh all the time: their peers, and their memory."""
 
 from __future__ import annotations
 

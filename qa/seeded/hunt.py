@@ -67,7 +67,7 @@ def hunt(bug: Bug, *, first: int = 0, seeds: int = SEEDS_MAX, jobs: int = 1) -> 
 
 
 def result_of(hunts: Sequence[Hunt], arguments: Sequence[str], before: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of some hunts; of bugs that were not hunted, what was found ``before``."""
+    """Return the result of some hunts; of bugs that were not hunted, the result ``before``."""
     command = " ".join(["python -m qa.seeded", *arguments])
     here = about_here()
     found = {

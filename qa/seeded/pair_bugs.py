@@ -1,5 +1,5 @@
-"""Bugs where two features meet: filters and dead letters, prepared transactions and queues that are deleted, bridges
-and what their targets remember, delays and other nodes' clocks."""
+"""Seeded bugs where two features meet: filters and dead letters, prepared transactions and deleted queues, bridges and
+the memory of their targets, delays and the clocks of other nodes."""
 
 from __future__ import annotations
 

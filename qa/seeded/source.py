@@ -41,7 +41,7 @@ class FunctionSource:
 
     @property
     def indent(self) -> str:
-        """The blanks in front of the function: none, or those of its class."""
+        """The blanks in front of the function, as many as its class asks for."""
         return self.text[: len(self.text) - len(self.text.lstrip(" "))]
 
     @property

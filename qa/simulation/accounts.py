@@ -1,4 +1,4 @@
-"""What has to be true when the faults are over: all works again, nothing is left, and the books balance."""
+"""The accounts after the faults: all works again, no message is left, and the counts agree."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def known_as(queue: str) -> str:
 async def settle_down(
     scene: Scene, brokers: Sequence[BrokerNode], machines: list[Machine], drained: Sequence[str] = CONSUMED
 ) -> None:
-    """Let what is under way come to its end, and the queues be emptied; the checkers say what is left after a while.
+    """Wait until calls under way have ended and the queues are empty; the checkers find the messages that are left.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     """
@@ -101,7 +101,7 @@ def _undrained(broker: BrokerNode) -> int:
 
 
 async def settle_accounts(simulation: Simulation, scene: Scene, broker: BrokerNode, clerks: list[Clerk]) -> None:
-    """What the broker says is left, what it frees, and what its journal says.
+    """Enter the messages that the broker and its journal still have, and the memory that the broker frees.
 
     All clients are dead.
 
@@ -131,7 +131,7 @@ async def settle_accounts(simulation: Simulation, scene: Scene, broker: BrokerNo
 
 
 def leftovers(broker: BrokerNode, links: int = 0) -> None:
-    """What a broker has left without clients; ``links``: so many other nodes have one to it."""
+    """Enter the leftovers of a broker whose clients have gone; ``links`` other nodes are linked to it."""
     assert broker.broker is not None
     statistics = broker.broker.statistics()
     expected = {"sessions": links, "consumers": links, "connections": links, "blocked_sessions": 0}
@@ -159,7 +159,7 @@ def _read(files: LargeBodyFiles, body: Body) -> bytes:
 
 
 async def recount(env: Env) -> dict[str, Any]:
-    """What the journal holds: by queue the messages (uid, number) and the highest number given; high marks, ids.
+    """Return the contents of a journal: by queue (uid, number) and the highest number; high watermarks, ids.
 
     Of store-and-forward queues the queue's number, and each message with the numbers of the peer's queues it is for.
     """

@@ -50,7 +50,7 @@ SIGHTS: Final = (
 
 
 class DiskWatch:
-    """Which bytes of each file are proven: whoever changes one of them has to be found out.
+    """The bytes of each file that are proven: recovery has to notice a change of each of them.
 
     Of a file that is being appended to that is what was there before the last write that was synced: only the very
     last batch of a journal may be taken for a torn tail.  Of a file that a start has found and kept, everything.
@@ -81,7 +81,7 @@ class DiskWatch:
         self._found = dict.fromkeys(self._disk.files())
 
     def started(self) -> None:
-        """It has come up: what it found and kept, it has proven, or will soon."""
+        """Note that the broker has come up: the bytes that it found and kept are proven, or soon will be."""
         for path in self._found:
             if self._disk.is_file(path):
                 self._proven[path] = len(self._disk.content(path))
@@ -162,7 +162,7 @@ class BrokerNode:
         return ""
 
     def drained(self, queue: str) -> bool:
-        """Whether somebody takes all that a queue has."""
+        """Return whether a consumer takes all messages of a queue."""
         return queue in (*CONSUMED, *PLACES, *SIFTED_PLACES)
 
     def left(self, what: str, number: int) -> None:
@@ -253,7 +253,7 @@ class BrokerNode:
         return self.node.disk.content(path) if self.node.disk.is_file(path) else b""
 
     def look(self) -> None:
-        """See what has happened inside, and that everything holds which must hold between two steps."""
+        """Count the events within the broker, and check the invariants that hold between two steps."""
         core = self.core
         if core is None or self.broker is None:
             return
@@ -279,7 +279,7 @@ class BrokerNode:
         self._stop.set()
 
     async def rot(self) -> None:
-        """Kill it, change one bit of what is proven on its disk, and start it.
+        """Kill the broker, change one proven bit on its disk, and start the broker.
 
         It must refuse, naming the damage and changing nothing, or come up with everything that it had; or it comes up
         and finds the damage while it serves, in what it took by an index.  If it found it, the bit is put right, and

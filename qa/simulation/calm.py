@@ -1,8 +1,8 @@
-"""A stage in which nothing fails: what a broker that lives owes to messages that are not durable, that wait, expire,
-are urgent or of a group, and to windows and memory.
+"""A stage without faults: the promises of a broker that lives about non-durable, delayed, expiring, urgent and grouped
+messages, and about windows and memory.
 
 It is played in the broker's first life, before the first fault, from within its process: nothing is between what the
-broker does and what is seen of it, so that the checkers (``_checkers_calm``) can judge to the moment.
+broker does and what is seen of it, so that the checkers (``qa.checkers.calm``) can judge to the moment.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Calm:
     # -- the parts
 
     async def _any(self, client: Client) -> None:
-        """Messages that are durable or not, in runs of all sizes, while somebody takes them."""
+        """Send durable and non-durable messages, in runs of all sizes, to a consumer."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._drain, client, ANY, self.rng.choice((3, 1000)), 0.2)
             for _ in range(12):
@@ -134,7 +134,7 @@ class Calm:
                 await trio.sleep(self.rng.random() * 0.1)
 
     async def _late(self, client: Client) -> None:
-        """Messages that expire at different times of one run, before anybody takes them and while somebody has them."""
+        """Send runs whose messages expire at different times, before and after their delivery."""
         for _ in range(3):
             ttls = self.rng.sample(TTLS, len(TTLS))
             await self._send(client, LATE, [{"ttl": ttl} for ttl in ttls])
@@ -169,7 +169,7 @@ class Calm:
             await self._send(client, DUE, [{"delay": delay} for delay in DELAYS])
 
     async def _urgent(self, client: Client) -> None:
-        """Urgent messages behind others, all of them there before somebody comes."""
+        """Send urgent messages behind others, all of them before a consumer comes."""
         for _ in range(4):
             await self._send(client, URGENT, [{"priority": self.rng.randrange(10)} for _ in range(10)])
         await trio.sleep(0.01)
@@ -187,7 +187,7 @@ class Calm:
                 await trio.sleep(self.rng.random() * 0.1)
 
     async def _narrow(self, client: Client) -> None:
-        """Consumers that take what they are given, and settle it when nothing more comes."""
+        """Run consumers that settle their messages when no more come."""
         await self._send(client, NARROW, [{} for _ in range(20)])
         for window in (1, 3, 10):
             name, began = self._name(NARROW), trio.current_time()
@@ -203,7 +203,7 @@ class Calm:
         await self._drain(client, NARROW, 1_000)
 
     async def _full(self, client: Client) -> None:
-        """More than the memory holds: it goes to the disk, or the sender waits until somebody has taken some."""
+        """Send more than the memory holds: messages go to the disk, or the sender waits for a consumer."""
         async with trio.open_nursery() as nursery:
             watch = trio.CancelScope()
             nursery.start_soon(self._watch, watch)

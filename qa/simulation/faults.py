@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated minute, and how it is mended."""
+"""The faults of a simulated minute, and their ends."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Machine:
 
 
 class Faults:
-    """What goes wrong, as the seed decides."""
+    """The faults of a run, as the seed decides."""
 
     kinds: tuple[str, ...] = KINDS
 
@@ -120,7 +120,7 @@ class Faults:
         self._inject("write", errno.ENOSPC)
 
     def _no_descriptors(self) -> None:
-        """No file can be made and no connection accepted, and whatever opens a file that is there waits."""
+        """Let no file be made and no connection be accepted; an existing file is opened after a wait."""
         node = self.broker.node
         error = self.rng.choice((errno.EMFILE, errno.ENFILE))
         node.disk.faults.inject("create", error, times=math.inf)
@@ -141,8 +141,10 @@ class Faults:
         disk.capacity_bytes = disk.tree.used_bytes() + self.rng.choice((0, 5_000, 70_000))
 
     async def _full_kill(self) -> None:
-        """The broker is killed on a full disk and starts there, now and then more than once: room comes later, or by
-        what is consumed."""
+        """Kill the broker on a full disk, and start it there, now and then more than once.
+
+        Free bytes come later, or as messages are consumed.
+        """
         self._disk_full()
         await trio.sleep(self.rng.random())
         for _ in range(self.rng.choice((1, 1, 3))):
@@ -227,7 +229,7 @@ class Faults:
                 self.scene.history.clock_set(broker.place, self._latest[broker])
 
     async def happens(self, kind: str) -> None:
-        """One of them begins.
+        """Begin a fault.
 
         Checkpoint: if the broker has to be there for it.  Cancellation: it may have begun.
         """
@@ -243,7 +245,7 @@ class Faults:
             await ends
 
     def mend(self) -> None:
-        """End what goes on, and start whoever is dead."""
+        """End the present faults, and start the dead nodes."""
         self.scene.stuck = False
         self.fabric.heal()
         self.fabric.exhaust_files(self.broker.node.name, False)

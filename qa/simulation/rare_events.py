@@ -1,4 +1,4 @@
-"""What is tried in some seeds between the faults and the peace: what hardly ever comes of itself.
+"""Rare events, which some seeds try on purpose after the faults: by chance they hardly ever happen.
 
 Each draws from a generator of its own, and what came before is the same without it.
 """
@@ -95,7 +95,7 @@ class _Repeat:
 
 
 async def damage_to_indexes(broker: BrokerNode, swarm: Swarm) -> None:
-    """Damage what spares a start the reading of whole segments: it has to come up all the same, with all it had.
+    """Damage the indexes, which spare a start the reading of whole segments: the broker must come up complete.
 
     Checkpoint: always.  Cancellation: the simulation ends.
     """
@@ -114,7 +114,7 @@ async def damage_to_indexes(broker: BrokerNode, swarm: Swarm) -> None:
 
 
 def _damage(disk: SimDisk, path: str, other: str, rng: random.Random) -> None:
-    """One bit, or one sector: lost, or with what stands there in another index."""
+    """Damage one bit or one sector of an index: lost, or with the bytes of another index."""
     content = disk.content(path)
     if rng.random() < 0.5:
         disk.flip_bit(path, rng.randrange(8 * len(content)))

@@ -76,7 +76,7 @@ class _Trials:
         return SimNode(self.simulation, f"{self.subject}/{self.count}", disk=disk)
 
     async def run(self, disk: SimDisk) -> tuple[SimNode, object]:
-        """Recover to the end; returns the node, which is dead then, and what it found."""
+        """Recover to the end; return the node, which is dead then, and the recovered state."""
         node = self._node(disk)
         done, found = trio.Event(), list[object]()
         node.spawn(self._recover, node, found, done)

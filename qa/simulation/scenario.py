@@ -69,7 +69,7 @@ WINDOWLESS_SHARE: Final = 0.2
 
 @attrs.frozen
 class Outcome:
-    """What a seed has seen, if it has not failed."""
+    """The outcome of a seed that has not failed."""
 
     history: History
     faults: int
@@ -77,7 +77,7 @@ class Outcome:
 
 
 class Cast:
-    """Who acts in one run: three clients on their own nodes, some of them with two parts, some in the broker."""
+    """Return the actors of a run: three clients on their own nodes, some with two parts, some in the broker."""
 
     def __init__(self, simulation: Simulation, scene: Scene, broker: BrokerNode) -> None:
         rng = simulation.swarm.rng
@@ -142,7 +142,7 @@ class Cast:
         reading: Dial,
         others: list[Actor],
     ) -> Receiver:
-        """Who receives from most queues, one message at a time or in transactions; with whom decides these."""
+        """Return the receiver of most queues, plain or in transactions, and the manager of prepared ones."""
         queues = ("shared", "solo", "news-a")
         receiving = TransactingReceiver if rng("cast/transacting").random() < 0.5 else Receiver
         if rng("cast/preparing").random() < 0.3:
@@ -165,7 +165,7 @@ class Cast:
         others: list[Actor],
         parts: list[Actor],
     ) -> None:
-        """Who sends to a topic with filters, and the two who receive from it."""
+        """Return the sender to a topic with filters, and its two receivers."""
         sifted_known(scene.history)
         self.sifting = [
             SiftedReceiver(scene, "sifted-reader", rng("actor/sifted-reader"), reading),
@@ -176,7 +176,7 @@ class Cast:
         others.append(self.sifting[1])
 
     def met(self) -> dict[str, int]:
-        """What there was of users, of queues that somebody wanted to delete too early, and of what filters sift."""
+        """Count the sights of users, of queues deleted too early, and of filters."""
         users = dict.fromkeys(USER_SIGHTS, 0) if self.thief is None else {**self.thief.met, "users": 1}
         kept = dict.fromkeys(UNDERTAKER_SIGHTS, 0) if self.undertaker is None else self.undertaker.met
         sifted = {sight: sum(one.met[sight] for one in self.sifting) for sight in SIFTED_SIGHTS}

@@ -88,7 +88,7 @@ class Users:
     _noted: list[bytes] = attrs.field(factory=list)
 
     def login(self, user: str) -> Login:
-        """What a user says when it connects."""
+        """Return the credentials of a user."""
         return {"user": user, "password": PASSWORDS[user]} if self.on else {}
 
     def env(self, env: Env, user: str) -> Env:
@@ -110,7 +110,7 @@ class Users:
 
 
 class Thief(Actor):
-    """Sends what it may under others' ids, and tries what it may not."""
+    """A user who sends under the ids of others, and tries calls without permission."""
 
     def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial) -> None:
         super().__init__(scene, name, rng, dial)

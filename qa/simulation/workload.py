@@ -1,4 +1,4 @@
-"""What the simulated clients are made of, and those that send.
+"""The parts of the simulated clients, and the senders among them.
 
 Every message has a number of its own and is recorded before it is sent.  A sender that loses its client goes on in
 its next life with the same messages under the same duplicate ids, as a careful user would; now and then it repeats
@@ -77,7 +77,7 @@ def topic_filter(swarm: Swarm) -> str | None:
 
 @attrs.define(eq=False)
 class Scene:
-    """What all actors of one run share."""
+    """The state that all actors of one run share."""
 
     history: History
     #: Nothing new is begun any more.
@@ -148,7 +148,7 @@ class Actor:
         self.ended = True
 
     async def use(self, client: Client) -> None:
-        """What it does with one client.
+        """Act with one client, until the client or the actor ends.
 
         Checkpoint: always.  Cancellation: ends it.
         Raises: MeshqError: the client failed for good.
@@ -171,11 +171,11 @@ class Batch:
         return ADDRESSES[self.address]
 
     def extras(self, uid: int) -> dict[str, Any]:
-        """What a message asks for, besides being kept."""
+        """Return the options of a message."""
         return {}
 
     def message(self, uid: int) -> Message:
-        """One of them."""
+        """Return the message with this number."""
         return Message(
             body(uid),
             duplicate_id=self.duplicate_id(uid),
@@ -232,7 +232,7 @@ class PieceIterator:
 
 
 class Sender(Actor):
-    """Sends, in every way that there is; what has a duplicate id and failed in doubt is sent again."""
+    """A sender in every way; a send with a duplicate id whose outcome is unknown is repeated."""
 
     def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial) -> None:
         super().__init__(scene, name, rng, dial)

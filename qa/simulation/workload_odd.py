@@ -36,7 +36,7 @@ def ttl_of(uid: int) -> float:
 
 
 class OddBatch(Batch):
-    """What its messages ask for follows from their numbers, so that a repeated send asks for the same."""
+    """A batch of messages with options, which follow from their numbers, so that a repeated send is equal."""
 
     @property
     def queues(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ class Receiver(Actor):
 
     @property
     def finished(self) -> bool:
-        """It drains until it is killed."""
+        """Drain the queue until the node is killed."""
         return False
 
     def died(self) -> None:

@@ -44,7 +44,7 @@ def kind_of(uid: int) -> int:
 
 
 class SiftedBatch(Batch):
-    """What filters ask for follows from a message's number, so that a repeated send is of the same kind and group."""
+    """A batch of messages for filters; kind and group follow from the number, so that a repeated send is equal."""
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class SiftedBatch(Batch):
         return (SIFTED,)
 
     def extras(self, uid: int) -> dict[str, Any]:
-        """What its queues' filters and a consumer's ask for, which have nothing to do with each other or the group."""
+        """Return the properties for the filters of queues and consumers, which are independent of each other."""
         extras: dict[str, Any] = {"properties": {"uid": uid, "kind": kind_of(uid), "half": uid // 2 % 2}}
         if uid % 3:
             extras["group"] = f"g{uid // 4 % 5}"
@@ -122,7 +122,7 @@ class SiftedReceiver(Receiver):
 
     @property
     def finished(self) -> bool:
-        """Whoever takes only half has nothing to do in the end."""
+        """Take nothing in the end, as a consumer of half of the messages."""
         return self.filter is not None and self.scene.closing
 
 
@@ -134,5 +134,5 @@ async def furnish_sifted(client: Client) -> None:
 
 
 def sifted_known(history: History) -> None:
-    """Tell the history what moves from place to place."""
+    """Tell the history the moves from place to place."""
     history.odd[SIFTED] = None

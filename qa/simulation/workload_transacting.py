@@ -14,7 +14,7 @@ TARGETS: Final = ("solo", "news", "kept")
 
 
 class TransactingReceiver(Receiver):
-    """What it acknowledges and what it sends counts together, or not at all."""
+    """A receiver that acknowledges and sends in transactions."""
 
     _transactions = 0
 

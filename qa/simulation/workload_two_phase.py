@@ -1,4 +1,4 @@
-"""A receiver that prepares its transactions, and the manager that decides what nobody else has decided.
+"""A receiver that prepares its transactions, and the manager that decides the undecided ones.
 
 The manager's log is the ``Ledger``: it outlives every process.  A verdict is written there before anybody is told;
 what was given up before there was one is rolled back, whenever it turns up.
@@ -26,7 +26,7 @@ LATE_S: Final = 4 * SETTINGS["connection_ttl"]
 
 @attrs.define(eq=False)
 class Entry:
-    """One transaction: what it has sent and settled, and what is to become of it."""
+    """A transaction: its sends, its settlements, and its decision."""
 
     ops: list[int]
     #: None: it settles nothing.
@@ -100,7 +100,7 @@ async def decide(client: Client, ledger: Ledger, xid: bytes, verdict: str) -> No
 
 
 class PreparingReceiver(TransactingReceiver):
-    """What it acknowledges and sends is prepared, and decided by itself or by the manager."""
+    """A receiver whose transactions are prepared, and decided by the receiver or by the manager."""
 
     def __init__(
         self, scene: Scene, name: str, rng: random.Random, dial: Dial, queues: tuple[str, ...], *, ledger: Ledger
@@ -109,7 +109,7 @@ class PreparingReceiver(TransactingReceiver):
         self._ledger = ledger
 
     def died(self) -> None:
-        """Its process has died: what it had not decided is given up."""
+        """Give up the undecided transactions of a process that has died."""
         super().died()
         for entry in self._ledger.entries.values():
             entry.given_up = entry.given_up or not entry.verdict
@@ -148,7 +148,7 @@ class PreparingReceiver(TransactingReceiver):
 
 
 class Manager(Actor):
-    """Asks what is prepared, and decides it by the ledger."""
+    """A client that asks for the prepared transactions, and decides them by the ledger."""
 
     def __init__(self, scene: Scene, name: str, rng: random.Random, dial: Dial, ledger: Ledger) -> None:
         super().__init__(scene, name, rng, dial)

@@ -1,4 +1,4 @@
-"""Who deletes queues that prepared transactions send to: nothing of that may happen before each is decided."""
+"""A client that deletes queues to which prepared transactions send: no deletion may come before the decision."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Undertaker(Clerk):
         self.met = dict.fromkeys(UNDERTAKER_SIGHTS, 0)
 
     def died(self) -> None:
-        """Its process has died: what it had not decided is given up."""
+        """Give up the undecided transactions of a process that has died."""
         super().died()
         for entry in self._mine:
             entry.given_up = entry.given_up or not entry.verdict
@@ -70,7 +70,7 @@ class Undertaker(Clerk):
             self.standing[name] = False
 
     async def _prepared(self, client: Client, name: str, xid: bytes, entry: Entry) -> list[int]:
-        """Prepare a transaction; returns what it has sent."""
+        """Prepare a transaction; return its sends."""
         uids: list[int] = []
         transaction: Any = await client.transaction(xid).__aenter__()
         try:
