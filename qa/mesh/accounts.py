@@ -31,7 +31,7 @@ async def settle_mesh(simulation: Simulation, history: History, nodes: list[Mesh
         broker = node.broker
         invariant(broker is not None and node.active, "the node runs")
         assert broker is not None
-        identities[node.core.settings.node_id.hex()] = node.place
+        identities[node.serving_core.settings.node_id.hex()] = node.place
         leftovers(node, links=len(nodes) - 1)
         async with broker.client() as client:
             for queue in await client.queues():

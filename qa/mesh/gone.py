@@ -68,7 +68,7 @@ class MeshGone:
         node = self.node
         assert node is not None
         await node.serving()
-        self._node_id = node.core.settings.node_id.hex()
+        self._node_id = node.serving_core.settings.node_id.hex()
         self._history.note(f"{node.place} goes for good: {self._way}")
         self._swarm.count(f"seen.gone_{self._way}")
         if self._way == "stopped":

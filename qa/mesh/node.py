@@ -143,7 +143,7 @@ class MeshNode(BrokerNode):
 
     def lasts(self) -> dict[str, int]:
         """The last number that each queue has given."""
-        return {queue.name: queue.last for queue in self.core.router.queues.values()}
+        return {queue.name: queue.last for queue in self.serving_core.router.queues.values()}
 
     def look_at_memory(self) -> None:
         """Write down the memory that the node holds, its limit, and the bytes under way of each session."""

@@ -137,7 +137,7 @@ def leftovers(broker: BrokerNode, links: int = 0) -> None:
     expected = {"sessions": links, "consumers": links, "connections": links, "blocked_sessions": 0}
     for what, number in expected.items():
         broker.left(what, getattr(statistics, what) - number)
-    core = broker.core
+    core = broker.serving_core
     views = [view for queue in core.router.queues.values() for view in (*queue.runs(), *queue.scheduled)]
     runs = {id(run): run for run in (view.run.origin or view.run for view in views)}
     held = sum(run.size_bytes for run in runs.values())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+from typing import Final
 
 import trio
 
+from meshq.broker import Core
 from meshq.client import Client
 from meshq.directories import StoreDirectories
 from meshq.errors import DamagedError, MeshqError, NotActiveError, SettingsError
@@ -136,10 +137,17 @@ class BrokerNode:
         return self._active and not self.node.life.dead
 
     @property
-    def core(self) -> Any:
+    def core(self) -> Core | None:
         """The inside of the broker; None while it does not serve."""
-        node: Any = None if self.broker is None else self.broker._node
+        node = None if self.broker is None else self.broker._node
         return None if node is None or not self.active else node.core
+
+    @property
+    def serving_core(self) -> Core:
+        """The inside of the broker, which serves."""
+        core = self.core
+        assert core is not None
+        return core
 
     def start(self) -> None:
         """Start it, in a new life if it is dead."""

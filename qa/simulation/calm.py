@@ -221,6 +221,6 @@ class Calm:
     async def _watch(self, scope: trio.CancelScope) -> None:
         with scope:
             while True:
-                core = self.broker.core
+                core = self.broker.serving_core
                 self.history.bounded("memory", core.memory.used_bytes, MEMORY_BYTES + FULL_SLACK_BYTES)
                 await trio.sleep(0.01)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import trio
 
-from meshq.errors import invariant
-from meshq.testing import MemoryNetwork, SimNode, Simulation
+from meshq.testing import DiskCall, MemoryNetwork, SimNode, Simulation
 from qa.simulation.broker import BrokerNode
 from qa.simulation.workload import Actor, Scene
 
@@ -55,9 +54,9 @@ class Faults:
     kinds: tuple[str, ...] = KINDS
 
     def __init__(self, simulation: Simulation, scene: Scene, broker: BrokerNode, clients: list[Machine]) -> None:
-        invariant(isinstance(simulation.fabric, MemoryNetwork), "the scenario has a memory network")
+        assert isinstance(simulation.fabric, MemoryNetwork)
         self.swarm = simulation.swarm
-        self.fabric: Any = simulation.fabric
+        self.fabric = simulation.fabric
         self.scene = scene
         self.broker = broker
         self.clients = clients
@@ -104,10 +103,10 @@ class Faults:
     async def _rot(self) -> None:
         await self.broker.rot()
 
-    def _inject(self, call: Any, error: int) -> None:
+    def _inject(self, call: DiskCall, error: int) -> None:
         self._inject_after(call, error, self.rng.randrange(5))
 
-    def _inject_after(self, call: Any, error: int, skip: int) -> None:
+    def _inject_after(self, call: DiskCall, error: int, skip: int) -> None:
         self.broker.node.disk.faults.inject(call, error, skip=skip)
 
     def _sync_eio(self) -> None:

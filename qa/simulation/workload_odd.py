@@ -10,7 +10,7 @@ import math
 import random
 from typing import Any, Final
 
-from meshq.client import Delivery
+from meshq.client import Consumer, Delivery
 from meshq.settings import AddressSettings
 from qa.checkers.history import place_of
 from qa.simulation.workload import Batch, Dial, Scene, Sender
@@ -85,6 +85,6 @@ class OddReceiver(Receiver):
         for place in PLACES.values():
             self.haunt(place_of(ODD, place))
 
-    async def give_back(self, consumer: Any, batch: list[Delivery]) -> None:
+    async def give_back(self, consumer: Consumer, batch: list[Delivery]) -> None:
         """By the queue's settings, or after a time of one's own.  Checkpoint: maybe.  Cancellation: not touched."""
         await consumer.nack(*batch, delay=self.rng.choice((None, 0.0, 0.5)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import trio
 
-from meshq.client import Client, Delivery, FailedOver
+from meshq.client import Client, Consumer, Delivery, FailedOver
 from meshq.errors import MeshqError, NotFoundError, Outcome
 from qa.checkers.history import body_of, place_of
 from qa.simulation.workload import SETTINGS, Actor, Dial, Scene
@@ -57,11 +57,11 @@ class Receiver(Actor):
     def handed(self, delivery: Delivery, number: int) -> None:
         """A message was handed over, and has this number in the history."""
 
-    async def give_back(self, consumer: Any, batch: list[Delivery]) -> None:
+    async def give_back(self, consumer: Consumer, batch: list[Delivery]) -> None:
         """Give messages back.  Checkpoint: maybe.  Cancellation: they are not touched."""
         await consumer.nack(*batch)
 
-    async def acknowledge(self, consumer: Any, batch: list[Delivery], *, confirm: bool) -> bool:
+    async def acknowledge(self, consumer: Consumer, batch: list[Delivery], *, confirm: bool) -> bool:
         """Acknowledge; returns whether that is stored.  Checkpoint: maybe.  Cancellation: unknown."""
         await consumer.ack(*batch, confirm=confirm)
         return confirm
@@ -139,7 +139,7 @@ class Receiver(Actor):
         self.handed(delivery, number)
         return number
 
-    async def _settle(self, consumer: Any, batch: list[Delivery], numbers: list[int]) -> bool:
+    async def _settle(self, consumer: Consumer, batch: list[Delivery], numbers: list[int]) -> bool:
         """Settle them, or keep them until the consumer closes; whether they are off its hands."""
         kind = "ack"
         if not self.scene.closing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from meshq.client import Delivery
+from meshq.client import Consumer, Delivery
 from meshq.errors import MeshqError, TransactionRolledBackError
 from qa.simulation.workload import ADDRESSES, body
 from qa.simulation.workload_receive import Receiver
@@ -18,7 +18,7 @@ class TransactingReceiver(Receiver):
 
     _transactions = 0
 
-    async def acknowledge(self, consumer: Any, batch: list[Delivery], *, confirm: bool) -> bool:
+    async def acknowledge(self, consumer: Consumer, batch: list[Delivery], *, confirm: bool) -> bool:
         """In a transaction.  Checkpoint: always.  Cancellation: unknown."""
         self._transactions += 1
         name = f"{self.name}/t{self._transactions}"

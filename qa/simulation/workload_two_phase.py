@@ -7,12 +7,12 @@ what was given up before there was one is rolled back, whenever it turns up.
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
 
-from meshq.client import Client, Delivery
+from meshq.client import Client, Consumer, Delivery
 from meshq.errors import MeshqError, TransactionRolledBackError, UsageError
 from qa.checkers.history import History
 from qa.simulation.workload import SETTINGS, Actor, Dial, Scene
@@ -114,7 +114,7 @@ class PreparingReceiver(TransactingReceiver):
         for entry in self._ledger.entries.values():
             entry.given_up = entry.given_up or not entry.verdict
 
-    async def acknowledge(self, consumer: Any, batch: list[Delivery], *, confirm: bool) -> bool:
+    async def acknowledge(self, consumer: Consumer, batch: list[Delivery], *, confirm: bool) -> bool:
         """In a transaction, now and then in two phases.  Checkpoint: always.  Cancellation: unknown."""
         if self.scene.closing or self.rng.random() < 0.3:
             return await super().acknowledge(consumer, batch, confirm=confirm)
