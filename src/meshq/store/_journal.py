@@ -182,7 +182,7 @@ class Journal(RecordLog):
         self._refused_indexes = len(recovery.refused)
         for number, reason in recovery.refused.items():
             path = self._layout.index(number)
-            _log.warning("%s is not believed: %s", path, reason, extra={"event": "index_refused"})
+            _log.warning("%s is refused: %s", path, reason, extra={"event": "index_refused"})
         self._covered = recovery.covered
         self._checkpoint_positions = tuple(recovery.checkpoint)
         self.last: Position = Position(recovery.manifest.last)
