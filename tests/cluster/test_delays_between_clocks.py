@@ -13,7 +13,7 @@ from meshq.settings import AddressSettings
 from meshq.testing import SimWallClock
 from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.kit import until
-from tests.cluster.test_gone import FAST, state
+from tests.cluster.test_lost_nodes import FAST, state
 
 DELAY_S = 200.0
 #: Time that a link takes, and a node to start.

@@ -9,7 +9,7 @@ from meshq import Message
 from meshq.settings import AddressSettings
 from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.kit import bodies, until
-from tests.cluster.test_gone import FAST, state
+from tests.cluster.test_lost_nodes import FAST, state
 
 TTL_S = 4.0
 

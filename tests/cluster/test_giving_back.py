@@ -14,7 +14,7 @@ from meshq.errors import AddressFullError, MeshqError, NotFoundError, UsageError
 from meshq.settings import AddressSettings
 from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.kit import bodies, until
-from tests.cluster.test_gone import FAST, FINITE, end, numbered, state
+from tests.cluster.test_lost_nodes import FAST, FINITE, end, numbered, state
 
 ENDS = {"stopped": "left", "killed": "away", "given up": "down"}
 

@@ -10,7 +10,7 @@ import trio
 from meshq import Message
 from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.kit import bodies, until
-from tests.cluster.test_gone import FAST, FINITE, numbered, state
+from tests.cluster.test_lost_nodes import FAST, FINITE, numbered, state
 
 
 async def subscribed(nodes: Hosts, name: str = "sub", **settings: Any) -> None:

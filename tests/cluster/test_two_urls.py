@@ -12,7 +12,7 @@ from meshq import Delivery, NodeJoined, NodeLeft, abc
 from meshq.errors import ConnectionBrokenError
 from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.kit import until
-from tests.cluster.test_gone import FAST, FINITE, numbered
+from tests.cluster.test_lost_nodes import FAST, FINITE, numbered
 
 FIRST, SECOND = (f"tcp://b:{port}?insecure=true" for port in (5000, 5001))
 

@@ -13,7 +13,7 @@ from meshq import ClusterConnection, Delivery
 from meshq.testing import MemoryNetwork
 from tests.cluster.hosts import NETWORK, hosts
 from tests.cluster.kit import Mesh, bodies, mesh, until
-from tests.cluster.test_gone import numbered, state
+from tests.cluster.test_lost_nodes import numbered, state
 
 #: What a cluster connection has that was told nothing of it.
 DEFAULTS: dict[str, Any] = {"retry_interval": 0.5, "max_retry_interval": 2.0}

@@ -11,7 +11,7 @@ import trio
 from meshq import AddressSettings
 from tests.cluster.hosts import Hosts, hosts
 from tests.cluster.kit import bodies, until
-from tests.cluster.test_gone import FAST, numbered
+from tests.cluster.test_lost_nodes import FAST, numbered
 
 #: What b has in its first life, and in later ones, in the order of their numbers.
 QUEUES = ("one", "two", "three", "four")
