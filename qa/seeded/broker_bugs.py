@@ -85,14 +85,14 @@ BUGS: Final = (
     Bug(
         name="store again what was resent",
         function="meshq.broker:SessionProducers._standing",
-        old="    if frame.first > mark > 0:\n",
-        new="    if mark:\n",
+        old="    if frame.first > highest > 0:\n",
+        new="    if highest:\n",
         checkers=("Q5",),
     ),
     Bug(
         name="judge a producer by what any user has stored",
         function="meshq.broker:ProducerSequences.get",
-        old="    return self._marks_of(producer, user).mark(producer) or None\n",
+        old="    return self._sequences_of(producer, user).highest(producer) or None\n",
         new="    return self.highest(producer) or None\n",
         checkers=("Q5",),
     ),
@@ -183,7 +183,7 @@ BUGS: Final = (
     ),
     Bug(
         name="remove a large body while a dead letter needs it",
-        function="meshq.broker:Core._body_left",
+        function="meshq.broker:Core._release_body",
         old="    body.refs -= 1\n",
         new="    body.refs = 0\n",
         checkers=("Q1", "Q14"),
@@ -214,8 +214,8 @@ BUGS: Final = (
     ),
     Bug(
         name="forget at restart what a prepared transaction holds",
-        function="meshq.broker:TransactionRecovery.hold",
-        old=".extend(self._held(row, find(row.position, row.queue), position))\n",
+        function="meshq.broker:TransactionRecovery.restore_unacked",
+        old=".extend(self._find_rows(row, find(row.position, row.queue), position))\n",
         new="\n",
         checkers=("Q6",),
     ),

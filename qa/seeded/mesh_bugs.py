@@ -48,8 +48,8 @@ MESH_BUGS: Final = (
     Bug(
         name="balance twice",
         function="meshq.broker:Ingress.place_forwarded",
-        old="    shares = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, turn=0)]\n",
-        new="    shares = shared(run, self._definitions.router.addresses[run.address], None, rows)\n",
+        old="[share for queue in targets for share in deal(run, [queue], rows, anycast=True, next_index=0)]\n",
+        new="shared(run, self._definitions.router.addresses[run.address], None, rows)\n",
         checkers=("Q4", "Q5", "Q7"),
         required=True,
         mesh=True,

@@ -44,14 +44,14 @@ class Steps:
 
     def one(self, house: House) -> None:
         before = self.looks
-        house.core.go_on()
+        house.core.resume()
         house.after_frame()
         self.longest = max(self.longest, self.looks - before)
 
     def all(self, house: House) -> int:
         """Go on until nothing waits; no step is more than it may be.  Returns how many there were."""
         count = 0
-        while house.core.fair_scheduler or house.core._jobs or house.core._unfinished:
+        while house.core.fair_scheduler or house.core._operations or house.core._unfinished:
             self.one(house)
             count += 1
             assert count < 1_000, "it ends"

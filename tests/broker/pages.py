@@ -86,16 +86,16 @@ class FakePages:
             self.written |= dict(zip(pages, (content for _, content in going), strict=True))
             yield
             pager.spilled({run: page for (run, _), page in zip(going, pages, strict=True)})
-        self.house.core.turn()
+        self.house.core.run_pending()
         while runs := pager.next_reads():
             yield
             self.reads += len(runs)
             found = self._read(runs)
             yield
             pager.arrived(found)
-            self.house.core.turn()
+            self.house.core.run_pending()
             pager.relieve()
-        self.house.core.turn()
+        self.house.core.run_pending()
 
     def _read(self, runs: list[StoredRun]) -> dict[StoredRun, RunBytes]:
         positions = [(run.origin or run).position for run in runs if run.spill is None and run.paged]

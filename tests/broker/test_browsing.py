@@ -100,7 +100,7 @@ def test_a_filter_looks_through_a_long_queue_in_steps(monkeypatch: pytest.Monkey
     while not over(client, browse):
         steps += 1
         assert steps < 10 and len(later) == steps
-        house.core.go_on()
+        house.core.resume()
     assert client.bodies(browse) == [b"37", b"38", b"39"] and steps == 3
     # It is none of the queue's filters.
     assert house.queue().filters == () and not house.queue().priority_lists[0].filtered
@@ -156,7 +156,7 @@ def test_a_session_that_ends_leaves_no_browse_behind() -> None:
     queue = house.queue()
     assert queue.browsers and queue.priority_lists[0].browsers
     house.core.sessions[1].end()
-    house.core.turn()
+    house.core.run_pending()
     assert not queue.browsers and not queue.priority_lists[0].browsers
     house.check()
 

@@ -236,7 +236,7 @@ def test_what_comes_behind_was_granted_or_is_a_violation(steps: Steps) -> None:
     client.put(channel, bytes(client.granted))
     assert client.server._held_granted_bytes > client.granted and not client.closed
     client.put(channel, b"one too many")
-    assert client.closed and not house.core.fair_scheduler and client.server._held == []
+    assert client.closed and not house.core.fair_scheduler and client.server._deferred == []
     assert house.queue("some").added == 0
 
 
@@ -284,7 +284,7 @@ def test_what_is_refused_whatever_is_in_it_is_put_to_nothing(steps: Steps, monke
     # Answers where it may not take them; a full address; what is stored already.
     fill(client, "in", r="in")
     assert client.refused() and told == ["consume"] and house.core.access.refused == 1
-    house.core.go_on()
+    house.core.resume()
     fill(client, "full", producer=b"y" * 16)
     assert len(client.refused()) == 2 and steps.looks == 0
     channel = fill(boss, "in")

@@ -157,7 +157,7 @@ def test_who_comes_while_a_queue_is_deleted_gets_nothing_until_that_is_given_up(
     assert prepare(tx) == 0
     steps.all(house)
     house.rest()
-    assert late.bodies(channel) == [b"11", b"12"] and not house.core.mover.pending_moves.held
+    assert late.bodies(channel) == [b"11", b"12"] and not house.core.mover.pending_moves.suspended
 
 
 def test_a_queue_that_a_transaction_needs_by_then_is_not_deleted(steps: Steps) -> None:

@@ -20,7 +20,7 @@ def forward(number: int) -> Queue:
     return Queue(number, f"$meshq.cluster.mesh.{number}", "f", durable=True)
 
 
-def ring(
+def clustered(
     *,
     local: int | None = 1,
     remotes: tuple[int, ...] = (),
@@ -53,10 +53,12 @@ def wants(filters: tuple[Filter, ...], row: int) -> bool:
     return any(row % int(filter.text[-1]) == 0 for filter in filters)
 
 
-def dealt(rings: list[ClusteredQueue], rows: int, *, anycast: bool = True, turn: int = 0) -> dict[int, list[int]]:
+def dealt(
+    clustered_queues: list[ClusteredQueue], rows: int, *, anycast: bool = True, turn: int = 0
+) -> dict[int, list[int]]:
     """Rows by the number of the queue that has them."""
     found: dict[int, list[int]] = {}
-    for queue, part, _ in plan(rings, range(rows), anycast=anycast, turn=turn, wants=wants):
+    for queue, part, _ in plan(clustered_queues, range(rows), anycast=anycast, next_index=turn, wants=wants):
         found.setdefault(queue.number, []).extend(part)
     return {number: sorted(part) for number, part in found.items()}
 
@@ -78,7 +80,7 @@ def dealt(rings: list[ClusteredQueue], rows: int, *, anycast: bool = True, turn:
 def test_messages_go_where_they_are_wanted_and_in_turn(
     remotes: tuple[int, ...], local: int, mode: str, counts: dict[int, int]
 ) -> None:
-    got = dealt([ring(local=local, remotes=remotes, mode=mode)], 12)
+    got = dealt([clustered(local=local, remotes=remotes, mode=mode)], 12)
     assert {number: len(rows) for number, rows in got.items()} == counts
     assert sorted(row for rows in got.values() for row in rows) == list(range(12))
 
@@ -90,14 +92,14 @@ def test_strict_deals_to_each_name_of_an_anycast_address_and_waits_elsewhere_onl
         ("off", {1: 8}),
         ("off_with_redistribution", {1: 8}),
     ):
-        rings = [ring(name="q0", local=0), ring(name="q1", local=None, remotes=(0,), mode=mode)]
-        assert {number: len(rows) for number, rows in dealt(rings, 8).items()} == expected
+        clustered_queues = [clustered(name="q0", local=0), clustered(name="q1", local=None, remotes=(0,), mode=mode)]
+        assert {number: len(rows) for number, rows in dealt(clustered_queues, 8).items()} == expected
         # Asked for elsewhere, it crosses on demand only.
-        rings = [ring(name="q0", local=0), ring(name="q1", local=None, remotes=(1,), mode=mode)]
-        asked = {number: len(rows) for number, rows in dealt(rings, 8).items()}
+        clustered_queues = [clustered(name="q0", local=0), clustered(name="q1", local=None, remotes=(1,), mode=mode)]
+        asked = {number: len(rows) for number, rows in dealt(clustered_queues, 8).items()}
         assert asked == ({100: 8} if mode == "on_demand" else expected)
-        rings = [ring(name="q1", local=None, remotes=(0, 0), mode=mode)]
-        there = {number: len(rows) for number, rows in dealt(rings, 8).items()}
+        clustered_queues = [clustered(name="q1", local=None, remotes=(0, 0), mode=mode)]
+        there = {number: len(rows) for number, rows in dealt(clustered_queues, 8).items()}
         assert there == ({100: 4, 101: 4} if mode != "off" else {})
 
 
@@ -106,7 +108,7 @@ def test_a_node_that_is_gone_gets_nothing_that_somebody_else_takes_but_a_share_w
     filters: tuple[str, ...],
 ) -> None:
     def counts(mode: str, gone: str, **about: int | None) -> dict[int, int]:
-        one = ring(remotes=(1, 1), mode=mode, filters=filters, **about)  # type: ignore[arg-type]
+        one = clustered(remotes=(1, 1), mode=mode, filters=filters, **about)  # type: ignore[arg-type]
         one.remotes[0] = one.remotes[0]._replace(gone=gone)
         return {number: len(rows) for number, rows in dealt([one], 12).items()}
 
@@ -117,19 +119,19 @@ def test_a_node_that_is_gone_gets_nothing_that_somebody_else_takes_but_a_share_w
     assert counts("strict", "away") == {1: 4, 100: 4, 101: 4}
     assert counts("strict", "left") == {1: 6, 101: 6}
     # What nobody asks for waits on a node that is there, if one has the name.
-    both = ring(local=None, remotes=(0, 0), filters=filters)
+    both = clustered(local=None, remotes=(0, 0), filters=filters)
     both.remotes[0] = both.remotes[0]._replace(gone="away")
     assert dealt([both], 4) == {101: [0, 1, 2, 3]}
     for mode in ("on_demand", "strict", "off_with_redistribution"):
-        alone = ring(local=None, remotes=(1,), mode=mode)
+        alone = clustered(local=None, remotes=(1,), mode=mode)
         alone.remotes[0] = alone.remotes[0]._replace(gone="left")
         assert dealt([alone], 2) == {100: [0, 1]}
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(0, 50), st.integers(1, 4))
 def test_the_turn_goes_on_from_run_to_run_wherever_it_began(runs: list[int], start: int, nodes: int) -> None:
-    one = ring(remotes=(1,) * (nodes - 1))
-    one.turn = start
+    one = clustered(remotes=(1,) * (nodes - 1))
+    one.next_index = start
     order: list[int] = []
     for rows in runs:
         where = {row: number for number, part in dealt([one], rows).items() for row in part}
@@ -139,7 +141,7 @@ def test_the_turn_goes_on_from_run_to_run_wherever_it_began(runs: list[int], sta
 
 
 def test_filters_are_judged_message_by_message_and_what_nobody_wants_stays() -> None:
-    one = ring(local=0, remotes=(1, 1), filters=("size = 2", "size = 3"))
+    one = clustered(local=0, remotes=(1, 1), filters=("size = 2", "size = 3"))
     got = dealt([one], 12)
     assert got[1] == [1, 5, 7, 11]
     assert set(got[100]) <= {0, 2, 4, 6, 8, 10} and set(got[101]) <= {0, 3, 6, 9}
@@ -150,36 +152,42 @@ def test_filters_are_judged_message_by_message_and_what_nobody_wants_stays() -> 
 
 def test_the_three_sizes_of_demand_with_a_filter() -> None:
     for consumers, expected in ((0, {1: 6}), (1, {1: 3, 100: 3}), (3, {1: 3, 100: 3})):
-        got = dealt([ring(local=0, remotes=(consumers,), filters=("size = 2",))], 6)
+        got = dealt([clustered(local=0, remotes=(consumers,), filters=("size = 2",))], 6)
         assert {number: len(rows) for number, rows in got.items()} == expected
 
 
 def test_each_name_of_a_multicast_address_gets_every_message_once() -> None:
-    rings = [ring(name="q", remotes=(1, 1)), ring(name="s1"), ring(name="s2", local=None, remotes=(0,))]
-    got = plan(rings, range(9), anycast=False, turn=0, wants=wants)
+    clustered_queues = [
+        clustered(name="q", remotes=(1, 1)),
+        clustered(name="s1"),
+        clustered(name="s2", local=None, remotes=(0,)),
+    ]
+    got = plan(clustered_queues, range(9), anycast=False, next_index=0, wants=wants)
     of_name: Counter[str] = Counter()
     for share in got:
-        names = [remote.name for one in rings for remote in one.remotes if remote.forward is share.queue]
+        names = [remote.name for one in clustered_queues for remote in one.remotes if remote.forward is share.queue]
         of_name[names[0] if names else share.queue.name] += len(share.rows)
     assert of_name == {"q": 9, "s1": 9, "s2": 9}
 
 
 def test_what_is_for_two_queues_of_one_peer_goes_there_once() -> None:
-    first, second = ring(name="s1", local=None, remotes=(1,)), ring(name="s2", local=None, remotes=(1,))
+    first, second = clustered(name="s1", local=None, remotes=(1,)), clustered(name="s2", local=None, remotes=(1,))
     second.remotes[0] = second.remotes[0]._replace(forward=first.remotes[0].forward, number=8)
-    shares = plan([first, second], range(4), anycast=False, turn=0, wants=wants)
+    shares = plan([first, second], range(4), anycast=False, next_index=0, wants=wants)
     assert shares == [Share(first.remotes[0].forward, range(4), (7, 8))]
 
 
 def test_the_names_of_an_anycast_address_take_turns() -> None:
-    rings = [ring(name="a"), ring(name="b", local=None, remotes=(1,))]
-    assert dealt(rings, 4) == {1: [0, 2], 100: [1, 3]}
-    assert dealt(rings, 3, turn=1) == {1: [1], 100: [0, 2]}
+    clustered_queues = [clustered(name="a"), clustered(name="b", local=None, remotes=(1,))]
+    assert dealt(clustered_queues, 4) == {1: [0, 2], 100: [1, 3]}
+    assert dealt(clustered_queues, 3, turn=1) == {1: [1], 100: [0, 2]}
     # Also where it matters what is in them.
-    rings = [ring(name="a", own=("size = 1",)), ring(name="b", number=2, own=("size = 1",))]
-    assert dealt(rings, 4) == {1: [0, 2], 2: [1, 3]}
+    clustered_queues = [clustered(name="a", own=("size = 1",)), clustered(name="b", number=2, own=("size = 1",))]
+    assert dealt(clustered_queues, 4) == {1: [0, 2], 2: [1, 3]}
     # A name that nobody consumes from is passed over while somebody consumes from another.
-    assert dealt([ring(name="a", local=0), ring(name="b", local=None, remotes=(1,))], 4) == {100: [0, 1, 2, 3]}
+    assert dealt([clustered(name="a", local=0), clustered(name="b", local=None, remotes=(1,))], 4) == {
+        100: [0, 1, 2, 3]
+    }
 
 
 @given(st.lists(st.integers(0, 300), unique=True, min_size=1, max_size=60).map(sorted))
@@ -197,7 +205,7 @@ def test_pieces_are_the_rows_again(rows: list[int]) -> None:
 @pytest.mark.parametrize("mode", ["strict", "on_demand", "off"])
 @pytest.mark.parametrize("consumed", [0, 1])
 def test_a_message_goes_to_no_queue_that_does_not_take_it_whatever_the_mode(mode: str, consumed: int) -> None:
-    one = ring(local=consumed, remotes=(1,), mode=mode, own=("size = 2", "size = 3"))
+    one = clustered(local=consumed, remotes=(1,), mode=mode, own=("size = 2", "size = 3"))
     found = dealt([one], 12)
     both = set(found.get(1, ())) | set(found.get(100, ()))
     assert set(found.get(1, ())) <= set(range(0, 12, 2))
@@ -208,22 +216,25 @@ def test_a_message_goes_to_no_queue_that_does_not_take_it_whatever_the_mode(mode
 
 
 def test_what_nobody_asks_for_waits_where_a_queue_takes_it() -> None:
-    one = ring(local=0, remotes=(0,), own=("size = 2", None))
+    one = clustered(local=0, remotes=(0,), own=("size = 2", None))
     assert dealt([one], 6) == {1: [0, 2, 4], 100: [1, 3, 5]}
     # Two that would only keep it take turns, also where the queue here takes some.
-    one = ring(local=1, remotes=(0, 0), own=("size = 9", None, None))
+    one = clustered(local=1, remotes=(0, 0), own=("size = 9", None, None))
     assert dealt([one], 9) == {1: [0], 100: [2, 4, 6, 8], 101: [1, 3, 5, 7]}
 
 
 @pytest.mark.parametrize("turn", range(3))
 def test_an_anycast_message_goes_to_the_next_name_that_takes_it(turn: int) -> None:
-    rings = [ring(name="even", own=("size = 2",)), ring(name="three", number=2, own=("size = 3",))]
-    found = dealt(rings, 12, turn=turn)
+    clustered_queues = [clustered(name="even", own=("size = 2",)), clustered(name="three", number=2, own=("size = 3",))]
+    found = dealt(clustered_queues, 12, turn=turn)
     assert sorted(found[1] + found[2]) == [row for row in range(12) if row % 2 == 0 or row % 3 == 0]
     assert set(found[1]) <= set(range(0, 12, 2)) and set(found[2]) <= set(range(0, 12, 3))
     # A name without consumers takes what no other one does.
-    rings = [ring(name="even", own=("size = 2",)), ring(name="three", number=2, local=0, own=("size = 3",))]
-    assert dealt(rings, 12, turn=turn) == {1: [0, 2, 4, 6, 8, 10], 2: [3, 9]}
+    clustered_queues = [
+        clustered(name="even", own=("size = 2",)),
+        clustered(name="three", number=2, local=0, own=("size = 3",)),
+    ]
+    assert dealt(clustered_queues, 12, turn=turn) == {1: [0, 2, 4, 6, 8, 10], 2: [3, 9]}
 
 
 @given(
@@ -239,7 +250,7 @@ def test_here_each_message_goes_to_all_that_take_it_or_to_the_next_of_them(
         Queue(number, f"q{number}", "a", durable=True, spec=QueueSpec(filter=parse_filter(text) if text else None))
         for number, text in enumerate(filters)
     ]
-    shares = sift(queues, range(rows), anycast=anycast, turn=turn, wants=wants)
+    shares = sift(queues, range(rows), anycast=anycast, next_index=turn, wants=wants)
     got: dict[int, list[int]] = {row: [] for row in range(rows)}
     for queue, part, _ in shares:
         for row in part:

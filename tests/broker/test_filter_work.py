@@ -172,7 +172,7 @@ def test_of_many_queues_one_is_looked_at_between_two_turns_of_the_others(looks: 
     steps = 0
     while house.core._unfinished:
         before = looks.copy()
-        house.core.go_on()
+        house.core.resume()
         steps += 1
         assert looks["moved"] - before["moved"] <= 2
         assert looks["asked"] > before["asked"] or not house.core._unfinished
@@ -190,7 +190,7 @@ def test_a_browse_with_a_filter_that_costs_much_goes_in_steps(looks: Counter[str
     channel = consume(client, "q", browse=True)
     for steps in range(1, 12):
         assert looks["moved"] == steps and looks["asked"] == steps
-        house.core.go_on()
+        house.core.resume()
     assert client.bodies(channel) == [b"1", b"4", b"7", b"10"]
     assert client.all(FrameType.CONSUMER_LOST)
 
@@ -206,7 +206,7 @@ def test_moving_with_a_filter_that_costs_much_goes_in_steps(looks: Counter[str],
     # Users take turns from the first step on.
     assert looks["moved"] == 0 and looks["asked"] == 1
     for steps in range(1, 12):
-        house.core.go_on()
+        house.core.resume()
         assert looks["moved"] == steps
         if taken and steps == 6:
             # What is left of the run goes to somebody else.
@@ -215,7 +215,7 @@ def test_moving_with_a_filter_that_costs_much_goes_in_steps(looks: Counter[str],
         if taken and steps >= 6:
             break
     while client.answer(call) is None:
-        house.core.go_on()
+        house.core.resume()
     found = client.answer(call)
     assert found is not None and found.named == {"moved": 2 if taken else 4}
     house.check()

@@ -122,9 +122,9 @@ def test_a_backlog_goes_to_the_filters_in_steps(monkeypatch: pytest.MonkeyPatch)
     channel = consume(client, "k = 1")
     for steps in range(1, 6):
         assert len(asked) == steps and found(client, channel) == []
-        house.core.go_on()
+        house.core.resume()
     assert found(client, channel) == [1]
-    house.core.go_on()
+    house.core.resume()
     assert len(asked) == 5
     house.check()
 

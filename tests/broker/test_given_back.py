@@ -97,7 +97,7 @@ def test_what_has_no_other_place_stays_and_holds_nothing_up(name: str, known: bo
     assert forward.ready == 2
     link = forward.number.to_bytes(8, "big")
     if known:
-        house.core.router.mark(link, "left")
+        house.core.router.mark_gone(link, "left")
     else:
         house.core.router.replace(link, [])
     assert client.call("give_back", node_id="there", force=True) == {"moved": 1}

@@ -35,16 +35,16 @@ def test_dealing_by_what_is_known_is_dealing_by_asking(seed: int) -> None:
     filters = list(dict.fromkeys(queue.spec.filter for queue in queues if queue.spec.filter is not None))
     rows = range(run.content.rows) if rng.random() < 0.5 else sorted(rng.sample(range(run.content.rows), 1))
     anycast, turn = rng.random() < 0.5, rng.randrange(20)
-    told = sift(queues, rows, anycast=anycast, turn=turn, wants=wants_of(run))
+    told = sift(queues, rows, anycast=anycast, next_index=turn, wants=wants_of(run))
     # They are asked in two parts, as if some had come later.
     middle = rng.randrange(len(filters) + 1)
     for part in (filters[:middle], filters[middle:]):
-        assert deal_known(run, queues, rows, anycast=anycast, turn=turn) is None or not part
+        assert deal_known(run, queues, rows, anycast=anycast, next_index=turn) is None or not part
         for _ in judging(run, part, AskedFilters(part)):
             pass
     assert not unasked(run, filters)
-    assert deal_known(run, queues, rows, anycast=anycast, turn=turn) == told
-    assert sift(queues, rows, anycast=anycast, turn=turn, wants=wants_of(run)) == told
+    assert deal_known(run, queues, rows, anycast=anycast, next_index=turn) == told
+    assert sift(queues, rows, anycast=anycast, next_index=turn, wants=wants_of(run)) == told
 
 
 def test_of_messages_that_were_not_asked_nothing_is_known() -> None:
@@ -53,9 +53,9 @@ def test_of_messages_that_were_not_asked_nothing_is_known() -> None:
     for _ in judging(run, [some], AskedFilters([some]), range(5)):
         pass
     queue = Queue(1, "q", "a", durable=False, spec=QueueSpec(filter=some))
-    assert deal_known(run, [queue], range(10), anycast=False, turn=0) is None
+    assert deal_known(run, [queue], range(10), anycast=False, next_index=0) is None
     assert unasked(run, [some], range(5)) == [] and unasked(run, [some]) == [some]
-    (share,) = sift([queue], range(10), anycast=False, turn=0, wants=wants_of(run))
+    (share,) = sift([queue], range(10), anycast=False, next_index=0, wants=wants_of(run))
     assert share.rows == range(10), "the others are asked"
     picked = run.verdicts[0].picked([4, 5, 6])
     assert picked.asked == 0b001 and picked.of(some) == 0b001

@@ -233,12 +233,12 @@ def test_nobody_is_told_of_a_queue_whose_number_the_next_life_may_give_again(dur
     # Nor ever of a link's own.
     house.core.definitions.forward_queue("$meshq.cluster.x")
     house.core.demand.changed(house.queue("new"))
-    house.core.turn()
+    house.core.run_pending()
     if not linked:
         peer.open()
     assert not peer.all(FrameType.BINDING)
     house.rest()
-    house.core.turn()
+    house.core.run_pending()
     (frame,) = peer.all(FrameType.BINDING)
     assert header_of(frame, Binding).name == "new"
     told = [one.type for one in peer.frames if one.type in (FrameType.BINDING, FrameType.SNAPSHOT)]

@@ -132,11 +132,11 @@ def test_a_paused_queue_whose_filters_had_not_seen_everything_goes_on_from_there
     client.request(FrameType.CONSUME, header, channel=client.channels)
     assert unfinished
     client.call("pause_queue", name="q")
-    house.core.go_on()
+    house.core.resume()
     client.put(producer, b"longer")
     client.call("resume_queue", name="q")
     for _ in range(5):
-        house.core.go_on()
+        house.core.resume()
     assert client.bodies(client.channels) == [b"longer"]
 
 

@@ -127,7 +127,7 @@ def test_a_long_move_leaves_others_their_turn_and_takes_what_was_there_when_it_b
     assert asked and 0 < len(bodies(house, "other")) < 2 * limits.STEP_MESSAGES_MAX
     client.put(sender, b"late")
     while client.answer(client.calls) is None:
-        house.core.go_on()
+        house.core.resume()
         house.rest()
     answer = client.answer(client.calls)
     assert answer is not None and answer.named == {"moved": 4 * limits.STEP_MESSAGES_MAX}
@@ -150,7 +150,7 @@ def test_runs_that_go_while_a_move_is_under_way_do_not_end_it() -> None:
     client.settle(reader, (1, len(got)))
     client.leave(reader, len(got) + 1)
     for _ in range(10):
-        house.core.go_on()
+        house.core.resume()
         house.rest()
     answer = client.answer(3)
     assert bodies(house, "q") == [] and answer is not None

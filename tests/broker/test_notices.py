@@ -185,7 +185,7 @@ def test_a_turn_in_which_too_much_happens_forgets_the_oldest(monkeypatch: pytest
     for number in range(1_000):
         house.core.definitions.create_queue(f"q{number}", address=None, routing="anycast", durable=False)
     assert kinds(client, channel) == []
-    house.core.turn()
+    house.core.run_pending()
     assert [one["queue"] for one in told(client, channel)] == [f"q{number}" for number in range(700, 1_000)]
     assert house.core.publisher.dropped == 700
 
@@ -246,8 +246,8 @@ def test_what_becomes_of_the_broker_itself_is_for_its_own_process() -> None:
     house = make_house(FakeLog())
     heard = listening(house.core)
     client, channel = subscribed(house)
-    house.core.event_bus.say(BrokerStateChanged, state="stopping")
-    house.core.turn()
+    house.core.event_bus.emit(BrokerStateChanged, state="stopping")
+    house.core.run_pending()
     assert kinds(client, channel) == [] and type(heard[-1]) is BrokerStateChanged
 
 

@@ -76,7 +76,7 @@ def test_a_store_and_forward_queue_is_described_to_nobody() -> None:
     peer = peer_of(house)
     peer.open()
     house.core.definitions.forward_queue("$meshq.cluster.mesh.there")
-    house.core.turn()
+    house.core.run_pending()
     assert [one.name for one in peer.bindings()] == ["q"]
 
 
@@ -85,7 +85,7 @@ def test_a_queue_of_notifications_is_described_to_nobody() -> None:
     early = peer_of(house)
     early.open()
     house.core.definitions.subscription(NOTIFICATIONS, "desk", kind="single", durable=True, filter=None)
-    house.core.turn()
+    house.core.run_pending()
     late = peer_of(house)
     late.open()
     assert [[one.name for one in peer.bindings()] for peer in (early, late)] == [["q"], ["q"]]

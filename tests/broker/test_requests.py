@@ -107,7 +107,7 @@ def test_what_takes_many_steps_is_answered_at_its_end(monkeypatch: pytest.Monkey
     assert asker.heard() == []
     while waiting:
         waiting.clear()
-        house.core.go_on()
+        house.core.resume()
         house.rest()
     assert asker.heard()[0][0] == {"moved": 5}
 

@@ -48,20 +48,20 @@ def test_each_queue_of_a_peer_gets_its_messages_of_a_run_in_their_order(
 ) -> None:
     # Queues of several names, on different nodes each, all of them on the peer 0, too.
     forwards = [Queue(100 + peer, f"f{peer}", "f", durable=True) for peer in range(4)]
-    rings = []
+    clustered_queues = []
     for index, (others, local) in enumerate(names):
-        ring = ClusteredQueue(f"s{index}")
+        clustered = ClusteredQueue(f"s{index}")
         if local:
-            ring.local = Queue(index, ring.name, "news", durable=True)
-            join(ring.local)
+            clustered.local = Queue(index, clustered.name, "news", durable=True)
+            join(clustered.local)
         for peer in range(others + 1):
             remote = RemoteBinding(
-                forwards[peer], "on_demand", 10 * peer + index, ring.name, "news", "multicast", 1, ()
+                forwards[peer], "on_demand", 10 * peer + index, clustered.name, "news", "multicast", 1, ()
             )
-            ring.remotes.append(remote)
-        ring.turn = turn * index
-        rings.append(ring)
-    shares = plan(rings, range(rows), anycast=False, turn=0, wants=lambda filters, row: True)
+            clustered.remotes.append(remote)
+        clustered.next_index = turn * index
+        clustered_queues.append(clustered)
+    shares = plan(clustered_queues, range(rows), anycast=False, next_index=0, wants=lambda filters, row: True)
     got: dict[tuple[int, int], list[int]] = {}
     stood: dict[int, list[int]] = {}
     for queue, part, remote in shares:

@@ -72,7 +72,7 @@ async def test_an_iterator_that_nobody_holds_is_forgotten_and_one_that_is_closed
         del closed
         await client.create_queue("c")
         assert broker._event_bus._watchers == []
-        broker._event_bus.say(QueueCreated)
+        broker._event_bus.emit(QueueCreated)
         client._happened(Connected(at=0.0, peer="", node_id=b"", node_name=""))
         assert client._watchers._sinks == []
 

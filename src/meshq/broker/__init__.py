@@ -11,7 +11,7 @@ from meshq.broker.queue._consumer_state import ConsumerState, Dispatch
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import StoredRun
 from meshq.broker.queue._run_loading import paged_of
-from meshq.broker.records import EXCERPT_FORM, record_prefix
+from meshq.broker.records import PREFIX_FORM, record_prefix
 from meshq.broker.session._connection import StreamConnection
 from meshq.broker.session._connection_bounds_plan import ConnectionBounds, connection_bounds
 from meshq.broker.session._connection_machine import ConnectionCounts, ServerConnection
@@ -23,7 +23,7 @@ from meshq.broker.session._management import answer_call
 from meshq.broker.session._session_registry import SessionRegistry
 
 __all__ = [
-    "EXCERPT_FORM",
+    "PREFIX_FORM",
     "ConnectionBounds",
     "ConnectionCounts",
     "ConsumerState",

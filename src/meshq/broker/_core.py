@@ -1,7 +1,7 @@
 """The core of a node: its parts, wired to each other, and the turn in which they act.
 
 Every entry point (frames that arrived, a position that became durable, a session that ended) changes state and
-then calls ``turn``: queues that changed are dispatched, and each session that has something to say says it once.
+then calls ``run_pending``: queues that changed are dispatched, and each session that has something to say says it once.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Core:
         self.router = Router(settings.address_settings, pages=log is not None)
         self.release_queue = ReleaseQueue(log, self._release)
         #: What consumers hold in memory.
-        self.unacked_memory = UnackedMemory(settings.memory_limit_bytes // UNACKED_SHARE, self.touch)
+        self.unacked_memory = UnackedMemory(settings.memory_limit_bytes // UNACKED_SHARE, self.schedule_dispatch)
         self.watermarks = HighWatermarks(self.release_queue, settings.failpoint)
         self.definitions = Definitions(self.router, self.release_queue, self.watermarks, self.event_bus)
         self.definitions.check_settings = self.check_windows
@@ -108,9 +108,9 @@ class Core:
         #: What is to be done later.  Whoever can wait calls ``clock_moved`` when it is time.
         self.timers = TimerService(settings.now_ms, settings.elapsed_ms)
         #: What other nodes have.
-        self.peers = KnownPeers(self.release_queue, self._warned)
+        self.peers = KnownPeers(self.release_queue, self._warn)
         parts = self.release_queue, self.definitions, self.watermarks, self.producers, self.memory
-        self.ingress = Ingress(*parts, timers=self.timers, peers=self.peers, warn=self._warned)
+        self.ingress = Ingress(*parts, timers=self.timers, peers=self.peers, warn=self._warn)
         self.delayed_delivery = DelayedDelivery(self.release_queue, self.watermarks, self.timers)
         #: Tells other nodes which queues there are, and who wants messages.
         self.demand = DemandUpdates()
@@ -131,48 +131,48 @@ class Core:
         #: Called with what somebody must act on: the name of the event, and a sentence.
         self.on_warning: Callable[[str, str], None] = _ignore
         #: What of all this is in memory, and what on the disk only.
-        self.pager = Pager(self.router, self.memory, self.touch)
+        self.pager = Pager(self.router, self.memory, self.schedule_dispatch)
         self.transactions = TransactionManager(self, settings.transaction_timeout_s)
         #: Sessions by number, linked or not.
         self.sessions: dict[int, ServerSession] = {}
         #: Why nothing new is accepted: None while the node is active.
         self.closing: str | None = None
-        #: Called when a queue has not put everything to its filters in one step: ``go_on`` is to be called soon, when
+        #: Called when a queue has not put everything to its filters in one step: ``resume`` is to be called soon, when
         #: others have had their turn.  None: it goes on at once.
         self.on_unfinished: Callable[[], None] | None = None
         self._unfinished: dict[Queue, None] = {}
         # What operators have asked for and takes many steps.
-        self._jobs: list[LongOperation] = []
+        self._operations: list[LongOperation] = []
         # Queues that may have something to grant, and sessions that have something to say; as ordered sets.
         self._dirty: dict[Queue, None] = {}
-        self._talking: dict[ServerSession | NotificationPublisher, None] = {}
+        self._to_flush: dict[ServerSession | NotificationPublisher, None] = {}
         # Those that have a delivery to say.  They go first: whoever waits for a message is kept waiting by whatever
         # another process does with its confirm, a pipelined producer by nothing.
-        self._serving: dict[ServerSession | NotificationPublisher, None] = {}
-        self._turning = False
-        self._join()
-        self._tell_of_everything()
+        self._to_deliver: dict[ServerSession | NotificationPublisher, None] = {}
+        self._running = False
+        self._connect_parts()
+        self._connect_events()
 
-    def _warned(self, event: str, text: str) -> None:
+    def _warn(self, event: str, text: str) -> None:
         self.on_warning(event, text)
 
-    def _join(self) -> None:
+    def _connect_parts(self) -> None:
         """Each part is given what it needs of those that were made after it."""
-        self.acknowledger.on_unneeded = self._body_left
-        self.mover.on_taken = self.redelivery.on_ready = self.expiry.on_ready = self.touch
+        self.acknowledger.on_unneeded = self._release_body
+        self.mover.on_taken = self.redelivery.on_ready = self.expiry.on_ready = self.schedule_dispatch
         self.redelivery.on_back = self.memory.look_again
         self.acknowledger.on_spill_gone = self.pager.ended
         self.expiry.fault_in = self.mover.fault_in = self.pager.fault_in
         self.acknowledger.resident = self.pager.resident
         self.expiry.settings_of = self.router.settings
 
-    def _tell_of_everything(self) -> None:
+    def _connect_events(self) -> None:
         """Whoever notices something says it where notifications come from."""
         self.event_bus.now_ms = self.settings.now_ms
-        self.access.on_refused = self._refused
-        self.router.on_full = self._full
-        self.memory.on_full = self._memory_full
-        self.mover.on_moved = self._moved
+        self.access.on_refused = self._emit_refused
+        self.router.on_full = self._emit_address_full
+        self.memory.on_full = self._emit_memory_full
+        self.mover.on_moved = self._emit_moved
         self.event_bus.open(self.publisher)
 
     @property
@@ -185,27 +185,27 @@ class Core:
         """An id for as long as what the node holds is known: its journal's, or of this life."""
         return self.release_queue.log.journal_id if self.release_queue.log is not None else self.settings.instance
 
-    def touch(self, queue: Queue) -> None:
+    def schedule_dispatch(self, queue: Queue) -> None:
         """Something changed by which the queue may have something to grant."""
         self._dirty[queue] = None
 
-    def touch_all(self) -> None:
+    def schedule_all_dispatches(self) -> None:
         """Something changed by which any queue may have something to grant, or may go."""
         self._dirty.update(dict.fromkeys(self.router.queues.values()))
 
-    def talk(self, session: ServerSession | NotificationPublisher) -> None:
+    def schedule_flush(self, session: ServerSession | NotificationPublisher) -> None:
         """The session, or whoever announces, has something to say at the end of the turn."""
-        self._talking[session] = None
+        self._to_flush[session] = None
 
-    def serve(self, session: ServerSession) -> None:
+    def schedule_delivery(self, session: ServerSession) -> None:
         """The session has a delivery to say at the end of the turn."""
-        self._serving[session] = None
-        self._talking.pop(session, None)
+        self._to_deliver[session] = None
+        self._to_flush.pop(session, None)
 
     def durable_moved(self, position: int) -> None:
         """The journal has synced up to ``position``."""
         self.release_queue.durable_moved(position)
-        self.turn()
+        self.run_pending()
 
     def clock_moved(self) -> bool:
         """It is later: do what is due by now; returns whether something is left of that."""
@@ -213,7 +213,7 @@ class Core:
             # What is due now is so in the next life.
             return False
         left = self.timers.run()
-        self.turn()
+        self.run_pending()
         return left
 
     def checkpoint(self) -> list[tuple[int, bytes]]:
@@ -237,7 +237,7 @@ class Core:
                 # Deleted while the run waited for its sync.
                 self.acknowledger.discard(queue, view)
 
-    def _body_left(self, body: Body) -> None:
+    def _release_body(self, body: Body) -> None:
         """A run is gone that spoke of a large body: with the last one the body goes, once that is on disk."""
         body.refs -= 1
         if not body.refs:
@@ -248,33 +248,33 @@ class Core:
         if not body.refs:
             self.bodies.remove(body)
 
-    def turn(self) -> None:
+    def run_pending(self) -> None:
         """Dispatch what can be dispatched and let every session say what it has to; re-entered, it does nothing.
 
         Links in process hand frames over within this call, so it goes on until nothing is left to do.
         """
-        if self._turning:
+        if self._running:
             return
-        self._turning = True
+        self._running = True
         try:
-            while self._dirty or self._serving or self._talking:
+            while self._dirty or self._to_deliver or self._to_flush:
                 while self._dirty:
                     queue = next(iter(self._dirty))
                     del self._dirty[queue]
                     self._dispatch(queue)
-                while (saying := self._serving or self._talking) and not self._dirty:
-                    session = next(iter(saying))
-                    del saying[session]
-                    session.say()
+                while (pending := self._to_deliver or self._to_flush) and not self._dirty:
+                    session = next(iter(pending))
+                    del pending[session]
+                    session.flush()
         finally:
-            self._turning = False
+            self._running = False
 
-    def pursue(self, job: LongOperation) -> None:
+    def schedule(self, operation: LongOperation) -> None:
         """Begin what takes many steps; the first is done now."""
-        self._step(job)
-        self._go_on_with_jobs()
+        self._step(operation)
+        self._resume_operations()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Take up the queues that had not put everything to their filters, and what takes many steps."""
         if self._unfinished:
             # One at a time, the one that has waited longest: each takes as much time as a step may.
@@ -283,56 +283,56 @@ class Core:
             self._dirty[queue] = None
             if self._unfinished and self.on_unfinished is not None:
                 self.on_unfinished()
-        if self._jobs:
-            self._advance()
+        if self._operations:
+            self._step_operations()
         self.fair_scheduler.step(ending=self.closing is not None)
-        self.turn()
+        self.run_pending()
 
     def _wake(self) -> bool:
         if self.on_unfinished is not None:
             self.on_unfinished()
         return self.on_unfinished is not None
 
-    def _take_up(self, job: LongOperation) -> None:
-        self._step(job)
-        self._go_on_with_jobs()
-        self.turn()
+    def _resume_operation(self, operation: LongOperation) -> None:
+        self._step(operation)
+        self._resume_operations()
+        self.run_pending()
 
-    def _go_on_with_jobs(self) -> None:
+    def _resume_operations(self) -> None:
         """Have jobs go on soon; now, if nobody would call again."""
-        if self._jobs and not self._wake():
-            self._advance()
+        if self._operations and not self._wake():
+            self._step_operations()
 
-    def _advance(self) -> None:
+    def _step_operations(self) -> None:
         """A step of each job; all of them if nobody would call again."""
-        while self._jobs:
-            jobs, self._jobs = self._jobs, []
-            for job in jobs:
-                self._step(job)
-            if self._jobs and self._wake():
+        while self._operations:
+            operations, self._operations = self._operations, []
+            for operation in operations:
+                self._step(operation)
+            if self._operations and self._wake():
                 break
 
-    def _step(self, job: LongOperation) -> None:
-        ended = job.step(self.closing)
+    def _step(self, operation: LongOperation) -> None:
+        ended = operation.step(self.closing)
         while isinstance(ended, (DiskSpaceWait, FairTurnWait, PendingMovesWait)):
             if isinstance(ended, PendingMovesWait):
-                if not self.mover.pending_moves.when_done(ended.queue, partial(self._take_up, job)):
+                if not self.mover.pending_moves.when_done(ended.queue, partial(self._resume_operation, operation)):
                     return
             elif isinstance(ended, FairTurnWait):
                 if self.on_unfinished is not None:
                     self.fair_scheduler.begin(
-                        ended.owner, ended.key, ended.costly, partial(self._take_up, job), ended.alive
+                        ended.owner, ended.key, ended.costly, partial(self._resume_operation, operation), ended.alive
                     )
                     return
                 for _ in ended.costly.steps:
                     pass
-            elif not self.release_queue.request_space(ended.size_bytes, partial(self._take_up, job)):
+            elif not self.release_queue.request_space(ended.size_bytes, partial(self._resume_operation, operation)):
                 return
-            ended = job.step(self.closing)
+            ended = operation.step(self.closing)
         if isinstance(ended, FaultInWait):
-            self.pager.fault_in(ended.queue, ended.view, partial(self.pursue, job))
+            self.pager.fault_in(ended.queue, ended.view, partial(self.schedule, operation))
         elif not ended:
-            self._jobs.append(job)
+            self._operations.append(operation)
 
     def _dispatch(self, queue: Queue) -> None:
         if self.closing is not None or queue.number not in self.router.by_number:
@@ -346,17 +346,17 @@ class Core:
         if queue.outdated:
             self.acknowledger.settle_outdated(queue)
         if queue.browsers and not overdue:
-            self._show(queue)
-        if queue.auto_delete and not queue.consumers and not queue.browsers and self._is_over(queue):
-            if self.let_go(queue):
+            self._dispatch_to_browsers(queue)
+        if queue.auto_delete and not queue.consumers and not queue.browsers and self._can_auto_delete(queue):
+            if self.prepare_removal(queue):
                 self.remove(queue)
             return
         if overdue:
             # It is more than a step may take.
-            self._look_later(queue)
+            self._dispatch_later(queue)
             return
-        held = queue in self.mover.pending_moves.held
-        while queue.ready and not held and ((dispatches := queue.dispatch()) or queue.unfinished):
+        suspended = queue in self.mover.pending_moves.suspended
+        while queue.ready and not suspended and ((dispatches := queue.dispatch()) or queue.unfinished):
             for consumer, dispatch in dispatches:
                 session: ServerSession = consumer.owner  # type: ignore[assignment]
                 session.deliver(consumer, dispatch)
@@ -390,9 +390,9 @@ class Core:
         """A browse that is still wanted begins."""
         if consumer is not None and consumer.browser is not None:
             consumer.browser.begin()
-            self.touch(consumer.queue)
+            self.schedule_dispatch(consumer.queue)
 
-    def _show(self, queue: Queue) -> None:
+    def _dispatch_to_browsers(self, queue: Queue) -> None:
         """Go on with those who only look."""
         for browser in list(queue.browsers):
             session: ServerSession = browser.consumer.owner  # type: ignore[assignment]
@@ -404,10 +404,10 @@ class Core:
             elif browser.unfinished:
                 # One of them in a turn, and each in its turn.
                 queue.browsers[browser] = queue.browsers.pop(browser)
-                self._look_later(queue)
+                self._dispatch_later(queue)
                 break
 
-    def _look_later(self, queue: Queue) -> None:
+    def _dispatch_later(self, queue: Queue) -> None:
         """There is more to do for a queue, when others have had their turn."""
         if self.on_unfinished is None:
             self._dirty[queue] = None
@@ -415,28 +415,28 @@ class Core:
             self._unfinished[queue] = None
             self.on_unfinished()
 
-    def _refused(self, session: ServerSession, permission: str, address: str) -> None:
+    def _emit_refused(self, session: ServerSession, permission: str, address: str) -> None:
         user = session.owner[1]
         self.on_warning("forbidden", f"{user!r} lacks the permission {permission!r} at {address!r}")
-        self.event_bus.say(SecurityRefused, user=user, permission=permission, address=address, peer=session.peer)
+        self.event_bus.emit(SecurityRefused, user=user, permission=permission, address=address, peer=session.peer)
 
-    def _full(self, address: str, policy: str) -> None:
-        self.event_bus.say(AddressFull, address=address, policy=policy)
+    def _emit_address_full(self, address: str, policy: str) -> None:
+        self.event_bus.emit(AddressFull, address=address, policy=policy)
 
-    def _memory_full(self, policy: str) -> None:
+    def _emit_memory_full(self, policy: str) -> None:
         memory = self.memory
-        self.event_bus.say(MemoryFull, policy=policy, used=memory.used_bytes, limit=memory.limit_bytes)
+        self.event_bus.emit(MemoryFull, policy=policy, used=memory.used_bytes, limit=memory.limit_bytes)
 
-    def _moved(self, queue: Queue, target: Target | None, reason: str, messages: int) -> None:
+    def _emit_moved(self, queue: Queue, target: Target | None, reason: str, messages: int) -> None:
         """Messages have left a queue for another reason than that somebody was done with them."""
         about: dict[str, Any] = {"address": queue.address, "queue": queue.name, "messages": messages}
         about["target"] = target.address if target is not None else ""
         if reason == "expired":
-            self.event_bus.say(MessageExpired, **about)
+            self.event_bus.emit(MessageExpired, **about)
         elif reason in ("rejected", "attempts"):
-            self.event_bus.say(MessageDeadLettered, reason=reason, **about)
+            self.event_bus.emit(MessageDeadLettered, reason=reason, **about)
 
-    def _is_over(self, queue: Queue) -> bool:
+    def _can_auto_delete(self, queue: Queue) -> bool:
         """Whether a queue without consumers goes by itself."""
         if self.transactions.two_phase.keeps(queue) or queue in self.mover.pending_moves:
             return False
@@ -452,7 +452,7 @@ class Core:
         )
         return queue.used and (empty or not queue.spec.auto_created)
 
-    def let_go(self, queue: Queue) -> bool:
+    def prepare_removal(self, queue: Queue) -> bool:
         """Roll back what holds messages of a queue that nobody consumes from any more; whether all that is to leave it
         for another address has done so."""
         self.transactions.leave_queue(queue)
@@ -476,7 +476,7 @@ class Core:
         if priority_list.high_watermark > before:
             self._dirty[queue] = None
             return
-        self.release_queue.when_all_is_durable(lambda: self.touch(queue))
+        self.release_queue.when_all_is_durable(lambda: self.schedule_dispatch(queue))
 
 
 def _ignore(*_: object) -> None:

@@ -151,7 +151,7 @@ class Definitions:
         queue = self._router.add_queue(made, address)
         self._router.positions[number] = self.numbers.given(number, position)
         self._watermarks.open(queue)
-        self._event_bus.say(
+        self._event_bus.emit(
             QueueCreated,
             address=address.name,
             queue=name,
@@ -197,7 +197,7 @@ class Definitions:
             self._router.remove_address(address)
             dead.append(address.position)
         self._forget_at(dead)
-        self._event_bus.say(QueueDeleted, address=queue.address, queue=queue.name)
+        self._event_bus.emit(QueueDeleted, address=queue.address, queue=queue.name)
 
     def _forget_at(self, positions: list[int]) -> None:
         """Delete records, by a new record of the highest queue number that was ever given."""

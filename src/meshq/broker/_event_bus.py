@@ -65,7 +65,7 @@ class EventBus:
         """The node can announce what happens."""
         self._publisher = publisher
 
-    def say(self, kind: type[Notification], **about: Any) -> None:
+    def emit(self, kind: type[Notification], **about: Any) -> None:
         """Something has happened."""
         publisher = self._publisher
         # There are no subscriptions before a node is active, and no more deliveries when it stops.
@@ -112,9 +112,9 @@ class NotificationPublisher:
             self._waiting.popleft()
             self._drop(1)
         self._waiting.append(notification)
-        self._core.talk(self)
+        self._core.schedule_flush(self)
 
-    def say(self) -> None:
+    def flush(self) -> None:
         """The end of a turn."""
         while self._waiting:
             count = min(len(self._waiting), limits.RUN_MESSAGES_MAX)
@@ -131,13 +131,13 @@ class NotificationPublisher:
         target, stamp_ms = Target(NOTIFICATIONS, None), round(notifications[0].timestamp * 1000)
         try:
             core.internal_producer.send(
-                target, [b""] * count, envelopes, stamp_ms, counted=False, ahead=self._make_room, lost=self._drop
+                target, [b""] * count, envelopes, stamp_ms, counted=False, ahead=self._drop_oldest, lost=self._drop
             )
         except (AddressFullError, ClosedError, JournalBrokenError):
             # A durable subscription has no room, or the node ends, and says why.
             self._drop(count)
 
-    def _make_room(self, count: int) -> None:
+    def _drop_oldest(self, count: int) -> None:
         """So many notifications are placed now, perhaps long after they were announced."""
         address = self._core.router.addresses.get(NOTIFICATIONS)
         for queue in address.queues if address is not None else ():

@@ -89,11 +89,11 @@ class InternalProducer:
         *,
         first: bool = False,
     ) -> None:
-        then = partial(self._go_on, run, target, place, lost)
+        then = partial(self._resume, run, target, place, lost)
         # What comes behind it keeps its place.
         self._core.fair_scheduler.begin(NODE, self, asked or CostlyScan(iter(()), 0), then, first=first)
 
-    def _go_on(self, run: StoredRun, target: Target, place: Callable[[], None], lost: Callable[[int], None]) -> None:
+    def _resume(self, run: StoredRun, target: Target, place: Callable[[], None], lost: Callable[[int], None]) -> None:
         closing = self._core.closing is not None
         asked = None if closing else self._costly(run, target)
         if asked is not None:

@@ -41,7 +41,7 @@ class KeptQueue(NamedTuple):
 
     kept: Kept
     position: int
-    turn: int
+    generation: int
 
 
 @attrs.define(eq=False)
@@ -67,7 +67,7 @@ class KnownPeer:
     gone: str = "away"
     #: What its store is called, empty if it never said so; and how often it was begun anew since.
     store: bytes = b""
-    turn: int = 0
+    generation: int = 0
     position: int = 0
     #: By number there.
     queues: dict[int, KeptQueue] = attrs.field(factory=dict)
@@ -89,7 +89,7 @@ class KnownPeers:
         peer = self.peers.setdefault(values["queue"], KnownPeer())
         if values["kind"] == "peer":
             peer.connector, peer.left, peer.position = values["connector"], values["left"], position
-            peer.store, peer.turn = values["store"], values["turn"]
+            peer.store, peer.generation = values["store"], values["turn"]
             # Nobody looks for a node where another one is.
             peer.gone = "left" if peer.left else "away" if peer.connector else "down"
         elif values["kind"] == "renumbered":
@@ -109,11 +109,11 @@ class KnownPeers:
     def restored(self) -> None:
         """All records are read: those of other turns than their node's are of no use."""
         for queue, peer in self.peers.items():
-            for number in [number for number, known in peer.queues.items() if known.turn != peer.turn]:
+            for number in [number for number, known in peer.queues.items() if known.generation != peer.generation]:
                 self.drop(queue, number)
-            for turn in [turn for turn in peer.renumbered if turn > peer.turn]:
+            for generation in [generation for generation in peer.renumbered if generation > peer.generation]:
                 # The node ended before the turn began.
-                self._release_queue.doom(peer.renumbered.pop(turn).positions)
+                self._release_queue.doom(peer.renumbered.pop(generation).positions)
 
     def renumber(self, queue: int, view: QueueRun) -> None:
         """A run that waits for a node is taken up from the journal: the numbers that it is for now."""
@@ -139,18 +139,18 @@ class KnownPeers:
         peer = self.peers.setdefault(queue, KnownPeer())
         last, views = waiting[0], list(waiting[1])
         first = min((view.first for view in views), default=last + 1)
-        for turn in [turn for turn, one in peer.renumbered.items() if one.last < first]:
-            self._release_queue.doom(peer.renumbered.pop(turn).positions)
+        for generation in [generation for generation, one in peer.renumbered.items() if one.last < first]:
+            self._release_queue.doom(peer.renumbered.pop(generation).positions)
         if peer.store == store:
             return
         if peer.store:
-            peer.turn += 1
+            peer.generation += 1
             kept = {number: (known.kept["name"], known.kept["address"]) for number, known in peer.queues.items()}
             names = {**kept, **told}
             wanted = dict.fromkeys(number for view in views for number in view.remote)
             if wanted:
                 numbers = {old: there.get(names[old], NOWHERE) if old in names else NOWHERE for old in wanted}
-                renumbered = peer.renumbered[peer.turn] = Renumbered(last, numbers)
+                renumbered = peer.renumbered[peer.generation] = Renumbered(last, numbers)
                 for view in views:
                     _renumber(view, renumbered)
                 # Before their old records go: a crash in between leaves everything as it was.
@@ -163,14 +163,14 @@ class KnownPeers:
     def _write_turns(self, queue: int, peer: KnownPeer) -> bool:
         """Write the new numbers of every turn that the journal lacks; returns whether it has all of them then."""
         return all(
-            renumbered.written or self._write_renumbered(queue, turn, renumbered)
-            for turn, renumbered in sorted(peer.renumbered.items())
+            renumbered.written or self._write_renumbered(queue, generation, renumbered)
+            for generation, renumbered in sorted(peer.renumbered.items())
         )
 
-    def _write_renumbered(self, queue: int, turn: int, renumbered: Renumbered) -> bool:
+    def _write_renumbered(self, queue: int, generation: int, renumbered: Renumbered) -> bool:
         """Write the new numbers of a turn, all of them or none; returns whether the journal has them."""
         pairs = [(old, new % NOWHERE) for old, new in renumbered.numbers.items() if old != NOWHERE]
-        values = {"kind": "renumbered", "queue": queue, "turn": turn, "last": renumbered.last}
+        values = {"kind": "renumbered", "queue": queue, "turn": generation, "last": renumbered.last}
         for at in range(0, len(pairs), _PAIRS_MAX):
             numbers = b"".join([_PAIR.pack(*pair) for pair in pairs[at : at + _PAIRS_MAX]])
             position = self._write({**values, "numbers": numbers}, 0, vital=True)
@@ -203,10 +203,10 @@ class KnownPeers:
             "connector": peer.connector,
             "left": peer.left,
             "store": peer.store,
-            "turn": peer.turn,
+            "turn": peer.generation,
         }
         # Without the turn what waits would be for other queues in the next life.
-        peer.position = self._write(values, peer.position, vital=peer.turn > 0)
+        peer.position = self._write(values, peer.position, vital=peer.generation > 0)
 
     def replace(self, queue: int, found: Mapping[int, Kept]) -> None:
         """All queues of a node."""
@@ -221,8 +221,8 @@ class KnownPeers:
         peer = self.peers.setdefault(queue, KnownPeer())
         before = peer.queues.get(number, KeptQueue({}, 0, 0))
         if before.kept != kept or not before.position:
-            values = {"kind": "binding", "queue": queue, "number": number, "turn": peer.turn, **kept}
-            peer.queues[number] = KeptQueue(kept, self._write(values, before.position), peer.turn)
+            values = {"kind": "binding", "queue": queue, "number": number, "turn": peer.generation, **kept}
+            peer.queues[number] = KeptQueue(kept, self._write(values, before.position), peer.generation)
 
     def drop(self, queue: int, number: int) -> None:
         """A queue of a node is gone."""

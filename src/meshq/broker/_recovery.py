@@ -375,7 +375,7 @@ class Recovery:
             given, delivered, position = self._marks.get(queue.number, (0, {}, 0))
             queue.last = max(given, *delivered.values(), 0)
             core.watermarks.open(queue, given, delivered, position)
-        self._two_phase.hold(self._views_of)
+        self._two_phase.restore_unacked(self._views_of)
         ended: list[int] = []
         for position, (run, views) in self._runs.items():
             found: list[tuple[Queue, QueueRun]] = []

@@ -204,7 +204,7 @@ class Broker:
             cause = first_error(error)
             told = str(cause) if isinstance(cause, MeshqError) else f"{type(cause).__module__}.{type(cause).__name__}"
             _log.error("%s has failed: %s", self.name, told, extra=event)
-        self._event_bus.say(BrokerStateChanged, state=state)
+        self._event_bus.emit(BrokerStateChanged, state=state)
 
     def client(self, **settings: Unpack[ClientOptions]) -> Client:
         """Create a client in this process, without a socket, to be used as ``async with``.  ``settings`` as for

@@ -56,8 +56,8 @@ class ForwardQueue(abc.StoreAndForwardQueue):
         window = max(1, min(FORWARD_WINDOW_BYTES, self._core.memory.limit_bytes // FORWARD_SHARE))
         self._consumer = ConsumerState(self.queue, self, 1, FORWARD_WINDOW, window)
         self.queue.add_consumer(self._consumer)
-        self._core.touch(self.queue)
-        self._core.turn()
+        self._core.schedule_dispatch(self.queue)
+        self._core.run_pending()
 
     def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
         """The queue has granted messages.
@@ -82,7 +82,7 @@ class ForwardQueue(abc.StoreAndForwardQueue):
             if self._consumer is not None:
                 # It can't be read: what it is is left to a human.
                 self._core.redelivery.reject(self._consumer, [(waiting.dispatch.tag, waiting.dispatch.tag)])
-                self._core.touch(self.queue)
+                self._core.schedule_dispatch(self.queue)
         else:
             waiting.content, waiting.whole = with_body(waiting.content, found), True
         while self._line and self._line[0].whole:
@@ -126,8 +126,8 @@ class ForwardQueue(abc.StoreAndForwardQueue):
             except (ClosedError, JournalBrokenError):
                 # The node ends and says why, but not to the other one; the link's numbers tell the next life.
                 return
-            self._core.touch(self.queue)
-            self._core.turn()
+            self._core.schedule_dispatch(self.queue)
+            self._core.run_pending()
 
     def detach(self) -> None:
         """The link is gone."""
@@ -175,7 +175,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
 
     def mark(self, link: abc.StoreAndForwardQueue, gone: str) -> None:
         """A peer is gone, and how, or is there again."""
-        self._core.router.mark(_key(link), gone)
+        self._core.router.mark_gone(_key(link), gone)
         known = self._core.peers.peers.get(link.number)
         if known is not None:
             known.gone = gone
@@ -208,7 +208,7 @@ class LocalRemoteBindings(abc.RemoteBindings):
             return
         queues = [abc.RemoteQueue(number=number, consumers=0, **one.kept) for number, one in known.queues.items()]
         self._core.router.replace(_key(link), [self._binding(link, mode, queue) for queue in queues])
-        self._core.router.mark(_key(link), "left" if known.left else "away")
+        self._core.router.mark_gone(_key(link), "left" if known.left else "away")
 
     def withdraw(self, link: abc.StoreAndForwardQueue) -> None:
         """Nothing more goes to a peer."""

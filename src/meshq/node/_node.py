@@ -11,7 +11,7 @@ import trio
 
 from meshq import abc
 from meshq.broker import (
-    EXCERPT_FORM,
+    PREFIX_FORM,
     ConnectionCounts,
     Core,
     CoreSettings,
@@ -169,7 +169,7 @@ class Node:
             env=env,
             encryption_keys=settings.journal.encryption_keys,
             directories=settings.directories,
-            record_prefix=RecordPrefix(EXCERPT_FORM, record_prefix),
+            record_prefix=RecordPrefix(PREFIX_FORM, record_prefix),
         )
         await journal.open()
         try:
@@ -203,7 +203,7 @@ class Node:
             journal.on_damaged = self._damaged
             journal.checkpoint = self._checkpoint
             if self.bodies is not None:
-                self.bodies.turn, self.bodies.failed = core.turn, self._journal_failed
+                self.bodies.run_pending, self.bodies.failed = core.run_pending, self._journal_failed
                 await nursery.start(self.bodies.run)
             await nursery.start(journal.run)
             nursery.start_soon(self._raise_failure)
@@ -230,7 +230,7 @@ class Node:
             routes=LocalRemoteBindings(core),
             on_demand_changed=core.demand.watchers.append,
             on_peer=core.demand.on_peer.append,
-            say=core.event_bus.say,
+            say=core.event_bus.emit,
             open_link=partial(self.inproc.connect_local, "a service"),
         )
         for service in self._settings.services:
@@ -299,13 +299,13 @@ class Node:
         else:
             _log.info("the disk has room for messages again", extra={"event": "disk_has_room"})
         self._declarer.room()
-        self.core.turn()
+        self.core.run_pending()
 
     def _damaged(self, error: DamagedError) -> None:
         """Report damage in a part of the store that was not read before."""
         about = {"file": error.file, "offset": error.offset, "expected": error.expected, "found": error.found}
-        self.core.event_bus.say(StoreDamaged, **about)
-        self.core.turn()
+        self.core.event_bus.emit(StoreDamaged, **about)
+        self.core.run_pending()
 
     def _journal_failed(self, error: MeshqError) -> None:
         """End the node, because the journal has failed and nothing can be confirmed any more."""
@@ -342,7 +342,7 @@ class Node:
             await self._unsifted.wait()
             self._unsifted = trio.Event()
             began = trio.current_time()
-            self.core.go_on()
+            self.core.resume()
             lasted = trio.current_time() - began
             if lasted > LONG_STEP_S:
                 # The others need several turns for what they do: they have more time than who keeps them waiting.

@@ -69,18 +69,18 @@ class PagingTask:
                     return
                 pager.relieve()
             await self._spill()
-            core.turn()
+            core.run_pending()
             while runs := pager.next_reads():
                 found = await self._read(runs)
                 if found is None:
                     return
                 pager.arrived(found)
-                core.turn()
+                core.run_pending()
                 if pager.crowded and not await self._durable():
                     return
                 pager.relieve()
             # Whoever waited for what has gone meanwhile has been told.
-            core.turn()
+            core.run_pending()
             await self._threads.run(self._files.remove_unused, pool=POOL)
 
     async def _spill(self) -> None:

@@ -48,15 +48,14 @@ class _Removal(NamedTuple):
     """Whatever there is of it goes."""
 
 
-_Job = _Block | _BodyRead | _Removal
+_Task = _Block | _BodyRead | _Removal
 
 
 class FileBodies(Bodies):
     """Large bodies of a node that has a store.
 
-    ``uploads_max``: bodies that come in at a time; each has an open file.
-    ``turn`` is called after each answer; ``failed`` when the disk has failed: nothing durable may be promised any
-    more.
+    ``uploads_max``: the most bodies that come in at a time; each has an open file.  ``run_pending`` is called after
+    each answer.  ``failed`` is called when the disk has failed: nothing durable may be promised any more.
     """
 
     in_memory = False
@@ -68,9 +67,9 @@ class FileBodies(Bodies):
         self._uploads_max = uploads_max
         self._files = files
         self._threads = threads
-        self.turn: Callable[[], None] = _nothing
+        self.run_pending: Callable[[], None] = _nothing
         self.failed: Callable[[MeshqError], None] = _ignore
-        self._jobs: dict[Body, deque[_Job]] = {}
+        self._tasks: dict[Body, deque[_Task]] = {}
         # Bodies that are coming in, and those that have failed to.
         self._writers: dict[Body, LargeBodyWriter] = {}
         self._refused: dict[Body, MeshqError] = {}
@@ -98,12 +97,12 @@ class FileBodies(Bodies):
         """In its turn: who reads it gets what was asked for before."""
         self._add(body, _Removal())
 
-    def _add(self, body: Body, job: _Job) -> None:
-        jobs = self._jobs.get(body)
-        if jobs is not None:
-            jobs.append(job)
+    def _add(self, body: Body, task: _Task) -> None:
+        tasks = self._tasks.get(body)
+        if tasks is not None:
+            tasks.append(task)
             return
-        self._jobs[body] = deque((job,))
+        self._tasks[body] = deque((task,))
         if self._nursery is not None:
             self._nursery.start_soon(self._work, body)
 
@@ -134,7 +133,7 @@ class FileBodies(Bodies):
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                for body in self._jobs:
+                for body in self._tasks:
                     nursery.start_soon(self._work, body)
                 task_status.started()
                 await trio.sleep_forever()
@@ -146,24 +145,24 @@ class FileBodies(Bodies):
 
     async def _work(self, body: Body) -> None:
         """Do what waits for one body, until nothing does."""
-        jobs = self._jobs[body]
-        while jobs:
-            if isinstance(jobs[0], _Block):
-                await self._write(body, jobs)
+        tasks = self._tasks[body]
+        while tasks:
+            if isinstance(tasks[0], _Block):
+                await self._write(body, tasks)
             else:
-                job = jobs.popleft()
-                if isinstance(job, _BodyRead):
-                    await self._read(body, job)
+                task = tasks.popleft()
+                if isinstance(task, _BodyRead):
+                    await self._read(body, task)
                 else:
                     await self._remove(body)
-            self.turn()
-        del self._jobs[body]
+            self.run_pending()
+        del self._tasks[body]
 
-    async def _write(self, body: Body, jobs: deque[_Job]) -> None:
+    async def _write(self, body: Body, tasks: deque[_Task]) -> None:
         """Write all blocks that wait, in one hop."""
         blocks: list[_Block] = []
-        while jobs and isinstance(jobs[0], _Block):
-            blocks.append(jobs.popleft())  # type: ignore[arg-type]
+        while tasks and isinstance(tasks[0], _Block):
+            blocks.append(tasks.popleft())  # type: ignore[arg-type]
         error = self._refused.get(body)
         if error is None and body not in self._writers and len(self._writers) >= self._uploads_max:
             text = f"{self._uploads_max} large bodies are coming in, and each has a file"
@@ -187,16 +186,16 @@ class FileBodies(Bodies):
             writer.finish(durable=last.durable)
             del self._writers[body]
 
-    async def _read(self, body: Body, job: _BodyRead) -> None:
+    async def _read(self, body: Body, task: _BodyRead) -> None:
         found: bytes | MeshqError
         try:
-            found = await self._threads.run(self._files.read, body.body_id, body.size_bytes, job.number, pool=POOL)
+            found = await self._threads.run(self._files.read, body.body_id, body.size_bytes, task.number, pool=POOL)
         except FileNotFoundError as error:
             found = caused(StaleDeliveryError("the message is gone"), error)
         except (OSError, DamagedError, SettingsError) as error:
             _log.warning("the body of a large message can't be read: %s", error, extra={"event": "body_unreadable"})
             found = caused(decline("unreadable", _told(error)), error)
-        job.then(found)
+        task.then(found)
 
     async def _remove(self, body: Body) -> None:
         writer = self._writers.pop(body, None)

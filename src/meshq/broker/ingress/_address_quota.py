@@ -61,7 +61,7 @@ class ProducerCredit:
         """It leaves."""
         self._quota.close(self)
 
-    def say(self, until: int) -> None:
+    def extend(self, until: int) -> None:
         """It may send so many in all."""
         self.until = until
         self._tell(until)
@@ -153,9 +153,9 @@ class AddressQuota:
         for credit in self._credits:
             if not self.blocks:
                 if credit.until != UNLIMITED:
-                    credit.say(UNLIMITED)
+                    credit.extend(UNLIMITED)
             elif credit.until == UNLIMITED:
-                credit.say(credit.count)
+                credit.extend(credit.count)
                 self._waiting[credit] = None
         if not self.blocks:
             self._reserved = 0
@@ -277,7 +277,7 @@ class AddressQuota:
     def _grant(self, credit: ProducerCredit, offer: int) -> None:
         self._reserved += offer - credit.promised
         credit.step = offer
-        credit.say(credit.count + offer)
+        credit.extend(credit.count + offer)
 
     def _offer(self) -> int:
         """How many messages the next producer may be promised; 0: none."""

@@ -31,7 +31,7 @@ def resolve_target(router: Router, target: Target) -> TargetResolution:
     address = router.addresses.get(target.address)
     if target.queue is not None:
         return _named(router, target, target.queue, address)
-    if address is not None and (address.queues or address.routing == "multicast" or address.rings):
+    if address is not None and (address.queues or address.routing == "multicast" or address.clustered_queues):
         return TargetResolution(address, address.routing)
     elsewhere = router.remote_routing(target.address)
     if address is None:

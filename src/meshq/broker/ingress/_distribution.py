@@ -25,14 +25,16 @@ def shared(run: StoredRun, address: Address, only: Queue | ClusteredQueue | None
     """
     if isinstance(only, Queue):
         return deal_here(run, address, [only], rows)
-    rings = [only] if only is not None else list(address.rings.values())
-    if not rings:
+    clustered_queues = [only] if only is not None else list(address.clustered_queues.values())
+    if not clustered_queues:
         return deal_here(run, address, address.queues, rows)
     if not travels(run):
-        return deal_here(run, address, [ring.local for ring in rings if ring.local is not None], rows)
+        return deal_here(
+            run, address, [clustered.local for clustered in clustered_queues if clustered.local is not None], rows
+        )
     anycast = address.routing == "anycast"
-    shares = plan(rings, rows, anycast=anycast, turn=address.turn, wants=wants_of(run))
-    address.turn += len(rows)
+    shares = plan(clustered_queues, rows, anycast=anycast, next_index=address.next_index, wants=wants_of(run))
+    address.next_index += len(rows)
     return shares
 
 
@@ -49,9 +51,9 @@ def check_reach(run: StoredRun, address: Address, only: Queue | ClusteredQueue |
     """
     if run.body is None or travels(run) or isinstance(only, Queue):
         return
-    rings = [only] if only is not None else list(address.rings.values())
+    clustered_queues = [only] if only is not None else list(address.clustered_queues.values())
     wants = wants_of(run)
-    if any(taker.gets for taker in takers(rings, lambda filters: wants(filters, 0))):
+    if any(taker.gets for taker in takers(clustered_queues, lambda filters: wants(filters, 0))):
         size = run.body.size_bytes
         text = f"a body of {size} bytes does not go from node to node: at most {limits.MESSAGE_BYTES_MAX} do"
         raise UsageError(f"{text}, and no queue here takes it")
@@ -65,9 +67,9 @@ def left_out(run: StoredRun, address: Address, shares: Sequence[Share]) -> list[
     if travels(run) or address.routing != "multicast":
         return []
     wants, here = wants_of(run), [share.queue for share in shares]
-    found = [takers([ring], lambda filters: wants(filters, 0)) for ring in address.rings.values()]
+    found = [takers([clustered], lambda filters: wants(filters, 0)) for clustered in address.clustered_queues.values()]
     return [
-        group[0].ring.name
+        group[0].clustered.name
         for group in found
         if any(taker.gets for taker in group) and not any(taker.member is queue for taker in group for queue in here)
     ]
@@ -76,24 +78,26 @@ def left_out(run: StoredRun, address: Address, shares: Sequence[Share]) -> list[
 def deal_here(run: StoredRun, address: Address, queues: Sequence[Queue], rows: Sequence[int]) -> list[Share]:
     """Who gets what of a run where only this node has queues."""
     anycast = address.routing == "anycast"
-    shares = deal(run, queues, rows, anycast=anycast, turn=address.turn)
+    shares = deal(run, queues, rows, anycast=anycast, next_index=address.next_index)
     if anycast and len(queues) > 1:
-        address.turn += len(rows)
+        address.next_index += len(rows)
     return shares
 
 
-def deal(run: StoredRun, queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, turn: int) -> list[Share]:
+def deal(
+    run: StoredRun, queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, next_index: int
+) -> list[Share]:
     """Deal rows to queues here: to all that take them, or to each queue in turn."""
     if any(queue.spec.filter is not None for queue in queues):
-        known = deal_known(run, queues, rows, anycast=anycast, turn=turn) if run.verdicts else None
+        known = deal_known(run, queues, rows, anycast=anycast, next_index=next_index) if run.verdicts else None
         if known is not None:
             return known
-        return sift(queues, rows, anycast=anycast, turn=turn, wants=wants_of(run))
+        return sift(queues, rows, anycast=anycast, next_index=next_index, wants=wants_of(run))
     count = len(queues) if anycast else 1
     dealt = [
         Share(queue, part, ())
         for index, queue in enumerate(queues)
-        for part in pieces(rows[(index - turn) % count :: count])
+        for part in pieces(rows[(index - next_index) % count :: count])
     ]
     return [share for share in dealt if share.rows]
 

@@ -75,7 +75,7 @@ def takes(filter: Filter | None, row: int, wants: Wants) -> bool:
 class ClusteredQueue:
     """The queues of one name."""
 
-    __slots__ = ("local", "name", "remotes", "turn")
+    __slots__ = ("local", "name", "next_index", "remotes")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -83,7 +83,7 @@ class ClusteredQueue:
         #: In the order of their nodes' links; none whose link deals nothing.
         self.remotes: list[RemoteBinding] = []
         #: Messages dealt so far.
-        self.turn = 0
+        self.next_index = 0
 
     @property
     def members(self) -> list[Member]:
@@ -111,7 +111,7 @@ class ClusteredQueue:
 class Taker(NamedTuple):
     """A queue of a name, and whether it gets a message: the message goes to one of those that do."""
 
-    ring: ClusteredQueue
+    clustered: ClusteredQueue
     member: Member
     gets: Known
     #: Whether it wants the message now: otherwise the message waits there.
@@ -132,9 +132,9 @@ def either(first: Known, second: Known) -> Known:
     return False if first is False and second is False else None
 
 
-def groups_of(rings: Sequence[ClusteredQueue], *, anycast: bool) -> list[Sequence[ClusteredQueue]]:
+def groups_of(clustered_queues: Sequence[ClusteredQueue], *, anycast: bool) -> list[Sequence[ClusteredQueue]]:
     """The names among which a message goes to one: all of an anycast address, each alone of a multicast one."""
-    return [rings] if anycast else [[ring] for ring in rings]
+    return [clustered_queues] if anycast else [[clustered] for clustered in clustered_queues]
 
 
 def takers(group: Sequence[ClusteredQueue], judge: Judge) -> list[Taker]:
@@ -144,9 +144,9 @@ def takers(group: Sequence[ClusteredQueue], judge: Judge) -> list[Taker]:
     elsewhere, or at last in one whose node is gone.  Where it is not known whether anybody wants it now, who would get
     it then is among them, too.
     """
-    strict = any(remote.mode == "strict" for ring in group for remote in ring.remotes)
-    here = any(ring.local is not None for ring in group)
-    members = [(ring, member) for ring in group for member in ring.members]
+    strict = any(remote.mode == "strict" for clustered in group for remote in clustered.remotes)
+    here = any(clustered.local is not None for clustered in group)
+    members = [(clustered, member) for clustered in group for member in clustered.members]
     taking = [_takes(member, judge) for _, member in members]
     asking = [
         both(takes, _asks(member, judge, strict=strict, here=here))
@@ -200,22 +200,22 @@ def _asks(member: Member, judge: Judge, *, strict: bool, here: bool) -> Known:
 
 
 def plan(
-    rings: Sequence[ClusteredQueue], rows: Sequence[int], *, anycast: bool, turn: int, wants: Wants
+    clustered_queues: Sequence[ClusteredQueue], rows: Sequence[int], *, anycast: bool, next_index: int, wants: Wants
 ) -> list[Share]:
-    """Deal the ``rows`` of a run among rings; ``turn`` says where the rotation among names stands."""
+    """Deal the ``rows`` of a run among rings; ``next_index`` says where the rotation among names stands."""
     taken: _Taken = {}
-    for group in groups_of(rings, anycast=anycast):
+    for group in groups_of(clustered_queues, anycast=anycast):
         asked = _by_name(takers(group, _any))
-        if any(ring.judged for ring in group):
+        if any(clustered.judged for clustered in group):
             standing = dict(asked)
             for index, row in enumerate(rows):
-                _deal_one(group, standing, row, turn + index, wants, taken)
+                _deal_one(group, standing, row, next_index + index, wants, taken)
             continue
-        for index, (ring, members) in enumerate(asked):
-            part = rows[(index - turn) % len(asked) :: len(asked)]
+        for index, (clustered, members) in enumerate(asked):
+            part = rows[(index - next_index) % len(asked) :: len(asked)]
             for place, member in enumerate(members):
-                _give(member, part[(place - ring.turn) % len(members) :: len(members)], taken)
-            ring.turn += len(part)
+                _give(member, part[(place - clustered.next_index) % len(members) :: len(members)], taken)
+            clustered.next_index += len(part)
     return [share for queue, table in taken.items() for share in _shares_of_queue(queue, table)]
 
 
@@ -226,9 +226,9 @@ _Taken = dict["Queue", dict[int, Sequence[int]]]
 def _by_name(found: Sequence[Taker]) -> list[tuple[ClusteredQueue, list[Member]]]:
     """The names of which a queue gets the message, and these queues."""
     names: dict[ClusteredQueue, list[Member]] = {}
-    for ring, member, gets, _ in found:
+    for clustered, member, gets, _ in found:
         if gets:
-            names.setdefault(ring, []).append(member)
+            names.setdefault(clustered, []).append(member)
     return list(names.items())
 
 
@@ -240,7 +240,7 @@ def _deal_one(
     group: Sequence[ClusteredQueue],
     standing: dict[ClusteredQueue, list[Member]],
     row: int,
-    turn: int,
+    next_index: int,
     wants: Wants,
     taken: _Taken,
 ) -> None:
@@ -252,15 +252,15 @@ def _deal_one(
     asked = _by_name(found)
     if not asked:
         return
-    ring, willing = asked[turn % len(asked)]
-    able = standing.get(ring, []) if any(taker.asks for taker in found) else []
+    clustered, willing = asked[next_index % len(asked)]
+    able = standing.get(clustered, []) if any(taker.asks for taker in found) else []
     for step in range(len(able)):
-        member = able[(ring.turn + step) % len(able)]
+        member = able[(clustered.next_index + step) % len(able)]
         if any(member is one for one in willing):
             _give(member, (row,), taken)
-            ring.turn += step + 1
+            clustered.next_index += step + 1
             return
-    _give(willing[turn % len(willing)], (row,), taken)
+    _give(willing[next_index % len(willing)], (row,), taken)
 
 
 def _give(member: Member, rows: Sequence[int], taken: _Taken) -> None:

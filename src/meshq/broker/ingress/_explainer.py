@@ -97,21 +97,23 @@ class Explainer:
         queues = list(use.address.queues) if use.address is not None else []
         if use.makes:
             queues.append(Queue(0, use.makes, target.address, durable=True, spec=AUTO_CREATED))
-        rings = self._router.rings_of(target.address, use.routing, queues, {})
-        if use.only and not (use.only in rings and rings[use.only].remotes):
+        clustered_queues = self._router.clustered_queues_of(target.address, use.routing, queues, {})
+        if use.only and not (use.only in clustered_queues and clustered_queues[use.only].remotes):
             # Nobody else has the one that is named.
-            rings = {}
+            clustered_queues = {}
         if use.only:
             queues = [queue for queue in queues if queue.name == use.only]
-            rings = {name: ring for name, ring in rings.items() if name == use.only}
-        here = not rings or not first
+            clustered_queues = {name: clustered for name, clustered in clustered_queues.items() if name == use.only}
+        here = not clustered_queues or not first
         anycast = use.routing == "anycast"
         groups: list[list[Taker]] = []
         if here:
             alone = [Taker(ClusteredQueue(queue.name), queue, self._accepts(queue.spec.filter)) for queue in queues]
             groups = [alone] if anycast else [[taker] for taker in alone]
         else:
-            groups = [takers(group, self._judge) for group in groups_of(list(rings.values()), anycast=anycast)]
+            groups = [
+                takers(group, self._judge) for group in groups_of(list(clustered_queues.values()), anycast=anycast)
+            ]
         why_not = f"the divert {taken_by!r} takes it away" if kept is False else ""
         for group in groups:
             self._group(group, kept, why_not, anycast=anycast, alone=bool(use.only))

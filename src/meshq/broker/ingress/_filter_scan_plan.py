@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from meshq.broker.queue._queue_machine import Queue
 
 
-def sift(queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, turn: int, wants: Wants) -> list[Share]:
+def sift(queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, next_index: int, wants: Wants) -> list[Share]:
     """Deal the ``rows`` of a run among queues.
 
     On an anycast address each message goes to the next queue in turn that takes it, on a multicast one to all that do.
@@ -23,7 +23,7 @@ def sift(queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, turn: i
     count = len(queues)
     for index, row in enumerate(rows):
         for step in range(count):
-            place = (turn + index + step) % count if anycast else step
+            place = (next_index + index + step) % count if anycast else step
             if takes(filters[place], row, wants):
                 taken[place].append(row)
                 if anycast:

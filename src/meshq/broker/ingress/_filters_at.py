@@ -21,7 +21,7 @@ def filters_at(router: Router, target: Target) -> list[Filter]:
     address = router.addresses.get(name)
     if name in router.diverts.from_address:
         return _distinct(_of_diverts(router, name))
-    if address is None or not (address.filtered or address.rings):
+    if address is None or not (address.filtered or address.clustered_queues):
         return []
     return _distinct(_of_address(router, name))
 
@@ -105,8 +105,8 @@ def _of_address(router: Router, name: str) -> Iterator[Filter]:
     if address is None:
         return
     yield from _of_queues(address.queues)
-    for ring in address.rings.values():
-        yield from ring.filters()
+    for clustered in address.clustered_queues.values():
+        yield from clustered.filters()
 
 
 def _of_diverts(router: Router, name: str) -> Iterator[Filter]:
@@ -127,9 +127,9 @@ def _of_name(router: Router, target: Target) -> Iterator[Filter]:
         queue = router.queues.get(name)
         if queue is not None and queue.address == target.address:
             yield from _of_queues([queue])
-        ring = address.rings.get(name) if address is not None else None
-        if ring is not None:
-            yield from ring.filters()
+        clustered = address.clustered_queues.get(name) if address is not None else None
+        if clustered is not None:
+            yield from clustered.filters()
 
 
 def _of_everybody(router: Router, name: str) -> Iterator[Filter]:

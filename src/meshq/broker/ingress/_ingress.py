@@ -42,7 +42,7 @@ ROW_RECORD_BYTES: Final = 16
 PART_RECORD_BYTES: Final = 24
 MARK_RECORD_BYTES: Final = 144
 #: Bytes of the record that says whose the runs of a producer are, beside the user's name.
-TURN_RECORD_BYTES: Final = 96
+OWNER_RECORD_BYTES: Final = 96
 #: Marks of one queue: each priority has its own.
 _MARKS_MAX: Final = limits.PRIORITY_MAX + 1
 
@@ -107,7 +107,7 @@ class Ingress:
             return
         targets = [only] if isinstance(only, Queue) else address.queues
         diverted = only is None and address.name in self._diverts.from_address
-        special = kinds & SPECIAL or address.rings or address.filtered
+        special = kinds & SPECIAL or address.clustered_queues or address.filtered
         if diverted or run.body is not None or (special and _apart(address, only, targets, kinds)):
             rows = _without(count, skipped)
             asked = self._asked(run, kinds)
@@ -137,10 +137,10 @@ class Ingress:
             then = address.quota.placed(count - len(skipped), then)
         self._release_queue.release_after(position, views, then)
 
-    def weigh_turns(self, runs: Iterable[StoredRun]) -> int:
+    def weigh_owner_changes(self, runs: Iterable[StoredRun]) -> int:
         """The bytes that records of whose these runs are may take."""
-        users = {(run.producer, run.user) for run in runs if run.user != self._producers.speaker(run.producer)}
-        return sum(TURN_RECORD_BYTES + len(user.encode()) for _, user in users)
+        users = {(run.producer, run.user) for run in runs if run.user != self._producers.user_of(run.producer)}
+        return sum(OWNER_RECORD_BYTES + len(user.encode()) for _, user in users)
 
     def attribute(self, run: StoredRun) -> None:
         """Say in the journal whose the producer's runs are from here on, unless that holds already.
@@ -148,11 +148,11 @@ class Ingress:
         Raises:
             AddressFullError, JournalBrokenError: nothing changed.
         """
-        if not run.durable or run.user == self._producers.speaker(run.producer):
+        if not run.durable or run.user == self._producers.user_of(run.producer):
             return
-        turn = UserProducersRecord(run.user, False, False, ((run.producer, 0, True),), ())
-        position = self._release_queue.write(USER_PRODUCERS, [encode_user_producers(turn)])
-        self._producers.speaks(run.producer, run.user)
+        owner_change = UserProducersRecord(run.user, False, False, ((run.producer, 0, True),), ())
+        position = self._release_queue.write(USER_PRODUCERS, [encode_user_producers(owner_change)])
+        self._producers.assign_user(run.producer, run.user)
         # Only a start from before the next checkpoint reads it, and gets what is dead from there on, too.
         self._release_queue.doom([position])
 
@@ -211,15 +211,18 @@ class Ingress:
         asked = self._asked(run, kinds)
         names = self._diverts.order(address.name) if diverted else [address.name]
         known = self._definitions.router.addresses
-        turning: list[Address | ClusteredQueue] = [*filter(None, map(known.get, names)), *address.rings.values()]
-        turns = [(one, one.turn) for one in turning]
+        rotating: list[Address | ClusteredQueue] = [
+            *filter(None, map(known.get, names)),
+            *address.clustered_queues.values(),
+        ]
+        next_indexes = [(one, one.next_index) for one in rotating]
         rows: Sequence[int] = range(content.rows)
         has_ids = bool(kinds & KIND_ID and address.duplicates.capacity)
         if has_ids:
             rows = _without(content.rows, _judge(run, address)[1])
         shares = self._diverted(run, address, rows) if diverted else shared(run, address, only, rows)
-        for one, turn in turns:
-            one.turn = turn
+        for one, next_index in next_indexes:
+            one.next_index = next_index
         counts = self._entering.count_parts(run, shares, asked).values()
         # What is placed before it in the same step may make more of its ids known: then it has holes.
         parts = sum(len(share.rows) for share in shares) if has_ids else sum(counts)
@@ -334,7 +337,7 @@ class Ingress:
             AddressFullError, JournalBrokenError: nothing changed.
         """
         targets = forwarded_to(self._definitions.router, run.address, queues)
-        shares = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, turn=0)]
+        shares = [share for queue in targets for share in deal(run, [queue], rows, anycast=True, next_index=0)]
         if not targets:
             shares = self._route_again(run, rows, topic=topic)
         if not shares:
@@ -411,7 +414,7 @@ class Ingress:
             gone = address is None and target.address.startswith(TEMPORARY)
             return [] if gone or target.address in self._definitions.router.queues else list(rows)
         anycast = address is None or address.routing == "anycast"
-        return sorted(placed(deal(run, queues, rows, anycast=anycast, turn=0)))
+        return sorted(placed(deal(run, queues, rows, anycast=anycast, next_index=0)))
 
     def place_anew(self, run: StoredRun, waited: tuple[Queue, tuple[int, ...]], gone: tuple[SettledRow, ...]) -> bool:
         """Place what has ``waited`` in a store-and-forward queue for queues of its node: as if that node had none.
@@ -470,7 +473,7 @@ def _full(run: StoredRun, quota: AddressQuota) -> AddressFullError:
 
 def _apart(address: Address, only: Queue | ClusteredQueue | None, targets: Sequence[Queue], kinds: int) -> bool:
     """Whether the messages of a run may go different ways, or at different times."""
-    if (kinds & SPECIAL and targets) or (address.rings and not isinstance(only, Queue)):
+    if (kinds & SPECIAL and targets) or (address.clustered_queues and not isinstance(only, Queue)):
         return True
     return bool(address.filtered) and any(one.spec.filter is not None for one in targets)
 

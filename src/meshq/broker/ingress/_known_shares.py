@@ -16,7 +16,7 @@ from meshq.broker.queue._verdicts import bits_of
 
 
 def deal_known(
-    run: StoredRun, queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, turn: int
+    run: StoredRun, queues: Sequence[Queue], rows: Sequence[int], *, anycast: bool, next_index: int
 ) -> list[Share] | None:
     """What ``sift`` would deal; None: it is not known."""
     whole = (1 << run.content.rows) - 1
@@ -35,7 +35,7 @@ def deal_known(
     if unknown or unknown is None:
         return None
     if anycast:
-        taking = _in_turn(taking, rows, len(queues), turn)
+        taking = _rotate(taking, rows, len(queues), next_index)
     return [
         Share(queues[position], part, ())
         for position in sorted(taking)
@@ -44,7 +44,7 @@ def deal_known(
     ]
 
 
-def _in_turn(taking: dict[int, int], rows: Sequence[int], count: int, turn: int) -> dict[int, int]:
+def _rotate(taking: dict[int, int], rows: Sequence[int], count: int, next_index: int) -> dict[int, int]:
     """Of several queues that take a message the next one in turn gets it."""
     takers: dict[int, int] = {}
     for position, bits in taking.items():
@@ -55,7 +55,7 @@ def _in_turn(taking: dict[int, int], rows: Sequence[int], count: int, turn: int)
     for index, row in enumerate(rows):
         able = takers.get(row, 0)
         if able:
-            first = (turn + index) % count
+            first = (next_index + index) % count
             behind = able >> first
             position = first + _lowest(behind) if behind else _lowest(able)
             dealt[position] = dealt.get(position, 0) | 1 << row

@@ -36,13 +36,13 @@ Gap = tuple[int, int]
 class UserSequences:
     """The high marks of one user by producer id, the least recently active first."""
 
-    __slots__ = ("_everybody", "_gaps", "_idle", "_marks", "_open", "forgotten", "gap_count")
+    __slots__ = ("_everybody", "_gaps", "_highest", "_idle", "_open", "forgotten", "gap_count")
 
     def __init__(self, everybody: UserSequences | None = None) -> None:
         # What also holds for this user.
         self._everybody = everybody
         # 0: nothing of it is stored yet, and it has a channel.
-        self._marks: OrderedDict[bytes, int] = OrderedDict()
+        self._highest: OrderedDict[bytes, int] = OrderedDict()
         # First and last number of what was not stored below a mark, rising.
         self._gaps: dict[bytes, list[Gap]] = {}
         # How many channels each producer has; none of these is forgotten.
@@ -54,10 +54,10 @@ class UserSequences:
         self.forgotten = False
 
     def __len__(self) -> int:
-        return len(self._marks)
+        return len(self._highest)
 
     def __contains__(self, producer: bytes) -> bool:
-        return producer in self._marks
+        return producer in self._highest
 
     @property
     def forgets(self) -> bool:
@@ -78,17 +78,17 @@ class UserSequences:
         """Whether the producer has a channel."""
         return producer in self._open
 
-    def mark(self, producer: bytes) -> int:
+    def highest(self, producer: bytes) -> int:
         """The highest number stored, 0 for none."""
-        return self._marks.get(producer, 0)
+        return self._highest.get(producer, 0)
 
     def gaps(self, producer: bytes) -> list[Gap]:
         """What is known not to be stored below the mark."""
         return self._gaps.get(producer, [])
 
-    def enter(self, producer: bytes, mark: int, gaps: list[Gap]) -> None:
+    def enter(self, producer: bytes, highest: int, gaps: list[Gap]) -> None:
         """A producer comes that was not remembered."""
-        self._marks[producer] = mark
+        self._highest[producer] = highest
         self._idle[producer] = None
         for first, last in gaps:
             self.open_gap(producer, first, last)
@@ -103,8 +103,8 @@ class UserSequences:
         left = self._open.pop(producer) - 1
         if left:
             self._open[producer] = left
-        elif not self._marks[producer]:
-            del self._marks[producer]
+        elif not self._highest[producer]:
+            del self._highest[producer]
             return True
         else:
             self._idle[producer] = None
@@ -113,30 +113,30 @@ class UserSequences:
     def follow(self, producer: bytes, first: int, last: int) -> bool:
         """The messages ``first`` to ``last`` are placed, if they are the next ones of a producer that is remembered;
         whether they are."""
-        marks = self._marks
-        if marks.get(producer) != first - 1:
+        sequences = self._highest
+        if sequences.get(producer) != first - 1:
             return False
-        marks[producer] = last
-        marks.move_to_end(producer)
+        sequences[producer] = last
+        sequences.move_to_end(producer)
         if producer in self._idle:
             self._idle.move_to_end(producer)
         return True
 
     def raise_to(self, producer: bytes, first: int, last: int) -> None:
         """The messages ``first`` to ``last`` of a producer that is remembered are placed."""
-        marks = self._marks
-        mark = marks[producer]
-        if last > mark:
+        sequences = self._highest
+        highest = sequences[producer]
+        if last > highest:
             # Of a producer that may have been forgotten nobody knows what is below.
-            if first > mark + 1 and (mark or not self.forgets):
-                self.open_gap(producer, mark + 1, first - 1)
-            marks[producer] = last
+            if first > highest + 1 and (highest or not self.forgets):
+                self.open_gap(producer, highest + 1, first - 1)
+            sequences[producer] = last
         elif producer in self._gaps:
             self._fill(producer, first, last)
         self._active(producer)
 
     def _active(self, producer: bytes) -> None:
-        self._marks.move_to_end(producer)
+        self._highest.move_to_end(producer)
         if producer in self._idle:
             self._idle.move_to_end(producer)
 
@@ -166,7 +166,7 @@ class UserSequences:
         if not self._idle:
             return None
         producer, _ = self._idle.popitem(last=False)
-        del self._marks[producer]
+        del self._highest[producer]
         self.gap_count -= len(self._gaps.pop(producer, ()))
         self.forgotten = True
         return producer
@@ -177,7 +177,7 @@ class UserSequences:
 
     def stored(self) -> list[tuple[bytes, int]]:
         """Every producer of which something was stored, and its mark."""
-        return [(producer, mark) for producer, mark in self._marks.items() if mark]
+        return [(producer, highest) for producer, highest in self._highest.items() if highest]
 
 
 class ProducerSequences:
@@ -187,7 +187,7 @@ class ProducerSequences:
     up, a resent message of a producer of that user that isn't remembered can't be judged.
     """
 
-    __slots__ = ("_capacity", "_of_user", "_speakers", "_users")
+    __slots__ = ("_capacity", "_of_user", "_users", "_users_of")
 
     def __init__(self, capacity: int = limits.PRODUCERS_MAX, of_user: int = limits.PRODUCERS_OF_USER_MAX) -> None:
         self._capacity = capacity
@@ -195,7 +195,7 @@ class ProducerSequences:
         # The user without a name is who was not asked.
         self._users: dict[str, UserSequences] = {"": UserSequences()}
         # Whose the runs of a producer are that stand next in the journal, if not those of who was not asked.
-        self._speakers: dict[bytes, str] = {}
+        self._users_of: dict[bytes, str] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._users.values()))
@@ -206,54 +206,56 @@ class ProducerSequences:
 
     def get(self, producer: bytes, user: str = "") -> int | None:
         """The highest number stored; None for a producer that isn't remembered."""
-        return self._marks_of(producer, user).mark(producer) or None
+        return self._sequences_of(producer, user).highest(producer) or None
 
     def highest(self, producer: bytes) -> int:
         """The highest number that any user has stored under a producer's id; 0: none."""
-        return max(marks.mark(producer) for marks in self._users.values())
+        return max(sequences.highest(producer) for sequences in self._users.values())
 
     def whole(self, producer: bytes, user: str = "") -> int:
         """Everything up to this number is stored, or was refused and its producer knows."""
-        marks = self._marks_of(producer, user)
-        gaps = marks.gaps(producer)
-        return gaps[0][0] - 1 if gaps else marks.mark(producer)
+        sequences = self._sequences_of(producer, user)
+        gaps = sequences.gaps(producer)
+        return gaps[0][0] - 1 if gaps else sequences.highest(producer)
 
     def lacks(self, producer: bytes, first: int, last: int, user: str = "") -> bool:
         """Whether the messages ``first`` to ``last``, all below the mark, are known not to be stored."""
-        gaps = self._marks_of(producer, user).gaps(producer)
+        gaps = self._sequences_of(producer, user).gaps(producer)
         return any(low <= first and last <= high for low, high in gaps)
 
-    def _marks_of(self, producer: bytes, user: str) -> UserSequences:
-        marks = self._users.get(user)
+    def _sequences_of(self, producer: bytes, user: str) -> UserSequences:
+        sequences = self._users.get(user)
         # Who has had a mark forgotten may have stored more under the id than what holds for everybody.
-        return marks if marks is not None and (producer in marks or marks.forgotten) else self._users[""]
+        return (
+            sequences if sequences is not None and (producer in sequences or sequences.forgotten) else self._users[""]
+        )
 
     def raise_to(self, producer: bytes, first: int, last: int, user: str = "") -> None:
         """The messages ``first`` to ``last`` are placed."""
-        marks = self._users.get(user)
-        if marks is not None and marks.follow(producer, first, last):
+        sequences = self._users.get(user)
+        if sequences is not None and sequences.follow(producer, first, last):
             # Nearly always: one step, for each run.
             return
-        entered = marks is None or producer not in marks
-        if marks is None or entered:
-            marks = self._enter(producer, user)
-        gaps = marks.gap_count
-        marks.raise_to(producer, first, last)
-        if entered or marks.gap_count > gaps:
-            self._bound(marks, user)
+        entered = sequences is None or producer not in sequences
+        if sequences is None or entered:
+            sequences = self._enter(producer, user)
+        gaps = sequences.gap_count
+        sequences.raise_to(producer, first, last)
+        if entered or sequences.gap_count > gaps:
+            self._bound(sequences, user)
 
     def _enter(self, producer: bytes, user: str) -> UserSequences:
         """Begin to remember a producer of a user: with what was stored before users were told apart, if it is new."""
         everybody = self._users[""]
-        marks = self._users.setdefault(user, UserSequences(everybody))
-        known = self._marks_of(producer, user)
-        marks.enter(producer, known.mark(producer), known.gaps(producer))
-        return marks
+        sequences = self._users.setdefault(user, UserSequences(everybody))
+        known = self._sequences_of(producer, user)
+        sequences.enter(producer, known.highest(producer), known.gaps(producer))
+        return sequences
 
-    def _bound(self, marks: UserSequences, user: str) -> None:
+    def _bound(self, sequences: UserSequences, user: str) -> None:
         """Something of a user was added: see that it isn't too much."""
-        if user and len(marks) > self._of_user:
-            marks.forget_one()
+        if user and len(sequences) > self._of_user:
+            sequences.forget_one()
         users = self._users.values()
         if len(self) > self._capacity:
             max(users, key=_idle).forget_one()
@@ -269,25 +271,25 @@ class ProducerSequences:
         Raises:
             UsageError: the user has as many as it may.
         """
-        marks = self._users.get(user)
-        if marks is None or marks.has_open(producer):
+        sequences = self._users.get(user)
+        if sequences is None or sequences.has_open(producer):
             return
         open_counts = [one.open_count for one in self._users.values()]
         share = self._capacity // max(sum(map(bool, open_counts)), 1)
         most = self._of_user if user else self._capacity
-        if marks.open_count >= most or (sum(open_counts) >= self._capacity and marks.open_count >= share):
+        if sequences.open_count >= most or (sum(open_counts) >= self._capacity and sequences.open_count >= share):
             raise decline("too_many", f"a user has at most {min(most, share)} producers at a time")
 
     def open(self, producer: bytes, user: str) -> UserSequences:
         """A producer has one more channel; returns the marks of its user, which have it as long as it has one."""
-        marks = self._users.get(user)
-        entered = marks is None or producer not in marks
-        if marks is None or entered:
-            marks = self._enter(producer, user)
-        marks.open(producer)
+        sequences = self._users.get(user)
+        entered = sequences is None or producer not in sequences
+        if sequences is None or entered:
+            sequences = self._enter(producer, user)
+        sequences.open(producer)
         if entered:
-            self._bound(marks, user)
-        return marks
+            self._bound(sequences, user)
+        return sequences
 
     def close(self, producer: bytes, user: str) -> None:
         """A channel is gone."""
@@ -295,28 +297,28 @@ class ProducerSequences:
 
     # -- in the journal
 
-    def speaker(self, producer: bytes) -> str:
+    def user_of(self, producer: bytes) -> str:
         """Whose the next run of a producer in the journal would be taken for."""
-        return self._speakers.get(producer, "")
+        return self._users_of.get(producer, "")
 
-    def speaks(self, producer: bytes, user: str) -> None:
+    def assign_user(self, producer: bytes, user: str) -> None:
         """From here on the journal takes the runs of a producer for this user's."""
         if user:
-            self._speakers[producer] = user
+            self._users_of[producer] = user
         else:
-            self._speakers.pop(producer, None)
+            self._users_of.pop(producer, None)
 
-    def restore(self, producer: bytes, mark: int, user: str = "") -> None:
+    def restore(self, producer: bytes, highest: int, user: str = "") -> None:
         """A checkpoint knows of this mark."""
-        if mark > (self.get(producer, user) or 0):
-            self.raise_to(producer, 1, mark, user)
+        if highest > (self.get(producer, user) or 0):
+            self.raise_to(producer, 1, highest, user)
 
     def restore_gap(self, producer: bytes, first: int, last: int, user: str = "") -> None:
         """A checkpoint knows of this gap."""
-        marks = self._users.get(user)
-        if marks is not None and producer in marks:
-            marks.open_gap(producer, first, last)
-            self._bound(marks, user)
+        sequences = self._users.get(user)
+        if sequences is not None and producer in sequences:
+            sequences.open_gap(producer, first, last)
+            self._bound(sequences, user)
 
     def restore_forgotten(self, user: str = "") -> None:
         """A checkpoint says that some mark was given up."""
@@ -324,32 +326,32 @@ class ProducerSequences:
 
     def checkpoint(self) -> list[tuple[int, bytes]]:
         """All of it as kinds and payloads of records."""
-        speakers = self._speakers.items()
-        self._speakers = {
-            producer: user for producer, user in speakers if user in self._users and self._users[user].mark(producer)
+        users_of = self._users_of.items()
+        self._users_of = {
+            producer: user for producer, user in users_of if user in self._users and self._users[user].highest(producer)
         }
-        return [record for user, marks in self._users.items() for record in self._records(user, marks)]
+        return [record for user, sequences in self._users.items() for record in self._records(user, sequences)]
 
-    def _records(self, user: str, marks: UserSequences) -> list[tuple[int, bytes]]:
-        stored = marks.stored()
+    def _records(self, user: str, sequences: UserSequences) -> list[tuple[int, bytes]]:
+        stored = sequences.stored()
         chunks = [stored[at : at + PRODUCERS_MAX] for at in range(0, len(stored), PRODUCERS_MAX)]
-        if not chunks and marks.forgotten:
+        if not chunks and sequences.forgotten:
             chunks = [[]]
         found = []
         for chunk in chunks:
-            gaps = tuple((producer, *gap) for producer, _ in chunk for gap in marks.gaps(producer))
+            gaps = tuple((producer, *gap) for producer, _ in chunk for gap in sequences.gaps(producer))
             if user:
-                rows = tuple((producer, mark, self._speakers.get(producer) == user) for producer, mark in chunk)
-                record = UserProducersRecord(user, True, marks.forgotten, rows, gaps)
+                rows = tuple((producer, highest, self._users_of.get(producer) == user) for producer, highest in chunk)
+                record = UserProducersRecord(user, True, sequences.forgotten, rows, gaps)
                 found.append((USER_PRODUCERS, encode_user_producers(record)))
             else:
-                found.append((PRODUCERS, encode_producers(ProducersRecord(marks.forgotten, tuple(chunk), gaps))))
+                found.append((PRODUCERS, encode_producers(ProducersRecord(sequences.forgotten, tuple(chunk), gaps))))
         return found
 
 
-def _idle(marks: UserSequences) -> int:
-    return marks.idle
+def _idle(sequences: UserSequences) -> int:
+    return sequences.idle
 
 
-def _gap_count(marks: UserSequences) -> int:
-    return marks.gap_count
+def _gap_count(sequences: UserSequences) -> int:
+    return sequences.gap_count

@@ -81,7 +81,7 @@ class RecordWriter:
                 self._watermarks.cover_delivered(queue, queue.list_for(run), queue.last, WATERMARK_BLOCK // 2)
             views.append((queue, view))
         if stride > 1 or skipped:
-            address.turn = (address.turn + rows) % stride
+            address.next_index = (address.next_index + rows) % stride
             views = [(queue, view) for queue, view in views if view.live]
         run.views = len(views)
         return position, views
@@ -195,8 +195,8 @@ def _shares(address: Address, queues: list[Queue], rows: int) -> tuple[int, list
     Multicast: each has all of it.  Anycast: each takes every n-th message, beginning where the last run ended.
     """
     stride = len(queues) if address.routing == "anycast" else 1
-    turn = address.turn % stride
-    shares = [((index - turn) % stride, queue) for index, queue in enumerate(queues)]
+    next_index = address.next_index % stride
+    shares = [((index - next_index) % stride, queue) for index, queue in enumerate(queues)]
     return stride, [(start, queue) for start, queue in shares if start < rows]
 
 

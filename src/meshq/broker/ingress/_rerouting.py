@@ -33,11 +33,11 @@ class Rerouting:
         if address is None:
             routings = {kept["routing"] for kept in self._kept(forward, remote).values()}
             return [] if "multicast" in routings or self._is_taken(run.address) else list(rows)
-        rings = self._rings(address, forward)
-        if address.routing == "anycast" and not rings:
+        clustered_queues = self._clustered_queues(address, forward)
+        if address.routing == "anycast" and not clustered_queues:
             # One is made.
             return [] if self._is_taken(run.address) else list(rows)
-        first, others = self._choice(address, forward, remote, rings)
+        first, others = self._choice(address, forward, remote, clustered_queues)
         wants = wants_of(run)
         return [row for row in rows if _taken(wants, row, first, address) or _taken(wants, row, others, address)]
 
@@ -47,12 +47,12 @@ class Rerouting:
 
     def offers(self, address: Address, forward: Queue) -> bool:
         """Whether an address has any other queue."""
-        return bool(self._rings(address, forward))
+        return bool(self._clustered_queues(address, forward))
 
     def shares(self, forward: Queue, run: StoredRun, remote: Sequence[int], address: Address) -> list[Share]:
         """Who gets what of a run all of which has a place."""
-        rings = self._rings(address, forward)
-        first, others = self._choice(address, forward, remote, rings)
+        clustered_queues = self._clustered_queues(address, forward)
+        first, others = self._choice(address, forward, remote, clustered_queues)
         anycast = address.routing == "anycast"
         rows, wants = range(run.content.rows), wants_of(run)
         here = [row for row in rows if _taken(wants, row, first, address)]
@@ -60,35 +60,35 @@ class Rerouting:
         shares = []
         for part, some in ((here, first), (there, others)):
             if part and some:
-                shares += plan(some, part, anycast=anycast, turn=address.turn, wants=wants)
-        address.turn += len(rows)
-        for name, ring in rings.items():
-            if name in address.rings:
-                address.rings[name].turn = ring.turn
+                shares += plan(some, part, anycast=anycast, next_index=address.next_index, wants=wants)
+        address.next_index += len(rows)
+        for name, clustered in clustered_queues.items():
+            if name in address.clustered_queues:
+                address.clustered_queues[name].next_index = clustered.next_index
         return shares
 
     def _choice(
-        self, address: Address, forward: Queue, remote: Sequence[int], rings: dict[str, ClusteredQueue]
+        self, address: Address, forward: Queue, remote: Sequence[int], clustered_queues: dict[str, ClusteredQueue]
     ) -> tuple[list[ClusteredQueue], list[ClusteredQueue]]:
         """The names that come first, and those that will do."""
         names = self._names(forward, remote)
-        known = [rings[name] for name in names if name in rings]
+        known = [clustered_queues[name] for name in names if name in clustered_queues]
         if address.routing == "anycast":
-            return known, list(rings.values())
+            return known, list(clustered_queues.values())
         # Each of them is owed one.
         return (known, []) if known and len(known) == len(names) else ([], [])
 
-    def _rings(self, address: Address, forward: Queue) -> dict[str, ClusteredQueue]:
+    def _clustered_queues(self, address: Address, forward: Queue) -> dict[str, ClusteredQueue]:
         """The queues of an address here, and on nodes that are there."""
-        rings: dict[str, ClusteredQueue] = {}
+        clustered_queues: dict[str, ClusteredQueue] = {}
         for queue in address.queues:
-            _ring(rings, address, queue.name).local = queue
+            _clustered_queue(clustered_queues, address, queue.name).local = queue
         for binding in self._router.bindings(address.name):
             if binding.routing != address.routing or binding.mode == "off" or binding.gone:
                 continue
             if node_of(binding.forward) != node_of(forward):
-                _ring(rings, address, binding.name).remotes.append(binding)
-        return rings
+                _clustered_queue(clustered_queues, address, binding.name).remotes.append(binding)
+        return clustered_queues
 
     def _names(self, forward: Queue, remote: Sequence[int]) -> list[str]:
         """The names of a node's queues; one that nobody knows any more is empty."""
@@ -108,16 +108,16 @@ def node_of(forward: Queue) -> str:
     return forward.name.rpartition(".")[2]
 
 
-def _taken(wants: Wants, row: int, rings: Sequence[ClusteredQueue], address: Address) -> bool:
+def _taken(wants: Wants, row: int, clustered_queues: Sequence[ClusteredQueue], address: Address) -> bool:
     """Whether a message has a place in each of the groups of some names."""
-    groups = groups_of(rings, anycast=address.routing == "anycast") if rings else []
+    groups = groups_of(clustered_queues, anycast=address.routing == "anycast") if clustered_queues else []
     found = [any(taker.gets for taker in takers(group, lambda filters: wants(filters, row))) for group in groups]
     return bool(found) and all(found)
 
 
-def _ring(rings: dict[str, ClusteredQueue], address: Address, name: str) -> ClusteredQueue:
-    ring = rings.get(name)
-    if ring is None:
-        ring = rings[name] = ClusteredQueue(name)
-        ring.turn = address.rings[name].turn if name in address.rings else 0
-    return ring
+def _clustered_queue(clustered_queues: dict[str, ClusteredQueue], address: Address, name: str) -> ClusteredQueue:
+    clustered = clustered_queues.get(name)
+    if clustered is None:
+        clustered = clustered_queues[name] = ClusteredQueue(name)
+        clustered.next_index = address.clustered_queues[name].next_index if name in address.clustered_queues else 0
+    return clustered

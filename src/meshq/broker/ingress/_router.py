@@ -26,15 +26,15 @@ class Address:
 
     __slots__ = (
         "auto_created",
+        "clustered_queues",
         "duplicates",
         "filtered",
         "name",
+        "next_index",
         "position",
         "queues",
         "quota",
-        "rings",
         "routing",
-        "turn",
     )
 
     def __init__(self, name: str, routing: str, settings: AddressSettings) -> None:
@@ -46,12 +46,12 @@ class Address:
         # How many of them take only some messages.
         self.filtered = 0
         # Which of several anycast queues is next.
-        self.turn = 0
+        self.next_index = 0
         self.duplicates = DuplicateIds(settings.duplicate_id_cache_size)
         # Where its definition stands in the journal.
         self.position = 0
         # Its queues by name, where other nodes have some, too; empty where only this node has.
-        self.rings: dict[str, ClusteredQueue] = {}
+        self.clustered_queues: dict[str, ClusteredQueue] = {}
         # What it may hold; None: as much as there is memory.
         self.quota: AddressQuota | None = None
 
@@ -94,7 +94,7 @@ class Router:
         """Make an address that does not exist yet."""
         address = self.addresses[name] = Address(name, routing, self.settings(name))
         self._bound(address)
-        self._form_rings(name)
+        self._form_clustered_queues(name)
         return address
 
     def add_queue(self, queue: Queue, address: Address) -> Queue:
@@ -106,7 +106,7 @@ class Router:
             address.filtered += 1
             self.sieves[queue] = None
         self.queues[queue.name] = self.by_number[queue.number] = queue
-        self._form_rings(address.name)
+        self._form_clustered_queues(address.name)
         self.on_queue(queue)
         return queue
 
@@ -162,7 +162,7 @@ class Router:
         if queue.spec.filter is not None:
             self.addresses[queue.address].filtered -= 1
             del self.sieves[queue]
-        self._form_rings(queue.address)
+        self._form_clustered_queues(queue.address)
         self._forget_temporary(queue.address)
         self.on_queue(queue)
 
@@ -174,13 +174,13 @@ class Router:
         self._by_link.setdefault(link, {})[binding.number] = binding
         self.sieves[link, binding.number] = None
         self._remote.setdefault(binding.address, {})[link, binding.number] = binding
-        self._form_rings(binding.address)
+        self._form_clustered_queues(binding.address)
 
     def unbind(self, link: bytes, number: int) -> None:
         """A queue of a peer is gone."""
         binding = self._unbind(link, number)
         if binding is not None:
-            self._form_rings(binding.address)
+            self._form_clustered_queues(binding.address)
             self._forget_temporary(binding.address)
 
     def replace(self, link: bytes, bindings: Iterable[RemoteBinding]) -> None:
@@ -192,7 +192,7 @@ class Router:
         for binding in fresh.values():
             self.bind(link, binding)
 
-    def mark(self, link: bytes, gone: str) -> None:
+    def mark_gone(self, link: bytes, gone: str) -> None:
         """The node behind a link is gone, and how; or it is there again."""
         addresses: dict[str, None] = {}
         for number, binding in self._by_link.get(link, {}).items():
@@ -201,7 +201,7 @@ class Router:
                 self._remote[binding.address][link, number] = marked
                 addresses[binding.address] = None
         for address in addresses:
-            self._form_rings(address)
+            self._form_clustered_queues(address)
 
     def remote(self, link: bytes) -> list[RemoteBinding]:
         """What a link has described."""
@@ -240,33 +240,35 @@ class Router:
 
     def only(self, address: Address, name: str) -> Queue | ClusteredQueue | None:
         """The queues of one name, or the only one there is; None if none is named."""
-        ring = address.rings.get(name)
-        return ring if ring is not None and ring.remotes else self.queues.get(name)
+        clustered = address.clustered_queues.get(name)
+        return clustered if clustered is not None and clustered.remotes else self.queues.get(name)
 
-    def rings_of(
+    def clustered_queues_of(
         self, name: str, routing: str, queues: Iterable[Queue], old: dict[str, ClusteredQueue]
     ) -> dict[str, ClusteredQueue]:
         """The queues of an address by name if other nodes have some, too; the turns of old rings go on."""
-        rings: dict[str, ClusteredQueue] = {}
+        clustered_queues: dict[str, ClusteredQueue] = {}
         remotes = self._sharing(name)
         if remotes:
             for queue in queues:
-                _ring(rings, old, queue.name).local = queue
+                _clustered_queue(clustered_queues, old, queue.name).local = queue
             for binding in remotes:
                 if binding.routing == routing:
-                    _ring(rings, old, binding.name).remotes.append(binding)
-        return rings
+                    _clustered_queue(clustered_queues, old, binding.name).remotes.append(binding)
+        return clustered_queues
 
-    def _form_rings(self, name: str) -> None:
+    def _form_clustered_queues(self, name: str) -> None:
         """Work out anew who shares an address."""
         address = self.addresses.get(name)
         if address is not None:
-            address.rings = self.rings_of(name, address.routing, address.queues, address.rings)
+            address.clustered_queues = self.clustered_queues_of(
+                name, address.routing, address.queues, address.clustered_queues
+            )
 
     def _forget_temporary(self, name: str) -> None:
         """The address of a temporary queue is there as long as the queue, here or elsewhere."""
         address = self.addresses.get(name)
-        if address is not None and name.startswith(TEMPORARY) and not address.queues and not address.rings:
+        if address is not None and name.startswith(TEMPORARY) and not address.queues and not address.clustered_queues:
             self.remove_address(address)
 
     def remove_address(self, address: Address) -> None:
@@ -288,7 +290,9 @@ class Router:
             and settings.auto_delete_queues
             # On its next use it would be another one.
             and address.routing == settings.default_routing
-            and not (address.queues or address.rings or len(address.duplicates) or self.diverts.uses(address.name))
+            and not (
+                address.queues or address.clustered_queues or len(address.duplicates) or self.diverts.uses(address.name)
+            )
         )
 
     def check_address(self, name: str, routing: str | None) -> Address | None:
@@ -368,12 +372,14 @@ def bounded(settings: AddressSettings) -> bool:
     return limited or settings.full_policy in ("drop", "fail")
 
 
-def _ring(rings: dict[str, ClusteredQueue], old: dict[str, ClusteredQueue], name: str) -> ClusteredQueue:
-    ring = rings.get(name)
-    if ring is None:
-        ring = rings[name] = ClusteredQueue(name)
-        ring.turn = old[name].turn if name in old else 0
-    return ring
+def _clustered_queue(
+    clustered_queues: dict[str, ClusteredQueue], old: dict[str, ClusteredQueue], name: str
+) -> ClusteredQueue:
+    clustered = clustered_queues.get(name)
+    if clustered is None:
+        clustered = clustered_queues[name] = ClusteredQueue(name)
+        clustered.next_index = old[name].next_index if name in old else 0
+    return clustered
 
 
 def _by_link_and_number(item: tuple[tuple[bytes, int], RemoteBinding]) -> tuple[bytes, int]:

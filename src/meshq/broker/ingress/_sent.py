@@ -9,13 +9,13 @@ from meshq.broker.records import ProducersRecord, RunRecord, UserProducersRecord
 class RecoveredProducers:
     """What the journal says of producers."""
 
-    __slots__ = ("_checkpoint_position", "_checkpoints", "_runs", "_turns", "_users")
+    __slots__ = ("_checkpoint_position", "_checkpoints", "_owner_changes", "_runs", "_users")
 
     def __init__(self) -> None:
         # Position, producer, and the numbers of its first and last message, of all runs.
         self._runs: list[tuple[int, bytes, int, int]] = []
         # Position, producer and user where runs of the producer begin to be this user's.
-        self._turns: list[tuple[int, bytes, str]] = []
+        self._owner_changes: list[tuple[int, bytes, str]] = []
         # What the last checkpoint says, and where it stands.
         self._checkpoints: list[ProducersRecord] = []
         self._users: list[UserProducersRecord] = []
@@ -36,34 +36,34 @@ class RecoveredProducers:
             self._users.append(record)
             self._checkpoint_position = position
         else:
-            self._turns += [(position, producer, record.user) for producer, _, _ in record.marks]
+            self._owner_changes += [(position, producer, record.user) for producer, _, _ in record.marks]
 
     def restore(self, producers: ProducerSequences) -> None:
         """A checkpoint says all of what was sent before it; behind it, every run that was sent is here to be seen."""
         for record in self._checkpoints:
             if record.forgotten:
                 producers.restore_forgotten()
-            for producer, mark in record.marks:
-                producers.restore(producer, mark)
+            for producer, highest in record.marks:
+                producers.restore(producer, highest)
             for producer, first, last in record.gaps:
                 producers.restore_gap(producer, first, last)
         for said in self._users:
             if said.forgotten:
                 producers.restore_forgotten(said.user)
-            for producer, mark, speaks in said.marks:
-                producers.restore(producer, mark, said.user)
+            for producer, highest, speaks in said.marks:
+                producers.restore(producer, highest, said.user)
                 if speaks:
-                    producers.speaks(producer, said.user)
+                    producers.assign_user(producer, said.user)
             for producer, first, last in said.gaps:
                 producers.restore_gap(producer, first, last, said.user)
-        turns = iter(sorted(turn for turn in self._turns if turn[0] > self._checkpoint_position))
-        turn = next(turns, None)
+        changes = iter(sorted(change for change in self._owner_changes if change[0] > self._checkpoint_position))
+        change = next(changes, None)
         for position, producer, first, last in sorted(self._runs):
             if position > self._checkpoint_position:
-                while turn is not None and turn[0] < position:
-                    producers.speaks(turn[1], turn[2])
-                    turn = next(turns, None)
-                producers.raise_to(producer, first, last, producers.speaker(producer))
-        while turn is not None:
-            producers.speaks(turn[1], turn[2])
-            turn = next(turns, None)
+                while change is not None and change[0] < position:
+                    producers.assign_user(change[1], change[2])
+                    change = next(changes, None)
+                producers.raise_to(producer, first, last, producers.user_of(producer))
+        while change is not None:
+            producers.assign_user(change[1], change[2])
+            change = next(changes, None)

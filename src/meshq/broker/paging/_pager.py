@@ -48,10 +48,10 @@ class _Fault:
 class Pager:
     """Says what goes to the disk and what comes back; whoever has the disk does it."""
 
-    def __init__(self, router: Router, memory: MemoryBound, touch: Callable[[Queue], None]) -> None:
+    def __init__(self, router: Router, memory: MemoryBound, schedule_dispatch: Callable[[Queue], None]) -> None:
         self._router = router
         self._memory = memory
-        self._touch = touch
+        self._schedule_dispatch = schedule_dispatch
         #: Called when there is something to do for whoever has the disk.
         self.on_work: Callable[[], None] = _nothing
         #: Called when the bytes of a run in a file are of no use any more.
@@ -173,7 +173,7 @@ class Pager:
     def _here(self, queue: Queue, view: QueueRun) -> None:
         if queue.number in self._router.by_number:
             content_loaded(queue, view)
-            self._touch(queue)
+            self._schedule_dispatch(queue)
 
     def _add_resident(self, views: Mapping[QueueRun, Queue]) -> None:
         self.resident.update((view, queue) for view, queue in views.items() if view.live)

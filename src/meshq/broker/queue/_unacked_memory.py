@@ -24,16 +24,16 @@ FREE_SHARE: Final = 8
 class UnackedMemory:
     """Bytes of runs that stay in memory because of unacked messages."""
 
-    __slots__ = ("_enough", "_touch", "bound_bytes", "free_bytes", "limited")
+    __slots__ = ("_enough", "_schedule_dispatch", "bound_bytes", "free_bytes", "limited")
 
-    def __init__(self, bound_bytes: int, touch: Callable[[Queue], None]) -> None:
+    def __init__(self, bound_bytes: int, schedule_dispatch: Callable[[Queue], None]) -> None:
         self.bound_bytes = bound_bytes
         #: Bytes left of the bound; below 0 when runs are large.
         self.free_bytes = bound_bytes
         #: Consumers without credit because of the bound; an ordered set.
         self.limited: dict[ConsumerState, None] = {}
         self._enough = bound_bytes // FREE_SHARE
-        self._touch = touch
+        self._schedule_dispatch = schedule_dispatch
 
     @property
     def used_bytes(self) -> int:
@@ -47,4 +47,4 @@ class UnackedMemory:
             for consumer in limited:
                 if consumer.filter is not None and consumer.browser is None:
                     consumer.queue.credit_changed(consumer)
-                self._touch(consumer.queue)
+                self._schedule_dispatch(consumer.queue)

@@ -28,7 +28,7 @@ from meshq.broker.records._prepared import (
     encode_prepared,
     encode_waiting_head,
 )
-from meshq.broker.records._record_prefix import EXCERPT_FORM, record_prefix
+from meshq.broker.records._record_prefix import PREFIX_FORM, record_prefix
 from meshq.broker.records._rows import (
     COUNT_MAX,
     CountedRecord,
@@ -82,11 +82,11 @@ __all__ = [
     "DECIDED",
     "DEFINITION",
     "DUE",
-    "EXCERPT_FORM",
     "IDS",
     "LINKS",
     "MARKS",
     "PLACED",
+    "PREFIX_FORM",
     "PREPARED",
     "PRODUCERS",
     "PRODUCERS_MAX",

@@ -21,13 +21,13 @@ _DECIDED_HEAD: Final = struct.Struct("<?HH")
 class PreparedRecord(NamedTuple):
     """A transaction that waits for its decision.
 
-    ``held``: the rows that it has acknowledged.  ``runs``: how many records of runs that it sends stand behind it.
+    ``acked``: the rows that it has acknowledged.  ``runs``: how many records of runs that it sends stand behind it.
     """
 
     xid: bytes
     user: str
     prepared_ms: int
-    held: tuple[SettledRow, ...]
+    acked: tuple[SettledRow, ...]
     runs: int
 
 
@@ -35,7 +35,7 @@ def encode_prepared(record: PreparedRecord) -> bytes:
     """The record of a prepared transaction."""
     user = record.user.encode()
     head = _PREPARED_HEAD.pack(record.prepared_ms, len(record.xid), len(user), record.runs)
-    return b"".join((head, record.xid, user, encode_settled(record.held)))
+    return b"".join((head, record.xid, user, encode_settled(record.acked)))
 
 
 def decode_prepared(payload: bytes) -> PreparedRecord:

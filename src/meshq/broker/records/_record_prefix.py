@@ -17,7 +17,7 @@ from meshq.broker.records._runs import _PLACED_HEAD, _ROUTED_HEAD, _ROUTED_TARGE
 from meshq.wire import RUN_ROW_BYTES, has_ids
 
 #: Another number for another way to shorten records: what was kept in the way before is not used, and written anew.
-EXCERPT_FORM: Final = 1
+PREFIX_FORM: Final = 1
 #: A record that has to be read whole is kept whole if it is so short.
 WHOLE_BYTES: Final = 512
 

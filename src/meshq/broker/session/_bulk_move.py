@@ -53,9 +53,9 @@ def sweep(
         SecurityError: the same of some that may not go there.
     """
     owner = asker.owner if asker is not None else NODE
-    turn = partial(FairTurnWait, owner, asker or queue)
+    wait_for_turn = partial(FairTurnWait, owner, asker or queue)
     if filter is not None:
-        yield turn(CostlyScan(iter(()), limits.SCAN_MESSAGES_MAX))
+        yield wait_for_turn(CostlyScan(iter(()), limits.SCAN_MESSAGES_MAX))
     last, moved, looks = queue.last, 0, limits.STEP_MESSAGES_MAX
     staying = UnmovedMessages()
     for priority_list in list(queue.priority_lists):
@@ -76,7 +76,7 @@ def sweep(
                     known = known or core.mover.as_moved(queue, view.run, target, reason)
                     costly = core.mover.costly(owner, known, target, reason, rows)
                     if costly is not None:
-                        yield turn(costly)
+                        yield wait_for_turn(costly)
                         row, looks = began, limits.STEP_MESSAGES_MAX
                         continue
                     if movable is None:
@@ -98,7 +98,7 @@ def sweep(
                 staying.without_place(sum(place < row for place in stay), target)
                 if looks <= 0:
                     looks = limits.STEP_MESSAGES_MAX
-                    yield None if filter is None else turn(CostlyScan(iter(()), limits.SCAN_MESSAGES_MAX))
+                    yield None if filter is None else wait_for_turn(CostlyScan(iter(()), limits.SCAN_MESSAGES_MAX))
             if not row:
                 # The run has gone: walking past many of these is work, too.
                 looks -= 1

@@ -112,7 +112,7 @@ class ServerConnection:
         # Whatever sorts messages: while there is something, runs may have to be put to filters before.
         self._sieves = core.router.sieves
         self._asking: ScheduledWork | None = None
-        self._held: list[Frame] = []
+        self._deferred: list[Frame] = []
         # Their bytes: of those that were granted, and of the others.
         self._held_granted_bytes = self._held_bytes = 0
         #: Called when those that waited are taken in, or will not be.
@@ -137,8 +137,8 @@ class ServerConnection:
     def frames(self, frames: list[Frame]) -> None:
         """A batch of frames has arrived."""
         try:
-            if self._held:
-                self._hold(frames)
+            if self._deferred:
+                self._defer(frames)
                 return
             for frame in frames:
                 if self.closed or self._machine.state is ConnectionState.CLOSED:
@@ -146,7 +146,7 @@ class ServerConnection:
                     return
                 watched = frame.size_bytes > self._large_bytes or self._queued or self._sieves
                 if watched and self._must_wait(frame):
-                    self._hold(_from(frame, frames))
+                    self._defer(_from(frame, frames))
                     break
                 self._one(frame)
         except RemoteProtocolError as error:
@@ -160,7 +160,7 @@ class ServerConnection:
         ):
             # Before anything of what these frames led to is said.
             self.lost()
-        self._core.turn()
+        self._core.run_pending()
         if self.session is None and not self.closed:
             self._link.flush()
 
@@ -168,7 +168,7 @@ class ServerConnection:
         """Nothing waits unsent any more."""
         if self.session is not None and self.session.link is self._link:
             self.session.drained()
-            self._core.turn()
+            self._core.run_pending()
 
     def _must_wait(self, frame: Frame) -> bool:
         """Whether a frame has to be put to filters, or there has to be room on the disk, before it is looked at; what
@@ -191,7 +191,7 @@ class ServerConnection:
             return False
         if frame.type is FrameType.FORWARD and session.peering is not None:
             session.peering.see(frame)
-        return must_wait(self._core, frame, self._go_on)
+        return must_wait(self._core, frame, self._resume)
 
     def _judged(self) -> None:
         """Filters have said what they say of the frame that waits first; now there has to be room for it."""
@@ -204,7 +204,7 @@ class ServerConnection:
         """Whether so much waits behind a frame that no more should be read."""
         return self._held_bytes > limits.HELD_BYTES_MAX
 
-    def _hold(self, frames: list[Frame]) -> None:
+    def _defer(self, frames: list[Frame]) -> None:
         """Keep what waits for filters, or for room on the disk, and what comes behind it.
 
         Raises:
@@ -216,21 +216,21 @@ class ServerConnection:
             elif self.session is not None:
                 self.session.check_credit(self._held_granted_bytes)
                 self._held_granted_bytes += frame.size_bytes
-            self._held.append(frame)
+            self._deferred.append(frame)
 
     def _release(self) -> list[Frame]:
         """Everything that has waited."""
-        held, self._held = self._held, []
+        deferred, self._deferred = self._deferred, []
         self._held_granted_bytes = self._held_bytes = 0
-        return held
+        return deferred
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """There is room for the frame that waits first, or none."""
-        held = self._release()
-        if held:
+        deferred = self._release()
+        if deferred:
             # The connection is there still.
-            self._answered = held[0]
-            self.frames(held)
+            self._answered = deferred[0]
+            self.frames(deferred)
             self._answered = None
         self.on_taken_in()
 
@@ -361,7 +361,7 @@ class ServerConnection:
             self.denied = True
             self._counts.denied += 1
             self._core.on_warning("login_refused", f"a {self.role} at {self._link.peer} could not show who it is")
-            self._core.event_bus.say(LoginRefused, role=self.role, peer=self._link.peer)
+            self._core.event_bus.emit(LoginRefused, role=self.role, peer=self._link.peer)
         session = self.session
         if session is not None and isinstance(error, RemoteProtocolError):
             self._sessions.end(session)
@@ -388,7 +388,7 @@ class ServerConnection:
         """Put the last frame in line; the session says nothing more over this link."""
         if self._machine.state is not ConnectionState.CLOSED:
             self.send(FrameType.CLOSE, Close(code=code, text=text[:1024]).encode())
-            self._let_go()
+            self._release_session()
             self._link.flush()
 
     def taken_over(self) -> None:
@@ -409,22 +409,22 @@ class ServerConnection:
 
     def _end(self) -> None:
         self.closed = True
-        self._let_go()
+        self._release_session()
         self._link.close()
         self.on_closed()
-        self._core.turn()
+        self._core.run_pending()
 
-    def _let_go(self) -> None:
+    def _release_session(self) -> None:
         session, self.session = self.session, None
         if self._asking is not None:
             self._core.fair_scheduler.cancel(self._asking)
             self._asking = None
         # What was not taken in comes again, if anybody does.
-        held = self._release()
+        deferred = self._release()
         if session is not None:
             session.on_taken = nobody
             _forget_run(session)
-            if any(map(_is_good_bye, held)):
+            if any(map(_is_good_bye, deferred)):
                 # Whoever has said it does not come again.
                 self._sessions.end(session)
             else:

@@ -98,7 +98,7 @@ class ManagementRequests:
             self._answer(request, values)
         else:
             self._open += 1
-            core.pursue(LongOperation(values, partial(self._done, request), partial(self._failed, request)))
+            core.schedule(LongOperation(values, partial(self._done, request), partial(self._failed, request)))
 
     def _done(self, request: _Request, values: Values) -> None:
         self._open -= 1

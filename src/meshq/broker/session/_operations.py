@@ -114,7 +114,7 @@ def _purging(core: Core, queue: Queue) -> Steps:
 def _purged(core: Core, queue: Queue) -> Values:
     removed = core.acknowledger.purge(queue)
     # It may have been what kept the queue.
-    core.touch(queue)
+    core.schedule_dispatch(queue)
     return {"removed": removed}
 
 
@@ -223,7 +223,7 @@ def set_address_settings(core: Core, pattern: str, **fields: Any) -> Values:
     """Say how the addresses of a pattern behave from now on."""
     core.definitions.set_address_settings(pattern, fields)
     core.open_credits()
-    core.touch_all()
+    core.schedule_all_dispatches()
     return {}
 
 
@@ -231,7 +231,7 @@ def remove_address_settings(core: Core, pattern: str) -> Values:
     """Forget what was set for a pattern while the broker ran."""
     core.definitions.remove_address_settings(pattern)
     core.open_credits()
-    core.touch_all()
+    core.schedule_all_dispatches()
     return {}
 
 
@@ -251,7 +251,7 @@ def resume_queue(core: Core, name: str) -> Values:
     """Have a queue deliver again."""
     queue = _existing(core, check_open(name))
     core.definitions.pause(queue, False)
-    core.touch(queue)
+    core.schedule_dispatch(queue)
     return {}
 
 
@@ -295,12 +295,12 @@ def _explained(
 ) -> Steps:
     """Whoever asks for what is more than a step takes turns with the others."""
     owner = asker.owner if asker is not None else NODE
-    turn = partial(FairTurnWait, owner, asker or core, alive=lambda: asker is None or not asker.ended)
+    wait_for_turn = partial(FairTurnWait, owner, asker or core, alive=lambda: asker is None or not asker.ended)
     while (
         message is not None
         and (asked := costly(core.fair_scheduler, owner, message, _filters_on(core, target))) is not None
     ):
-        yield turn(asked)
+        yield wait_for_turn(asked)
         if asker is not None and asker.ended:
             yield {}
             return
@@ -313,7 +313,7 @@ def _explained(
             break
         work = _ROW_WORK * count
         if not core.fair_scheduler.afford(owner, work):
-            yield turn(CostlyScan(iter(()), work))
+            yield wait_for_turn(CostlyScan(iter(()), work))
             if asker is not None and asker.ended:
                 yield {}
                 return

@@ -119,7 +119,7 @@ class Peering:
     def changed(self, number: int) -> None:
         """Describe a queue anew."""
         self._changed[number] = None
-        self._core.talk(self._session)
+        self._core.schedule_flush(self._session)
 
     def supersede(self, link: bytes) -> None:
         """A link is read in another session from now on."""
@@ -175,14 +175,14 @@ class Peering:
         else:
             self._end_snapshot(frame.channel)
         self._core.demand.add(self)
-        self._core.talk(session)
+        self._core.schedule_flush(session)
 
     def _end_snapshot(self, channel: int) -> None:
         """All queues have been described, but for those that have changed since."""
         if channel in self.channels:
-            self.say()
+            self.flush()
             self._session.put(Frame(FrameType.SNAPSHOT, channel=channel, first=len(self._core.router.by_number)))
-            self._core.talk(self._session)
+            self._core.schedule_flush(self._session)
 
     def _forward(self, frame: Frame) -> None:
         link = self.channels.get(frame.channel)
@@ -304,7 +304,7 @@ class Peering:
 
     # -- out
 
-    def say(self) -> None:
+    def flush(self) -> None:
         """The end of a turn: describe what has changed."""
         if not self._changed:
             return

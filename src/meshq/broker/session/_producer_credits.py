@@ -47,7 +47,7 @@ class ProducerCredits:
         Their numbers don't matter: some may be missing, and nobody here may know where they begin.
         """
         self._session.put(Frame(FrameType.CREDIT, channel=channel, first=until))
-        self._session.core.talk(self._session)
+        self._session.core.schedule_flush(self._session)
 
     def sent(self, channel: int, count: int) -> None:
         """A run has come, whatever became of it; ``count``: messages that have come on its channel in all."""

@@ -25,21 +25,21 @@ def remove_when_moved(core: Core, queue: Queue, see_to: Callable[[], None]) -> V
         NotFoundError: somebody else has deleted it meanwhile.
     """
     see_to()
-    return {"removed": core.remove(queue)} if core.let_go(queue) else _removing(core, queue, see_to)
+    return {"removed": core.remove(queue)} if core.prepare_removal(queue) else _removing(core, queue, see_to)
 
 
 def _removing(core: Core, queue: Queue, see_to: Callable[[], None]) -> Steps:
     # Whoever comes meanwhile could reject what is left for ever, one after the other.
-    core.mover.pending_moves.hold(queue)
+    core.mover.pending_moves.suspend_dispatch(queue)
     try:
-        while not core.let_go(queue):
+        while not core.prepare_removal(queue):
             yield PendingMovesWait(queue)
             still_there(core, queue)
             see_to()
         removed = core.remove(queue)
     finally:
-        core.mover.pending_moves.unhold(queue)
-        core.touch(queue)
+        core.mover.pending_moves.resume_dispatch(queue)
+        core.schedule_dispatch(queue)
     yield {"removed": removed}
 
 

@@ -151,7 +151,7 @@ class ServerSession:
             handler(frame)
             if self.resumable and self.incoming.unreported_bytes > self._report_bytes:
                 # Whatever else is said will report it; if nothing is, RECEIVED does.
-                self.core.talk(self)
+                self.core.schedule_flush(self)
 
     def arrived(self, received: int) -> None:
         """The client has received everything up to ``received``."""
@@ -199,7 +199,7 @@ class ServerSession:
             self.core.redelivery.give_back(consumer, ranges, delay_ms, counted=not frame.flags & FLAG_UNCOUNTED)
         else:
             self.core.redelivery.reject(consumer, ranges)
-        self.core.touch(consumer.queue)
+        self.core.schedule_dispatch(consumer.queue)
         if frame.first:
             self._answer_when_durable(frame.first, {})
 
@@ -233,7 +233,7 @@ class ServerSession:
             else:
                 consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
                 queue.add_consumer(consumer)
-                self.core.touch(queue)
+                self.core.schedule_dispatch(queue)
                 self.core.demand.changed(queue)
             self._consumers[frame.channel] = consumer
             self._tell(ConsumerCreated, consumer, filter=filter.text if filter is not None else "")
@@ -298,8 +298,8 @@ class ServerSession:
             self._answer_when_durable(frame.first, values)
         else:
             call = frame.first
-            self.core.pursue(
-                LongOperation(values, partial(self._answer_when_durable, call), partial(self._decline_job, call))
+            self.core.schedule(
+                LongOperation(values, partial(self._answer_when_durable, call), partial(self._decline_operation, call))
             )
 
     def answer_now(self, frame: Frame, work: Callable[[], dict[str, Any]]) -> None:
@@ -324,7 +324,7 @@ class ServerSession:
             self.decline_call(frame.first, error)
             return None
 
-    def _decline_job(self, call: int, error: MeshqError) -> None:
+    def _decline_operation(self, call: int, error: MeshqError) -> None:
         if isinstance(error, (NotActiveError, JournalBrokenError, ClosedError)):
             # Nothing more becomes durable here.
             self.decline_call(call, error)
@@ -364,7 +364,7 @@ class ServerSession:
     def deliver(self, consumer: ConsumerState, dispatch: Dispatch) -> None:
         """Send a consumer what its queue granted."""
         self.put(delivery(consumer, dispatch))
-        self.core.serve(self)
+        self.core.schedule_delivery(self)
         link = self.link
         if link is not None and link.lossless:
             # It has arrived.
@@ -377,21 +377,21 @@ class ServerSession:
         for consumer in self._consumers.values():
             consumer.set_willing(willing)
             if willing:
-                self.core.touch(consumer.queue)
+                self.core.schedule_dispatch(consumer.queue)
 
     def credit_changed(self) -> None:
         """More may be sent: tell the client at the end of the turn."""
         self._credit_changed = True
-        self.core.talk(self)
+        self.core.schedule_flush(self)
 
-    def say(self) -> None:
+    def flush(self) -> None:
         """The end of a turn: confirms and credit, then out with everything."""
         if self.ended:
             return
         if self.peering is not None:
-            self.peering.say()
+            self.peering.flush()
         if self.producers.confirms:
-            self.producers.say(self.peering.channels if self.peering is not None else {})
+            self.producers.flush(self.peering.channels if self.peering is not None else {})
         if self._credit_changed:
             self._credit_changed = False
             self.put(Frame(FrameType.CREDIT, first=self.granted_bytes))
@@ -404,7 +404,7 @@ class ServerSession:
     def say_later(self, frame: Frame) -> None:
         """Put a frame in line; it goes at the end of the turn."""
         self.put(frame)
-        self.core.talk(self)
+        self.core.schedule_flush(self)
 
     def put(self, frame: Frame) -> None:
         """Number a frame and put it in line; somebody else sees to it that it goes."""
@@ -434,7 +434,7 @@ class ServerSession:
         for frame in again:
             self._send_out(link, frame)
         self._set_willing(not self.outgoing_bound.reached)
-        self.core.talk(self)
+        self.core.schedule_flush(self)
 
     def detach(self) -> None:
         """The connection is gone; the session waits for its client."""
@@ -456,7 +456,7 @@ class ServerSession:
         self.producers.end()
         self.transactions.end()
         for queue in list(self.owned):
-            self.core.touch(queue)
+            self.core.schedule_dispatch(queue)
         self.core.memory.close(self)
 
     def lose_queue(self, name: str, error: MeshqError) -> None:
@@ -483,12 +483,12 @@ class ServerSession:
             self.core.redelivery.abandon(consumer, handed)
             consumer.queue.remove_consumer(consumer)
             self.core.demand.changed(consumer.queue)
-        self.core.touch(consumer.queue)
+        self.core.schedule_dispatch(consumer.queue)
         self._tell(ConsumerClosed, consumer)
 
     def _tell(self, kind: type[Notification], consumer: ConsumerState, **more: Any) -> None:
         queue = consumer.queue
-        self.core.event_bus.say(
+        self.core.event_bus.emit(
             kind,
             address=queue.address,
             queue=queue.name,

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 class ProducerState:
     """A producer's channel: whose messages these are, and where they go."""
 
-    __slots__ = ("count", "marks", "producer", "requests", "target", "user", "window")
+    __slots__ = ("count", "producer", "requests", "sequences", "target", "user", "window")
 
     def __init__(self, producer: bytes, user: str, target: Target, window: int) -> None:
         self.producer = producer
         #: Whose it is: other users' producers of the same id are others.
         self.user = user
         #: What is stored of that user's producers, of this one, too.
-        self.marks: UserSequences
+        self.sequences: UserSequences
         self.target = target
         #: Messages that it may have unconfirmed; 0: that is not for us to judge.
         self.window = window
@@ -130,7 +130,7 @@ class SessionProducers:
             opened = ProducerState(header.producer, user, target, header.window)
             settings = self._core.router.settings(target.address)
             check_window(opened, settings)
-            opened.marks = producers.open(header.producer, user)
+            opened.sequences = producers.open(header.producer, user)
             self.channels[frame.channel] = opened
             told = {
                 "number": producers.whole(header.producer, user),
@@ -295,21 +295,21 @@ class SessionProducers:
 
         def confirm() -> None:
             self.confirms[channel] = last
-            self._core.talk(self._session)
+            self._core.schedule_flush(self._session)
 
         return confirm
 
     def _is_new(self, frame: Frame, producer: ProducerState, last: int, confirm: Callable[[], None]) -> bool:
         """Whether the run is to be stored: not if the producer's high mark covers it already."""
-        if frame.first > producer.marks.mark(producer.producer) > 0:
+        if frame.first > producer.sequences.highest(producer.producer) > 0:
             return True
         standing = self._standing(frame, producer, last)
         if standing == "unknown":
             error = decline("unknown_producer", "whether these messages were stored can't be said")
             self._refuse(frame, caused(error, LookupError(f"there is no producer {producer.producer.hex()}")))
         elif standing == "wrong":
-            mark = producer.marks.mark(producer.producer)
-            raise violation("bad_number", f"messages {frame.first} to {last}, after {mark} had come")
+            highest = producer.sequences.highest(producer.producer)
+            raise violation("bad_number", f"messages {frame.first} to {last}, after {highest} had come")
         elif standing == "stored":
             self._core.release_queue.when_all_is_durable(confirm)
         return standing == "new"
@@ -318,13 +318,13 @@ class SessionProducers:
         self, frame: Frame, producer: ProducerState, last: int
     ) -> Literal["new", "stored", "unknown", "wrong"]:
         """What is known of a run by its numbers."""
-        mark = producer.marks.mark(producer.producer)
-        if frame.first > mark > 0:
+        highest = producer.sequences.highest(producer.producer)
+        if frame.first > highest > 0:
             return "new"
         resent = bool(frame.flags & FLAG_RESENT)
-        if not mark:
-            return "unknown" if resent and producer.marks.forgets else "new"
-        if not resent or last > mark:
+        if not highest:
+            return "unknown" if resent and producer.sequences.forgets else "new"
+        if not resent or last > highest:
             return "wrong"
         lacks = self._core.producers.lacks(producer.producer, frame.first, last, producer.user)
         return "new" if lacks else "stored"
@@ -335,7 +335,7 @@ class SessionProducers:
             Frame(FrameType.REFUSE, channel=frame.channel, first=frame.first, header=header.encode())
         )
 
-    def say(self, others: dict[int, bytes]) -> None:
+    def flush(self, others: dict[int, bytes]) -> None:
         """The end of a turn: one CONFIRM for each channel, of the producers here and of ``others``."""
         confirms, self.confirms = self.confirms, {}
         for channel, number in confirms.items():

@@ -85,7 +85,7 @@ class SessionRegistry:
         core.sessions[session.number] = session
         self._ttl[session.number] = ttl
         about = {"session": session.number, "role": role, "user": user, "label": label, "peer": link.peer}
-        core.event_bus.say(SessionCreated, server_name=link.server_name, **about)
+        core.event_bus.emit(SessionCreated, server_name=link.server_name, **about)
         return session, self._answer(session, ttl, resumed=False)
 
     @staticmethod
@@ -118,14 +118,14 @@ class SessionRegistry:
             role, user = session.owner
             self._one_less(role, user)
             about = {"session": session.number, "role": role, "user": user, "label": session.label}
-            self._core.event_bus.say(SessionClosed, **about)
+            self._core.event_bus.emit(SessionClosed, **about)
 
     def expire(self) -> float | None:
         """End the sessions whose time is up; returns the next deadline."""
         for number in self._deadlines.due(self._now()):
             self.expired += 1
             self.end(self._core.sessions[number])
-        self._core.turn()
+        self._core.run_pending()
         return self._deadlines.soonest()
 
     def _one_less(self, role: str, user: str) -> None:

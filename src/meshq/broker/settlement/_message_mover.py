@@ -142,7 +142,7 @@ class MessageMover:
             waiting.append(RowSpan(span.view, middle, span.stop, span.step))
             waiting.append(RowSpan(span.view, span.start, middle, span.step))
 
-    def _see_room(self, queue: Queue, run: StoredRun, then: Callable[[int], None] | None) -> None:
+    def _reserve_space(self, queue: Queue, run: StoredRun, then: Callable[[int], None] | None) -> None:
         """Raise ``AddressFullError`` if what is moved has to wait for room that everybody else would wait for, too.
 
         ``then`` is told of the bytes when they can be had, or when there is no room for them; None: whoever asked for
@@ -164,7 +164,7 @@ class MessageMover:
         self.waits_for = need
         raise AddressFullError(f"room for {need} bytes that are to be moved is being made")
 
-    def _room_made(
+    def _space_ready(
         self,
         queue: Queue,
         span: RowSpan,
@@ -345,8 +345,8 @@ class MessageMover:
             moved.verdicts = tuple(verdicts.picked(rows) for verdicts in known.verdicts)
         if run.durable:
             # Whoever asked for a move is told no, and may ask again.
-            then = partial(self._room_made, queue, span, target, reason, still, known) if reason in OWN else None
-            self._see_room(queue, moved, then)
+            then = partial(self._space_ready, queue, span, target, reason, still, known) if reason in OWN else None
+            self._reserve_space(queue, moved, then)
         gone: tuple[SettledRow, ...] = ()
         if whole.position and queue.durable:
             gone = (settled_row(queue, span),)

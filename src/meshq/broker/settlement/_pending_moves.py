@@ -10,13 +10,13 @@ from meshq.broker.queue._queue_machine import Queue
 class PendingMoves:
     """The moves of each queue that are not done yet, and who waits for some of these."""
 
-    __slots__ = ("_moves", "_waiting", "held", "last")
+    __slots__ = ("_moves", "_waiting", "last", "suspended")
 
     def __init__(self) -> None:
         #: The number of the last move.
         self.last = 0
         #: Queues of which consumers get nothing, since they are being deleted, and by how many.
-        self.held: dict[Queue, int] = {}
+        self.suspended: dict[Queue, int] = {}
         # By queue, the numbers of its moves; and whom to call when these are done, by those that are not.
         self._moves: dict[Queue, dict[int, None]] = {}
         self._waiting: dict[Queue, list[tuple[dict[int, None], Callable[[], None]]]] = {}
@@ -60,12 +60,12 @@ class PendingMoves:
         self._waiting.setdefault(queue, []).append((dict(self._moves[queue]), then))
         return False
 
-    def hold(self, queue: Queue) -> None:
+    def suspend_dispatch(self, queue: Queue) -> None:
         """Somebody is deleting a queue: consumers get nothing of it meanwhile."""
-        self.held[queue] = self.held.get(queue, 0) + 1
+        self.suspended[queue] = self.suspended.get(queue, 0) + 1
 
-    def unhold(self, queue: Queue) -> None:
+    def resume_dispatch(self, queue: Queue) -> None:
         """Somebody has deleted a queue, or has given up."""
-        self.held[queue] -= 1
-        if not self.held[queue]:
-            del self.held[queue]
+        self.suspended[queue] -= 1
+        if not self.suspended[queue]:
+            del self.suspended[queue]

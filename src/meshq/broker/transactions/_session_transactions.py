@@ -203,7 +203,7 @@ class SessionTransactions:
             transaction = self._open.get(number)
             try:
                 transaction = transaction or self._begin(number)
-                transaction.check_space(last - first + 1, 0)
+                transaction.check_limits(last - first + 1, 0)
             except MeshqError:
                 self._drop(number)
                 self._core.redelivery.return_spans(queue, spans)

@@ -64,7 +64,7 @@ class ServerTransaction:
         #: The tick in which it was last used.
         self.used_at = 0
 
-    def check_space(self, messages: int, size_bytes: int) -> None:
+    def check_limits(self, messages: int, size_bytes: int) -> None:
         """Whether so much fits.
 
         Raises:

@@ -70,7 +70,7 @@ class TransactionManager:
             if self._ticks - transaction.used_at > self._timeout_s:
                 self.roll_back(transaction)
                 on_ended(f"it timed out: it was idle for longer than transaction_timeout={self._timeout_s:g} seconds")
-        self._core.turn()
+        self._core.run_pending()
 
     def add(self, transaction: ServerTransaction, work: Work) -> None:
         """A run of a transaction has come.
@@ -79,7 +79,7 @@ class TransactionManager:
             UsageError, NotFoundError, AddressFullError: it is not taken.
         """
         size = work.run.size_bytes
-        transaction.check_space(work.run.content.rows, size)
+        transaction.check_limits(work.run.content.rows, size)
         bound = self._core.memory.limit_bytes // limits.TRANSACTIONS_MEMORY_SHARE
         if self.size_bytes + size > bound:
             raise AddressFullError(f"open transactions have {self.size_bytes} bytes of memory; they may have {bound}")
@@ -115,7 +115,7 @@ class TransactionManager:
         self.rolled_back += 1
         for queue, spans in transaction.take_spans():
             self._core.redelivery.return_spans(queue, spans)
-            self._core.touch(queue)
+            self._core.schedule_dispatch(queue)
 
     def commit(self, transaction: ServerTransaction) -> None:
         """Place and settle all of it in one step; it is durable, and visible, as one.
@@ -259,7 +259,7 @@ class TransactionManager:
         self._check_verdicts(transaction)
         spans = sum(map(len, transaction.acked_in_transaction.values())) + len(transaction.acked_in_transaction) + 1
         ingress = self._core.ingress
-        size = _SPAN_RECORD_BYTES * spans + ingress.weigh_turns(run for run, _, _ in transaction.work)
+        size = _SPAN_RECORD_BYTES * spans + ingress.weigh_owner_changes(run for run, _, _ in transaction.work)
         return size + sum(ingress.weigh(*work) for work in transaction.work)
 
     def apply(self, transaction: ServerTransaction) -> list[StoredRun]:
@@ -272,7 +272,7 @@ class TransactionManager:
         for queue, spans in transaction.take_spans():
             invariant(queue.number in core.router.by_number, "a queue of which something is held is there")
             later += core.acknowledger.settle_together(queue, spans)
-            core.touch(queue)
+            core.schedule_dispatch(queue)
         return later
 
     def check_ids(self, transaction: ServerTransaction) -> None:

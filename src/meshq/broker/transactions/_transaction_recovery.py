@@ -68,17 +68,17 @@ class TransactionRecovery:
         decision = Decision(record.user, record.committed, position)
         self._core.release_queue.doom(two_phase.decisions.add(record.xid, decision))
 
-    def hold(self, find: Find) -> None:
+    def restore_unacked(self, find: Find) -> None:
         """What they have acknowledged is held; everything is settled that was, and nothing is visible yet."""
         for position, (record, prepared) in self._prepared.items():
             transaction = prepared.transaction
             if len(transaction.work) != record.runs:
                 raise DamagedError("journal", position, f"{record.runs} runs that wait", f"{len(transaction.work)}")
             spans = self._spans[prepared] = {}
-            for row in record.held:
-                spans.setdefault(row.queue, []).extend(self._held(row, find(row.position, row.queue), position))
+            for row in record.acked:
+                spans.setdefault(row.queue, []).extend(self._find_rows(row, find(row.position, row.queue), position))
 
-    def _held(self, row: SettledRow, views: Sequence[QueueRun], position: int) -> list[RowSpan]:
+    def _find_rows(self, row: SettledRow, views: Sequence[QueueRun], position: int) -> list[RowSpan]:
         named = range(row.start, row.stop, row.step)
         found: list[RowSpan] = []
         for view in views:
@@ -95,8 +95,8 @@ class TransactionRecovery:
     def finish(self) -> None:
         """All that is visible is so: they live on."""
         for prepared, spans in self._spans.items():
-            for number, held in spans.items():
-                prepared.transaction.add_spans(self._core.router.by_number[number], held)
+            for number, acked in spans.items():
+                prepared.transaction.add_spans(self._core.router.by_number[number], acked)
             self._core.transactions.two_phase.take_up(prepared)
 
 

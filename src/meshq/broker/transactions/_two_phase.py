@@ -141,7 +141,7 @@ class TwoPhaseCommit:
         self._by_xid[xid] = prepared
         self._sends.add(prepared)
         about = {"sent": transaction.sent, "acked": transaction.acked}
-        core.event_bus.say(TransactionPrepared, xid=xid, user=user, **about)
+        core.event_bus.emit(TransactionPrepared, xid=xid, user=user, **about)
 
     def _check_unused(self, xid: bytes, user: str) -> None:
         known = self._find(xid, user)
@@ -158,14 +158,14 @@ class TwoPhaseCommit:
 
     def _write(self, prepared: ServerPreparedTransaction) -> None:
         core, transaction = self._core, prepared.transaction
-        held = tuple(
+        acked = tuple(
             settled_row(queue, span)
             for queue, spans in transaction.acked_in_transaction.items()
             for span in spans
             if queue.durable and (span.view.run.origin or span.view.run).position
         )
         waiting = [work for work in transaction.work if work.run.durable]
-        record = PreparedRecord(prepared.xid, prepared.user, prepared.prepared_ms, held, len(waiting))
+        record = PreparedRecord(prepared.xid, prepared.user, prepared.prepared_ms, acked, len(waiting))
         # The xid may be used again: what was decided of it before is over.
         older = self.decisions.forget(prepared.xid)
         position = core.release_queue.write(PREPARED, [encode_prepared(record)], deletes=older)
@@ -246,7 +246,7 @@ class TwoPhaseCommit:
         yield {}
 
     def _tell(self, prepared: ServerPreparedTransaction, *, committed: bool) -> None:
-        self._core.event_bus.say(TransactionDecided, xid=prepared.xid, user=prepared.user, committed=committed)
+        self._core.event_bus.emit(TransactionDecided, xid=prepared.xid, user=prepared.user, committed=committed)
 
     def _let_go(self, prepared: ServerPreparedTransaction) -> None:
         del self._leaving[prepared]
@@ -272,7 +272,7 @@ class TwoPhaseCommit:
             for name in self._core.router.diverts.order(target.address):
                 address = self._core.router.addresses.get(name)
                 for queue in address.queues if address is not None else ():
-                    self._core.touch(queue)
+                    self._core.schedule_dispatch(queue)
 
     def _leave_out_temporary(self, prepared: ServerPreparedTransaction) -> None:
         """Forget what a transaction sends to temporary queues that are gone: they never come again, and nobody could
